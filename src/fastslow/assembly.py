@@ -1,0 +1,87 @@
+"""Putting a run together: from a recipe to a task, a policy in a trainer, and a player that samples from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelerate import PartialState
+
+from fastslow.errors import RecipeError, TaskError
+from fastslow.models.chat import ChatFormat
+from fastslow.models.load import Policy, choose_device, load_policy
+from fastslow.recipe import Recipe
+from fastslow.rollouts.play import Player
+from fastslow.rollouts.sampling import PolicySampler
+from fastslow.rollouts.world import World
+from fastslow.slow.trainer import FastSlowTrainer
+from fastslow.tasks import Task
+from fastslow.tasks.registry import build_task
+
+CHECKED_EXAMPLES = 64
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of."""
+
+    recipe: Recipe
+    task: Task
+    policy: Policy
+    trainer: FastSlowTrainer
+    sampler: PolicySampler
+    chat: ChatFormat
+    player: Player
+    world: World
+    seed_texts: Mapping[str, str]
+
+
+def find_world(recipe: Recipe) -> World:
+    """This process among those of the run, as its launcher started them."""
+    state = PartialState(cpu=choose_device(recipe.model.device) == "cpu")
+    return World(state.process_index, state.num_processes)
+
+
+def assemble(recipe: Recipe, folder: Path, world: World, weights: Path | None = None) -> Parts:
+    """Load everything a recipe names; `weights` is a checkpoint to take the policy from."""
+    task = build_task(recipe)
+    seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
+    policy = load_policy(recipe.model)
+    chat = ChatFormat(policy.tokenizer, recipe.sampling.chat)
+    check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, policy.max_length)
+    trainer = FastSlowTrainer(policy, recipe, folder, world)
+    if weights is not None:
+        trainer._load_from_checkpoint(str(weights))
+    sampler = PolicySampler(trainer, recipe.sampling)
+    player = Player(task, sampler, chat, policy.max_length, world)
+    return Parts(recipe, task, policy, trainer, sampler, chat, player, world, seed_texts)
+
+
+def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[str, str]:
+    """The task's seed texts, or the recipe's in their place."""
+    texts = dict(task.seed_texts)
+    if wanted is None:
+        return texts
+    if isinstance(wanted, str):
+        return dict.fromkeys(texts, wanted)
+    if unknown := sorted(set(wanted) - set(texts)):
+        raise RecipeError(f"fast.seed_text names {unknown}, but this task's components are {sorted(texts)}")
+    return {**texts, **wanted}
+
+
+def check_lengths(
+    task: Task, chat: ChatFormat, texts: Mapping[str, str], max_tokens: int, max_length: int | None
+) -> None:
+    """Refuse to start where problems do not fit the model; later, contexts that grow too long only score 0."""
+    if max_length is None:
+        return
+    for example in [*task.examples("train")[:CHECKED_EXAMPLES], *task.examples("validation")[:CHECKED_EXAMPLES]]:
+        ask = next(task.play(example))
+        length = len(chat.prompt(ask.messages, texts[ask.component]))
+        if length + max_tokens > max_length:
+            raise TaskError(
+                f"the prompt of problem '{example.id}' has {length} tokens; with sampling.max_tokens={max_tokens} for the "
+                f"answer it does not fit the model's {max_length}; lower sampling.max_tokens, make the problems smaller, "
+                "or take a model with a longer context"
+            )

@@ -1,0 +1,154 @@
+"""The command line. It parses and prints; what a command does is elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fastslow.errors import FastSlowError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Fast-Slow Training: evolve the text a model reads while RL updates its weights.",
+)
+console = Console()
+
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe file.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="slow.learning_rate=2e-6 seed=1 …")
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+AtStep = Annotated[
+    int | None, typer.Option("--checkpoint", help="The step of a checkpoint; the newest when not given.")
+]
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path | None, typer.Argument(metavar="RECIPE", help="A recipe file.")] = None,
+    overrides: Overrides = None,
+    resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Go on with this run.")] = None,
+) -> None:
+    """Run a recipe, or go on with an interrupted run."""
+    if (recipe is None) == (resume is None):
+        raise FastSlowError("give either a recipe (fastslow train RECIPE) or a run to go on with (--resume RUN)")
+    _quiet()
+    from fastslow import train as training
+    from fastslow.recipe import load_recipe
+
+    if resume is not None:
+        training.resume(resume)
+    elif recipe is not None:
+        loaded = load_recipe(recipe, overrides or [])
+        training.train(loaded, training.default_folder(loaded, recipe.stem))
+
+
+@app.command("recipe")
+def show_recipe(recipe: RecipeFile, overrides: Overrides = None) -> None:
+    """Print a recipe as it would run, every default filled in."""
+    from fastslow.recipe import dump_recipe, load_recipe
+    from fastslow.tasks.registry import check_options
+
+    loaded = load_recipe(recipe, overrides or [])
+    check_options(loaded)
+    console.print(dump_recipe(loaded), highlight=False, markup=False, end="")
+
+
+@app.command()
+def tasks(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this task.")] = None,
+    options: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task.")] = None,
+    count: Annotated[int, typer.Option("--count", help="Examples to show.")] = 2,
+) -> None:
+    """List the tasks, or show one: its options, its seed text and rendered examples."""
+    from fastslow.tasks.show import list_tasks, show_task
+
+    if name is None:
+        list_tasks(console)
+    else:
+        show_task(name, options or [], count, console)
+
+
+@app.command("eval")
+def evaluate(
+    run: RunPath,
+    checkpoint: AtStep = None,
+    k: Annotated[int, typer.Option("--k", min=1, help="Rollouts per problem.")] = 8,
+    split: Annotated[str, typer.Option("--split", help="validation or test.")] = "validation",
+    pool: Annotated[bool, typer.Option("--pool", help="Every context of the pool, not only the best.")] = False,
+) -> None:
+    """Measure a run's policy on held-out problems under its best context and under the seed."""
+    if split not in ("validation", "test", "train"):
+        raise FastSlowError(f"--split {split}: expected validation, test or train")
+    _quiet()
+    from fastslow.evaluate import evaluate_run
+
+    with console.status("evaluating"):
+        scores = evaluate_run(run, step=checkpoint, k=k, split=split, whole_pool=pool)  # type: ignore[arg-type]
+    table = Table("context", "id", f"mean@{k}", "95% interval", f"best@{k}", "95% interval", "problems", "tokens")
+    for label, score in scores.items():
+        table.add_row(
+            label,
+            score.context,
+            f"{score.mean:.3f}",
+            f"{score.low:.3f}–{score.high:.3f}",
+            f"{score.best:.3f}",
+            f"{score.best_low:.3f}–{score.best_high:.3f}",
+            str(score.problems),
+            f"{score.response_length:.0f}",
+        )
+    console.print(table)
+
+
+@app.command()
+def contexts(
+    run: RunPath, full: Annotated[bool, typer.Option("--full", help="Whole texts and all feedback.")] = False
+) -> None:
+    """Show how the text evolved: a lineage with scores and differences."""
+    from fastslow.runs.folder import RunFolder
+    from fastslow.runs.lineage import show_contexts
+
+    show_contexts(RunFolder.open(run), console, full=full)
+
+
+@app.command()
+def export(run: RunPath, folder: Annotated[Path, typer.Argument(metavar="DIR")], checkpoint: AtStep = None) -> None:
+    """Write a run as a standard model folder: merged weights, best context as system prompt, pool, model card."""
+    _quiet()
+    from fastslow.export import export as export_run
+
+    console.print(f"exported to {export_run(run, folder, checkpoint)}")
+
+
+def _quiet() -> None:
+    """Libraries keep their remarks to themselves; what matters is in the view and the run folder."""
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run a command; an error a person can act on is one message on stderr and exit code 2."""
+    try:
+        return app(arguments)
+    except FastSlowError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

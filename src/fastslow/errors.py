@@ -1,0 +1,21 @@
+"""Errors a person can act on: what was given, what was expected, what to do. The command line prints nothing else."""
+
+
+class FastSlowError(Exception):
+    """A mistake in the input or the surroundings, not in this program."""
+
+
+class RecipeError(FastSlowError):
+    """The recipe does not describe a run."""
+
+
+class TaskError(FastSlowError):
+    """A task cannot be found, loaded or played."""
+
+
+class ModelError(FastSlowError):
+    """A model cannot be found or loaded."""
+
+
+class RunError(FastSlowError):
+    """A run folder is missing, in use, damaged or cannot be written."""

@@ -1,0 +1,36 @@
+"""Evaluating a run from its folder, finished or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastslow.assembly import assemble, find_world
+from fastslow.measure.evaluation import Score, evaluate
+from fastslow.rollouts.play import derive_seed
+from fastslow.rollouts.records import Context
+from fastslow.runs.snapshot import open_snapshot
+from fastslow.tasks.base import Split
+
+
+def evaluate_run(
+    folder: str | Path, *, step: int | None = None, k: int = 8, split: Split = "validation", whole_pool: bool = False
+) -> dict[str, Score]:
+    """mean@k and best@k of a run's policy under its best context, under the seed, and where asked under the whole pool."""
+    snapshot = open_snapshot(folder, step)
+    recipe = snapshot.run.recipe
+    recipe = recipe.model_copy(update={"slow": recipe.slow.model_copy(update={"kl": 0.0})})  # no reference model needed
+    parts = assemble(recipe, Path(folder), find_world(recipe), snapshot.weights)
+    seed_context = Context(dict(parts.seed_texts))
+    contexts = {"best context": snapshot.pool.best.context, "seed": seed_context}
+    if whole_pool:
+        contexts |= {f"pool {member.context.id}": member.context for member in snapshot.pool.members}
+    scores, _, _ = evaluate(
+        parts.player,
+        list(contexts.values()),
+        parts.task.examples(split)[: recipe.evaluation.problems],
+        k=k,
+        sampling=recipe.evaluation.sampling(recipe.sampling.max_tokens),
+        policy_step=snapshot.step,
+        seed=derive_seed(recipe.seed, "evaluation"),
+    )
+    return dict(zip(contexts, scores, strict=True))

@@ -1,0 +1,104 @@
+"""A run as a model folder anyone can serve: merged weights, the best context as default system prompt, a model card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from fastslow.errors import RunError
+from fastslow.fast.pool import Pool
+from fastslow.models.load import load_pretrained
+from fastslow.recipe import dump_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.snapshot import Snapshot, open_snapshot
+from fastslow.tasks.base import SYSTEM
+
+
+def export(folder: str | Path, target: str | Path, step: int | None = None) -> Path:
+    """Write a run's policy and contexts to `target` as a standard Hugging Face folder."""
+    target = Path(target)
+    if target.exists() and any(target.iterdir()):
+        raise RunError(f"'{target}' is not empty; choose a new folder to export to")
+    snapshot = open_snapshot(folder, step)
+    model, tokenizer = _policy(snapshot)
+    best = snapshot.pool.best.context
+    if SYSTEM in best.texts:
+        set_default_system(tokenizer, best.texts[SYSTEM])
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+    pool = {"best": best.id, "step": snapshot.step, "contexts": snapshot.pool.to_dict()}
+    (target / "contexts.json").write_text(json.dumps(pool, indent=2, ensure_ascii=False))
+    (target / "README.md").write_text(model_card(snapshot.run, snapshot.step, snapshot.pool))
+    return target
+
+
+def _policy(snapshot: Snapshot) -> tuple[Any, PreTrainedTokenizerBase]:
+    recipe = snapshot.run.recipe.model
+    base, tokenizer = load_pretrained(recipe.name, dtype="auto", trust_remote_code=recipe.trust_remote_code)
+    if snapshot.weights is None:
+        return base, tokenizer
+    if recipe.lora is None:
+        model, _ = load_pretrained(str(snapshot.weights), dtype=base.dtype, trust_remote_code=recipe.trust_remote_code)
+        return model, tokenizer
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(base, str(snapshot.weights)).merge_and_unload(), tokenizer
+
+
+def set_default_system(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
+    """Make the chat template put `text` in the system message: alone where a conversation brings none, before its own else.
+
+    That is how contexts are shown in training.
+    """
+    quoted = json.dumps(text, ensure_ascii=False)
+    tokenizer.chat_template = (
+        f"{{%- set context = {quoted} -%}}"
+        "{%- if messages and messages[0]['role'] == 'system' -%}"
+        "{%- set messages = [{'role': 'system', 'content': context + '\\n\\n' + messages[0]['content']}] + messages[1:] -%}"
+        "{%- else -%}{%- set messages = [{'role': 'system', 'content': context}] + messages -%}{%- endif -%}"
+    ) + str(tokenizer.chat_template or "")
+
+
+def model_card(run: RunFolder, step: int, pool: Pool) -> str:
+    """What was trained, how, and what was measured on the way."""
+    recipe = run.recipe
+    rows = [row for row in run.rows("evals") if row["step"] <= step]
+    table = [
+        "| step | context | problems | mean@k | 95% interval | best@k | k | training rollouts |",
+        "|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {row['step']} | {label} | {score['problems']} | {score['mean']:.3f} | {score['low']:.3f}–{score['high']:.3f} "
+            f"| {score['best']:.3f} | {score['k']} | {row['rollouts_slow'] + row['rollouts_fast']} |"
+            for row in rows
+            for label, score in row["results"].items()
+        ),
+    ]
+    texts = "\n\n".join(f"**{name}**\n\n```text\n{text}\n```" for name, text in pool.best.context.texts.items())
+    tasks = ", ".join(task.name for task in recipe.tasks)
+    return f"""---
+base_model: {recipe.model.name}
+library_name: transformers
+tags: [fastslow, reinforcement-learning]
+---
+
+# {Path(recipe.model.name).name} trained on {tasks}
+
+Trained with `fastslow` (method `{recipe.method}`, {step} steps, seed {recipe.seed}). The chat template puts the context
+below in front of every system message; `contexts.json` holds the whole pool.
+
+## Context
+
+{texts}
+
+## Measured during training, on held-out problems, one seed
+
+{chr(10).join(table)}
+
+## Recipe
+
+```yaml
+{dump_recipe(recipe)}```
+"""

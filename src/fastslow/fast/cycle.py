@@ -1,0 +1,353 @@
+"""One cycle of the fast loop: a fresh in-memory gepa run on the look-ahead, started from the whole carried population.
+
+Differences from one stock gepa run, and why: the population is re-scored under the current weights before anything else,
+since scores belong to the policy that earned them; the budget counts rollouts actually played and leaves that re-scoring
+out; proposals are checked (token budget, no duplicate) before a single rollout is spent on them; and a reflection model
+that keeps failing ends the cycle, not the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gepa import optimize
+from gepa.core.adapter import EvaluationBatch
+from gepa.core.state import GEPAState, ValsetEvaluation
+from gepa.strategies.proposal_sampling import IndependentSampling
+
+from fastslow.fast.pool import Member, Pool, select
+from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
+from fastslow.recipe import FastRecipe
+from fastslow.rollouts.play import derive_seed
+from fastslow.rollouts.records import Context, Rollout
+from fastslow.rollouts.world import World
+from fastslow.tasks.base import Example
+
+PATIENCE = 4
+"""Failed reflections in a row after which a cycle stops asking."""
+TRIES = 4
+"""Proposals drawn until one is new."""
+
+PlayFast = Callable[[Sequence[tuple[Example, Context]], str, int], Sequence[Rollout]]
+"""Plays (example, context) pairs for a purpose on the ledger with a seed, under the current policy."""
+
+
+@dataclass
+class Edit:
+    """One proposed child: which feedback led to it and how it fared against its parent on the minibatch."""
+
+    child: str
+    parent: str
+    component: str
+    feedback: list[str]
+    before: float
+    after: float | None = None
+    accepted: bool = False
+    score: float | None = None
+    reason: str = ""
+
+
+@dataclass
+class Cycle:
+    """What a cycle found."""
+
+    pool: Pool
+    edits: list[Edit] = field(default_factory=list)
+    generations: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+
+
+class FastLoop:
+    """Evolves a population; holds what stays the same from cycle to cycle."""
+
+    def __init__(
+        self,
+        recipe: FastRecipe,
+        reflector: Reflector,
+        play: PlayFast,
+        count_tokens: Callable[[str], int],
+        world: World,
+        *,
+        collective: bool = False,
+    ) -> None:
+        self.recipe, self.reflector, self.play = recipe, reflector, play
+        self.count_tokens, self.world = count_tokens, world
+        self.collective = collective
+        """The reflector samples the policy, which all processes must do together."""
+
+    def evolve(
+        self,
+        pool: Pool,
+        anchors: Sequence[Example],
+        *,
+        cycle: int,
+        policy_step: int,
+        seed: int,
+        progress: Callable[[str], None] = lambda text: None,
+    ) -> Cycle:
+        """Re-score the carried contexts on the anchors, evolve until the budget is spent, keep the best K."""
+        run = _Run(self, pool, anchors, cycle, policy_step, seed, progress)
+        run.rescore()
+        if self.recipe.budget:
+            optimize(
+                seed_candidate=dict(pool.best.context.texts),
+                trainset=run.loader,
+                valset=run.loader,
+                adapter=run,
+                custom_candidate_proposer=run.propose,
+                reflection_minibatch_size=min(self.recipe.minibatch, len(anchors)),
+                sampling_strategy=IndependentSampling(self.recipe.proposals),
+                use_merge=len(pool.best.context.texts) > 1,
+                stop_callbacks=[run.finished],
+                callbacks=[run],
+                track_best_outputs=False,
+                logger=_Quiet(),
+                seed=seed,
+            )
+        return run.result()
+
+
+class _Anchors:
+    """A gepa data loader whose ids are the examples' own, not list positions."""
+
+    def __init__(self, anchors: Sequence[Example]) -> None:
+        self.by_id = {example.id: example for example in anchors}
+
+    def all_ids(self) -> list[str]:
+        return list(self.by_id)
+
+    def fetch(self, ids: Sequence[str]) -> list[Example]:
+        return [self.by_id[identifier] for identifier in ids]
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+
+class _Quiet:
+    def log(self, message: str) -> None:
+        """gepa's commentary; the run folder and the view say it better."""
+
+
+class _Run:
+    """gepa's adapter, proposer, stopper and callback for one cycle."""
+
+    propose_new_texts = None
+
+    def __init__(
+        self,
+        loop: FastLoop,
+        pool: Pool,
+        anchors: Sequence[Example],
+        cycle: int,
+        policy_step: int,
+        seed: int,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.loop, self.recipe, self.carried = loop, loop.recipe, pool
+        self.loader = _Anchors(anchors)
+        self.cycle, self.policy_step, self.seed, self.progress = cycle, policy_step, seed, progress
+        self.contexts = {member.context.id: member.context for member in pool.members}
+        self.members: dict[str, Member] = {}
+        self.minibatch_means: dict[str, float] = {}
+        self.edits: dict[str, Edit] = {}
+        self.faults: dict[str, int] = {}
+        self.spent = self.calls = self.generations = self.failures_in_a_row = 0
+        self.proposing = False
+        self.state: GEPAState | None = None
+
+    # Scoring -----------------------------------------------------------------------------------------------------------
+
+    def rescore(self) -> None:
+        """Score every carried context on every anchor, all as one batch."""
+        contexts = [member.context for member in self.carried.members]
+        self.progress(f"scoring {len(contexts)} carried context(s) on {len(self.loader)} problems")
+        anchors = self.loader.fetch(self.loader.all_ids())
+        for context, rollouts in zip(contexts, self._play([(c, anchors) for c in contexts], "rescore"), strict=True):
+            self._remember(context, anchors, rollouts)
+
+    def _play(self, items: Sequence[tuple[Context, Sequence[Example]]], purpose: str) -> list[list[list[Rollout]]]:
+        """Rollouts by item and example, `samples` of each, drawn in one batch."""
+        samples = self.recipe.samples
+        pairs = [(example, context) for context, batch in items for example in batch for _ in range(samples)]
+        self.calls += 1
+        rollouts = iter(self.loop.play(pairs, purpose, derive_seed(self.seed, purpose, self.calls)))
+        if purpose != "rescore":
+            self.spent += len(pairs)
+        return [[[next(rollouts) for _ in range(samples)] for _ in batch] for _, batch in items]
+
+    def _remember(self, context: Context, batch: Sequence[Example], rollouts: list[list[Rollout]]) -> None:
+        scores = {example.id: _mean(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
+        self.members[context.id] = Member(context, scores, self.policy_step)
+
+    def evaluate(
+        self, batch: list[Example], candidate: dict[str, str], capture_traces: bool = False
+    ) -> EvaluationBatch[Rollout, None]:
+        """gepa scores its seed this way, which re-scoring already did, and tries merges on a few problems."""
+        context = self._context(candidate)
+        known = self.members.get(context.id)
+        if known is None:
+            return self.batch_evaluate([(candidate, batch)])[0]
+        scores = [known.scores[example.id] for example in batch]
+        return EvaluationBatch(outputs=[None] * len(batch), scores=scores)
+
+    def batch_evaluate(self, items: list[tuple[dict[str, str], list[Example]]]) -> list[EvaluationBatch[Rollout, None]]:
+        """Play all (candidate, batch) pairs together: minibatches while proposing, all anchors of an accepted child after."""
+        contexts = [self._context(candidate) for candidate, _ in items]
+        full = not self.proposing and all(len(batch) == len(self.loader) for _, batch in items)
+        pairs = [(context, batch) for context, (_, batch) in zip(contexts, items, strict=True)]
+        results = []
+        for (context, batch), rollouts in zip(
+            pairs, self._play(pairs, "fast-score" if full else "fast-minibatch"), strict=True
+        ):
+            scores = [_mean(drawn) for drawn in rollouts]
+            if full:
+                self._remember(context, batch, rollouts)
+            else:
+                self._note_minibatch(context, sum(scores) / len(scores))
+            traces = [drawn[0] for drawn in rollouts]
+            results.append(EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=traces))
+        return results
+
+    def _context(self, candidate: Mapping[str, str]) -> Context:
+        context = Context(dict(candidate), born=self.cycle)
+        return self.contexts.get(context.id, context)
+
+    def _note_minibatch(self, context: Context, mean: float) -> None:
+        self.minibatch_means[context.id] = mean
+        edit = self.edits.get(context.id)
+        if edit is not None and edit.after is None:
+            edit.after = mean
+
+    # Proposing ---------------------------------------------------------------------------------------------------------
+
+    def make_reflective_dataset(
+        self, candidate: dict[str, str], evaluation: EvaluationBatch[Rollout, None], components: list[str]
+    ) -> dict[str, list[dict[str, Any]]]:
+        return {
+            component: [
+                {"attempt": attempt}
+                for rollout in evaluation.trajectories or []
+                if (attempt := _attempt(rollout, component)) is not None
+            ]
+            for component in components
+        }
+
+    def propose(
+        self, candidate: dict[str, str], dataset: Mapping[str, Sequence[Mapping[str, Any]]], components: list[str]
+    ) -> dict[str, str]:
+        """A new text for the component whose turn it is, or nothing when reflection fails."""
+        parent = self._context(candidate)
+        for component in components:
+            attempts = [record["attempt"] for record in dataset[component]]
+            text = self._new_text(parent, component, attempts)
+            if text is not None:
+                return {component: text}
+        return {}
+
+    def _new_text(self, parent: Context, component: str, attempts: list[Attempt]) -> str | None:
+        for _ in range(TRIES):
+            self.calls += 1
+            outcome = self._reflect(
+                Request(
+                    component=component,
+                    text=parent.texts[component],
+                    attempts=attempts,
+                    proposer=self.recipe.proposer,
+                    max_tokens=self.recipe.max_tokens,
+                    count_tokens=self.loop.count_tokens,
+                    seed=derive_seed(self.seed, "reflection", self.calls),
+                )
+            )
+            if isinstance(outcome, ReflectionFailed):
+                self._fault("reflection_failed")
+                self.failures_in_a_row += PATIENCE if outcome.permanent else 1
+                self.progress(f"no edit: {outcome}")
+                return None
+            if self.loop.count_tokens(outcome) > self.recipe.max_tokens:
+                self._fault("proposal_too_long")
+                continue
+            child = Context({**parent.texts, component: outcome}, (parent.id,), self.cycle)
+            if child.id in self.contexts:
+                self._fault("proposal_not_new")
+                continue
+            self.failures_in_a_row = 0
+            self.contexts[child.id] = child
+            feedback = [attempt.feedback for attempt in attempts if attempt.score < 1]
+            self.edits[child.id] = Edit(
+                child.id, parent.id, component, feedback, before=self.minibatch_means.get(parent.id, 0.0)
+            )
+            return outcome
+        self.failures_in_a_row += 1
+        return None
+
+    def _reflect(self, request: Request) -> str | ReflectionFailed:
+        def ask() -> str | ReflectionFailed:
+            try:
+                return self.loop.reflector(request)
+            except ReflectionFailed as failure:
+                return failure
+
+        return ask() if self.loop.collective else self.loop.world.from_main(ask)
+
+    def _fault(self, name: str) -> None:
+        self.faults[name] = self.faults.get(name, 0) + 1
+
+    # Watching ----------------------------------------------------------------------------------------------------------
+
+    def finished(self, state: GEPAState) -> bool:
+        return self.spent >= self.recipe.budget or self.failures_in_a_row >= PATIENCE
+
+    def on_iteration_start(self, event: Mapping[str, Any]) -> None:
+        self.generations += 1
+        self.progress(f"generation {self.generations}: {self.spent}/{self.recipe.budget} rollouts")
+        self.state = event["state"]
+        if self.generations == 1:
+            for member in self.carried.members[1:]:  # the first is gepa's seed
+                scores = dict(self.members[member.context.id].scores)
+                self.state.update_state_with_new_program(
+                    parent_program_idx=[],
+                    new_program=dict(member.context.texts),
+                    valset_evaluation=ValsetEvaluation({}, scores),
+                    run_dir=None,
+                    num_metric_calls_by_discovery_of_new_program=0,
+                )
+
+    def on_evaluation_start(self, event: Mapping[str, Any]) -> None:
+        self.proposing = True
+
+    def on_evaluation_end(self, event: Mapping[str, Any]) -> None:
+        self.proposing = False
+
+    def on_merge_attempted(self, event: Mapping[str, Any]) -> None:
+        assert self.state is not None
+        parents = tuple(self._context(self.state.program_candidates[index]).id for index in event["parent_ids"])
+        child = Context(dict(event["merged_candidate"]), parents, self.cycle)
+        self.contexts.setdefault(child.id, child)
+
+    def result(self) -> Cycle:
+        for edit in self.edits.values():
+            if edit.child in self.members:
+                edit.accepted, edit.score = True, self.members[edit.child].mean
+            elif edit.after is not None:
+                edit.reason = f"{edit.after:.2f} on the minibatch is not above its parent's {edit.before:.2f}"
+        pool = select(list(self.members.values()), self.recipe.population)
+        return Cycle(pool, list(self.edits.values()), self.generations, self.faults)
+
+
+def _mean(rollouts: Sequence[Rollout]) -> float:
+    return sum(rollout.score for rollout in rollouts) / len(rollouts)
+
+
+def _attempt(rollout: Rollout, component: str) -> Attempt | None:
+    """What happened in one component of a rollout, in words; nothing where it was never asked."""
+    turns = [turn for turn in rollout.turns if turn.component == component]
+    if rollout.turns and not turns:
+        return None
+    return Attempt(
+        question="\n\n".join(turn.question for turn in turns),
+        answer="\n\n".join(turn.answer for turn in turns),
+        feedback=rollout.feedback.text,
+        score=rollout.score,
+    )

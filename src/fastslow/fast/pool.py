@@ -1,0 +1,116 @@
+"""The population Φ: contexts with scores that say which policy and which problems they were measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gepa.gepa_utils import find_dominator_programs
+
+from fastslow.rollouts.records import Context
+
+
+@dataclass(frozen=True)
+class Member:
+    """A context and its score on each anchor problem, under the policy of one step."""
+
+    context: Context
+    scores: Mapping[str, float] = field(default_factory=dict)
+    scored_at: int = 0
+    front: bool = False
+    """Best on some problem in a way no other member covers."""
+    wins: int = 0
+    """On how many problems no other context was better."""
+
+    @property
+    def mean(self) -> float:
+        return sum(self.scores.values()) / len(self.scores) if self.scores else 0.0
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The contexts carried from cycle to cycle, best first."""
+
+    members: tuple[Member, ...]
+
+    @classmethod
+    def from_texts(cls, texts: Mapping[str, str]) -> Pool:
+        return cls((Member(Context(dict(texts))),))
+
+    @property
+    def best(self) -> Member:
+        return self.members[0]
+
+    def active(self, group: int) -> list[Context]:
+        """The contexts a group is played under: as many of the best as divide its size."""
+        count = max(k for k in range(1, len(self.members) + 1) if group % k == 0)
+        return [member.context for member in self.members[:count]]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": member.context.id,
+                "texts": dict(member.context.texts),
+                "parents": list(member.context.parents),
+                "born": member.context.born,
+                "score": member.mean,
+                "wins": member.wins,
+                "front": member.front,
+                "scored_at": member.scored_at,
+                "scores": dict(member.scores),
+            }
+            for member in self.members
+        ]
+
+    @classmethod
+    def from_dict(cls, data: Sequence[Mapping[str, Any]]) -> Pool:
+        return cls(
+            tuple(
+                Member(
+                    Context(item["texts"], tuple(item["parents"]), item["born"]),
+                    item["scores"],
+                    item["scored_at"],
+                    item["front"],
+                    item["wins"],
+                )
+                for item in data
+            )
+        )
+
+
+def select(candidates: Sequence[Member], size: int) -> Pool:
+    """The best `size` distinct contexts: members of the Pareto front by mean score, then the others by mean score.
+
+    All candidates were scored on the same problems. Ties go to whoever wins more problems, then to the elder.
+    """
+    distinct = list({member.context.id: member for member in reversed(candidates)}.values())[::-1]
+    best = {
+        problem: max(member.scores[problem] for member in distinct)
+        for problem in dict.fromkeys(key for member in distinct for key in member.scores)
+    }
+    winners = {
+        problem: {index for index, member in enumerate(distinct) if member.scores[problem] == top}
+        for problem, top in best.items()
+    }
+    front = set(find_dominator_programs(winners, [member.mean for member in distinct])) if winners else {0}
+    ranked = [
+        Member(
+            member.context,
+            member.scores,
+            member.scored_at,
+            index in front,
+            sum(index in group for group in winners.values()),
+        )
+        for index, member in enumerate(distinct)
+    ]
+    ranked.sort(key=lambda member: (not member.front, -member.mean, -member.wins))
+    kept = ranked[:size]
+    kept.sort(key=lambda member: (-member.mean, -member.wins))
+    return Pool(tuple(kept))
+
+
+def compose(contexts: Sequence[Context], problems: int, group: int) -> list[Context]:
+    """The context of every rollout of a step, problem by problem: exactly group/K of each in every group."""
+    share = group // len(contexts)
+    return [context for _ in range(problems) for context in contexts for _ in range(share)]

@@ -1,0 +1,75 @@
+"""The seam of reflection: a parent's text and how its attempts went come in, the child's text goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One traced rollout as the reflector sees it."""
+
+    question: str
+    """The messages shown to the model, without the context, as readable text."""
+    answer: str
+    """What the model wrote for this component."""
+    feedback: str
+    """The grader's words."""
+    score: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """One edit that is wanted."""
+
+    component: str
+    text: str
+    """The parent's text for this component."""
+    attempts: Sequence[Attempt]
+    proposer: Literal["light", "full"]
+    max_tokens: int
+    """Token budget of the new text."""
+    count_tokens: Callable[[str], int]
+    seed: int
+    """Everything random follows from it."""
+
+
+@dataclass
+class Usage:
+    """What reflection has cost so far. The reflector counts up; whoever keeps the ledger reads."""
+
+    calls: int = 0
+    """Answers asked of a model; asking again after a refused edit is one more."""
+    retries: int = 0
+    """Further tries after a transient fault on the way to a model."""
+    failures: int = 0
+    """Requests that ended in `ReflectionFailed`."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    """Wall-clock time inside the reflector, pauses included."""
+    cost: float = 0.0
+    """US dollars, as far as prices are known."""
+
+
+class ReflectionFailed(Exception):
+    """No usable edit came back; str(error) is the reason.
+
+    `permanent` says that every further request would fail alike (a refused key, an unknown model): a caller may stop.
+    """
+
+    def __init__(self, reason: str, permanent: bool = False) -> None:
+        super().__init__(reason)
+        self.permanent = permanent
+
+
+class Reflector(Protocol):
+    """Edits a context's text. The new text differs from the parent's, is not empty and keeps to the token budget."""
+
+    usage: Usage
+
+    def __call__(self, request: Request) -> str:
+        """The new text; raises `ReflectionFailed` and nothing else when there is none."""
+        ...

@@ -1,0 +1,113 @@
+"""Reflection without a model: a text is edited line by line, with lines taken from the feedback on failed attempts.
+
+New lines go to the end, so the order of lines is their age: that is how the oldest are found when room is needed.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from fastslow.fast.reflection.base import ReflectionFailed, Request, Usage
+
+ACTIONS = {"add": 0.7, "replace": 0.2, "drop": 0.1}
+FIRST_LINE_WEIGHT = 0.1
+"""The first line usually states the task: it goes ten times less often than any other."""
+FULL_LESSONS = 3
+"""Most lessons a `full` edit adds at once."""
+
+Item = TypeVar("Item")
+_BULLETS = re.compile(r"^(?:(?:[-*+•–]|\d+[.)])\s+)+")
+
+
+class Lessons:
+    """Adds, replaces or drops lines. Free, repeatable, and the baseline for every reflector that asks a model."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+
+    def __call__(self, request: Request) -> str:
+        started = time.perf_counter()
+        try:
+            return _edit(request)
+        except ReflectionFailed:
+            self.usage.failures += 1
+            raise
+        finally:
+            self.usage.seconds += time.perf_counter() - started
+
+
+def _edit(request: Request) -> str:
+    chance = random.Random(request.seed)
+    parent = request.text.splitlines()
+    lessons = _new_lessons(request)
+    for lines in _children(parent, lessons, request.proposer == "full", chance):
+        child = _fit(lines, lessons, request)
+        if child is not None:
+            return child
+    if not lessons:
+        raise ReflectionFailed("nothing new to learn: no failed attempt's feedback has a usable line the text lacks")
+    raise ReflectionFailed(f"no edit fits: the first line and one lesson take more than {request.max_tokens} tokens")
+
+
+def _new_lessons(request: Request) -> Counter[str]:
+    """Lines of the feedback that the text does not have yet, with the number of failed attempts that say each."""
+    known = {_key(line) for line in request.text.splitlines()}
+    lessons: Counter[str] = Counter()
+    spelling: dict[str, str] = {}
+    for attempt in request.attempts:
+        if attempt.score >= 1:
+            continue
+        lines = [_BULLETS.sub("", line.strip()) for line in attempt.feedback.splitlines()]
+        usable = [line for line in lines if _key(line) not in known and any(letter.isalnum() for letter in line)]
+        for line in {_key(line): line for line in usable}.values():
+            lessons[spelling.setdefault(_key(line), line)] += 1
+    return Counter({line: n for line, n in lessons.items() if request.count_tokens(line) <= request.max_tokens})
+
+
+def _children(parent: list[str], lessons: Counter[str], several: bool, chance: random.Random) -> Iterator[list[str]]:
+    """Edits of the parent, the preferred one first; the later ones are for when the earlier do not fit."""
+    filled = [index for index, line in enumerate(parent) if line.strip()]
+    droppable = {index: FIRST_LINE_WEIGHT if index == filled[0] else 1.0 for index in filled} if len(filled) > 1 else {}
+    for action in _shuffled(ACTIONS, chance):
+        # A line that several failed attempts agree on is a rule; one said once tends to be about one problem only.
+        ranked = list(_shuffled({line: count**2 for line, count in lessons.items()}, chance))
+        victim = next(_shuffled(droppable, chance), None)
+        rest = [line for index, line in enumerate(parent) if index != victim]
+        if action == "add":
+            count = chance.randint(1, min(FULL_LESSONS, len(ranked))) if several and ranked else 1
+            if count > 1:
+                yield [*parent, *ranked[:count]]
+            yield from ([*parent, lesson] for lesson in ranked)
+        elif action == "replace" and victim is not None:
+            yield from ([*rest, lesson] for lesson in ranked)
+        elif action == "drop" and victim is not None:
+            yield rest
+
+
+def _fit(lines: list[str], lessons: Counter[str], request: Request) -> str | None:
+    """The text within its budget, made so by dropping the oldest lines after the first, never the new ones."""
+    lines = list(lines)
+    while request.count_tokens("\n".join(lines)) > request.max_tokens:
+        first = next((index for index, line in enumerate(lines) if line.strip()), None)
+        oldest = next((index for index, line in enumerate(lines) if index != first and line not in lessons), None)
+        if oldest is None:
+            return None
+        del lines[oldest]
+    return "\n".join(lines)
+
+
+def _shuffled(weights: Mapping[Item, float], chance: random.Random) -> Iterator[Item]:
+    left = dict(weights)
+    while left:
+        (item,) = chance.choices(list(left), list(left.values()))
+        del left[item]
+        yield item
+
+
+def _key(line: str) -> str:
+    return " ".join(_BULLETS.sub("", line.strip()).casefold().split())

@@ -1,0 +1,83 @@
+"""Chat with a transformers model in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastslow.fast.reflection.chat import ChatFailed, Reply
+
+
+class LocalChat:
+    """Answers with a loaded causal language model. Seeded per answer; the training's random state is left alone."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        temperature: float = 1.0,
+        max_tokens: int = 4096,
+        chat_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.temperature = temperature
+        self.max_tokens = max_tokens
+        self.chat_kwargs = dict(chat_kwargs or {})
+
+    def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
+        import torch
+
+        if not self.tokenizer.chat_template:
+            raise ChatFailed(
+                "the reflection model's tokenizer has no chat template; choose a chat model", permanent=True
+            )
+        prompt = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True, **self.chat_kwargs
+        ).to(self.model.device)
+        prompt_tokens = prompt["input_ids"].shape[1]
+        limit = self._room(prompt_tokens)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            # Every CUDA device is listed because manual_seed reaches all of them, whichever holds the model.
+            with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+                torch.manual_seed(seed)
+                output = self.model.generate(
+                    input_ids=prompt["input_ids"],
+                    attention_mask=prompt["attention_mask"],
+                    max_new_tokens=limit,
+                    **self._sampling(),
+                )
+        finally:
+            self.model.train(was_training)
+        ids = output[0, prompt_tokens:].tolist()
+        return Reply(
+            text=self.tokenizer.decode(ids, skip_special_tokens=True),
+            prompt_tokens=prompt_tokens,
+            completion_tokens=len(ids),
+            cut=len(ids) == limit and ids[-1] not in self._end_ids(),
+        )
+
+    def _sampling(self) -> dict[str, Any]:
+        # Stated in full: what is left out would come from the model's own generation_config.json.
+        common: dict[str, Any] = {"repetition_penalty": 1.0, "pad_token_id": self._pad_id()}
+        if self.temperature == 0:
+            return {**common, "do_sample": False}
+        return {**common, "do_sample": True, "temperature": self.temperature, "top_k": 0, "top_p": 1.0}
+
+    def _room(self, prompt_tokens: int) -> int:
+        window = getattr(self.model.config, "max_position_embeddings", None)
+        room = self.max_tokens if window is None else min(self.max_tokens, window - prompt_tokens)
+        if room < 1:
+            raise ChatFailed(f"the reflection prompt has {prompt_tokens} tokens, the reflection model holds {window}")
+        return room
+
+    def _end_ids(self) -> list[int]:
+        ends = self.model.generation_config.eos_token_id
+        if ends is None:
+            ends = self.tokenizer.eos_token_id
+        return ends if isinstance(ends, list) else [ends]
+
+    def _pad_id(self) -> int | None:
+        return self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self._end_ids()[0]

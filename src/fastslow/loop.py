@@ -1,0 +1,309 @@
+"""Fast-Slow Training, the method itself.
+
+    Φ ← {seed text}
+    for each cycle: look ahead at the problems of the next T steps; evolve Φ on them under the current weights (GEPA);
+    then T times: G rollouts a problem, G/K under each context, one group; one CISPO update of the weights.
+
+`Loop.updates` is that, top to bottom. It is a generator: each `yield` hands the trainer one update, and what follows the
+yield runs when the trainer has made it. RL only leaves the evolving out, GEPA only the updates.
+
+Where this differs from the paper: every score carries the step of the policy that earned it, and the carried population is
+scored anew at a cycle's start, at a cost that is booked apart; with fewer than K contexts, the largest number of them that
+divides G is used; evaluation is under the context that is best on training problems, never on validation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastslow.assembly import Parts
+from fastslow.errors import RunError
+from fastslow.fast.cycle import FastLoop
+from fastslow.fast.pool import Pool, compose
+from fastslow.fast.reflection import build_reflector
+from fastslow.fast.reflection.policy_chat import PolicyChat
+from fastslow.measure.evaluation import evaluate
+from fastslow.models.load import load_pretrained
+from fastslow.rollouts.play import Timing, derive_seed
+from fastslow.rollouts.records import Context, Rollout, Sampling
+from fastslow.rollouts.stream import Stream
+from fastslow.runs import files
+from fastslow.runs.checkpoint import Checkpoints
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import Ledger, Purpose
+from fastslow.runs.view import View
+from fastslow.slow.update import Update, build_update
+from fastslow.tasks.base import Example
+
+FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
+
+
+class Loop:
+    """One run. All processes run it alike; the one that has the run folder writes."""
+
+    def __init__(self, parts: Parts, folder: Path, run: RunFolder | None, view: View) -> None:
+        self.parts, self.recipe, self.trainer, self.world = parts, parts.recipe, parts.trainer, parts.world
+        self.run, self.view, self.checkpoints = run, view, Checkpoints(folder / "checkpoints")
+        self.learns = self.recipe.method != "gepa"
+        self.evolves = self.recipe.method != "rl"
+        self.stream = Stream(parts.task.examples("train"), derive_seed(self.recipe.seed, "stream"))
+        self.seed_context = Context(dict(parts.seed_texts))
+        self.fast = self._fast_loop() if self.evolves else None
+        # What a checkpoint holds beside the trainer's part:
+        self.step = 0
+        self.pool = Pool.from_texts(parts.seed_texts)
+        self.ledger = Ledger()
+        self.seconds: dict[str, float] = {}
+
+    def train(self, checkpoint: Path | None = None) -> None:
+        """Run to the end, from a checkpoint where one is given."""
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        updates = self.updates()
+        if self.learns and self.step < self.recipe.slow.steps:
+            self.trainer.follow(updates, checkpoint)
+        for _ in updates:  # what follows the last update; all of it, where there are no updates
+            pass
+
+    def updates(self) -> Iterator[Update]:
+        """The method: cycles of looking ahead, evolving the contexts, and T updates under them."""
+        recipe, problems = self.recipe, self.recipe.slow.problems
+        length, total = recipe.fast.cycle, recipe.slow.steps
+        if self.step == 0:
+            self._evaluate()
+        for cycle in range(self.step // length, -(-total // length)):
+            first = cycle * length
+            ahead = self.stream.take(first * problems, length * problems)
+            if self.evolves and self.step == first:
+                self.pool = self._evolve(cycle, ahead)
+            contexts = self.pool.active(recipe.slow.group)
+            while self.step < min(first + length, total):
+                minibatch = ahead[(self.step - first) * problems :][:problems]
+                if self.learns:
+                    rollouts, timing = self._play_slow(minibatch, contexts)
+                    update = build_update(rollouts, recipe.slow, self.step + 1)
+                    started = time.perf_counter()
+                    yield update
+                    self.seconds["update"] = time.perf_counter() - started
+                    self.step += 1
+                    self._record(cycle, rollouts, update, timing)
+                else:
+                    self.step += 1
+                self._finish_step()
+
+    # The slow loop -----------------------------------------------------------------------------------------------------
+
+    def _play_slow(self, minibatch: Sequence[Example], contexts: Sequence[Context]) -> tuple[list[Rollout], Timing]:
+        group = self.recipe.slow.group
+        examples = [example for example in minibatch for _ in range(group)]
+        pairs = list(zip(examples, compose(contexts, len(minibatch), group), strict=True))
+        rollouts, timing = self.parts.player.play(
+            pairs,
+            self.recipe.sampling.training(),
+            policy_step=self.step,
+            seed=derive_seed(self.recipe.seed, "slow", self.step),
+        )
+        self.ledger.book_rollouts("slow", rollouts, timing.total)
+        return rollouts, timing
+
+    def _record(self, cycle: int, rollouts: Sequence[Rollout], update: Update, timing: Timing) -> None:
+        """A row of numbers for the step just made."""
+        scores = [rollout.score for rollout in rollouts]
+        by_context: dict[str, list[float]] = {}
+        for rollout in rollouts:
+            by_context.setdefault(rollout.context.id, []).append(rollout.score)
+        logs = self.trainer.last_logs
+        self.seconds |= {"sampling": timing.sampling, "grading": timing.grading}
+        row: dict[str, Any] = {
+            "step": self.step,
+            "cycle": cycle,
+            "reward": float(np.mean(scores)),
+            "reward_std": float(np.std(scores)),
+            "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
+            "contexts": len(by_context),
+            "zero_variance": update.zero_variance,
+            "trained_rows": len(update.rows),
+            "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
+            **{key: logs.get(key) for key in ("loss", "grad_norm", "entropy", "kl", "learning_rate")},
+            "seconds": sum(self.seconds.values()),
+            "phases": dict(self.seconds),
+            **self._spent(),
+        }
+        self.seconds.clear()
+        if self.run:
+            self.run.append("metrics", row)
+            if self.recipe.output.save_rollouts:
+                self.run.save_rollouts(self.step, rollouts)
+        numbers = {
+            key: row[key] for key in ("reward", "reward_std", "zero_variance", "response_length", *self._spent())
+        }
+        self.trainer.report({f"fastslow/{key}": float(value) for key, value in numbers.items()})
+        self.view.step(self.step, self.recipe.slow.steps, row)
+
+    def _spent(self) -> dict[str, int]:
+        return {
+            "rollouts_slow": self.ledger["slow"].rollouts,
+            "rollouts_fast": self.ledger.total(FAST).rollouts,
+            "rollouts_evaluation": self.ledger["evaluation"].rollouts,
+        }
+
+    # The fast loop -----------------------------------------------------------------------------------------------------
+
+    def _fast_loop(self) -> FastLoop:
+        recipe, parts = self.recipe.fast, self.parts
+        reflection = recipe.reflection
+        policy = reflection.kind == "policy"
+        sampling = Sampling(max(reflection.temperature, 1e-3), 1.0, reflection.max_tokens)
+        chat = PolicyChat(parts.sampler, parts.chat, sampling, parts.policy.max_length, self.world) if policy else None
+        reflector = build_reflector(
+            reflection, chat, lambda name: load_pretrained(name, dtype="auto", device_map=parts.policy.device)
+        )
+        return FastLoop(recipe, reflector, self._play_fast, parts.chat.count, self.world, collective=policy)
+
+    def _play_fast(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> list[Rollout]:
+        rollouts, timing = self.parts.player.play(
+            pairs, self.recipe.sampling.training(), policy_step=self.step, seed=seed
+        )
+        self.ledger.book_rollouts(purpose, rollouts, timing.total)  # type: ignore[arg-type]
+        return rollouts
+
+    def _evolve(self, cycle: int, ahead: Sequence[Example]) -> Pool:
+        """One cycle of the fast loop. A cycle found in the run folder was finished before an interruption: it stands."""
+        carried = [member.context.id for member in self.pool.members]
+        done = self.world.from_main(lambda: self.run.cycle(cycle) if self.run else None)
+        if done and done["policy_step"] == self.step and done["carried"] == carried:
+            self.ledger.add(Ledger.from_dict(done["spent"]))
+            return Pool.from_dict(done["population"])
+        assert self.fast is not None
+        before, started = self.ledger.snapshot(), time.perf_counter()
+        anchors = list({example.id: example for example in ahead}.values())[: self.recipe.fast.anchors]
+        found = self.fast.evolve(
+            self.pool,
+            anchors,
+            cycle=cycle,
+            policy_step=self.step,
+            seed=derive_seed(self.recipe.seed, "fast", cycle),
+            progress=lambda text: self.view.cycle(cycle, text),
+        )
+        self._book_reflection()
+        self.seconds["fast"] = time.perf_counter() - started
+        best = found.pool.best
+        if self.run:
+            self.run.save_cycle(
+                cycle,
+                {
+                    "cycle": cycle,
+                    "policy_step": self.step,
+                    "carried": carried,
+                    "anchors": [example.id for example in anchors],
+                    "best": best.context.id,
+                    "active": [context.id for context in found.pool.active(self.recipe.slow.group)],
+                    "population": found.pool.to_dict(),
+                    "edits": [asdict(edit) for edit in found.edits],
+                    "generations": found.generations,
+                    "faults": found.faults,
+                    "spent": self.ledger.since(before).to_dict(),
+                },
+            )
+        for name, count in found.faults.items():
+            if name == "reflection_failed":
+                self.view.message(
+                    f"cycle {cycle}: {count} reflection(s) failed; the population goes on without", "warning"
+                )
+        self.view.context(best.context.id, best.mean, "\n".join(best.context.texts.values()))
+        return found.pool
+
+    def _book_reflection(self) -> None:
+        """Move what the reflector has counted since the last time onto the ledger."""
+        assert self.fast is not None
+        usage = self.fast.reflector.usage
+        faults = {"retries": usage.retries, "failures": usage.failures}
+        self.ledger.book(
+            "reflection",
+            calls=usage.calls,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            seconds=usage.seconds,
+            cost=usage.cost,
+            faults={name: count for name, count in faults.items() if count},
+        )
+        self.fast.reflector.usage = type(usage)()
+
+    # Measuring and keeping ---------------------------------------------------------------------------------------------
+
+    def _finish_step(self) -> None:
+        recipe, last = self.recipe, self.step == self.recipe.slow.steps
+        if recipe.evaluation.every and (last or self.step % recipe.evaluation.every == 0):
+            self._evaluate()
+        if last or self.step % recipe.output.checkpoint_every == 0:
+            self._checkpoint(last)
+
+    def _evaluate(self) -> None:
+        """Held-out problems under the seed and under the context that is best on training problems."""
+        recipe = self.recipe.evaluation
+        if not recipe.every:
+            return
+        contexts = {"seed": self.seed_context}
+        if self.pool.best.context.id != self.seed_context.id:
+            contexts["best context"] = self.pool.best.context
+        scores, rollouts, seconds = evaluate(
+            self.parts.player,
+            list(contexts.values()),
+            self.parts.task.examples("validation")[: recipe.problems],
+            k=recipe.k,
+            sampling=recipe.sampling(self.recipe.sampling.max_tokens),
+            policy_step=self.step,
+            seed=derive_seed(self.recipe.seed, "evaluation"),
+        )
+        self.ledger.book_rollouts("evaluation", rollouts, seconds)
+        self.seconds["evaluation"] = seconds
+        results = {label: score.to_dict() for label, score in zip(contexts, scores, strict=True)}
+        if self.run:
+            self.run.append("evals", {"step": self.step, "results": results, **self._spent()})
+        self.trainer.report({f"evaluation/{label}": result["mean"] for label, result in results.items()})
+        self.view.evaluation(self.step, results)
+
+    def _checkpoint(self, last: bool) -> None:
+        """Save everything; a failure to save costs this checkpoint, not the run, unless it is the last."""
+        if self.run:
+            self.run.write_json("ledger.json", self.ledger.to_dict())
+        try:
+            if self.world.main:
+                self.checkpoints.begin(self.step)
+            self.world.gather(None)  # wait for the folder
+            problem = self._fill(self.checkpoints.aside(self.step))
+            if problems := [text for text in self.world.gather(problem) if text]:
+                self.checkpoints.abandon(self.step)
+                raise RunError(f"checkpoint of step {self.step} was not saved: {problems[0]}; free space and resume")
+            if self.world.main:
+                self.trainer.flatten(self.checkpoints.aside(self.step))
+                self.checkpoints.commit(self.step)
+                self.checkpoints.prune(self.recipe.output.keep_checkpoints)
+        except RunError as error:
+            if last:
+                raise
+            self.view.message(f"{error}; training goes on, the next checkpoint is due in time", "warning")
+
+    def _fill(self, folder: Path) -> str | None:
+        """Write this process's part; what went wrong comes back as words, so that all processes hear of it."""
+        try:
+            if self.learns:
+                self.trainer.save(folder)
+            if self.world.main:
+                state = {"step": self.step, "pool": self.pool.to_dict(), "ledger": self.ledger.to_dict()}
+                files.write_json(folder / "state.json", state)
+        except Exception as error:  # a full disk shows as OSError, RuntimeError or safetensors' own
+            return files.cause(error)
+        return None
+
+    def _restore(self, checkpoint: Path) -> None:
+        state = files.read_json(checkpoint / "state.json")
+        assert state is not None, "the checkpoint's manifest was checked"
+        self.step, self.pool = state["step"], Pool.from_dict(state["pool"])
+        self.ledger = Ledger.from_dict(state["ledger"])

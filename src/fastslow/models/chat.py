@@ -1,0 +1,68 @@
+"""From messages to tokens: the context goes first in the system message, merged with the task's own, never stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from fastslow.tasks.base import Message
+
+# For base models without a template of their own.
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ message['content'] + eos_token }}"
+    "{% else %}{{ message['content'] + '\n\n' }}{% endif %}{% endfor %}"
+)
+
+
+class ChatFormat:
+    """How one tokenizer turns messages into a prompt."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, template_arguments: dict[str, Any] | None = None) -> None:
+        self.tokenizer = tokenizer
+        self.template_arguments = template_arguments or {}
+        if tokenizer.chat_template is None:
+            tokenizer.chat_template = PLAIN_TEMPLATE
+        self.system_role = self._accepts_system()
+
+    def _accepts_system(self) -> bool:
+        try:
+            self._tokens([{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
+        except TemplateError:  # some templates refuse the role outright
+            return False
+        return True
+
+    def prompt(self, messages: Sequence[Message], context: str) -> list[int]:
+        """The prompt's token ids, ready for the model to answer."""
+        return self._tokens(merge_context(messages, context, self.system_role))
+
+    def _tokens(self, messages: list[Message]) -> list[int]:
+        encoded = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=True, **self.template_arguments
+        )
+        return list(encoded["input_ids"])
+
+    def answer(self, ids: Sequence[int]) -> str:
+        """The text of a completion, without the end token."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def count(self, text: str) -> int:
+        """Tokens of a bare text."""
+        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def merge_context(messages: Sequence[Message], context: str, system_role: bool = True) -> list[Message]:
+    """Put the context in front of the messages: one system message, or part of the first one where there is no such role."""
+    rest = list(messages)
+    parts = [context] if context else []
+    if rest and rest[0]["role"] == "system":
+        parts.append(rest.pop(0)["content"])
+    if not parts:
+        return rest
+    text = "\n\n".join(parts)
+    if system_role:
+        return [{"role": "system", "content": text}, *rest]
+    first = rest[0]
+    return [{"role": first["role"], "content": f"{text}\n\n{first['content']}"}, *rest[1:]]

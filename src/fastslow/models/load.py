@@ -1,0 +1,102 @@
+"""Getting a policy: hub id, local folder or GGUF file, in the precision its training needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from fastslow.errors import ModelError
+from fastslow.models.gguf import convert_gguf
+from fastslow.recipe import LoraRecipe, ModelRecipe
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A loaded model and what training it needs to know."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    device: str
+    autocast: bool
+    """Compute in bf16 while the trained weights stay fp32."""
+    lora: LoraConfig | None
+
+    @property
+    def max_length(self) -> int | None:
+        """Longest sequence the model takes, prompt and completion together, where it says so."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
+
+def choose_device(wanted: str) -> str:
+    available = {"cpu", *(["cuda"] if torch.cuda.is_available() else [])}
+    if torch.backends.mps.is_available():
+        available.add("mps")
+    if wanted == "auto":
+        return next(device for device in ("cuda", "mps", "cpu") if device in available)
+    if wanted not in available:
+        raise ModelError(f"model.device={wanted}, but this machine has only {sorted(available)}; use model.device=auto")
+    return wanted
+
+
+def resolve(name: str) -> str:
+    """What `from_pretrained` takes for a name: a folder for local models and GGUF files, else the hub id."""
+    path = Path(name).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise ModelError(f"no GGUF file '{name}'; give the path of an existing .gguf file")
+        return str(convert_gguf(path))
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(f"folder '{name}' holds no config.json; expected a model saved by save_pretrained")
+        return str(path)
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        raise ModelError(f"no model folder '{name}'; give an existing folder, a .gguf file or a hub id (owner/name)")
+    return name
+
+
+def load_pretrained(name: str, **arguments: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer by name, with one clear error when they cannot be had."""
+    source = resolve(name)
+    trust = {"trust_remote_code": True} if arguments.pop("trust_remote_code", False) else {}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", **trust)
+        model = AutoModelForCausalLM.from_pretrained(source, **trust, **arguments)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(
+            f"model '{name}' cannot be loaded: {reason} (a hub id needs network or a filled cache; "
+            "a local folder or .gguf file works offline)"
+        ) from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model, tokenizer
+
+
+def load_policy(recipe: ModelRecipe) -> Policy:
+    """The policy as its recipe asks: fp32 master weights to train fully, a frozen bf16 base under fp32 LoRA adapters."""
+    device = choose_device(recipe.device)
+    bf16 = recipe.precision == "bf16" or (
+        recipe.precision == "auto" and device == "cuda" and torch.cuda.is_bf16_supported()
+    )
+    frozen_bf16 = bf16 and recipe.lora is not None
+    model, tokenizer = load_pretrained(
+        recipe.name,
+        dtype=torch.bfloat16 if frozen_bf16 else torch.float32,
+        trust_remote_code=recipe.trust_remote_code,
+    )
+    return Policy(model, tokenizer, device, bf16, recipe.lora and _lora_config(recipe.lora))
+
+
+def _lora_config(recipe: LoraRecipe) -> LoraConfig:
+    return LoraConfig(
+        r=recipe.rank,
+        lora_alpha=recipe.alpha,
+        lora_dropout=recipe.dropout,
+        target_modules=recipe.target_modules,
+        task_type="CAUSAL_LM",
+    )

@@ -1,0 +1,405 @@
+"""What a run is: one typed, validated model, read from YAML and changed by dotted `key=value` overrides.
+
+The defaults are the published settings of the method; a field's docstring is its documentation everywhere
+(`docs/recipe.md` is generated from this file).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fastslow.errors import RecipeError
+from fastslow.rollouts.records import Sampling
+
+Method = Literal["fst", "rl", "gepa"]
+Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True)
+
+
+class ModelRecipe(Section):
+    """The policy."""
+
+    name: str
+    """Hub id, local folder, or `.gguf` file. `model: NAME` alone is short for this."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to run; `auto` takes a GPU when there is one."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """`bf16` trains fp32 master weights under bf16 autocast (with LoRA: a frozen bf16 base); `auto` is that on a GPU that
+    has it, fp32 elsewhere."""
+    lora: LoraRecipe | None = None
+    """Train a low-rank adapter instead of all weights."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a fifth slower."""
+    trust_remote_code: bool = False
+    """Allow models that ship their own Python code."""
+
+
+class LoraRecipe(Section):
+    """A LoRA adapter."""
+
+    rank: int = Field(default=32, ge=1)
+    """Rank of the update."""
+    alpha: int = Field(default=64, ge=1)
+    """Scale of the update, relative to the rank."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout on the adapter's input."""
+    target_modules: str | list[str] = "all-linear"
+    """Which layers are adapted."""
+
+
+class TaskRecipe(BaseModel):
+    """A task by name; every other key is an option of that task (`fastslow tasks NAME` lists them)."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True, frozen=True)
+
+    name: str
+    """A task from `fastslow tasks`. `task: NAME` alone is short for this."""
+    weight: float = Field(default=1.0, gt=0)
+    """Share of the training stream when there are several tasks."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class SlowRecipe(Section):
+    """The slow loop: RL on the weights."""
+
+    steps: int = Field(default=500, ge=1)
+    """Optimizer steps of the run."""
+    problems: int = Field(default=32, ge=1)
+    """Problems per step."""
+    group: int = Field(default=8, ge=2)
+    """G: rollouts per problem; all of them form one group."""
+    microbatch: int = Field(default=8, ge=1)
+    """Rollouts per device and backward pass; changes memory and speed, not the result."""
+    loss: Loss = "cispo"
+    """The policy loss; all but `cispo` are TRL's, with TRL's own aggregation."""
+    ratio_cap: float = Field(default=4.0, gt=0)
+    """CISPO: importance ratios are cut at this value (verl's clip_high = 3.0 is 1 + 3)."""
+    clip: float = Field(default=0.2, gt=0)
+    """Clipping range of the other losses."""
+    baseline: Literal["problem", "prompt"] = "problem"
+    """Advantages against all G rollouts of a problem, or only those that share a context."""
+    std: Literal["group", "batch", "none"] = "group"
+    """Divide advantages by the standard deviation of the group, of the batch, or not at all."""
+    aggregation: Literal["prompt", "token"] = "prompt"
+    """CISPO: mean over each problem's tokens and then over problems, or over all tokens of the batch."""
+    drop_zero_variance: bool = True
+    """Leave groups whose rewards are all equal out of the update (they are not refilled)."""
+    kl: float = Field(default=1e-3, ge=0)
+    """Coefficient of the KL penalty to the base model; 0 loads no reference model."""
+    learning_rate: float = Field(default=1e-6, gt=0)
+    """AdamW's learning rate after warm-up; constant from there."""
+    warmup_steps: int = Field(default=10, ge=0)
+    """Steps of linear warm-up."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's betas."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW's weight decay."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradient norm is cut at this value."""
+
+
+class ReflectionRecipe(Section):
+    """Who reads the feedback and edits a context."""
+
+    kind: Literal["lessons", "litellm", "local", "policy"] = "lessons"
+    """`lessons` edits with lines of the feedback and needs no model; `litellm` calls a model by API; `local` loads one;
+    `policy` asks the model in training. `reflection: NAME` alone is short: a kind, or else a LiteLLM name."""
+    model: str | None = None
+    """`litellm`: a LiteLLM name such as `openai/gpt-5.2`; `local`: hub id, folder or `.gguf` file."""
+    base_url: str | None = None
+    """`litellm`: address of an OpenAI-compatible server."""
+    temperature: float = Field(default=1.0, ge=0)
+    """Sampling temperature of the reflection model."""
+    max_tokens: int = Field(default=4096, ge=1)
+    """Longest answer of the reflection model."""
+    timeout: float = Field(default=120.0, gt=0)
+    """`litellm`: seconds to wait for one answer."""
+    retries: int = Field(default=4, ge=0)
+    """`litellm`: further tries after a transient fault, with doubling pauses."""
+
+    @model_validator(mode="after")
+    def _has_model(self) -> ReflectionRecipe:
+        if self.kind in ("litellm", "local") and not self.model:
+            raise ValueError(f"reflection kind '{self.kind}' needs a model: set fast.reflection.model=NAME")
+        return self
+
+
+class FastRecipe(Section):
+    """The fast loop: GEPA on the contexts."""
+
+    population: int = Field(default=8, ge=1)
+    """K: contexts kept; must divide slow.group."""
+    cycle: int = Field(default=6, ge=1)
+    """T: slow steps per cycle; their problems are the cycle's look-ahead."""
+    anchors: int = Field(default=192, ge=1)
+    """Problems of the look-ahead that contexts are scored on."""
+    budget: int = Field(default=960, ge=0)
+    """Rollouts a cycle may spend on new contexts. Re-scoring the carried population comes on top and is shown apart."""
+    minibatch: int = Field(default=3, ge=1)
+    """Problems a parent and its child are compared on before the child is scored on all anchors."""
+    proposals: int = Field(default=1, ge=1)
+    """Children proposed per generation; more fill a GPU better."""
+    samples: int = Field(default=1, ge=1)
+    """Rollouts averaged into one score; more keep lucky contexts off the front."""
+    proposer: Literal["light", "full"] = "light"
+    """`light` may only make incremental edits to the parent, `full` may rewrite it."""
+    max_tokens: int = Field(default=1024, ge=1)
+    """Token budget of one context text; longer proposals are refused."""
+    seed_text: str | dict[str, str] | None = None
+    """Replaces the task's seed text (a text, or one per component)."""
+    reflection: ReflectionRecipe = ReflectionRecipe()
+    """Who proposes edits."""
+
+    @field_validator("reflection", mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            kinds = get_args(ReflectionRecipe.model_fields["kind"].annotation)
+            return {"kind": value} if value in kinds else {"kind": "litellm", "model": value}
+        return value
+
+
+class SamplingRecipe(Section):
+    """How rollouts are drawn in both loops."""
+
+    backend: Literal["transformers", "continuous", "vllm", "vllm-server"] = "transformers"
+    """transformers' generate, transformers' continuous batching, vLLM in this process, or a running vLLM server."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Temperature of training rollouts."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus of training rollouts; below 1 the sampled policy is not the trained one."""
+    max_tokens: int = Field(default=1024, ge=1)
+    """Longest completion."""
+    batch: int = Field(default=256, ge=1)
+    """Sequences sampled together by the `transformers` backend."""
+    chat: dict[str, Any] = {}
+    """Extra arguments of the chat template, such as `enable_thinking: false`."""
+    vllm_memory: float = Field(default=0.3, gt=0, le=1)
+    """`vllm`: share of GPU memory it may take."""
+    vllm_server: str | None = None
+    """`vllm-server`: its address."""
+
+    def training(self) -> Sampling:
+        return Sampling(self.temperature, self.top_p, self.max_tokens)
+
+
+class EvaluationRecipe(Section):
+    """Measuring on held-out problems."""
+
+    every: int = Field(default=25, ge=0)
+    """Evaluate every this many steps, at the start and at the end; 0 never."""
+    problems: int = Field(default=200, ge=1)
+    """Validation problems used."""
+    k: int = Field(default=4, ge=1)
+    """Rollouts per problem: mean@k and best@k."""
+    temperature: float = Field(default=0.6, gt=0)
+    """Temperature of evaluation rollouts."""
+    top_p: float = Field(default=0.95, gt=0, le=1)
+    """Nucleus of evaluation rollouts."""
+
+    def sampling(self, max_tokens: int) -> Sampling:
+        return Sampling(self.temperature, self.top_p, max_tokens)
+
+
+class OutputRecipe(Section):
+    """What a run leaves behind."""
+
+    folder: str | None = None
+    """The run folder; by default `runs/RECIPE-METHOD-seedN`."""
+    checkpoint_every: int = Field(default=50, ge=1)
+    """Steps between checkpoints; the last step always makes one."""
+    keep_checkpoints: int | None = Field(default=None, ge=1)
+    """Keep only this many of the newest checkpoints; all when not set."""
+    save_rollouts: bool = True
+    """Keep every training rollout's text, score and feedback as parquet."""
+    report_to: list[str] = []
+    """Trackers: trackio, wandb, tensorboard, mlflow."""
+
+
+class Recipe(Section):
+    """Everything needed to run again."""
+
+    method: Method = "fst"
+    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights."""
+    model: ModelRecipe
+    """The policy."""
+    task: TaskRecipe | list[TaskRecipe]
+    """The task, or several that share the stream."""
+    slow: SlowRecipe = SlowRecipe()
+    """The slow loop."""
+    fast: FastRecipe = FastRecipe()
+    """The fast loop."""
+    sampling: SamplingRecipe = SamplingRecipe()
+    """Rollouts."""
+    evaluation: EvaluationRecipe = EvaluationRecipe()
+    """Evaluation."""
+    output: OutputRecipe = OutputRecipe()
+    """The run folder."""
+    seed: int = 0
+    """Everything random follows from this number."""
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _model_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _task_name(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            return [{"name": item} if isinstance(item, str) else item for item in value]
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def tasks(self) -> list[TaskRecipe]:
+        return self.task if isinstance(self.task, list) else [self.task]
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Recipe:
+        group, population = self.slow.group, self.fast.population
+        if self.method == "fst":
+            if group % population:
+                right = [k for k in range(1, group + 1) if group % k == 0]
+                raise ValueError(
+                    f"fast.population={population} does not divide slow.group={group}: every context gets the same number "
+                    f"of rollouts in a group; set fast.population to one of {right}"
+                )
+            if self.slow.baseline == "prompt" and group // population < 2:
+                raise ValueError(
+                    f"slow.baseline=prompt compares rollouts that share a context, but slow.group={group} over "
+                    f"fast.population={population} leaves one each; raise slow.group or lower fast.population"
+                )
+        rollouts = self.slow.problems * group
+        if rollouts % self.slow.microbatch:
+            raise ValueError(
+                f"slow.microbatch={self.slow.microbatch} does not divide the {rollouts} rollouts of a step "
+                f"(slow.problems={self.slow.problems} × slow.group={group}); choose a divisor of {rollouts}"
+            )
+        if not self.tasks:
+            raise ValueError("task is an empty list; name at least one task")
+        return self
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe file and apply `dotted.key=value` overrides, each value read as YAML."""
+    path = Path(path)
+    try:
+        data = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise RecipeError(f"no recipe file '{path}'; give the path of a YAML file (recipes/ has some)") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RecipeError(f"recipe '{path}' cannot be read as YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise RecipeError(
+            f"recipe '{path}' holds {type(data).__name__}, expected a mapping with at least model and task"
+        )
+    for override in overrides:
+        _override(data, override)
+    _anchor(data, path.parent.resolve())
+    return build_recipe(data)
+
+
+def build_recipe(data: dict[str, Any]) -> Recipe:
+    """Validate a mapping into a recipe; every mistake in it goes into one message."""
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise RecipeError("\n".join(_explain(problem) for problem in error.errors())) from None
+
+
+def _anchor(data: dict[str, Any], folder: Path) -> None:
+    """Make names of files that lie beside the recipe absolute, so that a recipe works, and a run goes on, from anywhere."""
+
+    def anchored(section: Any, key: str) -> None:
+        value = section.get(key) if isinstance(section, dict) else None
+        if isinstance(value, str) and value and (folder / value).exists():
+            section[key] = str(folder / value)
+
+    anchored(data, "model")
+    anchored(data.get("model"), "name")
+    fast = data.get("fast")
+    anchored(fast.get("reflection") if isinstance(fast, dict) else None, "model")
+    tasks = data.get("task")
+    for task in tasks if isinstance(tasks, list) else [tasks]:
+        if isinstance(task, dict):
+            for key in task:
+                if key == "path" or key.endswith("_path"):
+                    anchored(task, key)
+            module, _, function = str(task.get("grader") or "").partition(":")
+            file = folder / (module.replace(".", "/") + ".py")
+            if function and not module.endswith(".py") and file.is_file():
+                task["grader"] = f"{file}:{function}"
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise RecipeError(f"override '{override}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    *parents, last = key.split(".")
+    target: Any = data
+    for name in parents:
+        inner = target.get(name)
+        if isinstance(inner, str) and name in ("model", "task", "reflection"):
+            inner = {"kind" if name == "reflection" else "name": inner}  # the short form grows into the long one
+        elif inner is None:
+            inner = {}
+        elif not isinstance(inner, dict):
+            raise RecipeError(f"override '{override}': '{name}' holds {inner!r}, which has no keys of its own")
+        target[name] = inner
+        target = inner
+    target[last] = value
+
+
+def _explain(problem: Any) -> str:
+    where = [str(part) for part in problem["loc"]]
+    dotted = ".".join(where)
+    if problem["type"] == "extra_forbidden":
+        known = list(_known_keys())
+        near = difflib.get_close_matches(dotted, known, n=1, cutoff=0.5)
+        same_name = [key for key in known if key.split(".")[-1] == where[-1]]
+        hint = same_name or near
+        advice = f"did you mean {' or '.join(hint)}?" if hint else "`docs/recipe.md` lists every key"
+        return f"unknown recipe key '{dotted}'; {advice}"
+    if problem["type"] == "missing":
+        return f"the recipe has no '{dotted}'; add it ({dotted}: …)"
+    message = problem["msg"].removeprefix("Value error, ")
+    return message if not dotted else f"{dotted}={problem['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def _known_keys() -> Iterator[str]:
+    for name, _field in walk(Recipe):
+        yield name
+
+
+def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every dotted key of a section with its field, depth first, in the order they are written."""
+    for name, field in section.model_fields.items():
+        yield prefix + name, field
+        for inner in (field.annotation, *get_args(field.annotation)):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from walk(inner, f"{prefix}{name}.")
+                break
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The resolved recipe as YAML."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+
+
+ModelRecipe.model_rebuild()

@@ -1,0 +1,128 @@
+"""Playing tasks: all rollouts advance in lockstep, and every pending ask of every rollout goes to the model in one batch."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fastslow.models.chat import ChatFormat
+from fastslow.rollouts.records import Completion, Context, Rollout, Sampling, Turn
+from fastslow.rollouts.world import World
+from fastslow.tasks.base import Ask, Example, Feedback, Task
+
+
+class Sampler(Protocol):
+    """Draws from the policy as it is now. Called by all processes together, each with its own prompts, equally many."""
+
+    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]: ...
+
+
+@dataclass
+class Timing:
+    """Seconds spent by a batch of rollouts."""
+
+    sampling: float = 0.0
+    grading: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.sampling + self.grading
+
+
+def derive_seed(*parts: object) -> int:
+    """A seed of its own for every random decision, so that none depends on what was drawn before it."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4])
+
+
+@dataclass
+class _Attempt:
+    example: Example
+    context: Context
+    game: Generator[Ask, str, Feedback]
+    turns: list[Turn] = field(default_factory=list)
+    faults: dict[str, int] = field(default_factory=dict)
+    ask: Ask | None = None
+    prompt: list[int] = field(default_factory=list)
+    feedback: Feedback | None = None
+
+
+class Player:
+    """Plays (example, context) pairs of a task with the current policy."""
+
+    def __init__(self, task: Task, sampler: Sampler, chat: ChatFormat, max_length: int | None, world: World) -> None:
+        self.task, self.sampler, self.chat, self.max_length, self.world = task, sampler, chat, max_length, world
+
+    def play(
+        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
+    ) -> tuple[list[Rollout], Timing]:
+        """One rollout per pair, in order, the same on every process; each process plays its share."""
+        timing = Timing()
+        rank, size = self.world.rank, self.world.size
+        attempts = [_Attempt(example, context, self.task.play(example)) for example, context in pairs[rank::size]]
+        started = time.perf_counter()
+        for attempt in attempts:
+            self._advance(attempt, None, sampling)
+        timing.grading += time.perf_counter() - started
+        turn = 0
+        while longest := self.world.largest(sum(attempt.ask is not None for attempt in attempts)):
+            pending = [attempt for attempt in attempts if attempt.ask is not None]
+            prompts = [attempt.prompt for attempt in pending]
+            # Sampling may be collective: a process with less to ask joins in with fillers.
+            filled = prompts + [self._filler()] * (longest - len(prompts))
+            started = time.perf_counter()
+            completions = self.sampler.sample(filled, sampling, derive_seed(seed, turn, rank))
+            timing.sampling += time.perf_counter() - started
+            started = time.perf_counter()
+            for attempt, completion in zip(pending, completions[: len(pending)], strict=True):
+                answer = self.chat.answer(completion.ids)
+                assert attempt.ask is not None
+                question = "\n\n".join(message["content"] for message in attempt.ask.messages)
+                attempt.turns.append(Turn(attempt.ask.component, question, tuple(attempt.prompt), completion, answer))
+                self._advance(attempt, answer, sampling)
+            timing.grading += time.perf_counter() - started
+            turn += 1
+        mine = [self._finish(attempt, policy_step) for attempt in attempts]
+        shares = self.world.gather(mine)
+        return [shares[index % size][index // size] for index in range(len(pairs))], timing
+
+    def _advance(self, attempt: _Attempt, answer: str | None, sampling: Sampling) -> None:
+        """Send the answer to the task; it asks again or grades. What goes wrong inside a task costs that rollout only."""
+        attempt.ask = None
+        try:
+            ask = next(attempt.game) if answer is None else attempt.game.send(answer)
+            prompt = self.chat.prompt(ask.messages, attempt.context.texts[ask.component])
+        except StopIteration as stop:
+            attempt.feedback = self._checked(stop.value, attempt)
+            return
+        except Exception as error:
+            attempt.faults["grader"] = attempt.faults.get("grader", 0) + 1
+            attempt.feedback = Feedback(0.0, f"The grader failed: {type(error).__name__}: {error}")
+            return
+        if self.max_length is not None and len(prompt) + sampling.max_tokens > self.max_length:
+            attempt.faults["prompt_too_long"] = attempt.faults.get("prompt_too_long", 0) + 1
+            attempt.feedback = Feedback(
+                0.0,
+                f"The prompt has {len(prompt)} tokens; with {sampling.max_tokens} for the answer it does not fit the "
+                f"model's {self.max_length}. The instructions must be shorter.",
+            )
+            return
+        attempt.ask, attempt.prompt = ask, prompt
+
+    def _checked(self, feedback: object, attempt: _Attempt) -> Feedback:
+        if isinstance(feedback, Feedback) and math.isfinite(feedback.score) and 0 <= feedback.score <= 1:
+            return feedback
+        attempt.faults["grader"] = attempt.faults.get("grader", 0) + 1
+        return Feedback(0.0, f"The grader failed: it returned {feedback!r}, expected Feedback with a score in [0, 1].")
+
+    def _finish(self, attempt: _Attempt, policy_step: int) -> Rollout:
+        assert attempt.feedback is not None
+        return Rollout(
+            attempt.example, attempt.context, policy_step, tuple(attempt.turns), attempt.feedback, attempt.faults
+        )
+
+    def _filler(self) -> list[int]:
+        return self.chat.prompt([{"role": "user", "content": "-"}], "")

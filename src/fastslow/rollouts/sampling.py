@@ -1,0 +1,102 @@
+"""One sampler for slow loop, fast loop and evaluation: it draws from the trainer's model, always with its current weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.generation import ContinuousBatchingConfig
+from trl.models import unwrap_model_for_generation
+
+from fastslow.recipe import SamplingRecipe
+from fastslow.rollouts.generate import generate, generation_settings
+from fastslow.rollouts.records import Completion, Sampling
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
+
+
+class PolicySampler:
+    """Samples through transformers' generate, transformers' continuous batching, or vLLM driven by TRL."""
+
+    def __init__(self, trainer: GRPOTrainer, recipe: SamplingRecipe) -> None:
+        self.trainer, self.recipe = trainer, recipe
+
+    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]:
+        """One completion per prompt, in order; on one machine with transformers the same seed draws the same tokens."""
+        if self.recipe.backend.startswith("vllm"):
+            return self._vllm(prompts, sampling)
+        torch.manual_seed(seed)
+        with self._model(sampling) as model:
+            if self.recipe.backend == "continuous":
+                return self._continuous(model, prompts, sampling, seed)
+            return generate(
+                model,
+                prompts,
+                sampling,
+                pad_id=self.trainer._tokenizer.pad_token_id,
+                eos_ids=self.trainer.eos_token_ids,
+                batch=self.recipe.batch,
+                autocast=self.trainer.accelerator.autocast(),
+            )
+
+    @contextmanager
+    def _model(self, sampling: Sampling) -> Iterator[PreTrainedModel]:
+        """The policy's own module, gathered where it is sharded, in evaluation mode."""
+        trainer = self.trainer
+        with (
+            unwrap_model_for_generation(
+                trainer.model_wrapped,
+                trainer.accelerator,
+                gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+                generation_kwargs=self._settings(sampling),
+                gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+            ) as model,
+            trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
+        ):
+            training = model.training
+            model.eval()
+            try:
+                yield model
+            finally:
+                model.train(training)
+
+    def _settings(self, sampling: Sampling) -> dict:
+        return generation_settings(sampling, self.trainer._tokenizer.pad_token_id, self.trainer.eos_token_ids)
+
+    @torch.no_grad()
+    def _continuous(
+        self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int
+    ) -> list[Completion]:
+        # TRL's own path casts the master weights to bf16 for good; autocast leaves them as they are.
+        with self.trainer.accelerator.autocast():
+            outputs = model.generate_batch(
+                [list(prompt) for prompt in prompts],
+                generation_config=GenerationConfig(**self._settings(sampling)),
+                continuous_batching_config=ContinuousBatchingConfig(
+                    return_logprobs=True, seed=seed, max_memory_percent=0.5
+                ),
+            )
+        if len(outputs) != len(prompts):
+            raise RuntimeError(f"continuous batching answered {len(outputs)} of {len(prompts)} prompts")
+        return [Completion(tuple(out.generated_tokens), tuple(out.logprobs)) for out in outputs.values()]
+
+    def _vllm(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[Completion]:
+        engine = self.trainer.vllm_generation
+        saved = engine.temperature, engine.top_p, engine.max_completion_length
+        engine.temperature, engine.top_p, engine.max_completion_length = (
+            sampling.temperature,
+            sampling.top_p,
+            sampling.max_tokens,
+        )
+        try:
+            # num_generations=1: TRL's server mode otherwise keeps one prompt of each group, and contexts differ within one.
+            ids, logprobs = self.trainer._generate_single_turn(
+                [list(prompt) for prompt in prompts], images=None, multimodal_fields={}, num_generations=1
+            )
+        finally:
+            engine.temperature, engine.top_p, engine.max_completion_length = saved
+        return [Completion(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]

@@ -1,0 +1,36 @@
+"""The processes of a run. All of them run the same program and see the same rollouts, so all take the same decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from accelerate.utils import broadcast_object_list, gather_object
+
+T = TypeVar("T")
+
+
+class World:
+    """Rank, size and the few exchanges between processes; with one process each is the identity."""
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+
+    @property
+    def main(self) -> bool:
+        return self.rank == 0
+
+    def gather(self, value: T) -> list[T]:
+        """What every process gave, by rank, on every process."""
+        return [value] if self.size == 1 else list(gather_object([value]))
+
+    def largest(self, number: int) -> int:
+        return max(self.gather(number))
+
+    def from_main(self, make: Callable[[], T]) -> T:
+        """What the main process made, on every process."""
+        if self.size == 1:
+            return make()
+        box: list[T | None] = [make() if self.main else None]
+        broadcast_object_list(box)
+        return box[0]  # type: ignore[return-value]

@@ -1,0 +1,152 @@
+"""Writing files so that a kill or a full disk never leaves half of one behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from fastslow.errors import FastSlowError, RunError
+
+ASIDE = ".writing-"
+"""What the name of an unfinished file or folder begins with."""
+
+
+def cause(error: BaseException) -> str:
+    """An exception as the one line a person needs."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    if isinstance(error, FastSlowError):
+        return str(error)
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn a failure of the disk while `path` is written into words."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"'{path}' was not written: {cause(error)}; make room or check its permissions, then resume the run"
+        ) from error
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """A path to write to, renamed to `path` once the block is through; on any failure `path` stays as it was."""
+    unfinished = path.with_name(ASIDE + path.name)
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield unfinished
+            sync(unfinished)
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+
+def sync(path: Path) -> None:
+    """Push a file or a folder's list of names to the disk, so that a power cut cannot undo the rename that follows."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    with aside(path) as unfinished:
+        unfinished.write_bytes(data)
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    write_bytes(path, encode(json.dumps(plain(data), ensure_ascii=False, allow_nan=False, indent=2) + "\n"))
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The mapping in a JSON file, None when there is no such file."""
+    try:
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RunError(f"'{path}' cannot be read as JSON: {cause(error)}; restore it from a copy") from error
+    if not isinstance(data, dict):
+        raise RunError(f"'{path}' holds {type(data).__name__}, expected a JSON object; restore it from a copy")
+    return data
+
+
+def encode(text: str) -> bytes:
+    """UTF-8. A lone surrogate, which graders can meet in JSON answers, becomes its escape instead of an error."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def plain(value: Any) -> Any:
+    """The same value in what JSON knows: not-a-number and infinity as null, array scalars as numbers."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if hasattr(value, "item"):
+        return plain(value.item())
+    return value
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
+    """Add one JSON line. What a killed write left behind is cut off first, and so is what a failed one leaves now."""
+    line = encode(json.dumps(plain(row), ensure_ascii=False, allow_nan=False) + "\n")
+    # Unbuffered, because closing a buffered file would try the failed write again after it was cut off.
+    with explained(path), path.open("a+b", buffering=0) as file:
+        start = _whole(file)
+        file.truncate(start)
+        try:
+            while line:
+                line = line[file.write(line) :]
+        except OSError:
+            file.truncate(start)
+            raise
+
+
+def read_rows(path: Path, *, skip_damaged: bool = False) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines file. A last line without its line end was torn by a kill and does not count."""
+    try:
+        *lines, _torn = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunError(f"'{path}' cannot be read: {cause(error)}") from error
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        elif not skip_damaged:
+            raise RunError(f"line {number} of '{path}' is not a JSON object; remove that line to read the others")
+    return rows
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    write_bytes(path, encode("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)))
+
+
+def _whole(file: IO[bytes]) -> int:
+    """How many bytes of the file are whole lines."""
+    size = file.seek(0, os.SEEK_END)
+    if size == 0:
+        return 0
+    file.seek(size - 1)
+    if file.read(1) == b"\n":
+        return size
+    file.seek(0)
+    return file.read().rfind(b"\n") + 1

@@ -1,0 +1,196 @@
+"""A run is a folder.
+
+recipe.yaml (resolved) · run.json (versions, seed, status) · metrics.jsonl · evals.jsonl · contexts/cycle-0003.json ·
+rollouts/step-000012.parquet · ledger.json · checkpoints/step-000050/. Everything but the two `.jsonl` files is written
+aside and renamed, so a reader never sees half of a file.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from fastslow.errors import RunError
+from fastslow.recipe import Recipe, dump_recipe, load_recipe
+from fastslow.rollouts.records import Rollout
+from fastslow.runs import files
+from fastslow.runs.checkpoint import Checkpoints
+from fastslow.runs.lock import Lock
+
+Log = Literal["metrics", "evals"]
+LOGS: tuple[Log, ...] = ("metrics", "evals")
+PACKAGES = ("fastslow", "torch", "transformers", "trl", "gepa")
+
+
+class RunFolder:
+    """One run on disk. Make it with `create` or `open`; many may read, one process (the lock) writes."""
+
+    def __init__(self, path: Path, lock: Lock | None = None) -> None:
+        self.path = path
+        self.checkpoints = Checkpoints(path / "checkpoints")
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: str | Path, recipe: Recipe) -> RunFolder:
+        """Begin a new run in a folder that holds none, and lock it."""
+        path = Path(path)
+        with files.explained(path):
+            path.mkdir(parents=True, exist_ok=True)
+        run = cls(path, Lock(path / "lock"))
+        try:
+            run._refuse_existing()
+            files.write_bytes(path / "recipe.yaml", files.encode(dump_recipe(recipe)))
+            # Last, because a folder is a run from the moment it has this file.
+            run.write_json(
+                "run.json",
+                {
+                    "status": "running",
+                    "started": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "seed": recipe.seed,
+                    "versions": versions(),
+                },
+            )
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path, lock: bool = False) -> RunFolder:
+        """An existing run; with `lock` to write to it."""
+        path = Path(path)
+        if not path.is_dir():
+            raise RunError(f"no run folder '{path}'; give the folder of a run made by `fastslow train`")
+        for name in ("run.json", "recipe.yaml"):
+            if not (path / name).is_file():
+                raise RunError(
+                    f"'{path}' is not a run folder: it has no {name}; give a folder made by `fastslow train`"
+                )
+        return cls(path, Lock(path / "lock") if lock else None)
+
+    def _refuse_existing(self) -> None:
+        if (self.path / "run.json").exists():
+            raise RunError(
+                f"'{self.path}' already holds a run; go on with it by `fastslow train --resume {self.path}`, or choose "
+                f"another output.folder"
+            )
+        if (self.path / "recipe.yaml").exists():
+            raise RunError(
+                f"'{self.path}' holds a recipe.yaml that a new run would overwrite; move it away, or choose another "
+                f"output.folder"
+            )
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return load_recipe(self.path / "recipe.yaml")
+
+    def write_json(self, name: str, data: dict[str, Any]) -> None:
+        files.write_json(self.path / name, data)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """The file's mapping, None when there is no such file."""
+        return files.read_json(self.path / name)
+
+    def set_status(self, status: str, **extra: Any) -> None:
+        """Change the status in run.json and add to what it says."""
+        self.write_json("run.json", {**(self.read_json("run.json") or {}), "status": status, **extra})
+
+    def append(self, name: Log, row: dict[str, Any]) -> None:
+        files.append_row(self._log(name), row)
+
+    def rows(self, name: Log) -> list[dict[str, Any]]:
+        return files.read_rows(self._log(name))
+
+    def _log(self, name: Log) -> Path:
+        return self.path / f"{name}.jsonl"
+
+    def save_cycle(self, cycle: int, data: dict[str, Any]) -> None:
+        self.write_json(f"contexts/cycle-{cycle:04d}.json", data)
+
+    def cycle(self, cycle: int) -> dict[str, Any] | None:
+        return self.read_json(f"contexts/cycle-{cycle:04d}.json")
+
+    def cycles(self) -> list[dict[str, Any]]:
+        numbered = numbers(self.path / "contexts", "cycle-*.json")
+        return [data for number in sorted(numbered) if (data := files.read_json(numbered[number])) is not None]
+
+    def save_rollouts(self, step: int, rollouts: Sequence[Rollout], purposes: Sequence[str] | None = None) -> None:
+        """Keep what was tried at a step; `purposes`, one for each rollout, adds a column."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns: dict[str, pa.Array] = {
+            "example": pa.array([_text(rollout.example.id) for rollout in rollouts], pa.string()),
+            "context": pa.array([rollout.context.id for rollout in rollouts], pa.string()),
+            "policy_step": pa.array([rollout.policy_step for rollout in rollouts], pa.int64()),
+            "score": pa.array([float(rollout.score) for rollout in rollouts], pa.float64()),
+            "feedback": pa.array([_text(rollout.feedback.text) for rollout in rollouts], pa.string()),
+            "answers": pa.array(
+                [[_text(turn.answer) for turn in rollout.turns] for rollout in rollouts], pa.list_(pa.string())
+            ),
+            "prompt_tokens": pa.array([rollout.prompt_tokens for rollout in rollouts], pa.int64()),
+            "completion_tokens": pa.array([rollout.completion_tokens for rollout in rollouts], pa.int64()),
+        }
+        if purposes is not None:
+            columns["purpose"] = pa.array(list(purposes), pa.string())
+        with files.aside(self.path / "rollouts" / f"step-{step:06d}.parquet") as unfinished:
+            pq.write_table(pa.table(columns), unfinished)
+
+    def rewind(self, step: int) -> None:
+        """Forget what came after the checkpoint of `step`, before going on from it (-1: before starting over).
+
+        Cycle files stay: they are the journal that the resumed run follows.
+        """
+        for name in LOGS:
+            path = self._log(name)
+            if path.exists():
+                rows = files.read_rows(path, skip_damaged=True)
+                files.write_rows(path, [row for row in rows if (row.get("step") or 0) <= step])
+        with files.explained(self.path):
+            for number, path in numbers(self.path / "rollouts", "step-*.parquet").items():
+                if number > step:
+                    path.unlink()
+            for folder in (self.path, self.path / "contexts", self.path / "rollouts"):
+                for leftover in folder.glob(files.ASIDE + "*"):
+                    leftover.unlink()
+        self.checkpoints.rewind(step)
+
+
+def numbers(folder: Path, pattern: str) -> dict[int, Path]:
+    """The files that are named by a number, by that number."""
+    found = ((path.stem.rpartition("-")[2], path) for path in folder.glob(pattern))
+    return {int(number): path for number, path in found if number.isdecimal()}
+
+
+def versions() -> dict[str, str | None]:
+    """What the run is made with; read from the packages' metadata, because importing them takes seconds."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _text(text: str) -> str:
+    return files.encode(text).decode()

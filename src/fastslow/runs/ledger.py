@@ -1,0 +1,108 @@
+"""What a run spent, by purpose. Everything that reaches the policy or the reflection model is booked exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from fastslow.rollouts.records import Rollout
+
+Purpose = Literal["slow", "fast-score", "fast-minibatch", "rescore", "evaluation", "reflection"]
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An amount spent. `calls` counts asks of a model, so a rollout of three turns is three."""
+
+    rollouts: int = 0
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    cost: float = 0.0
+    faults: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: Entry) -> Entry:
+        return self._combined(other, 1)
+
+    def __sub__(self, other: Entry) -> Entry:
+        return self._combined(other, -1)
+
+    def _combined(self, other: Entry, sign: int) -> Entry:
+        amounts = {name: getattr(self, name) + sign * getattr(other, name) for name in _AMOUNTS}
+        faults = {
+            name: self.faults.get(name, 0) + sign * other.faults.get(name, 0)
+            for name in {**self.faults, **other.faults}
+        }
+        return Entry(**amounts, faults={name: count for name, count in faults.items() if count})
+
+
+_AMOUNTS = [item.name for item in fields(Entry) if item.name != "faults"]
+
+
+@dataclass
+class Ledger:
+    """One entry for every purpose, growing as the run goes."""
+
+    entries: dict[Purpose, Entry] = field(default_factory=lambda: {purpose: Entry() for purpose in PURPOSES})
+
+    def __getitem__(self, purpose: Purpose) -> Entry:
+        return self.entries[purpose]
+
+    def book(
+        self,
+        purpose: Purpose,
+        *,
+        rollouts: int = 0,
+        calls: int = 0,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        seconds: float = 0.0,
+        cost: float = 0.0,
+        faults: Mapping[str, int] | None = None,
+    ) -> None:
+        self.entries[purpose] += Entry(
+            rollouts, calls, prompt_tokens, completion_tokens, seconds, cost, dict(faults or {})
+        )
+
+    def book_rollouts(self, purpose: Purpose, rollouts: Sequence[Rollout], seconds: float) -> None:
+        """Book what playing these rollouts took; reused ones are not played and must not be among them."""
+        spent = Entry(seconds=seconds)
+        for rollout in rollouts:
+            spent += Entry(
+                rollouts=1,
+                calls=len(rollout.turns),
+                prompt_tokens=rollout.prompt_tokens,
+                completion_tokens=rollout.completion_tokens,
+                faults=rollout.faults,
+            )
+        self.entries[purpose] += spent
+
+    def total(self, purposes: Iterable[Purpose] | None = None) -> Entry:
+        """The sum over some purposes, or over all."""
+        return sum((self.entries[purpose] for purpose in (PURPOSES if purposes is None else purposes)), Entry())
+
+    @property
+    def training_rollouts(self) -> int:
+        """What learning took: everything but measuring."""
+        return self.total().rollouts - self["evaluation"].rollouts
+
+    def snapshot(self) -> Ledger:
+        return Ledger(dict(self.entries))
+
+    def since(self, snapshot: Ledger) -> Ledger:
+        """What was spent after a snapshot was taken."""
+        return Ledger({purpose: self[purpose] - snapshot[purpose] for purpose in PURPOSES})
+
+    def add(self, other: Ledger) -> None:
+        for purpose in PURPOSES:
+            self.entries[purpose] += other[purpose]
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        return {purpose: asdict(entry) for purpose, entry in self.entries.items()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Mapping[str, Any]]) -> Ledger:
+        return cls({purpose: Entry(**data.get(purpose, {})) for purpose in PURPOSES})

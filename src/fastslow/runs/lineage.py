@@ -1,0 +1,197 @@
+"""How the text evolved: the contexts of a run as a family tree, with what each changed and why."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.words import number, printable
+
+DEEPEST = 8
+"""Further generations are listed at this depth: a long line of descent would run off the screen."""
+SHOWN_CHANGES = 12
+SHOWN_FEEDBACK = 2
+FEEDBACK_WIDTH = 240
+
+
+@dataclass
+class Member:
+    """One context over the whole run: where it came from, as first recorded, and its last score."""
+
+    id: str
+    parents: Sequence[str]
+    born: int
+    texts: Mapping[str, str] | None = None
+    score: float | None = None
+    scored_at: int | None = None
+    edits: list[dict[str, Any]] = field(default_factory=list)
+
+
+def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
+    """Print the family tree and the population of every cycle.
+
+    Without `full`, only the ancestors of the last population, and of long diffs and feedback the beginning.
+    """
+    cycles = run.cycles()
+    if not cycles:
+        console.print(Text(f"no cycles in '{run.path}' yet: every rollout so far ran under the task's seed text"))
+        return
+    members = gather(cycles)
+    best = cycles[-1].get("best")
+    alive = {record["id"] for record in cycles[-1]["population"]}
+    shown = members if full else _ancestry(members, alive)
+    console.print(_tree(members, shown, best, alive, full))
+    console.print(_table(cycles))
+    if len(shown) < len(members):
+        rest = len(members) - len(shown)
+        console.print(Text(f"left out without a descendant now: {rest}; --full shows all", style="dim"))
+
+
+def gather(cycles: Iterable[dict[str, Any]]) -> dict[str, Member]:
+    """Every context that the cycle files mention, in the order they appear.
+
+    A context that was made and dropped inside one cycle is known from the edits alone: its text was not kept.
+    """
+    members: dict[str, Member] = {}
+    for data in cycles:
+        for record in data["population"]:
+            member = members.setdefault(record["id"], Member(record["id"], record["parents"], record["born"]))
+            member.texts = record["texts"]
+            member.score, member.scored_at = record["score"], record["scored_at"]
+        for edit in data.get("edits", ()):
+            child = edit["child"]
+            if edit["accepted"] and child is not None:
+                member = members.setdefault(child, Member(child, [edit["parent"]], data["cycle"]))
+                member.edits.append(edit)
+                if member.texts is None and edit.get("score") is not None:
+                    member.score, member.scored_at = edit["score"], data["policy_step"]
+    return members
+
+
+def _ancestry(members: Mapping[str, Member], ids: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    waiting = [id for id in ids if id in members]
+    while waiting:
+        id = waiting.pop()
+        if id not in found:
+            found.add(id)
+            waiting += [parent for parent in members[id].parents if parent in members]
+    return found
+
+
+def _tree(
+    members: Mapping[str, Member], shown: Iterable[str], best: str | None, alive: Iterable[str], full: bool
+) -> Tree:
+    tree = Tree("contexts, by parent", guide_style="dim")
+    kept = [id for id in members if id in set(shown)]
+    children: dict[str | None, list[str]] = {}
+    for id in kept:
+        children.setdefault(_first_parent(members, id), []).append(id)
+    drawn: set[str] = set()
+    # The same text can be found again by one of its own descendants, so not every family has a first ancestor.
+    for root in [*children.get(None, ()), *kept]:
+        waiting: list[tuple[str, Tree, int]] = [(root, tree, 0)]
+        while waiting:
+            id, above, depth = waiting.pop()
+            if id in drawn:
+                continue
+            drawn.add(id)
+            branch = above.add(_node(members, id, id == best, id in set(alive), full))
+            below = (branch, depth + 1) if depth < DEEPEST else (above, depth)
+            waiting += [(child, *below) for child in reversed(children.get(id, ()))]
+    return tree
+
+
+def _first_parent(members: Mapping[str, Member], id: str) -> str | None:
+    return next((parent for parent in members[id].parents if parent in members), None)
+
+
+def _node(members: Mapping[str, Member], id: str, best: bool, alive: bool, full: bool) -> RenderableType:
+    member = members[id]
+    head = Text.assemble((id, "bold" if alive else "dim bold"), f"  born in cycle {member.born}")
+    if member.score is not None:
+        head.append(f", score {number(member.score)} at step {member.scored_at}")
+    if member.parents:
+        head.append(f", from {' and '.join(member.parents)}")
+    if best:
+        head.append("  best", style="bold green")
+    return Group(head, *_changes(members, member, full), *_reasons(member, full))
+
+
+def _changes(members: Mapping[str, Member], member: Member, full: bool) -> Iterator[Text]:
+    """The text against the nearest ancestor whose text is known; all of it where there is none."""
+    if member.texts is None:
+        yield Text("made and dropped inside a cycle: its text was not kept", style="dim")
+        return
+    ancestor = _nearest_with_text(members, member)
+    before = ancestor.texts if ancestor is not None and ancestor.texts is not None else {}
+    if ancestor is not None and ancestor.id not in member.parents:
+        yield Text(f"changes since {ancestor.id}:", style="dim")
+    lines = [line for name, text in member.texts.items() for line in _diff(name, before.get(name, ""), text)]
+    shown = lines if full else lines[:SHOWN_CHANGES]
+    yield from shown
+    if len(shown) < len(lines):
+        yield Text(f"… {len(lines) - len(shown)} more lines", style="dim")
+
+
+def _nearest_with_text(members: Mapping[str, Member], member: Member) -> Member | None:
+    passed = {member.id}
+    parent = _first_parent(members, member.id)
+    while parent is not None and parent not in passed:
+        if members[parent].texts is not None:
+            return members[parent]
+        passed.add(parent)
+        parent = _first_parent(members, parent)
+    return None
+
+
+def _diff(component: str, before: str, after: str) -> Iterator[Text]:
+    styles = {"+ ": "green", "- ": "red"}
+    if before != after:
+        yield Text(f"[{component}]", style="dim")
+    for line in difflib.ndiff(before.splitlines(), after.splitlines()):
+        if line[:2] in styles:
+            yield Text(printable(line), style=styles[line[:2]])
+
+
+def _reasons(member: Member, full: bool) -> Iterator[Text]:
+    for edit in member.edits if full else member.edits[:1]:
+        gain = f"{number(edit.get('before'))} -> {number(edit.get('after'))} on the minibatch"
+        yield Text(printable(f"edit of {edit['component']}: {gain}; {edit.get('reason') or 'accepted'}"), style="cyan")
+        feedback = edit.get("feedback") or []
+        for text in feedback if full else feedback[:SHOWN_FEEDBACK]:
+            line = " ".join(printable(text).split())
+            cut = line if full or len(line) <= FEEDBACK_WIDTH else line[: FEEDBACK_WIDTH - 1] + "…"
+            yield Text(f"  feedback: {cut}", style="dim")
+
+
+def _table(cycles: Iterable[dict[str, Any]]) -> Table:
+    table = Table(title="population by cycle", title_justify="left", show_lines=True)
+    for name in ("cycle", "policy step", "contexts, best first", "edits kept", "generations", "rollouts"):
+        table.add_column(name, justify="left" if name.startswith("contexts") else "right")
+    for data in cycles:
+        best, active = data.get("best"), data.get("active", ())
+        population = Text()
+        for record in sorted(data["population"], key=lambda record: (record["id"] != best, -(record["score"] or 0.0))):
+            marks = ("  best" if record["id"] == best else "") + ("" if record["id"] in active else "  not in use")
+            line = f"{record['id']}  {number(record['score'])}{marks}"
+            population.append(("\n" if population else "") + line, style="green" if record["id"] == best else "")
+        edits = data.get("edits", ())
+        spent = sum(entry.get("rollouts", 0) for entry in data.get("spent", {}).values())
+        table.add_row(
+            str(data["cycle"]),
+            str(data["policy_step"]),
+            population,
+            f"{sum(edit['accepted'] for edit in edits)} of {len(edits)}",
+            number(data.get("generations")),
+            number(spent),
+        )
+    return table

@@ -1,0 +1,59 @@
+"""One process per run folder. The kernel holds the lock, so it ends with the process however that ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from pathlib import Path
+
+from fastslow.errors import RunError
+from fastslow.runs.files import cause
+
+
+class Lock:
+    """An exclusive lock on a file, held until `release` or the end of the process; the file names the holder."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor: int | None = None
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise RunError(f"run folder '{path.parent}' cannot be locked: {cause(error)}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
+        except BlockingIOError:
+            holder = os.read(descriptor, 32).decode() or "unknown"
+            os.close(descriptor)
+            raise RunError(
+                f"run folder '{path.parent}' is in use by process {holder}; wait for it or stop it, or choose another "
+                f"output.folder"
+            ) from None
+        except OSError as error:
+            os.close(descriptor)
+            raise RunError(f"run folder '{path.parent}' cannot be locked: {cause(error)}") from error
+        self._descriptor = descriptor
+        _held.add(self)
+
+    def release(self) -> None:
+        # Closing is enough: the lock goes with the last descriptor of it, and forked children have closed theirs.
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __del__(self) -> None:
+        self.release()
+
+
+_held: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    """A forked worker that outlives a killed run must not keep the folder locked."""
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,43 @@
+"""A run as it was at one of its checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastslow.errors import RunError
+from fastslow.fast.pool import Pool
+from fastslow.runs import files
+from fastslow.runs.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run at one of its checkpoints."""
+
+    run: RunFolder
+    step: int
+    path: Path
+    pool: Pool
+
+    @property
+    def weights(self) -> Path | None:
+        """Where the policy's weights are; nowhere when the run left them alone."""
+        return None if self.run.recipe.method == "gepa" else self.path
+
+
+def open_snapshot(folder: str | Path, step: int | None = None) -> Snapshot:
+    """A run's newest checkpoint, or the one of a step."""
+    run = RunFolder.open(folder)
+    if step is None:
+        latest = run.checkpoints.latest()
+        if latest is None:
+            raise RunError(
+                f"'{folder}' has no checkpoint yet; the first comes at step {run.recipe.output.checkpoint_every}"
+            )
+        step, path = latest
+    else:
+        path = run.checkpoints.get(step)
+    state: dict[str, Any] = files.read_json(path / "state.json") or {}
+    return Snapshot(run, step, path, Pool.from_dict(state["pool"]))

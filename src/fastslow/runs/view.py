@@ -1,0 +1,220 @@
+"""What a person sees while a run goes: one screen on a terminal, one line per event anywhere else."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+import time
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fastslow.recipe import Recipe
+from fastslow.runs.words import duration, evaluation_line, number, printable, rollouts_line, sparkline
+
+Level = Literal["info", "warning"]
+SHOWN_STEPS = 40
+SHOWN_LINES = 4
+POLICY_METRICS = {"entropy": "entropy", "response_length": "length", "zero_variance": "zero variance"}
+
+
+class View(Protocol):
+    """Told what happens. Any metric may be missing; `close` may come at any time, after an error too."""
+
+    def start(self, run: str, recipe: Recipe, step: int) -> None:
+        """A run begins, or goes on after `step` steps."""
+
+    def cycle(self, cycle: int, status: str) -> None:
+        """How far the fast loop is."""
+
+    def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
+        """A slow step is done."""
+
+    def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
+        """The evaluated contexts by label, each with mean, low, high, best, k and problems."""
+
+    def context(self, best_id: str, score: float | None, text: str) -> None:
+        """The best context now."""
+
+    def message(self, text: str, level: Level = "info") -> None:
+        """Anything else worth a line."""
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """The run is over."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was found."""
+
+
+def make_view(console: Console | None = None) -> View:
+    """The live screen where it can be drawn, plain lines elsewhere."""
+    console = console or Console()
+    drawable = console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
+    return LiveView(console) if drawable else PlainView(console)
+
+
+class PlainView:
+    """One line per event, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def start(self, run: str, recipe: Recipe, step: int) -> None:
+        begins = f"goes on after step {step} of" if step else "begins,"
+        self._say(f"run {run}: {_described(recipe)}; {begins} {recipe.slow.steps} steps")
+
+    def cycle(self, cycle: int, status: str) -> None:
+        self._say(f"cycle {cycle}: {status}")
+
+    def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
+        shown = {"reward": "reward", "validation": "validation", **POLICY_METRICS}
+        parts = [f"{label} {number(metrics[key])}" for key, label in shown.items() if metrics.get(key) is not None]
+        if used := rollouts_line(metrics):
+            parts.append(f"rollouts {used}")
+        if metrics.get("seconds") is not None:
+            parts.append(f"{metrics['seconds']:.1f} s")
+        self._say(f"step {step}/{total}: " + ", ".join(parts or ["done"]))
+
+    def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
+        lines = (evaluation_line(label, result) for label, result in results.items())
+        self._say(f"evaluation at step {step}: " + "; ".join(lines))
+
+    def context(self, best_id: str, score: float | None, text: str) -> None:
+        self._say(f"best context {best_id}, score {number(score)}: {textwrap.shorten(text, 200, placeholder=' …')}")
+
+    def message(self, text: str, level: Level = "info") -> None:
+        self._say(f"warning: {text}" if level == "warning" else text)
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        self._say("finished: " + ", ".join(f"{key} {number(value)}" for key, value in summary.items()))
+
+    def close(self) -> None:
+        pass
+
+    def _say(self, line: str) -> None:
+        # A log in an old encoding must not end a run over a letter it does not have.
+        encoding = self.console.encoding
+        shown = printable(line).encode(encoding, "backslashreplace").decode(encoding)
+        self.console.print(Text(shown), soft_wrap=True)
+
+
+class LiveView:
+    """One compact screen that stays in place; messages scroll by above it."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self.console = console
+        self._clock = clock
+        self._title = self._subtitle = ""
+        self._began = clock()
+        self._first = self._step = self._total = 0
+        self._rewards: tuple[float, ...] = ()  # replaced, never changed: another thread draws it
+        self._metrics: dict[str, Any] = {}
+        self._cycle: tuple[int, str] | None = None
+        self._evaluation: tuple[int, dict[str, dict[str, Any]]] | None = None
+        self._context: tuple[str, float | None, str] | None = None
+        self._live = Live(console=console, get_renderable=self._screen, refresh_per_second=2)
+
+    def start(self, run: str, recipe: Recipe, step: int) -> None:
+        self._title, self._subtitle = run, _described(recipe)
+        self._began = self._clock()
+        self._first = self._step = step
+        self._total = recipe.slow.steps
+        self._live.start()
+
+    def cycle(self, cycle: int, status: str) -> None:
+        self._cycle = (cycle, status)
+
+    def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
+        self._step, self._total, self._metrics = step, total, metrics
+        reward = metrics.get("reward")
+        if reward is not None and math.isfinite(reward):
+            self._rewards = (*self._rewards, reward)[-SHOWN_STEPS:]
+
+    def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
+        self._evaluation = (step, results)
+
+    def context(self, best_id: str, score: float | None, text: str) -> None:
+        self._context = (best_id, score, text)
+
+    def message(self, text: str, level: Level = "info") -> None:
+        self.console.print(Text(printable(text), style="yellow" if level == "warning" else ""))
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        self.close()
+        for key, value in summary.items():
+            self.console.print(Text.assemble((f"{key} ", "dim"), number(value)))
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _screen(self) -> RenderableType:
+        rows = Table.grid(padding=(0, 2))
+        rows.add_column(style="dim", no_wrap=True)
+        rows.add_column()
+        for label, value in self._rows():
+            rows.add_row(label, Text(printable(value), overflow="fold") if isinstance(value, str) else value)
+        return Panel(rows, title=Text(printable(self._title)), subtitle=Text(printable(self._subtitle)))
+
+    def _rows(self) -> list[tuple[str, RenderableType]]:
+        rows: list[tuple[str, RenderableType]] = []
+        if self._cycle is not None:
+            rows.append(("cycle", f"{self._cycle[0]}  {self._cycle[1]}"))
+        rows.append(("step", self._progress()))
+        if self._rewards:
+            rows.append(("reward", f"{number(self._rewards[-1])}  {sparkline(self._rewards)}"))
+        rows += self._validation()
+        policy = [
+            f"{label} {number(self._metrics[key])}"
+            for key, label in POLICY_METRICS.items()
+            if self._metrics.get(key) is not None
+        ]
+        if policy:
+            rows.append(("policy", ", ".join(policy)))
+        if self._context is not None:
+            rows.append(("context", self._best_context(*self._context)))
+        if used := rollouts_line(self._metrics):
+            rows.append(("rollouts", used))
+        rows.append(("time", self._time()))
+        return rows
+
+    def _progress(self) -> RenderableType:
+        line = Table.grid(padding=(0, 2))
+        line.add_row(
+            f"{self._step} of {self._total}", ProgressBar(total=max(self._total, 1), completed=self._step, width=40)
+        )
+        return line
+
+    def _validation(self) -> list[tuple[str, RenderableType]]:
+        if self._evaluation is not None:
+            step, results = self._evaluation
+            lines = [evaluation_line(label, result) for label, result in results.items()]
+            return [("validation", "\n".join(lines) + f", at step {step}")] if lines else []
+        if self._metrics.get("validation") is not None:
+            return [("validation", number(self._metrics["validation"]))]
+        return []
+
+    def _best_context(self, best_id: str, score: float | None, text: str) -> RenderableType:
+        lines = text.strip().splitlines()
+        shown = lines[:SHOWN_LINES] + (["…"] if len(lines) > SHOWN_LINES else [])
+        # One row each, cut at the edge: a context may be a page long and the screen must hold the rest too.
+        excerpt = Text(printable("\n".join(shown)), style="italic", no_wrap=True, overflow="ellipsis")
+        return Group(Text(f"{best_id}  score {number(score)}"), excerpt)
+
+    def _time(self) -> str:
+        elapsed = self._clock() - self._began
+        done = self._step - self._first
+        if not done:
+            return f"{duration(elapsed)} elapsed"
+        left = elapsed / done * (self._total - self._step)
+        return f"{duration(elapsed)} elapsed, about {duration(left)} left"
+
+
+def _described(recipe: Recipe) -> str:
+    tasks = " + ".join(task.name for task in recipe.tasks)
+    return f"{recipe.method}, model {recipe.model.name}, task {tasks}, seed {recipe.seed}"

@@ -1,0 +1,54 @@
+"""From the rollouts of a step to the rows of one update: every ask of a rollout is a row with that rollout's advantage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastslow.recipe import SlowRecipe
+from fastslow.rollouts.records import Rollout, Turn
+from fastslow.slow.advantages import advantages, baseline_groups, informative, prompt_mean_scale
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trained sequence."""
+
+    turn: Turn
+    advantage: float
+    policy_step: int
+
+
+@dataclass(frozen=True)
+class Update:
+    """What the trainer is handed for one optimizer step."""
+
+    step: int
+    rows: Sequence[Row]
+    zero_variance: float
+    """Fraction of groups whose rewards are all equal."""
+
+
+def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> Update:
+    """Rows for one step. Rollouts come problem by problem, `slow.group` of each."""
+    shape = (-1, slow.group)
+    numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
+    contexts_PG = np.array([numbers[r.context.id] for r in rollouts]).reshape(shape)
+    rewards_PG = np.array([r.score for r in rollouts], dtype=np.float64).reshape(shape)
+    tokens_PG = np.array([r.completion_tokens for r in rollouts]).reshape(shape)
+    groups_PG = baseline_groups(contexts_PG, slow.baseline)
+    varied_PG = informative(rewards_PG, groups_PG)
+    kept_PG = (varied_PG if slow.drop_zero_variance else np.ones_like(varied_PG)) & (tokens_PG > 0)
+    weights_PG = advantages(rewards_PG, groups_PG, slow.std)
+    if slow.loss == "cispo" and slow.aggregation == "prompt":
+        weights_PG *= prompt_mean_scale(tokens_PG, kept_PG)
+    rows = [
+        Row(turn, float(weight), rollout.policy_step)
+        for rollout, weight, kept in zip(rollouts, weights_PG.flat, kept_PG.flat, strict=True)
+        if kept
+        for turn in rollout.turns
+    ]
+    group_varied = [varied_PG[groups_PG == group].any() for group in np.unique(groups_PG)]
+    return Update(step, rows, zero_variance=1 - float(np.mean(group_varied)))

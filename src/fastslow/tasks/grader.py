@@ -1,0 +1,137 @@
+"""Grading a user's own data: a function found by name and called with care, or else an exact match."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import os
+import re
+import sys
+from collections.abc import Callable
+from numbers import Real
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fastslow.errors import TaskError
+from fastslow.tasks.base import Feedback
+from fastslow.tasks.text import one_line
+
+Grader = Callable[[str, dict[str, Any]], Any]
+
+ANSWER_SOMETHING = "Always give an answer."
+ONLY_THE_ANSWER = "Write only the final answer, with no words, label or punctuation around it."
+EXACT_WRITING = "Write the answer exactly as asked for, down to capital letters and punctuation."
+CHECK_FIRST = "Work the answer out and check it against the question before writing it."
+
+
+class GraderError(TaskError):
+    """A user's grader failed or returned something that is not a score."""
+
+
+def load_grader(name: str) -> Grader:
+    """The function `module:function`, from the current folder or from what is installed, or `file.py:function`."""
+    module_name, _, function_name = name.rpartition(":")
+    if not module_name or not function_name:
+        raise TaskError(f"grader '{name}' is not MODULE:FUNCTION, e.g. my_module:my_function")
+    file = Path(module_name) if module_name.endswith(".py") else None
+    folder = str(file.parent.resolve()) if file else os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.append(folder)  # last, so that a file lying about in the folder never replaces a library
+    try:
+        module = _import_file(file) if file else importlib.import_module(module_name)
+    except FileNotFoundError:
+        raise TaskError(f"grader '{name}': there is no file '{module_name}'") from None
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise TaskError(
+                f"grader '{name}': module '{module_name}' needs '{error.name}': {one_line(error)}"
+            ) from error
+        raise TaskError(
+            f"grader '{name}': there is no module '{module_name}' in {os.getcwd()} or installed; "
+            "run from the folder that holds it"
+        ) from None
+    except Exception as error:
+        raise TaskError(
+            f"grader '{name}': importing '{module_name}' failed with {type(error).__name__}: {one_line(error)}"
+        ) from error
+    where = getattr(module, "__file__", None) or module_name
+    try:
+        function = getattr(module, function_name)
+    except AttributeError:
+        raise TaskError(
+            f"grader '{name}': {where} has no '{function_name}'; define it there or correct the name"
+        ) from None
+    if not callable(function):
+        raise TaskError(
+            f"grader '{name}': '{function_name}' in {where} is of type {type(function).__name__}; "
+            "expected a function of (answer, example)"
+        )
+    return function
+
+
+def _import_file(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None, "a .py file always has a loader"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def call_grader(name: str, grader: Grader, answer: str, example: dict[str, Any]) -> Feedback:
+    """Grade with a user's function and turn what it returns into feedback, or say what is wrong with it."""
+    try:
+        returned = grader(answer, example)
+    except Exception as error:
+        raise GraderError(f"grader '{name}' raised {type(error).__name__}: {one_line(error)}") from error
+    feedback = _as_feedback(returned)
+    if feedback is None:
+        raise GraderError(
+            f"grader '{name}' returned {one_line(repr(returned), 200)}; "
+            "expected a score, a (score, text) tuple or a Feedback"
+        )
+    if not 0 <= feedback.score <= 1:  # false for NaN too
+        what = "not a number" if math.isnan(feedback.score) else f"{feedback.score:g}"
+        raise GraderError(f"grader '{name}' returned the score {what}; expected a number from 0 to 1")
+    return feedback
+
+
+def _as_feedback(returned: Any) -> Feedback | None:
+    if isinstance(returned, Feedback):
+        score, text, parts = returned.score, returned.text, returned.parts
+    elif isinstance(returned, tuple) and len(returned) == 2:
+        (score, text), parts = returned, {}
+    else:
+        score, text, parts = returned, "", {}
+    if not isinstance(score, Real) or not isinstance(text, str):
+        return None
+    return Feedback(float(score), text, parts)
+
+
+def exact_match(answer: str, expected: str) -> Feedback:
+    """1 when the answer is the expected one but for white space around it; otherwise says in what way it is not."""
+    given, expected = answer.strip(), expected.strip()
+    if given == expected:
+        return Feedback(1.0, f"Correct: the answer is '{one_line(expected, 200)}'.")
+    if not given:
+        return Feedback(0.0, f"The answer is empty, and '{one_line(expected, 200)}' was expected.\n{ANSWER_SOMETHING}")
+    fact = f"The answer is '{one_line(given, 200)}', and '{one_line(expected, 200)}' was expected."
+    if _bare(given) == _bare(expected):
+        advice = [EXACT_WRITING]
+    elif _mentions(given, expected):
+        advice = [ONLY_THE_ANSWER]
+    else:
+        advice = [CHECK_FIRST, ONLY_THE_ANSWER]
+    return Feedback(0.0, "\n".join([fact, *advice]))
+
+
+def _bare(text: str) -> str:
+    return text.casefold().strip(" .!\"'`*")
+
+
+def _mentions(text: str, expected: str) -> bool:
+    """Whether the expected answer stands somewhere in the text as a word of its own: 5 is not in 15, -5 or 5.2."""
+    whole = rf"(?<![\w.-]){re.escape(expected)}(?!\w|\.\d)"
+    return bool(expected) and re.search(whole, text, re.IGNORECASE) is not None

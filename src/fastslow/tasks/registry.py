@@ -1,0 +1,108 @@
+"""Tasks by name: the built-in ones, and those of installed packages with entry points in the group `fastslow.tasks`."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from pydantic import ValidationError
+
+from fastslow.errors import RecipeError, TaskError
+from fastslow.recipe import Recipe, TaskRecipe
+from fastslow.tasks.base import Options, Task
+from fastslow.tasks.dataset import DatasetTask
+from fastslow.tasks.mixture import Mixture, Part
+from fastslow.tasks.star_graph import StarGraph
+from fastslow.tasks.text import one_line
+
+GROUP = "fastslow.tasks"
+BUILT_IN: dict[str, type[Task]] = {"star-graph": StarGraph, "dataset": DatasetTask}
+
+
+def task_classes() -> dict[str, type[Task]]:
+    """Every task that can be used, by name. One that cannot be loaded is left out; asking for it by name says why."""
+    classes = {}
+    for name in (*BUILT_IN, *_offered()):
+        try:
+            classes[name] = task_class(name)
+        except TaskError:
+            continue
+    return classes
+
+
+def task_class(name: str) -> type[Task]:
+    """The task of that name."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    offered = _offered()
+    if name in offered:
+        return _load(offered[name])
+    known = [*BUILT_IN, *offered]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    raise TaskError(f"there is no task '{name}'; {hint}the tasks are: {', '.join(known)}")
+
+
+def build_task(recipe: Recipe) -> Task:
+    """The task a recipe asks for, or the mixture of its tasks, with data read and options checked."""
+    parts = [Part(part.name, part.weight, _build(part)) for part in recipe.tasks]
+    return parts[0].task if len(parts) == 1 else Mixture(parts)
+
+
+def check_options(recipe: Recipe) -> None:
+    """Refuse unknown tasks and wrong options without reading any data."""
+    for part in recipe.tasks:
+        _options(part)
+
+
+def _offered() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
+
+
+def _load(point: EntryPoint) -> type[Task]:
+    owner = f" of package '{point.dist.name}'" if point.dist else ""
+    try:
+        loaded = point.load()
+    except Exception as error:  # another package's import can fail in any way
+        raise TaskError(
+            f"task '{point.name}'{owner} cannot be loaded from {point.value} "
+            f"({type(error).__name__}: {one_line(error)}); repair or uninstall that package"
+        ) from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Task)) or inspect.isabstract(loaded):
+        raise TaskError(
+            f"task '{point.name}'{owner}: {point.value} is {one_line(loaded)}; "
+            "expected a subclass of fastslow.tasks.Task with nothing left abstract"
+        )
+    return loaded
+
+
+def _options(recipe: TaskRecipe) -> Options:
+    chosen = task_class(recipe.name)
+    try:
+        return chosen.Options.model_validate(recipe.options)
+    except ValidationError as error:
+        raise RecipeError("\n".join(_explain(recipe.name, chosen, problem) for problem in error.errors())) from None
+
+
+def _build(recipe: TaskRecipe) -> Task:
+    task = task_class(recipe.name)(_options(recipe))
+    if not len(task.examples("train")):
+        raise TaskError(f"task '{recipe.name}' has no training problems; expected at least one, check its options")
+    return task
+
+
+def _explain(name: str, chosen: type[Task], problem: Any) -> str:
+    option = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        known = list(chosen.Options.model_fields)
+        near = difflib.get_close_matches(option, known, n=1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        return f"task '{name}' has no option '{option}'; {hint}its options are: {', '.join(known) or 'none'}"
+    if problem["type"] == "missing":
+        return f"task '{name}' needs the option '{option}'; add it beside the task's name ({option}: …)"
+    message = one_line(problem["msg"].removeprefix("Value error, "))
+    if not option:
+        return f"task '{name}': {message}"
+    return f"task '{name}': {option}={problem['input']!r}: {message[0].lower()}{message[1:]}"

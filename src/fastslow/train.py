@@ -1,0 +1,95 @@
+"""Starting a run and going on with one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from fastslow.assembly import assemble, find_world
+from fastslow.errors import FastSlowError
+from fastslow.loop import Loop
+from fastslow.recipe import Recipe
+from fastslow.rollouts.world import World
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.view import View, make_view
+
+
+def default_folder(recipe: Recipe, name: str) -> Path:
+    return Path(recipe.output.folder or f"runs/{name}-{recipe.method}-seed{recipe.seed}")
+
+
+def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> Path:
+    """Run a recipe from the start and return the run folder."""
+    world = find_world(recipe)
+    folder = Path(folder)
+    run = RunFolder.create(folder, recipe) if world.main else None
+    _go(recipe, folder, run, world, view)
+    return folder
+
+
+def resume(folder: str | Path, view: View | None = None) -> Path:
+    """Go on with an interrupted run from its newest whole checkpoint, to the end it would have had."""
+    folder = Path(folder)
+    recipe = RunFolder.open(folder).recipe
+    world = find_world(recipe)
+    run = RunFolder.open(folder, lock=True) if world.main else None
+    _go(recipe, folder, run, world, view)
+    return folder
+
+
+def _go(recipe: Recipe, folder: Path, run: RunFolder | None, world: World, view: View | None) -> None:
+    if view is None:
+        view = make_view() if world.main else make_view(Console(quiet=True))
+    with _kept(run, folder, view):
+        latest = world.from_main(lambda: _rewound(run))
+        parts = assemble(recipe, folder, world)
+        loop = Loop(parts, folder, run, view)
+        view.start(str(folder), recipe, latest[0] if latest else 0)
+        started = time.perf_counter()
+        loop.train(latest[1] if latest else None)
+        if run:
+            evaluations = run.rows("evals")
+            results = evaluations[-1]["results"] if evaluations else {}
+            entry = loop.ledger.total()
+            summary = {
+                "run": str(folder),
+                "steps": loop.step,
+                **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
+                "rollouts": loop.ledger.training_rollouts,
+                "tokens": entry.prompt_tokens + entry.completion_tokens,
+                "seconds": round(time.perf_counter() - started),
+            }
+            run.set_status("finished", steps=loop.step)
+            view.finish(summary)
+
+
+def _rewound(run: RunFolder | None) -> tuple[int, Path] | None:
+    """The checkpoint to go on from, with everything after it forgotten."""
+    assert run is not None, "asked of the main process only"
+    latest = run.checkpoints.latest()
+    run.rewind(latest[0] if latest else -1)
+    run.set_status("running")
+    return latest
+
+
+@contextmanager
+def _kept(run: RunFolder | None, folder: Path, view: View) -> Iterator[None]:
+    """However a run ends, its folder says how, and the lock and the screen are given back."""
+    try:
+        yield
+    except BaseException as error:
+        view.close()
+        if run:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            run.set_status("interrupted" if interrupted else "failed", error=f"{type(error).__name__}: {error}")
+        if isinstance(error, KeyboardInterrupt):
+            raise FastSlowError(f"interrupted; `fastslow train --resume {folder}` goes on") from None
+        raise
+    finally:
+        view.close()
+        if run:
+            run.close()

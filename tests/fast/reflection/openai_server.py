@@ -1,0 +1,132 @@
+"""A small OpenAI-compatible server over a local transformers model, with faults on demand.
+
+By hand: `python tests/fast/reflection/openai_server.py MODEL_FOLDER PORT`, then recipe keys
+`fast.reflection.kind=litellm fast.reflection.model=NAME fast.reflection.base_url=http://127.0.0.1:PORT/v1`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from fastslow.fast.reflection import ChatFailed, LocalChat, Reply
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What one request gets instead of the model's answer: an error status, a pause, a fixed text, or no choice."""
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay: float = 0.0
+    text: str | None = None
+    no_choice: bool = False
+
+
+class OpenAIServer(ThreadingHTTPServer):
+    """Serves POST /v1/chat/completions. `faults` are used up one a request; `requests` keeps every body that came."""
+
+    daemon_threads = True
+
+    def __init__(self, model: Any, tokenizer: Any, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.faults: deque[Fault] = deque()
+        self.requests: list[dict[str, Any]] = []
+        self.closing = threading.Event()
+        self._one_at_a_time = threading.Lock()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def __enter__(self) -> OpenAIServer:
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closing.set()
+        self.shutdown()
+        self.server_close()
+
+    def answer(self, body: Mapping[str, Any]) -> Reply:
+        limit = body.get("max_tokens") or body.get("max_completion_tokens") or 256
+        chat = LocalChat(self.model, self.tokenizer, body.get("temperature", 1.0), limit)
+        with self._one_at_a_time:
+            return chat(body["messages"], body.get("seed") or 0)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: OpenAIServer
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path != "/v1/chat/completions":
+            return self._error(404, f"no such path {self.path}")
+        self.server.requests.append(body)
+        fault = self.server.faults.popleft() if self.server.faults else Fault()
+        self.server.closing.wait(fault.delay)
+        if fault.status != 200:
+            return self._error(fault.status, "injected fault", fault.headers)
+        try:
+            reply = self.server.answer(body) if fault.text is None else Reply(fault.text, 1, 1)
+        except ChatFailed as error:
+            return self._error(400, str(error))
+        message = {"role": "assistant", "content": reply.text}
+        choice = {"index": 0, "message": message, "finish_reason": "length" if reply.cut else "stop"}
+        return self._send(
+            200,
+            {
+                "id": "chatcmpl-local",
+                "object": "chat.completion",
+                "created": 0,
+                "model": body["model"],
+                "choices": [] if fault.no_choice else [choice],
+                "usage": {
+                    "prompt_tokens": reply.prompt_tokens,
+                    "completion_tokens": reply.completion_tokens,
+                    "total_tokens": reply.prompt_tokens + reply.completion_tokens,
+                },
+            },
+        )
+
+    def _error(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        self._send(status, {"error": {"message": message, "type": "error", "code": status}}, headers)
+
+    def _send(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        data = json.dumps(body).encode()
+        try:
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True  # the client stopped waiting
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def main(folder: str, port: str) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    server = OpenAIServer(model, AutoTokenizer.from_pretrained(folder), int(port))
+    print(f"serving {folder} at {server.base_url}", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: openai_server.py MODEL_FOLDER PORT")
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from run_helpers import Start
+
+from fastslow.errors import RunError
+from fastslow.runs.checkpoint import Checkpoints
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path / "checkpoints")
+
+
+def filled(text: str) -> Callable[[Path], None]:
+    def fill(path: Path) -> None:
+        (path / "model").mkdir()
+        (path / "model" / "weights.bin").write_bytes(text.encode() * 100)
+        (path / "state.json").write_text("{}")
+
+    return fill
+
+
+def names(checkpoints: Checkpoints) -> list[str]:
+    return sorted(path.name for path in checkpoints.folder.iterdir())
+
+
+def test_what_was_written_is_found(checkpoints: Checkpoints) -> None:
+    assert checkpoints.latest() is None
+    assert checkpoints.steps() == []
+    checkpoints.write(50, filled("a"))
+    checkpoints.write(100, filled("b"))
+    assert checkpoints.steps() == [50, 100]
+    assert checkpoints.latest() == (100, checkpoints.folder / "step-000100")
+    assert (checkpoints.get(50) / "model" / "weights.bin").read_bytes() == b"a" * 100
+
+
+def test_writing_a_step_again_replaces_it(checkpoints: Checkpoints) -> None:
+    checkpoints.write(50, filled("a"))
+    checkpoints.write(50, filled("b"))
+    assert (checkpoints.get(50) / "model" / "weights.bin").read_bytes() == b"b" * 100
+    assert names(checkpoints) == ["step-000050"]
+
+
+def test_several_processes_can_fill_one(checkpoints: Checkpoints, start: Start) -> None:
+    path = checkpoints.begin(5)
+    others = [
+        start(
+            "from pathlib import Path; from fastslow.runs.checkpoint import Checkpoints\n"
+            f"(Checkpoints(Path({str(checkpoints.folder)!r})).aside(5) / 'shard-{rank}').write_text('{rank}')"
+        )
+        for rank in range(2)
+    ]
+    assert [other.wait() for other in others] == [0, 0]
+    assert path == checkpoints.aside(5)
+    assert checkpoints.latest() is None
+    checkpoints.commit(5)
+    assert sorted(file.name for file in checkpoints.get(5).iterdir()) == ["manifest.json", "shard-0", "shard-1"]
+
+
+def test_an_abandoned_one_leaves_nothing(checkpoints: Checkpoints) -> None:
+    filled("a")(checkpoints.begin(5))
+    checkpoints.abandon(5)
+    assert names(checkpoints) == []
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("PytorchStreamWriter failed")])
+def test_a_failing_fill_changes_nothing(checkpoints: Checkpoints, error: Exception) -> None:
+    checkpoints.write(50, filled("a"))
+
+    def fail(path: Path) -> None:
+        filled("b")(path)
+        raise error
+
+    for step in (50, 100):
+        with pytest.raises(RunError, match=rf"checkpoint of step {step} was not saved: .*{str(error)[-10:]}.*\(50\)"):
+            checkpoints.write(step, fail)
+    assert names(checkpoints) == ["step-000050"]
+    assert (checkpoints.get(50) / "model" / "weights.bin").read_bytes() == b"a" * 100
+
+
+def test_an_interrupt_stays_an_interrupt(checkpoints: Checkpoints) -> None:
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.write(1, interrupted)
+    assert names(checkpoints) == []
+
+
+def test_a_process_killed_in_the_middle_leaves_the_previous_one_the_latest(
+    checkpoints: Checkpoints, start: Start
+) -> None:
+    checkpoints.write(50, filled("a"))
+    writer = start(f"""
+from pathlib import Path
+from fastslow.runs.checkpoint import Checkpoints
+def fill(path):
+    (path / "weights.bin").write_text("half")
+    print("halfway", flush=True)
+    input()
+Checkpoints(Path({str(checkpoints.folder)!r})).write(100, fill)
+""")
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "halfway\n"
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait()
+
+    assert names(checkpoints) == [".writing-step-000100", "step-000050"]
+    assert checkpoints.latest() == (50, checkpoints.folder / "step-000050")
+    checkpoints.write(100, filled("c"))
+    assert checkpoints.steps() == [50, 100]
+
+
+def test_a_disk_that_refuses_a_write_keeps_the_old_checkpoint(checkpoints: Checkpoints, start: Start) -> None:
+    checkpoints.write(50, filled("a"))
+    writer = start(f"""
+import resource
+from pathlib import Path
+from fastslow.errors import RunError
+from fastslow.runs.checkpoint import Checkpoints
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+def large(path):
+    (path / "weights.bin").write_bytes(b"x" * 100_000)
+def many(path):  # each file fits, the manifest that lists them does not
+    for number in range(100):
+        (path / str(number)).touch()
+for fill in (large, many):
+    try:
+        Checkpoints(Path({str(checkpoints.folder)!r})).write(100, fill)
+    except RunError as error:
+        print(error)
+""")
+    said, trouble = writer.communicate(timeout=30)
+    assert [line.startswith("checkpoint of step 100 was not saved:") for line in said.splitlines()] == [True, True], (
+        trouble
+    )
+    assert said.count("File too large") == 2
+    assert names(checkpoints) == ["step-000050"]
+    assert checkpoints.latest() == (50, checkpoints.folder / "step-000050")
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: flip(path / "model" / "weights.bin"),
+        lambda path: (path / "model" / "weights.bin").write_bytes(b""),
+        lambda path: (path / "state.json").unlink(),
+        lambda path: (path / "manifest.json").unlink(),
+        lambda path: (path / "manifest.json").write_text("[]"),
+        lambda path: (path / "manifest.json").write_text('{"files": 1}'),
+    ],
+)
+def test_damage_is_found_and_passed_over(checkpoints: Checkpoints, damage: Callable[[Path], None]) -> None:
+    checkpoints.write(50, filled("a"))
+    damage(checkpoints.write(100, filled("b")))
+    with pytest.warns(UserWarning, match="step-000100' is damaged"):
+        assert checkpoints.latest() == (50, checkpoints.folder / "step-000050")
+    with pytest.raises(RunError, match=r"damaged: .* use another step \(50\)"):
+        checkpoints.get(100)
+
+
+def test_a_whole_checkpoint_gives_no_warning(checkpoints: Checkpoints) -> None:
+    checkpoints.write(50, filled("a"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert checkpoints.latest() is not None
+
+
+def test_asking_for_a_step_that_is_not_there_lists_those_that_are(checkpoints: Checkpoints) -> None:
+    with pytest.raises(RunError, match="there are none"):
+        checkpoints.get(7)
+    checkpoints.write(50, filled("a"))
+    checkpoints.write(100, filled("a"))
+    with pytest.raises(RunError, match=r"no checkpoint of step 7 .*there are 50, 100"):
+        checkpoints.get(7)
+
+
+def test_pruning_keeps_the_newest(checkpoints: Checkpoints) -> None:
+    for step in (1, 2, 3, 10):
+        checkpoints.write(step, filled("a"))
+    checkpoints.prune(None)
+    assert checkpoints.steps() == [1, 2, 3, 10]
+    checkpoints.prune(2)
+    assert names(checkpoints) == ["step-000003", "step-000010"]
+    checkpoints.prune(5)
+    assert checkpoints.steps() == [3, 10]

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from run_helpers import Start, make_rollout
+
+from fastslow.errors import RunError
+from fastslow.recipe import Recipe
+from fastslow.runs.folder import RunFolder
+
+HOLD = """
+import sys
+from fastslow.runs.folder import RunFolder
+run = RunFolder.open({path!r}, lock=True)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, recipe: Recipe) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", recipe)
+
+
+def test_created_folder_says_what_made_it_and_gives_the_recipe_back(run: RunFolder, recipe: Recipe) -> None:
+    about = run.read_json("run.json")
+    assert about is not None
+    assert (about["status"], about["seed"]) == ("running", 7)
+    assert set(about["versions"]) == {"python", "fastslow", "torch", "transformers", "trl", "gepa"}
+    assert about["versions"]["gepa"] == "0.1.4"
+    assert RunFolder.open(run.path).recipe == recipe
+
+
+def test_status_is_updated_in_place(run: RunFolder) -> None:
+    run.set_status("finished", steps=20)
+    about = run.read_json("run.json")
+    assert about is not None
+    assert (about["status"], about["steps"], about["seed"]) == ("finished", 20, 7)
+
+
+def test_a_folder_with_a_run_is_not_overwritten(run: RunFolder, recipe: Recipe) -> None:
+    run.close()
+    with pytest.raises(RunError, match=r"already holds a run.*--resume .*output\.folder"):
+        RunFolder.create(run.path, recipe)
+    # The refusal must not keep the folder locked.
+    RunFolder.open(run.path, lock=True).close()
+
+
+def test_a_recipe_of_the_users_is_not_overwritten(tmp_path: Path, recipe: Recipe) -> None:
+    (tmp_path / "recipe.yaml").write_text("mine")
+    with pytest.raises(RunError, match=r"recipe\.yaml"):
+        RunFolder.create(tmp_path, recipe)
+    assert (tmp_path / "recipe.yaml").read_text() == "mine"
+
+
+def test_a_path_that_cannot_be_made_is_explained(tmp_path: Path, recipe: Recipe) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="Not a directory"):
+        RunFolder.create(tmp_path / "file" / "run", recipe)
+
+
+def test_opening_says_what_is_missing(tmp_path: Path, run: RunFolder) -> None:
+    with pytest.raises(RunError, match="no run folder"):
+        RunFolder.open(tmp_path / "nowhere")
+    with pytest.raises(RunError, match=r"no run\.json"):
+        RunFolder.open(tmp_path)
+    (run.path / "recipe.yaml").unlink()
+    with pytest.raises(RunError, match=r"no recipe\.yaml"):
+        RunFolder.open(run.path)
+
+
+def test_second_process_is_refused_by_the_pid_until_the_first_is_killed(run: RunFolder, start: Start) -> None:
+    run.close()
+    holder = start(HOLD.format(path=str(run.path)))
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(RunError, match=f"in use by process {holder.pid}"):
+        RunFolder.open(run.path, lock=True)
+    RunFolder.open(run.path).rows("metrics")  # reading needs no lock
+
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    with RunFolder.open(run.path, lock=True):
+        assert (run.path / "lock").read_text() == str(os.getpid())
+
+
+def test_lock_ends_with_the_object(run: RunFolder) -> None:
+    path = run.path
+    with pytest.raises(RunError, match=str(os.getpid())):
+        RunFolder.open(path, lock=True)
+    run.close()
+    with RunFolder.open(path, lock=True), pytest.raises(RunError):
+        RunFolder.open(path, lock=True)
+    RunFolder.open(path, lock=True).close()
+
+
+def test_a_forked_worker_that_outlives_the_run_does_not_keep_the_lock(run: RunFolder, start: Start) -> None:
+    run.close()
+    fork = HOLD.format(path=str(run.path)).replace(
+        "print(", "import os, time\nchild = os.fork()\nif not child: time.sleep(60)\nprint(child, "
+    )
+    holder = start(fork)
+    assert holder.stdout is not None
+    child = int(holder.stdout.readline().split()[0])
+    try:
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        os.kill(child, 0)
+        RunFolder.open(run.path, lock=True).close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_rows_come_back_with_null_for_what_json_cannot_say(run: RunFolder) -> None:
+    import numpy as np
+
+    assert run.rows("metrics") == []
+    run.append("metrics", {"step": 1, "reward": math.nan, "parts": [math.inf, 0.5], "norm": np.float32(0.25)})
+    run.append("metrics", {"step": 2, "text": "zwölf \ud800"})
+    assert run.rows("metrics") == [
+        {"step": 1, "reward": None, "parts": [None, 0.5], "norm": 0.25},
+        {"step": 2, "text": "zwölf \ud800"},
+    ]
+
+
+@pytest.mark.parametrize("torn", [b'{"step": 3, "rew', b'{"step": 3}', b"\xc3"])
+def test_a_torn_last_line_is_passed_over_and_the_next_row_is_whole(run: RunFolder, torn: bytes) -> None:
+    run.append("metrics", {"step": 1})
+    with (run.path / "metrics.jsonl").open("ab") as file:
+        file.write(torn)
+    assert run.rows("metrics") == [{"step": 1}]
+    run.append("metrics", {"step": 2})
+    assert run.rows("metrics") == [{"step": 1}, {"step": 2}]
+
+
+def test_a_damaged_line_in_the_middle_is_named(run: RunFolder) -> None:
+    (run.path / "evals.jsonl").write_text('{"step": 1}\nbroken\n{"step": 2}\n')
+    with pytest.raises(RunError, match="line 2 of"):
+        run.rows("evals")
+    run.rewind(5)
+    assert run.rows("evals") == [{"step": 1}, {"step": 2}]
+
+
+def test_rewind_forgets_what_came_after_the_step(run: RunFolder) -> None:
+    for step in range(6):
+        run.append("metrics", {"step": step})
+        run.save_rollouts(step, [make_rollout()])
+        run.checkpoints.write(step, lambda path: (path / "weights").touch())
+    run.append("evals", {"step": 0})
+    run.append("evals", {"step": 5})
+    run.save_cycle(1, {"cycle": 1})
+    with (run.path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"st')
+    run.checkpoints.begin(9)
+    (run.path / ".writing-run.json").touch()
+
+    run.rewind(3)
+
+    assert [row["step"] for row in run.rows("metrics")] == [0, 1, 2, 3]
+    assert (run.path / "metrics.jsonl").read_bytes().endswith(b"\n")
+    assert [row["step"] for row in run.rows("evals")] == [0]
+    assert sorted(path.name for path in (run.path / "rollouts").iterdir()) == [
+        f"step-{n:06d}.parquet" for n in range(4)
+    ]
+    assert run.checkpoints.steps() == [0, 1, 2, 3]
+    assert run.cycle(1) == {"cycle": 1}
+    assert list(run.path.rglob(".*")) == []
+
+    run.rewind(-1)
+    assert (run.rows("metrics"), run.rows("evals"), run.checkpoints.steps()) == ([], [], [])
+
+
+def test_rollouts_are_kept_as_a_table(run: RunFolder) -> None:
+    rollouts = [make_rollout("a", 1.0), make_rollout("b", 0.0, turns=2, feedback="not \ud800")]
+    run.save_rollouts(12, rollouts, ["slow", "fast-score"])
+    assert pq.read_table(run.path / "rollouts/step-000012.parquet").to_pylist()[1] == {
+        "example": "b",
+        "context": rollouts[1].context.id,
+        "policy_step": 4,
+        "score": 0.0,
+        "feedback": "not \\ud800",
+        "answers": ["an answer", "an answer"],
+        "prompt_tokens": 6,
+        "completion_tokens": 4,
+        "purpose": "fast-score",
+    }
+    run.save_rollouts(13, [])
+    assert pq.read_table(run.path / "rollouts/step-000013.parquet").num_rows == 0
+
+
+def test_cycles_come_back_in_order(run: RunFolder) -> None:
+    for cycle in (10, 2, 0):
+        run.save_cycle(cycle, {"cycle": cycle, "score": math.nan})
+    assert run.cycle(10) == {"cycle": 10, "score": None}
+    assert run.cycle(3) is None
+    assert [data["cycle"] for data in run.cycles()] == [0, 2, 10]
+    (run.path / "contexts" / "cycle-0002.json").write_text("{")
+    with pytest.raises(RunError, match=r"cycle-0002\.json"):
+        run.cycles()
+
+
+def test_full_disk_is_explained_and_leaves_what_was_there(run: RunFolder) -> None:
+    """A file size limit makes the kernel refuse real writes in the middle, as a full disk does."""
+    run.append("metrics", {"step": 1})
+    run.write_json("ledger.json", {"spent": 1})
+    run.save_rollouts(1, [make_rollout()])
+    run.close()
+    code = f"""
+import resource
+from fastslow.errors import RunError
+from fastslow.runs.folder import RunFolder
+from run_helpers import make_rollout
+run = RunFolder.open({str(run.path)!r}, lock=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+for write in (
+    lambda: run.append("metrics", {{"step": 2, "text": "x" * 2000}}),
+    lambda: run.write_json("ledger.json", {{"text": "x" * 2000}}),
+    lambda: run.save_rollouts(1, [make_rollout(str(n)) for n in range(999)]),
+):
+    try:
+        write()
+    except RunError as error:
+        print(error)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    said = result.stdout.splitlines()
+    assert [name in line for name, line in zip(("metrics", "ledger", "step-000001"), said, strict=True)] == [True] * 3
+    assert all("File too large" in line for line in said)
+    assert (run.path / "metrics.jsonl").read_text() == '{"step": 1}\n'
+    assert run.read_json("ledger.json") == {"spent": 1}
+    assert pq.read_table(run.path / "rollouts/step-000001.parquet").num_rows == 1
+    assert list(run.path.rglob(".*")) == []
+
+
+def test_the_runs_room_does_not_import_torch() -> None:
+    code = """
+import json, sys
+import fastslow.runs.folder, fastslow.runs.checkpoint, fastslow.runs.ledger, fastslow.runs.view, fastslow.runs.lineage
+print(json.dumps([name for name in ("torch", "pyarrow", "transformers") if name in sys.modules]))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert json.loads(result.stdout) == []

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fastslow.recipe import Recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.lineage import show_contexts
+
+
+def record(id: str, text: str, parents: list[str], born: int, *, score: float, at: int) -> dict[str, Any]:
+    return {
+        "id": id,
+        "texts": {"system": text},
+        "parents": parents,
+        "born": born,
+        "score": score,
+        "wins": 1,
+        "front": True,
+        "scored_at": at,
+    }
+
+
+def edit(child: str, parent: str, accepted: bool = True, **extra: Any) -> dict[str, Any]:
+    return {
+        "child": child,
+        "parent": parent,
+        "component": "system",
+        "accepted": accepted,
+        "before": 0.0,
+        "after": 1.0,
+        "score": 0.4,
+        "feedback": ["the path [3] stops early"],
+        "reason": "added a lesson",
+    } | extra
+
+
+def cycle(number: int, best: str, population: list[dict[str, Any]], edits: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "cycle": number,
+        "policy_step": number * 6,
+        "anchors": ["a", "b"],
+        "best": best,
+        "active": [best],
+        "population": population,
+        "edits": edits,
+        "spent": {"fast-score": {"rollouts": 900}, "fast-minibatch": {"rollouts": 60}},
+        "generations": 4,
+        "faults": {},
+    }
+
+
+CYCLES = [
+    cycle(
+        0,
+        "child",
+        [
+            record("seed", "Answer.", [], 0, score=0.1, at=0),
+            record("child", "Answer.\nThink.", ["seed"], 0, score=0.5, at=0),
+        ],
+        [edit("child", "seed"), edit("aside", "seed"), edit("never", "seed", accepted=False)],
+    ),
+    cycle(
+        1,
+        "late",
+        [record("late", "Answer in a box.\nThink.", ["lost"], 1, score=0.75, at=6)],
+        [edit("lost", "child", feedback=["no box"]), edit("late", "lost", feedback=["x" * 500, "two", "three"])],
+    ),
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path, recipe: Recipe) -> RunFolder:
+    run = RunFolder.create(tmp_path / "run", recipe)
+    for data in CYCLES:
+        run.save_cycle(data["cycle"], data)
+    return run
+
+
+def shown(run: RunFolder, *, full: bool, width: int = 120) -> str:
+    file = io.StringIO()
+    show_contexts(run, Console(file=file, width=width), full=full)
+    return file.getvalue()
+
+
+def test_the_tree_follows_parents_through_earlier_cycles(run: RunFolder) -> None:
+    lines = shown(run, full=False).splitlines()
+    heads = {
+        id: next((number, line.index(id)) for number, line in enumerate(lines) if f" {id}  born" in line)
+        for id in ("seed", "child", "lost", "late")
+    }
+    rows, depths = zip(*heads.values(), strict=True)
+    assert list(rows) == sorted(rows)
+    assert list(depths) == sorted(set(depths))
+
+
+def test_each_context_says_what_changed_why_and_how_it_scored(run: RunFolder) -> None:
+    text = shown(run, full=False)
+    assert "late  born in cycle 1, score 0.750 at step 6, from lost  best" in text
+    assert "child  born in cycle 0, score 0.500 at step 0, from seed" in text
+    assert "+ Think." in text
+    assert "edit of system: 0.000 -> 1.000 on the minibatch; added a lesson" in text
+    assert "feedback: the path [3] stops early" in text
+    # Its own parent was dropped inside the cycle, so the text is held against the nearest one that is known.
+    assert "lost  born in cycle 1, score 0.400 at step 6, from child" in text
+    assert "changes since child:" in text
+    assert "- Answer." in text
+    assert "+ Answer in a box." in text
+
+
+def test_short_form_leaves_out_dead_ends_and_long_feedback(run: RunFolder) -> None:
+    short, full = shown(run, full=False), shown(run, full=True)
+    assert "aside" not in short
+    assert "left out without a descendant now: 1" in short
+    assert "aside  born in cycle 0" in full
+    assert "never" not in full.split("population by cycle")[0]
+    assert short.count("x") < 300 < full.count("x")
+    assert "feedback: three" in full
+    assert "feedback: three" not in short
+
+
+def test_the_table_has_a_row_for_every_cycle(run: RunFolder) -> None:
+    table = shown(run, full=False).split("population by cycle")[1]
+    assert "child  0.500  best" in table
+    assert "seed  0.100  not in use" in table
+    assert "2 of 3" in table
+    assert "960" in table
+
+
+def test_colours_tell_added_from_removed(run: RunFolder) -> None:
+    console = Console(
+        file=io.StringIO(), width=120, force_terminal=True, color_system="standard", record=True, _environ={}
+    )
+    show_contexts(run, console, full=True)
+    styled = console.export_text(styles=True)
+    assert "\x1b[32m+ Answer in a box." in styled
+    assert "\x1b[31m- Answer." in styled
+
+
+def test_a_long_line_of_descent_stays_readable(tmp_path: Path, recipe: Recipe) -> None:
+    run = RunFolder.create(tmp_path / "long", recipe)
+    for number in range(60):
+        parents = [f"c{number - 1:03d}"] if number else []
+        member = record(f"c{number:03d}", f"Answer {number}.", parents, number, score=0.5, at=number)
+        run.save_cycle(number, cycle(number, member["id"], [member], []))
+    heads = [line for line in shown(run, full=False, width=100).splitlines() if " born in cycle " in line]
+    assert [head.split(" born")[0].split()[-1] for head in heads] == [f"c{number:03d}" for number in range(60)]
+
+
+def test_a_family_without_a_first_ancestor_is_drawn_once(tmp_path: Path, recipe: Recipe) -> None:
+    run = RunFolder.create(tmp_path / "round", recipe)
+    members = [record("aa", "A", ["bb"], 0, score=0.1, at=0), record("bb", "B", ["aa"], 0, score=0.2, at=0)]
+    run.save_cycle(0, cycle(0, "bb", members, []))
+    text = shown(run, full=True)
+    assert text.count("aa  born") == text.count("bb  born") == 1
+
+
+def test_a_run_without_cycles_says_so(tmp_path: Path, recipe: Recipe) -> None:
+    assert "no cycles" in shown(RunFolder.create(tmp_path / "new", recipe), full=False)

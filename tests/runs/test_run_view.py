@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fastslow.recipe import Recipe
+from fastslow.runs.view import LiveView, PlainView, View, make_view
+from fastslow.runs.words import duration, sparkline
+
+METRICS: dict[str, Any] = {
+    "reward": 0.25,
+    "rollouts_slow": 1536,
+    "rollouts_fast": 960,
+    "rollouts_evaluation": 800,
+    "seconds": 12.0,
+    "entropy": 1.5,
+    "response_length": 210.0,
+    "zero_variance": 0.5,
+}
+RESULTS = {
+    "best context": {"mean": 0.51, "low": 0.47, "high": 0.55, "best": 0.7, "k": 4, "problems": 200},
+    "seed": {"mean": 0.3, "low": 0.26, "high": 0.34, "best": 0.5, "k": 4, "problems": 200},
+}
+TEXT = "Think first.\n[bold]Check[/bold] the :smile: path.\x1b[2J\nthree\nfour\nfive\nsix"
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def terminal() -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=True, width=110, height=40, record=True, _environ={"TERM": "xterm"}
+    )
+
+
+def screen(view: LiveView) -> str:
+    """The live screen as it would be drawn now."""
+    console = Console(file=io.StringIO(), width=110)
+    console.print(view._screen())
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def play(view: View, recipe: Recipe) -> None:
+    view.start("runs/x", recipe, 0)
+    view.cycle(3, "generation 7: 212/960 rollouts")
+    view.step(5, 20, METRICS)
+    view.evaluation(5, RESULTS)
+    view.context("ab12", 0.53, TEXT)
+    view.message("slow [disk]", "warning")
+    view.message("all well")
+
+
+def lines_of(play_on: Any, **options: Any) -> list[str]:
+    file = io.StringIO()
+    play_on(PlainView(Console(file=file, width=40, **options)))
+    return file.getvalue().splitlines()
+
+
+def test_plain_view_writes_one_line_per_event_however_narrow_the_console(recipe: Recipe) -> None:
+    def everything(view: PlainView) -> None:
+        play(view, recipe)
+        view.finish({"steps": 20, "validation": 0.512})
+        view.close()
+
+    assert lines_of(everything) == [
+        "run runs/x: fst, model nano, task star-graph, seed 7; begins, 20 steps",
+        "cycle 3: generation 7: 212/960 rollouts",
+        "step 5/20: reward 0.250, entropy 1.500, length 210, zero variance 0.500, "
+        "rollouts 1,536 slow + 960 fast + 800 evaluation, 12.0 s",
+        "evaluation at step 5: best context mean@4 0.510 [0.470, 0.550], best@4 0.700 (200 problems); "
+        "seed mean@4 0.300 [0.260, 0.340], best@4 0.500 (200 problems)",
+        "best context ab12, score 0.530: Think first. [bold]Check[/bold] the :smile: path.�[2J three four five six",
+        "warning: slow [disk]",
+        "all well",
+        "finished: steps 20, validation 0.512",
+    ]
+
+
+def test_plain_view_says_that_a_run_goes_on_and_needs_no_metrics(recipe: Recipe) -> None:
+    def events(view: PlainView) -> None:
+        view.start("runs/x", recipe, 10)
+        view.step(11, 20, {})
+        view.context("ab12", None, "Think.")
+
+    assert lines_of(events) == [
+        "run runs/x: fst, model nano, task star-graph, seed 7; goes on after step 10 of 20 steps",
+        "step 11/20: done",
+        "best context ab12, score -: Think.",
+    ]
+
+
+def test_plain_view_survives_an_old_encoding() -> None:
+    raw = io.BytesIO()
+    with io.TextIOWrapper(raw, encoding="ascii", write_through=True) as file:
+        PlainView(Console(file=file)).message("naïve")
+        assert raw.getvalue() == b"na\\xefve\n"
+
+
+def test_live_view_shows_everything_on_one_screen(recipe: Recipe) -> None:
+    clock = Clock()
+    view = LiveView(terminal(), clock)
+    try:
+        play(view, recipe)
+        clock.now += 60.0
+        shown = screen(view)
+    finally:
+        view.close()
+    for part in (
+        "runs/x",
+        "fst, model nano, task star-graph, seed 7",
+        "3  generation 7: 212/960 rollouts",
+        "5 of 20",
+        "0.250",
+        "best context mean@4 0.510 [0.470, 0.550], best@4 0.700",
+        "seed mean@4 0.300",
+        "at step 5",
+        "ab12  score 0.530",
+        "[bold]Check[/bold] the :smile: path.",
+        "1,536 slow + 960 fast + 800 evaluation",
+        "0:01:00 elapsed, about 0:03:00 left",
+    ):
+        assert part in shown
+    assert "four" in shown
+    assert "five" not in shown  # only the first lines of a long text
+    assert "\x1b[2J" not in shown
+    assert len(shown.splitlines()) <= 20
+
+
+def test_live_view_counts_time_left_from_where_the_run_went_on(recipe: Recipe) -> None:
+    clock = Clock()
+    view = LiveView(terminal(), clock)
+    view.start("runs/x", recipe, 10)
+    try:
+        clock.now += 5.0
+        assert "0:00:05 elapsed " in screen(view)
+        view.step(12, 20, {"reward": None})
+        clock.now += 5.0
+        assert "0:00:10 elapsed, about 0:00:40 left" in screen(view)
+    finally:
+        view.close()
+
+
+def test_live_view_draws_rewards_as_they_come(recipe: Recipe) -> None:
+    view = LiveView(terminal())
+    for step, reward in enumerate([0.0, 0.5, float("nan"), 1.0], 1):
+        view.step(step, 20, {"reward": reward, "validation": 0.4})
+    assert "1.000  ▁▅█" in screen(view)
+    assert "validation  0.400" in screen(view)
+    for step in range(100):
+        view.step(step, 200, {"reward": 0.5})
+    assert "▁" * 40 in screen(view)
+    assert "▁" * 41 not in screen(view)
+
+
+def test_live_view_leaves_the_terminal_as_it_was(recipe: Recipe) -> None:
+    console = terminal()
+    view = LiveView(console)
+    play(view, recipe)
+    view.finish({"steps": 20})
+    view.close()
+    assert isinstance(console.file, io.StringIO)
+    written = console.file.getvalue()
+    assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1  # the cursor: hidden, and back
+    assert "slow [disk]" in written
+    assert written.rstrip().endswith("20")
+
+
+@pytest.mark.parametrize(
+    ("console", "kind"),
+    [
+        (Console(file=io.StringIO()), PlainView),
+        (terminal(), LiveView),
+        (Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}), PlainView),
+    ],
+)
+def test_the_view_fits_the_output(console: Console, kind: type) -> None:
+    assert type(make_view(console)) is kind
+
+
+def test_sparkline_and_duration() -> None:
+    assert sparkline([]) == ""
+    assert sparkline([0.3, 0.3]) == "▁▁"
+    assert sparkline([0.1, 0.2]) == "▁█"
+    assert duration(3725.4) == "1:02:05"
