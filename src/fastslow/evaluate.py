@@ -21,7 +21,9 @@ def evaluate_run(
     recipe = recipe.model_copy(update={"slow": recipe.slow.model_copy(update={"kl": 0.0})})  # no reference model needed
     parts = assemble(recipe, Path(folder), find_world(recipe), snapshot.weights)
     seed_context = Context(dict(parts.seed_texts))
-    contexts = {"best context": snapshot.pool.best.context, "seed": seed_context}
+    contexts = {"seed": seed_context}
+    if snapshot.pool.best.context.id != seed_context.id:
+        contexts["best context"] = snapshot.pool.best.context
     if whole_pool:
         contexts |= {f"pool {member.context.id}": member.context for member in snapshot.pool.members}
     scores, _, _ = evaluate(

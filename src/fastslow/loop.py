@@ -66,10 +66,11 @@ class Loop:
         if checkpoint is not None:
             self._restore(checkpoint)
         updates = self.updates()
-        if self.learns and self.step < self.recipe.slow.steps:
+        if not self.learns:
+            for _ in updates:
+                raise AssertionError("frozen weights take no updates")
+        elif self.step < self.recipe.slow.steps:
             self.trainer.follow(updates, checkpoint)
-        for _ in updates:  # what follows the last update; all of it, where there are no updates
-            pass
 
     def updates(self) -> Iterator[Update]:
         """The method: cycles of looking ahead, evolving the contexts, and T updates under them."""
@@ -206,6 +207,7 @@ class Loop:
                     "active": [context.id for context in found.pool.active(self.recipe.slow.group)],
                     "population": found.pool.to_dict(),
                     "edits": [asdict(edit) for edit in found.edits],
+                    "contexts": [{"id": context.id, **asdict(context)} for context in found.contexts],
                     "generations": found.generations,
                     "faults": found.faults,
                     "spent": self.ledger.since(before).to_dict(),

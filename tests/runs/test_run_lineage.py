@@ -39,8 +39,18 @@ def edit(child: str, parent: str, accepted: bool = True, **extra: Any) -> dict[s
     } | extra
 
 
-def cycle(number: int, best: str, population: list[dict[str, Any]], edits: list[dict[str, Any]]) -> dict[str, Any]:
+def cycle(
+    number: int,
+    best: str,
+    population: list[dict[str, Any]],
+    edits: list[dict[str, Any]],
+    *,
+    carried: list[str] | None = None,
+    others: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
     return {
+        "carried": carried or [],
+        "contexts": [*population, *(others or [])],
         "cycle": number,
         "policy_step": number * 6,
         "anchors": ["a", "b"],
@@ -63,12 +73,19 @@ CYCLES = [
             record("child", "Answer.\nThink.", ["seed"], 0, score=0.5, at=0),
         ],
         [edit("child", "seed"), edit("aside", "seed"), edit("never", "seed", accepted=False)],
+        carried=["seed"],
+        others=[
+            record("aside", "Answer aside.", ["seed"], 0, score=0.0, at=0),
+            record("never", "Never.", ["seed"], 0, score=0.0, at=0),
+        ],
     ),
     cycle(
         1,
         "late",
         [record("late", "Answer in a box.\nThink.", ["lost"], 1, score=0.75, at=6)],
         [edit("lost", "child", feedback=["no box"]), edit("late", "lost", feedback=["x" * 500, "two", "three"])],
+        carried=["seed", "child"],
+        others=[record("lost", "Answer.\nThink.\nSlowly.", ["child"], 1, score=0.4, at=6)],
     ),
 ]
 
@@ -105,9 +122,9 @@ def test_each_context_says_what_changed_why_and_how_it_scored(run: RunFolder) ->
     assert "+ Think." in text
     assert "edit of system: 0.000 -> 1.000 on the minibatch; added a lesson" in text
     assert "feedback: the path [3] stops early" in text
-    # Its own parent was dropped inside the cycle, so the text is held against the nearest one that is known.
+    # A parent that was dropped inside the cycle is still known by its text.
     assert "lost  born in cycle 1, score 0.400 at step 6, from child" in text
-    assert "changes since child:" in text
+    assert "- Slowly." in text
     assert "- Answer." in text
     assert "+ Answer in a box." in text
 

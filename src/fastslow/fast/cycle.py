@@ -55,6 +55,8 @@ class Cycle:
 
     pool: Pool
     edits: list[Edit] = field(default_factory=list)
+    contexts: list[Context] = field(default_factory=list)
+    """Every context the cycle met, carried or proposed, kept or not."""
     generations: int = 0
     faults: dict[str, int] = field(default_factory=dict)
 
@@ -333,7 +335,7 @@ class _Run:
             elif edit.after is not None:
                 edit.reason = f"{edit.after:.2f} on the minibatch is not above its parent's {edit.before:.2f}"
         pool = select(list(self.members.values()), self.recipe.population)
-        return Cycle(pool, list(self.edits.values()), self.generations, self.faults)
+        return Cycle(pool, list(self.edits.values()), list(self.contexts.values()), self.generations, self.faults)
 
 
 def _mean(rollouts: Sequence[Rollout]) -> float:

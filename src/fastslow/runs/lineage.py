@@ -29,7 +29,7 @@ class Member:
     id: str
     parents: Sequence[str]
     born: int
-    texts: Mapping[str, str] | None = None
+    texts: Mapping[str, str]
     score: float | None = None
     scored_at: int | None = None
     edits: list[dict[str, Any]] = field(default_factory=list)
@@ -56,23 +56,22 @@ def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
 
 
 def gather(cycles: Iterable[dict[str, Any]]) -> dict[str, Member]:
-    """Every context that the cycle files mention, in the order they appear.
-
-    A context that was made and dropped inside one cycle is known from the edits alone: its text was not kept.
-    """
+    """Every context that was ever in use or scored in full, in the order they appear."""
     members: dict[str, Member] = {}
     for data in cycles:
+        accepted = [edit for edit in data["edits"] if edit["accepted"]]
+        in_use = {*data["carried"], *(edit["child"] for edit in accepted), *(item["id"] for item in data["population"])}
+        for record in data["contexts"]:
+            if record["id"] in in_use:
+                member = Member(record["id"], record["parents"], record["born"], record["texts"])
+                members.setdefault(record["id"], member)
+        for edit in accepted:
+            member = members[edit["child"]]
+            member.edits.append(edit)
+            member.score, member.scored_at = edit["score"], data["policy_step"]
         for record in data["population"]:
-            member = members.setdefault(record["id"], Member(record["id"], record["parents"], record["born"]))
-            member.texts = record["texts"]
+            member = members[record["id"]]
             member.score, member.scored_at = record["score"], record["scored_at"]
-        for edit in data.get("edits", ()):
-            child = edit["child"]
-            if edit["accepted"] and child is not None:
-                member = members.setdefault(child, Member(child, [edit["parent"]], data["cycle"]))
-                member.edits.append(edit)
-                if member.texts is None and edit.get("score") is not None:
-                    member.score, member.scored_at = edit["score"], data["policy_step"]
     return members
 
 
@@ -127,30 +126,14 @@ def _node(members: Mapping[str, Member], id: str, best: bool, alive: bool, full:
 
 
 def _changes(members: Mapping[str, Member], member: Member, full: bool) -> Iterator[Text]:
-    """The text against the nearest ancestor whose text is known; all of it where there is none."""
-    if member.texts is None:
-        yield Text("made and dropped inside a cycle: its text was not kept", style="dim")
-        return
-    ancestor = _nearest_with_text(members, member)
-    before = ancestor.texts if ancestor is not None and ancestor.texts is not None else {}
-    if ancestor is not None and ancestor.id not in member.parents:
-        yield Text(f"changes since {ancestor.id}:", style="dim")
+    """The text against its parent's; all of it where there is none."""
+    parent = _first_parent(members, member.id)
+    before = members[parent].texts if parent is not None else {}
     lines = [line for name, text in member.texts.items() for line in _diff(name, before.get(name, ""), text)]
     shown = lines if full else lines[:SHOWN_CHANGES]
     yield from shown
     if len(shown) < len(lines):
         yield Text(f"… {len(lines) - len(shown)} more lines", style="dim")
-
-
-def _nearest_with_text(members: Mapping[str, Member], member: Member) -> Member | None:
-    passed = {member.id}
-    parent = _first_parent(members, member.id)
-    while parent is not None and parent not in passed:
-        if members[parent].texts is not None:
-            return members[parent]
-        passed.add(parent)
-        parent = _first_parent(members, parent)
-    return None
 
 
 def _diff(component: str, before: str, after: str) -> Iterator[Text]:

@@ -199,6 +199,10 @@ class _Listener(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if logs and "grad_norm" in logs:
             self.trainer.last_logs = dict(logs)
+            if state.global_step == state.max_steps:
+                # The loop still has to record and save the last step, while the trackers are open.
+                for _ in self.trainer.updates:
+                    raise AssertionError("the loop has more updates than the trainer has steps")
 
 
 def _graded_elsewhere(**_: Any) -> list[float]:

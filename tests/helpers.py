@@ -1,0 +1,61 @@
+"""What tests of whole runs share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+QUICKSTART = ROOT / "examples" / "quickstart" / "recipe.yaml"
+
+
+def fastslow(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user would."""
+    return subprocess.run(
+        [sys.executable, "-m", "fastslow", *map(str, arguments)],
+        cwd=cwd or ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def deterministic(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without what a clock put into it."""
+    return {key: value for key, value in row.items() if key not in ("seconds", "phases")}
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """Everything about a finished run that must not depend on how often it was interrupted."""
+    from safetensors.torch import load_file
+
+    def lines(name: str) -> list[dict[str, Any]]:
+        return [deterministic(json.loads(line)) for line in (run / name).read_text().splitlines()]
+
+    def cycle(path: Path) -> dict[str, Any]:
+        data = json.loads(path.read_text())
+        return {key: value for key, value in data.items() if key != "spent"}
+
+    ledger = json.loads((run / "ledger.json").read_text())
+    last = sorted((run / "checkpoints").glob("step-*"))[-1]
+    weights = {path.name: load_file(path) for path in sorted(last.glob("*.safetensors"))}
+    return {
+        "metrics": lines("metrics.jsonl"),
+        "evals": lines("evals.jsonl"),
+        "cycles": {path.name: cycle(path) for path in sorted((run / "contexts").glob("*.json"))},
+        "rollouts": sorted(path.name for path in (run / "rollouts").glob("*.parquet")),
+        "ledger": {
+            purpose: {key: value for key, value in entry.items() if key != "seconds"} for purpose, entry in ledger.items()
+        },
+        "weights": {
+            name: {key: hashlib.sha256(value.numpy().tobytes()).hexdigest() for key, value in tensors.items()}
+            for name, tensors in weights.items()
+        },
+        "checkpoint": last.name,
+    }

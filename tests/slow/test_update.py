@@ -1,0 +1,130 @@
+"""From rollouts to rows: what is trained on, with which weight, and what is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow_helpers import make_rollouts
+
+from fastslow.recipe import SlowRecipe
+from fastslow.rollouts.records import Rollout
+from fastslow.slow.update import Update, build_update
+
+repeatable = settings(derandomize=True, deadline=None, max_examples=50)
+TOKEN = {"group": 4, "aggregation": "token", "std": "none"}
+
+
+def trained(update: Update) -> list[int]:
+    return [id(row.turn) for row in update.rows]
+
+
+def turns(rollouts: list[Rollout]) -> list[int]:
+    return [id(turn) for rollout in rollouts for turn in rollout.turns]
+
+
+def test_groups_without_variance_are_left_out_and_not_refilled() -> None:
+    rollouts = make_rollouts([1, 0, 0, 0, 0.5, 0.5, 0.5, 0.5, 0, 0, 0, 1, 1, 1, 1, 1])
+    update = build_update(rollouts, SlowRecipe(**TOKEN), step=7)
+    assert trained(update) == turns(rollouts[0:4] + rollouts[8:12])
+    assert update.zero_variance == 0.5
+    assert update.step == 7
+    assert [row.advantage for row in update.rows] == [0.75, -0.25, -0.25, -0.25, -0.25, -0.25, -0.25, 0.75]
+
+
+def test_with_the_prompt_baseline_a_group_is_what_shares_a_context() -> None:
+    # Two contexts: varied under the first and equal under the second, then equal under both but apart.
+    rollouts = make_rollouts([1, 0, 1, 1, 1, 1, 0, 0], contexts=2)
+    assert [r.context.id for r in rollouts[:2]] == [rollouts[0].context.id] * 2 != [rollouts[2].context.id] * 2
+    update = build_update(rollouts, SlowRecipe(**TOKEN, baseline="prompt"), step=1)
+    assert trained(update) == turns(rollouts[0:2])
+    assert [row.advantage for row in update.rows] == [0.5, -0.5]
+    assert update.zero_variance == 0.75
+    both = build_update(rollouts, SlowRecipe(**TOKEN, baseline="problem"), step=1)
+    assert trained(both) == turns(rollouts)
+    assert both.zero_variance == 0.0
+
+
+def test_keeping_groups_without_variance_keeps_every_row_at_weight_zero() -> None:
+    rollouts = make_rollouts([1, 0, 0, 0, 1, 1, 1, 1])
+    update = build_update(rollouts, SlowRecipe(**TOKEN, drop_zero_variance=False), step=1)
+    assert trained(update) == turns(rollouts)
+    assert [row.advantage for row in update.rows[4:]] == [0.0] * 4
+    assert update.zero_variance == 0.5
+
+
+@pytest.mark.parametrize("baseline", ["problem", "prompt"])
+@pytest.mark.parametrize("aggregation", ["prompt", "token"])
+def test_a_batch_of_equal_rewards_gives_no_rows(baseline: str, aggregation: str) -> None:
+    slow = SlowRecipe(group=4, baseline=baseline, aggregation=aggregation)
+    update = build_update(make_rollouts([1.0] * 8, contexts=2), slow, step=1)
+    assert list(update.rows) == []
+    assert update.zero_variance == 1.0
+
+
+def test_every_ask_of_a_rollout_is_a_row_with_that_rollouts_advantage() -> None:
+    rollouts = make_rollouts([1, 0, 0, 0, 0, 1, 1, 1], turns=[1, 2, 3, 1, 4, 1, 2, 1], policy_step=5)
+    update = build_update(rollouts, SlowRecipe(**TOKEN), step=6)
+    assert trained(update) == turns(rollouts)
+    expected = [a for a, n in zip([0.75, -0.25, -0.25, -0.25, -0.75, 0.25, 0.25, 0.25],
+                                  [1, 2, 3, 1, 4, 1, 2, 1], strict=True) for _ in range(n)]  # fmt: skip
+    assert [row.advantage for row in update.rows] == expected
+    assert {row.policy_step for row in update.rows} == {5}
+
+
+def test_rollouts_that_asked_nothing_count_in_the_group_but_are_no_rows() -> None:
+    """A prompt that does not fit scores 0 without a single token: the others are compared with it all the same."""
+    rollouts = make_rollouts([1, 1, 0, 0, 1, 0, 0, 0], turns=[1, 1, 0, 0, 1, 1, 1, 0])
+    update = build_update(rollouts, SlowRecipe(**TOKEN), step=1)
+    assert trained(update) == turns(rollouts)
+    assert [row.advantage for row in update.rows] == [0.5, 0.5, 0.75, -0.25, -0.25]
+    assert update.zero_variance == 0.0
+
+
+def test_only_rollouts_without_tokens_give_no_rows() -> None:
+    update = build_update(make_rollouts([1, 0, 0, 0], turns=0), SlowRecipe(group=4), step=1)
+    assert list(update.rows) == []
+
+
+@given(
+    rewards=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=12, max_size=12),
+    counts=st.lists(st.integers(0, 3), min_size=12, max_size=12),
+    baseline=st.sampled_from(["problem", "prompt"]),
+    std=st.sampled_from(["group", "batch", "none"]),
+)
+@repeatable
+def test_prompt_aggregation_is_the_mean_over_problems_of_their_token_means(rewards, counts, baseline, std) -> None:
+    """With a loss of 1 per token the token mean of the weights must equal the mean over problems, token by token."""
+    rollouts = make_rollouts(rewards, contexts=2, turns=counts)
+    settings = {"group": 4, "baseline": baseline, "std": std}
+    plain = build_update(rollouts, SlowRecipe(**settings, aggregation="token"), step=1)
+    scaled = build_update(rollouts, SlowRecipe(**settings, aggregation="prompt"), step=1)
+    assert trained(plain) == trained(scaled)
+    problem_of = {id(turn): index // 4 for index, rollout in enumerate(rollouts) for turn in rollout.turns}
+    tokens: dict[int, int] = {}
+    for row in plain.rows:
+        problem = problem_of[id(row.turn)]
+        tokens[problem] = tokens.get(problem, 0) + len(row.turn.completion.ids)
+    total = sum(tokens.values())
+    for before, after in zip(plain.rows, scaled.rows, strict=True):
+        wanted = before.advantage / (len(tokens) * tokens[problem_of[id(before.turn)]])
+        assert after.advantage / total == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dr_grpo", "dapo", "gspo"])
+def test_other_losses_keep_trls_aggregation(loss: str) -> None:
+    rollouts = make_rollouts([1, 0, 0, 0])
+    update = build_update(rollouts, SlowRecipe(group=4, loss=loss, aggregation="prompt", std="none"), step=1)
+    assert [row.advantage for row in update.rows] == [0.75, -0.25, -0.25, -0.25]
+
+
+@given(rewards=st.lists(st.sampled_from([0.0, 1.0]), min_size=24, max_size=24), contexts=st.sampled_from([1, 2, 4]))
+@repeatable
+def test_zero_variance_is_the_fraction_of_groups_whose_rewards_are_equal(rewards, contexts: int) -> None:
+    rollouts = make_rollouts(rewards, group=8, contexts=contexts)
+    for baseline, size in (("problem", 8), ("prompt", 8 // contexts)):
+        update = build_update(rollouts, SlowRecipe(group=8, baseline=baseline), step=1)
+        equal = [len(set(rewards[start : start + size])) == 1 for start in range(0, 24, size)]
+        assert update.zero_variance == pytest.approx(np.mean(equal))
+        assert len(update.rows) == size * (len(equal) - sum(equal))

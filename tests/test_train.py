@@ -1,0 +1,239 @@
+"""Whole runs on the quickstart's model and task: both loops together, each alone, interrupted and disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fastslow import train as training
+from fastslow.errors import RunError
+from fastslow.evaluate import evaluate_run
+from fastslow.recipe import load_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.slow.trainer import FastSlowTrainer
+from helpers import QUICKSTART, ROOT, fastslow, outcome
+
+
+def run(folder: Path, *overrides: str) -> Path:
+    return training.train(load_recipe(QUICKSTART, overrides), folder)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The quickstart, run once."""
+    return run(tmp_path_factory.mktemp("runs") / "fst")
+
+
+def test_the_fast_loop_raises_reward_above_what_the_seed_text_gives(finished: Path) -> None:
+    evaluations = RunFolder.open(finished).rows("evals")
+    first, last = evaluations[0]["results"], evaluations[-1]["results"]
+    assert list(first) == ["seed"]
+    assert last["best context"]["mean"] > last["seed"]["mean"] + 0.25
+    assert last["best context"]["mean"] > first["seed"]["mean"] + 0.25
+
+
+def test_every_group_mixes_its_contexts_and_every_rollout_is_booked(finished: Path) -> None:
+    opened = RunFolder.open(finished)
+    rows, recipe = opened.rows("metrics"), opened.recipe
+    assert [row["step"] for row in rows] == list(range(1, recipe.slow.steps + 1))
+    for row in rows:
+        assert recipe.slow.group % row["contexts"] == 0
+        assert len(row["rewards"]) == row["contexts"]
+        assert row["reward"] == pytest.approx(sum(row["rewards"].values()) / row["contexts"])
+        assert {"loss", "grad_norm", "entropy", "kl", "zero_variance", "response_length"} <= row.keys()
+        assert {"update", "sampling", "grading"} <= row["phases"].keys()
+    ledger = opened.read_json("ledger.json")
+    assert ledger is not None
+    assert ledger["slow"]["rollouts"] == recipe.slow.steps * recipe.slow.problems * recipe.slow.group
+    spent = [sum(entry["rollouts"] for entry in data["spent"].values()) for data in opened.cycles()]
+    assert sum(spent) == rows[-1]["rollouts_fast"]
+    for data in opened.cycles():
+        assert data["spent"]["rescore"]["rollouts"] == len(data["carried"]) * len(data["anchors"])
+        assert {member["scored_at"] for member in data["population"]} == {data["policy_step"]}
+    tried = opened.rows("evals")
+    problems, k = recipe.evaluation.problems, recipe.evaluation.k
+    assert ledger["evaluation"]["rollouts"] == sum(len(row["results"]) for row in tried) * problems * k
+
+
+def test_contexts_keep_to_their_token_budget(tmp_path: Path) -> None:
+    opened = RunFolder.open(run(tmp_path / "run", "fast.max_tokens=7", "slow.steps=4"))
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(opened.recipe.model.name)
+    texts = [text for data in opened.cycles() for record in data["contexts"] for text in record["texts"].values()]
+    assert len(texts) > 3
+    assert max(len(tokenizer(text)["input_ids"]) for text in texts) <= 7
+
+
+def test_rl_only_is_the_same_loop_without_evolving(tmp_path: Path) -> None:
+    opened = RunFolder.open(run(tmp_path / "run", "method=rl", "slow.steps=4"))
+    assert opened.cycles() == []
+    assert all(list(row["results"]) == ["seed"] for row in opened.rows("evals"))
+    assert opened.rows("metrics")[-1]["rollouts_fast"] == 0
+    assert opened.rows("metrics")[-1]["contexts"] == 1
+
+
+def test_gepa_only_is_the_same_loop_without_updates(tmp_path: Path) -> None:
+    path = run(tmp_path / "run", "method=gepa")
+    opened = RunFolder.open(path)
+    ledger = opened.read_json("ledger.json")
+    assert ledger is not None
+    assert ledger["slow"]["rollouts"] == 0
+    assert len(opened.cycles()) == 3
+    last = opened.rows("evals")[-1]["results"]
+    assert last["best context"]["mean"] > last["seed"]["mean"] + 0.25
+    assert not list(path.glob("checkpoints/*/*.safetensors"))
+
+
+def test_evaluating_the_last_checkpoint_gives_the_number_seen_in_training(finished: Path) -> None:
+    opened = RunFolder.open(finished)
+    again = evaluate_run(finished, k=opened.recipe.evaluation.k)
+    recorded = opened.rows("evals")[-1]["results"]
+    assert {label: score.to_dict() for label, score in again.items()} == recorded
+    with pytest.raises(RunError, match=r"no checkpoint of step 5 .* there are 4, 8, 12"):
+        evaluate_run(finished, step=5)
+
+
+def test_a_run_killed_and_resumed_ends_as_if_never_interrupted(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    command = [sys.executable, "-m", "fastslow", "train", QUICKSTART, f"output.folder={folder}"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    steps = random.Random(2).randrange(1, 12)
+    metrics = folder / "metrics.jsonl"
+    while process.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < steps):
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert json.loads((folder / "run.json").read_text())["status"] == "running"
+    training.resume(folder)
+    assert outcome(folder) == outcome(finished)
+    assert json.loads((folder / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_finished_run_resumes_to_itself(finished: Path) -> None:
+    before = outcome(finished)
+    training.resume(finished)
+    assert outcome(finished) == before
+
+
+def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    for step in (8, 12):
+        shutil.rmtree(folder / "checkpoints" / f"step-{step:06d}")
+    marked = folder / "contexts" / "cycle-0001.json"
+    data = json.loads(marked.read_text())
+    data["generations"] = 1234  # would be overwritten if the cycle were run again
+    marked.write_text(json.dumps(data))
+    training.resume(folder)
+    assert json.loads(marked.read_text())["generations"] == 1234
+    assert outcome(folder)["weights"] == outcome(finished)["weights"]
+    assert outcome(folder)["ledger"] == outcome(finished)["ledger"]
+
+
+def test_a_run_in_use_is_refused_to_a_second_process(finished: Path) -> None:
+    with RunFolder.open(finished, lock=True):
+        second = fastslow("train", "--resume", finished)
+    assert second.returncode == 2
+    assert f"{os.getpid()}" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_a_failed_checkpoint_costs_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    save = FastSlowTrainer.save
+
+    def full_disk(self: FastSlowTrainer, folder: Path) -> None:
+        if self.state.global_step == 4:
+            raise OSError(28, "No space left on device")
+        save(self, folder)
+
+    monkeypatch.setattr(FastSlowTrainer, "save", full_disk)
+    opened = RunFolder.open(run(tmp_path / "run", "slow.steps=8"))
+    assert opened.checkpoints.steps() == [8]
+    assert "checkpoint of step 4 was not saved: No space left on device" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_last_checkpoint_that_cannot_be_saved_is_an_error_and_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(self: FastSlowTrainer, folder: Path) -> None:
+        if self.state.global_step == 8:
+            raise OSError(28, "No space left on device")
+        save(self, folder)
+
+    save = FastSlowTrainer.save
+    monkeypatch.setattr(FastSlowTrainer, "save", full_disk)
+    with pytest.raises(RunError, match="No space left on device"):
+        run(tmp_path / "run", "slow.steps=8")
+    assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [4]
+    monkeypatch.setattr(FastSlowTrainer, "save", save)
+    training.resume(tmp_path / "run")
+    assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [4, 8]
+
+
+def test_a_reflection_model_that_is_down_does_not_stop_training(tmp_path: Path) -> None:
+    opened = RunFolder.open(
+        run(
+            tmp_path / "run",
+            "slow.steps=4",
+            "fast.reflection={kind: litellm, model: openai/none, base_url: 'http://127.0.0.1:9/v1', retries: 0}",
+        )
+    )
+    (data,) = opened.cycles()
+    assert data["faults"]["reflection_failed"] >= 1
+    assert data["spent"]["reflection"]["faults"]["failures"] >= 1
+    assert len(data["population"]) == 1
+    assert len(opened.rows("metrics")) == 4
+
+
+def test_the_policy_can_reflect_on_itself(tmp_path: Path) -> None:
+    opened = RunFolder.open(run(tmp_path / "run", "slow.steps=4", "fast.reflection=policy", "fast.proposer=full"))
+    (data,) = opened.cycles()
+    # The quickstart's model writes two words at a time: whatever it says is a fair proposal or a counted failure.
+    assert data["spent"]["reflection"]["calls"] >= 1
+    assert len(opened.rows("metrics")) == 4
+
+
+def test_a_broken_grader_is_counted_and_survived(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "def grade(answer, row):\n"
+        "    if row['question'].startswith('red'):\n        raise RuntimeError('no luck')\n"
+        "    if row['question'].startswith('blue'):\n        return float('nan')\n"
+        "    return 0.5\n"
+    )
+    opened = RunFolder.open(
+        run(tmp_path / "run", "slow.steps=2", "method=rl", f"task.grader={tmp_path / 'broken.py'}:grade")
+    )
+    ledger = opened.read_json("ledger.json")
+    assert ledger is not None
+    assert ledger["slow"]["faults"]["grader"] >= 8
+    assert len(opened.rows("metrics")) == 2
+
+
+def test_trackers_get_the_numbers(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    path = run(tmp_path / "run", "slow.steps=4", "output.report_to=[tensorboard]")
+    event_files = [EventAccumulator(str(file)).Reload() for file in path.rglob("events.out.tfevents*")]
+    (events,) = [file for file in event_files if "train/fastslow/reward" in file.Tags()["scalars"]]
+    rows = RunFolder.open(path).rows("metrics")
+    logged = [event.value for event in events.Scalars("train/fastslow/reward")]
+    assert logged == pytest.approx([row["reward"] for row in rows])
+    assert "train/evaluation/best context" in events.Tags()["scalars"]
+
+
+def test_lora_trains_resumes_and_keeps_the_base(tmp_path: Path) -> None:
+    path = run(tmp_path / "run", "slow.steps=4", "model.lora={rank: 4, alpha: 8}")
+    checkpoint = path / "checkpoints" / "step-000004"
+    assert (checkpoint / "adapter_model.safetensors").exists()
+    assert not (checkpoint / "model.safetensors").exists()
+    assert RunFolder.open(path).rows("metrics")[0]["kl"] == pytest.approx(0, abs=1e-6)
