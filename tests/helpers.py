@@ -51,7 +51,8 @@ def outcome(run: Path) -> dict[str, Any]:
         "cycles": {path.name: cycle(path) for path in sorted((run / "contexts").glob("*.json"))},
         "rollouts": sorted(path.name for path in (run / "rollouts").glob("*.parquet")),
         "ledger": {
-            purpose: {key: value for key, value in entry.items() if key != "seconds"} for purpose, entry in ledger.items()
+            purpose: {key: value for key, value in entry.items() if key != "seconds"}
+            for purpose, entry in ledger.items()
         },
         "weights": {
             name: {key: hashlib.sha256(value.numpy().tobytes()).hexdigest() for key, value in tensors.items()}

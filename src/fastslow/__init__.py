@@ -1,10 +1,36 @@
-"""Fast-Slow Training of language models."""
+"""Fast-Slow Training of language models.
+
+from fastslow import load_recipe, train
+train(load_recipe("recipe.yaml"), "runs/mine")
+"""
 
 import glob
+import importlib
 import os
+from typing import Any
 
 if not glob.glob("/dev/nvidia[0-9]*"):
-    # On shared CPU cores, threads that spin while they wait slow torch down many times over. It must be said before torch
-    # is imported, and never overrides what the user said.
+    # On shared CPU cores, threads that spin while they wait slow torch down many times over. It must be said before
+    # torch is imported, and never overrides what the user said.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("KMP_BLOCKTIME", "0")
+
+_PUBLIC = {
+    "errors": ["FastSlowError"],
+    "recipe": ["Recipe", "load_recipe"],
+    "tasks": ["Ask", "Example", "Feedback", "QuestionTask", "Task"],
+    "rollouts.records": ["Context", "Rollout"],
+    "runs.folder": ["RunFolder"],
+    "start": ["resume", "train"],
+    "evaluate": ["evaluate_run"],
+    "export": ["export_run"],
+}
+_HOMES = {name: home for home, names in _PUBLIC.items() for name in names}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, loaded when used: importing torch takes seconds, and the command line has quick commands too."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"fastslow.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'fastslow' has no attribute '{name}'")

@@ -77,7 +77,9 @@ def check_lengths(
     if max_length is None:
         return
     for example in [*task.examples("train")[:CHECKED_EXAMPLES], *task.examples("validation")[:CHECKED_EXAMPLES]]:
-        ask = next(task.play(example))
+        ask = next(task.play(example), None)
+        if ask is None:  # nothing is asked, so nothing can be too long
+            continue
         length = len(chat.prompt(ask.messages, texts[ask.component]))
         if length + max_tokens > max_length:
             raise TaskError(

@@ -42,14 +42,14 @@ def train(
     if (recipe is None) == (resume is None):
         raise FastSlowError("give either a recipe (fastslow train RECIPE) or a run to go on with (--resume RUN)")
     _quiet()
-    from fastslow import train as training
+    from fastslow import start
     from fastslow.recipe import load_recipe
 
     if resume is not None:
-        training.resume(resume)
+        start.resume(resume)
     elif recipe is not None:
         loaded = load_recipe(recipe, overrides or [])
-        training.train(loaded, training.default_folder(loaded, recipe.stem))
+        start.train(loaded, start.default_folder(loaded, recipe.stem))
 
 
 @app.command("recipe")
@@ -124,7 +124,7 @@ def contexts(
 def export(run: RunPath, folder: Annotated[Path, typer.Argument(metavar="DIR")], checkpoint: AtStep = None) -> None:
     """Write a run as a standard model folder: merged weights, best context as system prompt, pool, model card."""
     _quiet()
-    from fastslow.export import export as export_run
+    from fastslow.export import export_run
 
     console.print(f"exported to {export_run(run, folder, checkpoint)}")
 

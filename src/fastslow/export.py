@@ -17,7 +17,7 @@ from fastslow.runs.snapshot import Snapshot, open_snapshot
 from fastslow.tasks.base import SYSTEM
 
 
-def export(folder: str | Path, target: str | Path, step: int | None = None) -> Path:
+def export_run(folder: str | Path, target: str | Path, step: int | None = None) -> Path:
     """Write a run's policy and contexts to `target` as a standard Hugging Face folder."""
     target = Path(target)
     if target.exists() and any(target.iterdir()):

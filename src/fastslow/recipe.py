@@ -7,6 +7,7 @@ The defaults are the published settings of the method; a field's docstring is it
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,7 +23,7 @@ Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
 
 
 class ModelRecipe(Section):
@@ -59,7 +60,7 @@ class LoraRecipe(Section):
 class TaskRecipe(BaseModel):
     """A task by name; every other key is an option of that task (`fastslow tasks NAME` lists them)."""
 
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True, frozen=True)
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
 
     name: str
     """A task from `fastslow tasks`. `task: NAME` alone is short for this."""
@@ -133,6 +134,11 @@ class ReflectionRecipe(Section):
     def _has_model(self) -> ReflectionRecipe:
         if self.kind in ("litellm", "local") and not self.model:
             raise ValueError(f"reflection kind '{self.kind}' needs a model: set fast.reflection.model=NAME")
+        if self.kind in ("lessons", "policy") and self.model:
+            raise ValueError(
+                f"reflection kind '{self.kind}' loads no model, but model is '{self.model}'; "
+                "set fast.reflection.kind=litellm or local, or leave the model out"
+            )
         return self
 
 
@@ -165,10 +171,12 @@ class FastRecipe(Section):
     @field_validator("reflection", mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            kinds = get_args(ReflectionRecipe.model_fields["kind"].annotation)
-            return {"kind": value} if value in kinds else {"kind": "litellm", "model": value}
-        return value
+        return _long_reflection(value) if isinstance(value, str) else value
+
+
+def _long_reflection(name: str) -> dict[str, str]:
+    kinds = get_args(ReflectionRecipe.model_fields["kind"].annotation)
+    return {"kind": name} if name in kinds else {"kind": "litellm", "model": name}
 
 
 class SamplingRecipe(Section):
@@ -316,7 +324,7 @@ def build_recipe(data: dict[str, Any]) -> Recipe:
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        raise RecipeError("\n".join(_explain(problem) for problem in error.errors())) from None
+        raise RecipeError("\n".join(_explain(problem) for problem in _meant(error.errors()))) from None
 
 
 def _anchor(data: dict[str, Any], folder: Path) -> None:
@@ -337,9 +345,9 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
             for key in task:
                 if key == "path" or key.endswith("_path"):
                     anchored(task, key)
-            module, _, function = str(task.get("grader") or "").partition(":")
-            file = folder / (module.replace(".", "/") + ".py")
-            if function and not module.endswith(".py") and file.is_file():
+            module, _, function = str(task.get("grader") or "").rpartition(":")
+            file = folder / (module if module.endswith(".py") else module.replace(".", "/") + ".py")
+            if module and function and file.is_file():
                 task["grader"] = f"{file}:{function}"
 
 
@@ -356,7 +364,8 @@ def _override(data: dict[str, Any], override: str) -> None:
     for name in parents:
         inner = target.get(name)
         if isinstance(inner, str) and name in ("model", "task", "reflection"):
-            inner = {"kind" if name == "reflection" else "name": inner}  # the short form grows into the long one
+            # The short form grows into the long one.
+            inner = _long_reflection(inner) if name == "reflection" else {"name": inner}
         elif inner is None:
             inner = {}
         elif not isinstance(inner, dict):
@@ -366,25 +375,62 @@ def _override(data: dict[str, Any], override: str) -> None:
     target[last] = value
 
 
+_KIND = re.compile(r"TaskRecipe|str|(list|dict)\[.*\]")
+
+
+def _meant(problems: Sequence[Any]) -> list[Any]:
+    """A value that may be of several kinds is reported once for each; the kind that went furthest is the one meant."""
+
+    def split(problem: Any) -> tuple[tuple[Any, ...], Any]:
+        where = problem["loc"]
+        at = next((index for index, part in enumerate(where) if _KIND.fullmatch(str(part))), len(where))
+        return where[:at], where[at : at + 1]
+
+    depths: dict[tuple[Any, ...], dict[Any, int]] = {}
+    for problem in problems:
+        key, kind = split(problem)
+        kinds = depths.setdefault(key, {})
+        kinds[kind] = max(kinds.get(kind, 0), len(problem["loc"]))
+    return [
+        problem
+        for problem in problems
+        for key, kind in [split(problem)]
+        if depths[key][kind] == max(depths[key].values())
+    ]
+
+
 def _explain(problem: Any) -> str:
-    where = [str(part) for part in problem["loc"]]
-    dotted = ".".join(where)
-    if problem["type"] == "extra_forbidden":
-        known = list(_known_keys())
-        near = difflib.get_close_matches(dotted, known, n=1, cutoff=0.5)
-        same_name = [key for key in known if key.split(".")[-1] == where[-1]]
-        hint = same_name or near
+    unknown = problem["type"] == "extra_forbidden"
+    dotted = ".".join(str(part) for part in problem["loc"] if unknown or not _KIND.fullmatch(str(part)))
+    if unknown:
+        hint = _similar(dotted)
         advice = f"did you mean {' or '.join(hint)}?" if hint else "`docs/recipe.md` lists every key"
         return f"unknown recipe key '{dotted}'; {advice}"
     if problem["type"] == "missing":
         return f"the recipe has no '{dotted}'; add it ({dotted}: …)"
+    if problem["type"] in ("model_type", "dict_type"):
+        return f"{dotted}={problem['input']!r}: expected a mapping of keys to values"
     message = problem["msg"].removeprefix("Value error, ")
     return message if not dotted else f"{dotted}={problem['input']!r}: {message[0].lower()}{message[1:]}"
 
 
-def _known_keys() -> Iterator[str]:
-    for name, _field in walk(Recipe):
-        yield name
+def _similar(dotted: str) -> list[str]:
+    """The keys that may have been meant: of the same name elsewhere, else of nearly the same, first in the same section."""
+    section, _, name = dotted.rpartition(".")
+    known = [(key.rpartition("."), key) for key, _field in walk(Recipe)]
+
+    def called(names: Sequence[str]) -> list[str]:
+        return [key for (_, _, last), key in known if last in names]
+
+    def near(names: Sequence[str]) -> list[str]:
+        return difflib.get_close_matches(name, names, n=1)
+
+    beside = near([last for (parent, _, last), _ in known if parent == section])
+    return (
+        called([name])
+        or [f"{section}.{last}" if section else last for last in beside]
+        or called(near([last for (_, _, last), _ in known]))
+    )
 
 
 def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:

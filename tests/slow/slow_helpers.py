@@ -14,7 +14,7 @@ from fastslow.recipe import Recipe, build_recipe
 from fastslow.rollouts.records import Completion, Context, Rollout, Turn
 from fastslow.rollouts.world import World
 from fastslow.slow.trainer import FastSlowTrainer
-from fastslow.slow.update import Update
+from fastslow.slow.update import Update, build_update
 from fastslow.tasks import Example, Feedback
 
 PROBLEMS, GROUP = 4, 4
@@ -70,7 +70,9 @@ def make_rollouts(
     return result
 
 
-def make_trainer(recipe: Recipe, folder: Path, updates: Sequence[Update], world: World | None = None) -> FastSlowTrainer:
+def make_trainer(
+    recipe: Recipe, folder: Path, updates: Sequence[Update], world: World | None = None
+) -> FastSlowTrainer:
     trainer = FastSlowTrainer(load_policy(recipe.model), recipe, folder, world or World())
     trainer.updates = iter(updates)
     return trainer
@@ -84,3 +86,25 @@ def weights_after(trainer: Trainer) -> dict[str, torch.Tensor]:
     trainer.args.optim = "sgd"  # so that weights differ by exactly the gradient; Adam's first step is only its sign
     trainer.train()
     return weights(trainer)
+
+
+REWARDS = [1, 0, 0, 0.5, 0.3, 0.3, 0.3, 0.3, 0, 1, 1, 1, 0.2, 0.1, 0, 1]
+"""Of four problems; the second has no variance and is dropped."""
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "cispo": {},
+    "cispo, token mean, KL": {"aggregation": "token", "kl": 0.1},
+    "grpo": {"loss": "grpo", "kl": 0.1},
+    "dr_grpo": {"loss": "dr_grpo"},
+}
+"""What the number of microbatches and processes must not change."""
+
+
+def one_update(model: Path, folder: Path, world: World, **slow: Any) -> dict[str, Any]:
+    """One update from rollouts of one, two and three asks: the microbatches that reach the loss, the weights after it."""
+    recipe = make_recipe(model, **slow)
+    turns = [1 + index % 3 for index in range(len(REWARDS))]
+    update = build_update(make_rollouts(REWARDS, turns=turns, contexts=2), recipe.slow, step=1)
+    trainer = make_trainer(recipe, folder, [update], world)
+    after = weights_after(trainer)
+    return {"microbatches": trainer._buffered_inputs, "weights": after, "logs": trainer.last_logs}

@@ -29,6 +29,11 @@ PATIENCE = 4
 """Failed reflections in a row after which a cycle stops asking."""
 TRIES = 4
 """Proposals drawn until one is new."""
+FLOOR = 2.0**-30
+"""Added to the scores on all anchors that gepa sees: it draws a merge's ancestor by score and fails where all score 0."""
+
+Candidate = dict[int, str]
+"""A context in gepa's hands: texts by component number."""
 
 PlayFast = Callable[[Sequence[tuple[Example, Context]], str, int], Sequence[Rollout]]
 """Plays (example, context) pairs for a purpose on the ledger with a seed, under the current policy."""
@@ -94,12 +99,12 @@ class FastLoop:
         run.rescore()
         if self.recipe.budget:
             optimize(
-                seed_candidate=dict(pool.best.context.texts),
-                trainset=run.loader,
-                valset=run.loader,
+                seed_candidate=run.numbered(pool.best.context),
+                trainset=run.anchors,
+                valset=run.anchors,
                 adapter=run,
                 custom_candidate_proposer=run.propose,
-                reflection_minibatch_size=min(self.recipe.minibatch, len(anchors)),
+                reflection_minibatch_size=min(self.recipe.minibatch, len(run.anchors)),
                 sampling_strategy=IndependentSampling(self.recipe.proposals),
                 use_merge=len(pool.best.context.texts) > 1,
                 stop_callbacks=[run.finished],
@@ -111,29 +116,17 @@ class FastLoop:
         return run.result()
 
 
-class _Anchors:
-    """A gepa data loader whose ids are the examples' own, not list positions."""
-
-    def __init__(self, anchors: Sequence[Example]) -> None:
-        self.by_id = {example.id: example for example in anchors}
-
-    def all_ids(self) -> list[str]:
-        return list(self.by_id)
-
-    def fetch(self, ids: Sequence[str]) -> list[Example]:
-        return [self.by_id[identifier] for identifier in ids]
-
-    def __len__(self) -> int:
-        return len(self.by_id)
-
-
 class _Quiet:
     def log(self, message: str) -> None:
         """gepa's commentary; the run folder and the view say it better."""
 
 
 class _Run:
-    """gepa's adapter, proposer, stopper and callback for one cycle."""
+    """gepa's adapter, proposer, stopper and callback for one cycle.
+
+    gepa walks over sets of problem ids and of component names, and a set of strings has another order in every process: it
+    is given numbers for both, so that one seed gives one result and the processes of a run agree.
+    """
 
     propose_new_texts = None
 
@@ -148,11 +141,11 @@ class _Run:
         progress: Callable[[str], None],
     ) -> None:
         self.loop, self.recipe, self.carried = loop, loop.recipe, pool
-        self.loader = _Anchors(anchors)
+        self.anchors = list({example.id: example for example in anchors}.values())
+        self.components = list(pool.best.context.texts)
         self.cycle, self.policy_step, self.seed, self.progress = cycle, policy_step, seed, progress
         self.contexts = {member.context.id: member.context for member in pool.members}
         self.members: dict[str, Member] = {}
-        self.minibatch_means: dict[str, float] = {}
         self.edits: dict[str, Edit] = {}
         self.faults: dict[str, int] = {}
         self.spent = self.calls = self.generations = self.failures_in_a_row = 0
@@ -164,10 +157,10 @@ class _Run:
     def rescore(self) -> None:
         """Score every carried context on every anchor, all as one batch."""
         contexts = [member.context for member in self.carried.members]
-        self.progress(f"scoring {len(contexts)} carried context(s) on {len(self.loader)} problems")
-        anchors = self.loader.fetch(self.loader.all_ids())
-        for context, rollouts in zip(contexts, self._play([(c, anchors) for c in contexts], "rescore"), strict=True):
-            self._remember(context, anchors, rollouts)
+        self.progress(f"scoring {len(contexts)} carried context(s) on {len(self.anchors)} problems")
+        played = self._play([(context, self.anchors) for context in contexts], "rescore")
+        for context, rollouts in zip(contexts, played, strict=True):
+            self._remember(context, self.anchors, rollouts)
 
     def _play(self, items: Sequence[tuple[Context, Sequence[Example]]], purpose: str) -> list[list[list[Rollout]]]:
         """Rollouts by item and example, `samples` of each, drawn in one batch."""
@@ -184,71 +177,75 @@ class _Run:
         self.members[context.id] = Member(context, scores, self.policy_step)
 
     def evaluate(
-        self, batch: list[Example], candidate: dict[str, str], capture_traces: bool = False
+        self, batch: list[Example], candidate: Candidate, capture_traces: bool = False
     ) -> EvaluationBatch[Rollout, None]:
         """gepa scores its seed this way, which re-scoring already did, and tries merges on a few problems."""
-        context = self._context(candidate)
-        known = self.members.get(context.id)
+        known = self.members.get(self._context(candidate).id)
         if known is None:
-            return self.batch_evaluate([(candidate, batch)])[0]
-        scores = [known.scores[example.id] for example in batch]
-        return EvaluationBatch(outputs=[None] * len(batch), scores=scores)
+            scores = self.batch_evaluate([(candidate, batch)])[0].scores
+        else:
+            scores = [known.scores[example.id] for example in batch]
+        return EvaluationBatch(outputs=[None] * len(batch), scores=[score + FLOOR for score in scores])
 
-    def batch_evaluate(self, items: list[tuple[dict[str, str], list[Example]]]) -> list[EvaluationBatch[Rollout, None]]:
+    def batch_evaluate(self, items: list[tuple[Candidate, list[Example]]]) -> list[EvaluationBatch[Rollout, None]]:
         """Play all (candidate, batch) pairs together: minibatches while proposing, all anchors of an accepted child after."""
         contexts = [self._context(candidate) for candidate, _ in items]
-        full = not self.proposing and all(len(batch) == len(self.loader) for _, batch in items)
+        full = not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items)
         pairs = [(context, batch) for context, (_, batch) in zip(contexts, items, strict=True)]
         results = []
         for (context, batch), rollouts in zip(
             pairs, self._play(pairs, "fast-score" if full else "fast-minibatch"), strict=True
         ):
             scores = [_mean(drawn) for drawn in rollouts]
+            edit = self.edits.get(context.id)
             if full:
                 self._remember(context, batch, rollouts)
-            else:
-                self._note_minibatch(context, sum(scores) / len(scores))
+                scores = [score + FLOOR for score in scores]
+            elif edit is not None and edit.after is None:
+                edit.after = sum(scores) / len(scores)
             traces = [drawn[0] for drawn in rollouts]
             results.append(EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=traces))
         return results
 
-    def _context(self, candidate: Mapping[str, str]) -> Context:
-        context = Context(dict(candidate), born=self.cycle)
-        return self.contexts.get(context.id, context)
+    def numbered(self, context: Context) -> Candidate:
+        return {number: context.texts[name] for number, name in enumerate(self.components)}
 
-    def _note_minibatch(self, context: Context, mean: float) -> None:
-        self.minibatch_means[context.id] = mean
-        edit = self.edits.get(context.id)
-        if edit is not None and edit.after is None:
-            edit.after = mean
+    def _texts(self, candidate: Candidate) -> dict[str, str]:
+        return {name: candidate[number] for number, name in enumerate(self.components)}
+
+    def _context(self, candidate: Candidate) -> Context:
+        context = Context(self._texts(candidate), born=self.cycle)
+        return self.contexts.get(context.id, context)
 
     # Proposing ---------------------------------------------------------------------------------------------------------
 
     def make_reflective_dataset(
-        self, candidate: dict[str, str], evaluation: EvaluationBatch[Rollout, None], components: list[str]
-    ) -> dict[str, list[dict[str, Any]]]:
+        self, candidate: Candidate, evaluation: EvaluationBatch[Rollout, None], components: list[int]
+    ) -> dict[int, list[dict[str, Any]]]:
+        before = sum(evaluation.scores) / len(evaluation.scores)
         return {
-            component: [
-                {"attempt": attempt}
+            number: [
+                {"attempt": attempt, "before": before}
                 for rollout in evaluation.trajectories or []
-                if (attempt := _attempt(rollout, component)) is not None
+                if (attempt := _attempt(rollout, self.components[number])) is not None
             ]
-            for component in components
+            for number in components
         }
 
     def propose(
-        self, candidate: dict[str, str], dataset: Mapping[str, Sequence[Mapping[str, Any]]], components: list[str]
-    ) -> dict[str, str]:
+        self, candidate: Candidate, dataset: Mapping[int, Sequence[Mapping[str, Any]]], components: list[int]
+    ) -> dict[int, str]:
         """A new text for the component whose turn it is, or nothing when reflection fails."""
         parent = self._context(candidate)
-        for component in components:
-            attempts = [record["attempt"] for record in dataset[component]]
-            text = self._new_text(parent, component, attempts)
+        for number in components:
+            text = self._new_text(parent, self.components[number], dataset[number])
             if text is not None:
-                return {component: text}
+                return {number: text}
         return {}
 
-    def _new_text(self, parent: Context, component: str, attempts: list[Attempt]) -> str | None:
+    def _new_text(self, parent: Context, component: str, records: Sequence[Mapping[str, Any]]) -> str | None:
+        attempts: list[Attempt] = [record["attempt"] for record in records]
+        before = records[0]["before"] if records else 0.0
         for _ in range(TRIES):
             self.calls += 1
             outcome = self._reflect(
@@ -277,9 +274,7 @@ class _Run:
             self.failures_in_a_row = 0
             self.contexts[child.id] = child
             feedback = [attempt.feedback for attempt in attempts if attempt.score < 1]
-            self.edits[child.id] = Edit(
-                child.id, parent.id, component, feedback, before=self.minibatch_means.get(parent.id, 0.0)
-            )
+            self.edits[child.id] = Edit(child.id, parent.id, component, feedback, before)
             return outcome
         self.failures_in_a_row += 1
         return None
@@ -290,6 +285,8 @@ class _Run:
                 return self.loop.reflector(request)
             except ReflectionFailed as failure:
                 return failure
+            except Exception as error:  # gepa would pass over it in silence, and other processes would wait for ever
+                return ReflectionFailed(f"the reflector broke: {type(error).__name__}: {error}")
 
         return ask() if self.loop.collective else self.loop.world.from_main(ask)
 
@@ -307,11 +304,13 @@ class _Run:
         self.state = event["state"]
         if self.generations == 1:
             for member in self.carried.members[1:]:  # the first is gepa's seed
-                scores = dict(self.members[member.context.id].scores)
+                scores = self.members[member.context.id].scores
                 self.state.update_state_with_new_program(
                     parent_program_idx=[],
-                    new_program=dict(member.context.texts),
-                    valset_evaluation=ValsetEvaluation({}, scores),
+                    new_program=self.numbered(member.context),
+                    valset_evaluation=ValsetEvaluation(
+                        {}, {number: scores[example.id] + FLOOR for number, example in enumerate(self.anchors)}
+                    ),
                     run_dir=None,
                     num_metric_calls_by_discovery_of_new_program=0,
                 )
@@ -325,7 +324,7 @@ class _Run:
     def on_merge_attempted(self, event: Mapping[str, Any]) -> None:
         assert self.state is not None
         parents = tuple(self._context(self.state.program_candidates[index]).id for index in event["parent_ids"])
-        child = Context(dict(event["merged_candidate"]), parents, self.cycle)
+        child = Context(self._texts(event["merged_candidate"]), parents, self.cycle)
         self.contexts.setdefault(child.id, child)
 
     def result(self) -> Cycle:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fastslow.errors import TaskError
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.records import Context, Rollout, Sampling
 from fastslow.tasks.base import Example
@@ -66,6 +67,11 @@ def evaluate(
     seed: int,
 ) -> tuple[list[Score], list[Rollout], float]:
     """Score contexts on the same problems, all in one batch; also the rollouts and the seconds it took."""
+    if not problems:
+        raise TaskError(
+            "the task has no problems to evaluate on; give it some (dataset: holdout or validation_path), "
+            "or set evaluation.every=0"
+        )
     pairs = [(example, context) for context in contexts for example in problems for _ in range(k)]
     rollouts, timing = player.play(pairs, sampling, policy_step=policy_step, seed=seed)
     size = len(problems) * k

@@ -24,15 +24,22 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self.template_arguments = template_arguments or {}
         if tokenizer.chat_template is None:
-            tokenizer.chat_template = PLAIN_TEMPLATE
+            # A template is rendered to text and encoded as it is, so a begin token the model expects must stand in it.
+            begins = tokenizer.bos_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
+            tokenizer.chat_template = "{{ bos_token }}" + PLAIN_TEMPLATE if begins else PLAIN_TEMPLATE
         self.system_role = self._accepts_system()
 
     def _accepts_system(self) -> bool:
+        """Some templates refuse the role outright, some drop it without a word."""
+
+        def shown(system: str) -> str:
+            messages = [{"role": "system", "content": system}, {"role": "user", "content": "-"}]
+            return str(self.tokenizer.apply_chat_template(messages, tokenize=False, **self.template_arguments))
+
         try:
-            self._tokens([{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
-        except TemplateError:  # some templates refuse the role outright
+            return shown("a") != shown("b")
+        except TemplateError:
             return False
-        return True
 
     def prompt(self, messages: Sequence[Message], context: str) -> list[int]:
         """The prompt's token ids, ready for the model to answer."""
@@ -45,8 +52,9 @@ class ChatFormat:
         return list(encoded["input_ids"])
 
     def answer(self, ids: Sequence[int]) -> str:
-        """The text of a completion, without the end token."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+        """The text of a completion as it was written, without the end token."""
+        # Some tokenizers are set to tidy spaces before punctuation, which changes code and formatted answers.
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def count(self, text: str) -> int:
         """Tokens of a bare text."""
@@ -54,15 +62,14 @@ class ChatFormat:
 
 
 def merge_context(messages: Sequence[Message], context: str, system_role: bool = True) -> list[Message]:
-    """Put the context in front of the messages: one system message, or part of the first one where there is no such role."""
+    """Put the context in front of the messages: one system message, or part of the user's where there is no such role."""
     rest = list(messages)
     parts = [context] if context else []
-    if rest and rest[0]["role"] == "system":
+    while rest and rest[0]["role"] == "system":
         parts.append(rest.pop(0)["content"])
     if not parts:
         return rest
     text = "\n\n".join(parts)
-    if system_role:
-        return [{"role": "system", "content": text}, *rest]
-    first = rest[0]
-    return [{"role": first["role"], "content": f"{text}\n\n{first['content']}"}, *rest[1:]]
+    if not system_role and rest and rest[0]["role"] == "user":
+        text = f"{text}\n\n{rest.pop(0)['content']}"
+    return [{"role": "system" if system_role else "user", "content": text}, *rest]

@@ -36,8 +36,11 @@ def convert_gguf(file: Path) -> Path:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         _plain_copy(loaded).save_pretrained(aside)
         tokenizer.save_pretrained(aside)
-        if not target.exists():
+        try:
             aside.rename(target)
+        except OSError:
+            if not target.exists():  # else another process of the run was quicker
+                raise
     except Exception as error:
         raise ModelError(f"'{file}' cannot be read as a GGUF model: {type(error).__name__}: {error}") from error
     finally:

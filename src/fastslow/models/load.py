@@ -66,7 +66,7 @@ def load_pretrained(name: str, **arguments: Any) -> tuple[PreTrainedModel, PreTr
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", **trust)
         model = AutoModelForCausalLM.from_pretrained(source, **trust, **arguments)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # a damaged file shows as OSError, ValueError, RuntimeError or safetensors' own
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
             f"model '{name}' cannot be loaded: {reason} (a hub id needs network or a filled cache; "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,14 +13,12 @@ from fastslow.rollouts.records import Completion, Sampling
 
 
 def generation_settings(sampling: Sampling, pad_id: int, eos_ids: Sequence[int]) -> dict[str, Any]:
-    """Every setting said aloud: what is left out here, `generate` takes from the model's own generation config."""
+    """Plain sampling; transformers' own defaults would cut at the 50 likeliest tokens."""
     return {
         "do_sample": True,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": 0,
-        "min_p": None,
-        "repetition_penalty": 1.0,
         "max_new_tokens": sampling.max_tokens,
         "pad_token_id": pad_id,
         "eos_token_id": list(eos_ids),
@@ -45,6 +43,17 @@ class _Recorder(LogitsProcessor):
         if self.held is not None:
             self.columns.append(self.held.gather(1, tokens[:, None])[:, 0])
             self.held = None
+
+
+@contextmanager
+def _plain(model: PreTrainedModel) -> Iterator[None]:
+    """Sets the model's own generation config aside: `generate` takes every setting from it that the caller left out."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    own, base.generation_config = base.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        base.generation_config = own
 
 
 @torch.no_grad()
@@ -72,7 +81,7 @@ def generate(
             ids[row, width - length :] = torch.as_tensor(prompts[index])
             mask[row, width - length :] = 1
         recorder = _Recorder(sampling.temperature)
-        with autocast or nullcontext():
+        with autocast or nullcontext(), _plain(model):
             sequences = model.generate(
                 input_ids=ids.to(model.device),
                 attention_mask=mask.to(model.device),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Protocol
 
 from fastslow.models.chat import ChatFormat
@@ -42,10 +42,11 @@ def derive_seed(*parts: object) -> int:
 class _Attempt:
     example: Example
     context: Context
-    game: Generator[Ask, str, Feedback]
+    game: Generator[Ask, str, Feedback] | None = None
     turns: list[Turn] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
     ask: Ask | None = None
+    question: str = ""
     prompt: list[int] = field(default_factory=list)
     feedback: Feedback | None = None
 
@@ -62,7 +63,7 @@ class Player:
         """One rollout per pair, in order, the same on every process; each process plays its share."""
         timing = Timing()
         rank, size = self.world.rank, self.world.size
-        attempts = [_Attempt(example, context, self.task.play(example)) for example, context in pairs[rank::size]]
+        attempts = [_Attempt(example, context) for example, context in pairs[rank::size]]
         started = time.perf_counter()
         for attempt in attempts:
             self._advance(attempt, None, sampling)
@@ -80,8 +81,9 @@ class Player:
             for attempt, completion in zip(pending, completions[: len(pending)], strict=True):
                 answer = self.chat.answer(completion.ids)
                 assert attempt.ask is not None
-                question = "\n\n".join(message["content"] for message in attempt.ask.messages)
-                attempt.turns.append(Turn(attempt.ask.component, question, tuple(attempt.prompt), completion, answer))
+                attempt.turns.append(
+                    Turn(attempt.ask.component, attempt.question, tuple(attempt.prompt), completion, answer)
+                )
                 self._advance(attempt, answer, sampling)
             timing.grading += time.perf_counter() - started
             turn += 1
@@ -93,7 +95,12 @@ class Player:
         """Send the answer to the task; it asks again or grades. What goes wrong inside a task costs that rollout only."""
         attempt.ask = None
         try:
-            ask = next(attempt.game) if answer is None else attempt.game.send(answer)
+            if answer is None or attempt.game is None:
+                attempt.game = self.task.play(attempt.example)
+                ask = next(attempt.game)
+            else:
+                ask = attempt.game.send(answer)
+            attempt.question = "\n\n".join(message["content"] for message in ask.messages)
             prompt = self.chat.prompt(ask.messages, attempt.context.texts[ask.component])
         except StopIteration as stop:
             attempt.feedback = self._checked(stop.value, attempt)
@@ -113,8 +120,8 @@ class Player:
         attempt.ask, attempt.prompt = ask, prompt
 
     def _checked(self, feedback: object, attempt: _Attempt) -> Feedback:
-        if isinstance(feedback, Feedback) and math.isfinite(feedback.score) and 0 <= feedback.score <= 1:
-            return feedback
+        if isinstance(feedback, Feedback) and isinstance(feedback.score, Real) and 0 <= feedback.score <= 1:
+            return replace(feedback, score=float(feedback.score))
         attempt.faults["grader"] = attempt.faults.get("grader", 0) + 1
         return Feedback(0.0, f"The grader failed: it returned {feedback!r}, expected Feedback with a score in [0, 1].")
 

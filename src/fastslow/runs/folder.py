@@ -44,7 +44,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
         run = cls(path, Lock(path / "lock"))
         try:
-            run._refuse_existing()
+            run.refuse_existing()
             files.write_bytes(path / "recipe.yaml", files.encode(dump_recipe(recipe)))
             # Last, because a folder is a run from the moment it has this file.
             run.write_json(
@@ -74,7 +74,8 @@ class RunFolder:
                 )
         return cls(path, Lock(path / "lock") if lock else None)
 
-    def _refuse_existing(self) -> None:
+    def refuse_existing(self) -> None:
+        """Raise where the folder holds a run, or a file that a new one would overwrite."""
         if (self.path / "run.json").exists():
             raise RunError(
                 f"'{self.path}' already holds a run; go on with it by `fastslow train --resume {self.path}`, or choose "

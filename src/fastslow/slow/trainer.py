@@ -156,6 +156,7 @@ class FastSlowTrainer(GRPOTrainer):
             ),
             "advantages": torch.tensor([row.advantage if row else 0.0 for row in rows], device=device),
             "num_items_in_batch": torch.tensor(sum(len(row.turn.completion.ids) for row in update.rows), device=device),
+            "filled": torch.tensor((len(update.rows) + fillers) / max(len(update.rows), 1), device=device),
         }
         if self.use_vllm or any(row.policy_step < update.step - 1 for row in update.rows):
             batch["old_per_token_logps"] = padded(
@@ -164,6 +165,11 @@ class FastSlowTrainer(GRPOTrainer):
         if self.beta:
             batch["ref_per_token_logps"] = self._reference_logprobs(batch)
         return batch
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        loss = super()._compute_loss(model, inputs)
+        # These count the fillers as rows, and how many there are depends on microbatch and processes.
+        return loss * inputs["filled"] if self.loss_type in ("grpo", "dr_grpo") else loss
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: dict[str, Any]) -> torch.Tensor:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fastslow.assembly import assemble, find_world
+from fastslow.assembly import Parts, assemble, find_world
 from fastslow.errors import FastSlowError
 from fastslow.loop import Loop
 from fastslow.recipe import Recipe
-from fastslow.rollouts.world import World
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import View, make_view
 
@@ -24,10 +23,11 @@ def default_folder(recipe: Recipe, name: str) -> Path:
 
 def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> Path:
     """Run a recipe from the start and return the run folder."""
-    world = find_world(recipe)
-    folder = Path(folder)
+    folder, world = Path(folder), find_world(recipe)
+    RunFolder(folder).refuse_existing()
+    parts = assemble(recipe, folder, world)  # before the folder is made: a mistake found here leaves none behind
     run = RunFolder.create(folder, recipe) if world.main else None
-    _go(recipe, folder, run, world, view)
+    _go(parts, folder, run, None, view)
     return folder
 
 
@@ -37,34 +37,35 @@ def resume(folder: str | Path, view: View | None = None) -> Path:
     recipe = RunFolder.open(folder).recipe
     world = find_world(recipe)
     run = RunFolder.open(folder, lock=True) if world.main else None
-    _go(recipe, folder, run, world, view)
+    parts = assemble(recipe, folder, world)
+    latest = world.from_main(lambda: _rewound(run))
+    _go(parts, folder, run, latest, view)
     return folder
 
 
-def _go(recipe: Recipe, folder: Path, run: RunFolder | None, world: World, view: View | None) -> None:
+def _go(parts: Parts, folder: Path, run: RunFolder | None, latest: tuple[int, Path] | None, view: View | None) -> None:
     if view is None:
-        view = make_view() if world.main else make_view(Console(quiet=True))
+        view = make_view() if parts.world.main else make_view(Console(quiet=True))
     with _kept(run, folder, view):
-        latest = world.from_main(lambda: _rewound(run))
-        parts = assemble(recipe, folder, world)
         loop = Loop(parts, folder, run, view)
-        view.start(str(folder), recipe, latest[0] if latest else 0)
+        view.start(str(folder), parts.recipe, latest[0] if latest else 0)
         started = time.perf_counter()
         loop.train(latest[1] if latest else None)
         if run:
             evaluations = run.rows("evals")
             results = evaluations[-1]["results"] if evaluations else {}
-            entry = loop.ledger.total()
-            summary = {
-                "run": str(folder),
-                "steps": loop.step,
-                **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
-                "rollouts": loop.ledger.training_rollouts,
-                "tokens": entry.prompt_tokens + entry.completion_tokens,
-                "seconds": round(time.perf_counter() - started),
-            }
+            spent = loop.ledger.total()
             run.set_status("finished", steps=loop.step)
-            view.finish(summary)
+            view.finish(
+                {
+                    "run": str(folder),
+                    "steps": loop.step,
+                    **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
+                    "rollouts": loop.ledger.training_rollouts,
+                    "tokens": spent.prompt_tokens + spent.completion_tokens,
+                    "seconds": round(time.perf_counter() - started),
+                }
+            )
 
 
 def _rewound(run: RunFolder | None) -> tuple[int, Path] | None:

@@ -12,17 +12,18 @@ import time
 from pathlib import Path
 
 import pytest
-from fastslow import train as training
+from helpers import QUICKSTART, ROOT, fastslow, outcome
+
+from fastslow import start
 from fastslow.errors import RunError
 from fastslow.evaluate import evaluate_run
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.slow.trainer import FastSlowTrainer
-from helpers import QUICKSTART, ROOT, fastslow, outcome
 
 
 def run(folder: Path, *overrides: str) -> Path:
-    return training.train(load_recipe(QUICKSTART, overrides), folder)
+    return start.train(load_recipe(QUICKSTART, overrides), folder)
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +113,14 @@ def test_a_run_killed_and_resumed_ends_as_if_never_interrupted(finished: Path, t
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert json.loads((folder / "run.json").read_text())["status"] == "running"
-    training.resume(folder)
+    start.resume(folder)
     assert outcome(folder) == outcome(finished)
     assert json.loads((folder / "run.json").read_text())["status"] == "finished"
 
 
 def test_a_finished_run_resumes_to_itself(finished: Path) -> None:
     before = outcome(finished)
-    training.resume(finished)
+    start.resume(finished)
     assert outcome(finished) == before
 
 
@@ -134,7 +135,7 @@ def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished:
     data = json.loads(marked.read_text())
     data["generations"] = 1234  # would be overwritten if the cycle were run again
     marked.write_text(json.dumps(data))
-    training.resume(folder)
+    start.resume(folder)
     assert json.loads(marked.read_text())["generations"] == 1234
     assert outcome(folder)["weights"] == outcome(finished)["weights"]
     assert outcome(folder)["ledger"] == outcome(finished)["ledger"]
@@ -176,7 +177,7 @@ def test_a_last_checkpoint_that_cannot_be_saved_is_an_error_and_can_be_resumed(
         run(tmp_path / "run", "slow.steps=8")
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [4]
     monkeypatch.setattr(FastSlowTrainer, "save", save)
-    training.resume(tmp_path / "run")
+    start.resume(tmp_path / "run")
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [4, 8]
 
 

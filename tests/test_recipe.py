@@ -1,0 +1,389 @@
+"""What a recipe accepts, what it says about what it does not, and that it comes back as it was written."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helpers import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastslow.errors import RecipeError
+from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, walk
+from fastslow.tasks.grader import load_grader
+
+BASE = {"model": "some-model", "task": "star-graph"}
+KEYS = [key for key, _ in walk(Recipe)]
+
+
+def write(folder: Path, data: Any) -> Path:
+    path = folder / "recipe.yaml"
+    path.write_text(data if isinstance(data, str) else yaml.safe_dump(data))
+    return path
+
+
+def nested(dotted: str, value: Any) -> dict[str, Any]:
+    for name in reversed(dotted.split(".")):
+        value = {name: value}
+    return value
+
+
+def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    result = dict(first)
+    for key, value in second.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def complaint(data: dict[str, Any]) -> str:
+    with pytest.raises(RecipeError) as caught:
+        build_recipe(data)
+    return str(caught.value)
+
+
+# What it accepts ---------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_the_published_settings() -> None:
+    recipe = build_recipe(BASE)
+    assert recipe.method == "fst"
+    slow = recipe.slow
+    assert (slow.group, slow.problems, slow.loss, slow.baseline, slow.std) == (8, 32, "cispo", "problem", "group")
+    assert (slow.ratio_cap, slow.aggregation, slow.drop_zero_variance) == (4.0, "prompt", True)
+    assert (slow.kl, slow.learning_rate, slow.betas, slow.weight_decay) == (1e-3, 1e-6, (0.9, 0.999), 0.0)
+    assert slow.warmup_steps == 10
+    assert (recipe.sampling.temperature, recipe.sampling.top_p) == (1.0, 1.0)
+    evaluation = recipe.evaluation
+    assert (evaluation.k, evaluation.temperature, evaluation.top_p) == (4, 0.6, 0.95)
+    assert recipe.output.checkpoint_every == 50
+    fast = recipe.fast
+    assert (fast.population, fast.cycle, fast.anchors, fast.budget, fast.minibatch) == (8, 6, 192, 960, 3)
+    assert fast.proposer == "light"
+
+
+@pytest.mark.parametrize("written", ["2e-6", "2.0e-6", "0.000002"])
+def test_every_way_to_write_a_small_number_is_a_number(written: str, tmp_path: Path) -> None:
+    """YAML itself reads 2e-6, which has no dot, as a text."""
+    in_file = load_recipe(write(tmp_path, f"model: m\ntask: star-graph\nslow:\n  learning_rate: {written}\n"))
+    overridden = load_recipe(write(tmp_path, BASE), [f"slow.learning_rate={written}"])
+    assert in_file.slow.learning_rate == overridden.slow.learning_rate == 2e-6
+
+
+def test_short_forms_are_the_long_ones() -> None:
+    short = build_recipe({"model": "m", "task": "star-graph", "fast": {"reflection": "policy"}})
+    long = {"model": {"name": "m"}, "task": {"name": "star-graph"}, "fast": {"reflection": {"kind": "policy"}}}
+    assert short == build_recipe(long)
+    several = build_recipe({"model": "m", "task": ["star-graph", {"name": "dataset", "path": "x", "weight": 2}]})
+    assert [(task.name, task.weight, task.options) for task in several.tasks] == [
+        ("star-graph", 1.0, {}),
+        ("dataset", 2.0, {"path": "x"}),
+    ]
+
+
+def test_reflection_by_name_is_a_litellm_model() -> None:
+    reflection = build_recipe({**BASE, "fast": {"reflection": "openai/gpt-5.2"}}).fast.reflection
+    assert (reflection.kind, reflection.model) == ("litellm", "openai/gpt-5.2")
+
+
+def test_overrides_grow_short_forms_and_missing_sections(tmp_path: Path) -> None:
+    path = write(tmp_path, {"model": "m", "task": "star-graph", "fast": {"reflection": "openai/gpt-5.2"}})
+    recipe = load_recipe(
+        path,
+        [
+            "model.lora.rank=4",
+            "task.degree=3",
+            "fast.reflection.temperature=0.5",
+            "slow.betas=[0.8, 0.9]",
+            "fast.seed_text=Think first: then answer",
+            "slow.group=16",
+            "slow.group=8",
+        ],
+    )
+    assert recipe.model.name == "m"
+    assert recipe.model.lora is not None
+    assert recipe.model.lora.rank == 4
+    assert recipe.tasks[0].name == "star-graph"
+    assert recipe.tasks[0].options == {"degree": 3}
+    assert (recipe.fast.reflection.kind, recipe.fast.reflection.model) == ("litellm", "openai/gpt-5.2")
+    assert recipe.fast.reflection.temperature == 0.5
+    assert recipe.slow.betas == (0.8, 0.9)
+    assert recipe.slow.group == 8  # the last one counts
+
+
+def test_an_override_may_hold_anything(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, BASE), ["fast.seed_text=[unclosed", "output.folder=a=b", "model={name: other}"])
+    assert recipe.fast.seed_text == "[unclosed"
+    assert recipe.output.folder == "a=b"
+    assert recipe.model.name == "other"
+
+
+# The way there and back --------------------------------------------------------------------------------------------------
+
+divisors = st.sampled_from([1, 2, 4, 8])
+numbers = st.floats(1e-9, 1e3)
+# Without control characters and Unicode's own line breaks, which PyYAML writes as spaces.
+words = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"], include_characters="\n\t"), max_size=8
+)
+names = words.map("m{}".format)
+
+
+@st.composite
+def recipes(draw: st.DrawFn) -> dict[str, Any]:
+    task = st.fixed_dictionaries({"name": words}, optional={"weight": numbers, "depth": st.integers(), "text": words})
+    return {
+        "method": draw(st.sampled_from(["fst", "rl", "gepa"])),
+        "model": draw(names | st.fixed_dictionaries({"name": names, "lora": st.none() | st.just({"rank": 3})})),
+        "task": draw(words | task | st.lists(words | task, min_size=1, max_size=3)),
+        "slow": {"learning_rate": draw(numbers), "betas": draw(st.tuples(numbers, numbers)), "group": 8},
+        "fast": {
+            "population": draw(divisors),
+            "seed_text": draw(st.none() | words | st.dictionaries(words, words)),
+            "reflection": draw(st.sampled_from(["lessons", "policy", "openai/gpt-5.2", {"kind": "local", "model": "x"}])),
+        },
+        "sampling": {"chat": draw(st.dictionaries(words, st.booleans() | words | st.integers()))},
+        "seed": draw(st.integers(0, 2**32)),
+    }
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(recipes())
+def test_dumped_recipes_load_as_the_same_recipe(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any]) -> None:
+    recipe = build_recipe(data)
+    text = dump_recipe(recipe)
+    path = tmp_path_factory.getbasetemp() / "round-trip" / "recipe.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    again = load_recipe(path)
+    assert again == recipe
+    assert dump_recipe(again) == text
+
+
+def test_files_beside_the_recipe_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    (home / "weights").mkdir(parents=True)
+    (home / "tools").mkdir()
+    for name in ("train.jsonl", "held.jsonl", "reflector.gguf"):
+        (home / name).touch()
+    (home / "grading.py").write_text("def grade(answer, row):\n    return 1.0\n")
+    (home / "tools" / "strict.py").write_text("def grade(answer, row):\n    return 0.5\n")
+    data = {
+        "model": "weights",
+        "task": [
+            {"name": "dataset", "path": "train.jsonl", "validation_path": "held.jsonl", "grader": "grading:grade"},
+            {"name": "dataset", "path": "not-here.jsonl", "grader": "tools.strict:grade"},
+            {"name": "dataset", "path": str(home / "train.jsonl"), "grader": "grading.py:grade"},
+            {"name": "dataset", "path": "owner/name", "grader": "math:sqrt", "question": "weights"},
+        ],
+        "fast": {"reflection": {"kind": "local", "model": "reflector.gguf"}},
+    }
+    path = write(home, data)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    recipe = load_recipe(Path("..") / "home" / path.name)
+    assert recipe.model.name == str(home / "weights")
+    assert recipe.fast.reflection.model == str(home / "reflector.gguf")
+    first, second, third, fourth = (task.options for task in recipe.tasks)
+    assert (first["path"], first["validation_path"]) == (str(home / "train.jsonl"), str(home / "held.jsonl"))
+    assert second["path"] == "not-here.jsonl"
+    assert third["path"] == str(home / "train.jsonl")
+    assert fourth == {"path": "owner/name", "grader": "math:sqrt", "question": "weights"}
+    assert first["grader"] == third["grader"] == f"{home / 'grading.py'}:grade"
+    assert [load_grader(task["grader"])("", {}) for task in (first, second, third)] == [1.0, 0.5, 1.0]
+    resolved = tmp_path / "elsewhere" / "resolved.yaml"
+    resolved.write_text(dump_recipe(recipe))
+    assert load_recipe(resolved) == recipe
+
+
+def test_the_long_form_of_a_model_beside_the_recipe_becomes_absolute(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    recipe = load_recipe(write(tmp_path, {"model": {"name": "weights"}, "task": "star-graph"}))
+    assert recipe.model.name == str(tmp_path / "weights")
+
+
+# What it refuses ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if not key.startswith("task.") and len(key.split(".")[-1]) > 4])
+def test_a_slip_in_a_key_is_answered_with_that_key(key: str) -> None:
+    """At every depth: two letters of the last name change places."""
+    *parents, name = key.split(".")
+    at = random.Random(key).randrange(1, len(name) - 2)
+    slip = name[:at] + name[at + 1] + name[at] + name[at + 2 :]
+    if slip == name:
+        slip = name + "x"
+    wrong = ".".join([*parents, slip])
+    message = complaint(merged({**BASE, "model": {"name": "m"}}, nested(wrong, 1)))
+    assert message == f"unknown recipe key '{wrong}'; did you mean {key}?"
+
+
+@pytest.mark.parametrize(
+    ("given_key", "expected"),
+    [
+        ("learning_rate", "slow.learning_rate"),
+        ("slow.population", "fast.population"),
+        ("slow.minibatch", "fast.minibatch"),
+        ("fast.rank", "model.lora.rank"),
+        ("model.lora.precision", "model.precision"),
+        ("temperature", "fast.reflection.temperature or sampling.temperature or evaluation.temperature"),
+        ("lerning_rate", "slow.learning_rate"),
+    ],
+)
+def test_a_key_at_the_wrong_level_is_answered_with_the_right_one(given_key: str, expected: str) -> None:
+    message = complaint(merged({**BASE, "model": {"name": "m"}}, nested(given_key, 1)))
+    assert message == f"unknown recipe key '{given_key}'; did you mean {expected}?"
+
+
+@pytest.mark.parametrize("key", ["zzz", "slow.zzz", "fast.reflection.zzz"])
+def test_a_key_like_no_other_is_answered_with_where_they_are_listed(key: str) -> None:
+    assert complaint(merged(BASE, nested(key, 1))) == f"unknown recipe key '{key}'; `docs/recipe.md` lists every key"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"fast": {"population": 3}}, ["fast.population=3", "slow.group=8", "[1, 2, 4, 8]"]),
+        ({"slow": {"group": 6}}, ["fast.population=8", "slow.group=6", "[1, 2, 3, 6]"]),
+        ({"slow": {"baseline": "prompt"}}, ["slow.baseline=prompt", "slow.group=8", "lower fast.population"]),
+        ({"slow": {"microbatch": 7}}, ["slow.microbatch=7", "256", "divisor"]),
+        ({"fast": {"reflection": "local"}}, ["'local'", "fast.reflection.model=NAME"]),
+        ({"fast": {"reflection": {"kind": "lessons", "model": "m"}}}, ["'lessons'", "'m'", "fast.reflection.kind="]),
+        ({"fast": {"reflection": {"kind": "gpt"}}}, ["fast.reflection.kind='gpt'", "'lessons'"]),
+        ({"fast": {"seed_text": {"system": 5}}}, ["fast.seed_text.system=5", "string"]),
+        ({"fast": {"seed_text": 5}}, ["fast.seed_text=5", "string", "mapping"]),
+        ({"method": "sft"}, ["method='sft'", "'fst', 'rl' or 'gepa'"]),
+        ({"slow": {"group": 1}}, ["slow.group=1", "2"]),
+        ({"slow": {"steps": 1.5}}, ["slow.steps=1.5", "integer"]),
+        ({"slow": {"learning_rate": "quick"}}, ["slow.learning_rate='quick'", "number"]),
+        ({"slow": {"learning_rate": float("inf")}}, ["slow.learning_rate=inf", "finite"]),
+        ({"slow": {"kl": float("nan")}}, ["slow.kl=nan", "finite"]),
+        ({"slow": None}, ["slow=None", "mapping"]),
+        ({"slow": 5}, ["slow=5", "mapping"]),
+        ({"model": {"device": "cpu"}}, ["no 'model.name'", "model.name: …"]),
+        ({"model": {"name": "m", "lora": True}}, ["model.lora=True", "mapping"]),
+        ({"model": None}, ["model=None", "mapping"]),
+        ({"task": {}}, ["no 'task.name'"]),
+        ({"task": {"name": "star-graph", "weight": -1}}, ["task.weight=-1", "greater than 0"]),
+        ({"task": ["star-graph", {"name": "dataset", "weight": 0}]}, ["task.1.weight=0", "greater than 0"]),
+        ({"task": []}, ["task", "empty", "name at least one"]),
+        ({"output": {"report_to": "wandb"}}, ["output.report_to='wandb'", "list"]),
+    ],
+)
+def test_every_wrong_value_is_named_with_what_was_expected(change: dict[str, Any], said: list[str]) -> None:
+    message = complaint({**BASE, **change})
+    for part in said:
+        assert part in message
+    if change != {"fast": {"seed_text": 5}}:  # the one with two right kinds has a line for each
+        assert "\n" not in message
+    assert "TaskRecipe" not in message  # the reader knows keys, not classes
+    assert "[str" not in message
+
+
+def test_only_the_method_that_has_a_population_must_divide_by_it() -> None:
+    for method in ("rl", "gepa"):
+        assert build_recipe({**BASE, "method": method, "fast": {"population": 3}}).fast.population == 3
+    assert build_recipe({**BASE, "method": "rl", "slow": {"baseline": "prompt"}}).slow.baseline == "prompt"
+    assert build_recipe({**BASE, "slow": {"baseline": "prompt"}, "fast": {"population": 4}}).fast.population == 4
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(group=st.integers(2, 24), population=st.integers(1, 24), problems=st.integers(1, 6), microbatch=st.integers(1, 50))
+def test_the_arithmetic_of_a_step(group: int, population: int, problems: int, microbatch: int) -> None:
+    data = {
+        **BASE,
+        "slow": {"group": group, "problems": problems, "microbatch": microbatch},
+        "fast": {"population": population},
+    }
+    if group % population == 0 and (group * problems) % microbatch == 0:
+        assert build_recipe(data).slow.group == group
+    else:
+        assert "divi" in complaint(data)
+
+
+def test_all_mistakes_are_said_at_once() -> None:
+    message = complaint({"task": "star-graph", "sloww": {}, "slow": {"steps": 0}})
+    assert len(message.splitlines()) == 3
+    for part in ("no 'model'", "'sloww'", "slow.steps=0"):
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- model\n- task\n", ["list", "mapping"]),
+        ("just words", ["str", "mapping"]),
+        ("", ["NoneType", "mapping"]),
+        ("model: [unclosed\ntask: x", ["cannot be read as YAML", "line 2"]),
+        ("a: b: c", ["cannot be read as YAML"]),
+        ("model: m\n1: 2\ntask: star-graph", ["1=1", "strings"]),
+        ("task: star-graph", ["no 'model'", "model: …"]),
+        ("model: m", ["no 'task'", "task: …"]),
+    ],
+)
+def test_files_that_are_no_recipe(text: str, said: list[str], tmp_path: Path) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(write(tmp_path, text))
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in said:
+        assert part in message
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no recipe file '.*nowhere\.yaml'; give the path"):
+        load_recipe(tmp_path / "nowhere.yaml")
+    with pytest.raises(RecipeError, match=r"cannot be read.*directory"):
+        load_recipe(tmp_path)
+    (tmp_path / "noise.yaml").write_bytes(b"\xff\xfe\x00model")
+    with pytest.raises(RecipeError, match=r"noise\.yaml' cannot be read"):
+        load_recipe(tmp_path / "noise.yaml")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("slow.group", ["'slow.group'", "KEY=VALUE", "e.g."]),
+        ("=5", ["'=5'", "KEY=VALUE"]),
+        ("seed.value=5", ["'seed.value=5'", "'seed' holds 3", "no keys"]),
+        ("slow.group.size=5", ["'group' holds 8"]),
+        ("task.0.name=x", ["'task' holds", "no keys"]),
+        ("slow.gruop=5", ["'slow.gruop'", "did you mean slow.group?"]),
+        ("slow.group=many", ["slow.group='many'", "integer"]),
+        ("model=", ["model=None"]),
+    ],
+)
+def test_overrides_that_do_not_fit(override: str, said: list[str], tmp_path: Path) -> None:
+    path = write(tmp_path, {"model": "m", "task": ["star-graph"], "slow": {"group": 8}, "seed": 3})
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path, [override])
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in said:
+        assert part in message
+
+
+# The reference page ------------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    script = ROOT / "docs" / "reference.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (script.parent / "recipe.md").read_text()
+    for key, field in walk(Recipe):
+        assert f"| `{key}` |" in page
+        assert field.description, f"{key} has no docstring"
+
+
+def test_every_recipe_in_the_repository_loads() -> None:
+    found = [*ROOT.glob("recipes/**/*.yaml"), *ROOT.glob("examples/**/recipe.yaml")]
+    assert found
+    for path in found:
+        assert load_recipe(path).tasks
