@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -83,6 +84,17 @@ def problems(count: int, kinds: int = 3) -> list[Example]:
     return [Example(f"problem-{index}", {"hint": f"rule {index % kinds}"}) for index in range(count)]
 
 
+PARTS = [Example(f"part-{i}", {"hint": f"rule {i % 4} for {('plan', 'solve')[i % 2]}"}) for i in range(12)]
+
+
+def own_hint(request: Request) -> str:
+    """A hint meant for this component that its text lacks; something useless where there is none."""
+    new = sorted({a.feedback for a in request.attempts if a.score < 1 and a.feedback.endswith(request.component)})
+    new = [hint for hint in new if hint not in request.text]
+    chance = random.Random(request.seed)
+    return f"{request.text}\n{chance.choice(new) if new else f'useless {chance.random()}'}"
+
+
 def knows_rule(texts: Mapping[str, str], example: Example) -> float:
     """1 where any component's text has the rule that the problem needs."""
     return float(any(example.data["hint"] in text.splitlines() for text in texts.values()))
@@ -90,9 +102,7 @@ def knows_rule(texts: Mapping[str, str], example: Example) -> float:
 
 def pool_of(*texts: str | Mapping[str, str], scores: Sequence[Mapping[str, float]] | None = None, at: int = 0) -> Pool:
     contexts = [Context({"system": text} if isinstance(text, str) else dict(text)) for text in texts]
-    return Pool(
-        tuple(Member(context, (scores or [{}] * len(contexts))[i], at) for i, context in enumerate(contexts))
-    )
+    return Pool(tuple(Member(context, (scores or [{}] * len(contexts))[i], at) for i, context in enumerate(contexts)))
 
 
 def evolve(

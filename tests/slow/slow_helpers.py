@@ -92,8 +92,7 @@ REWARDS = [1, 0, 0, 0.5, 0.3, 0.3, 0.3, 0.3, 0, 1, 1, 1, 0.2, 0.1, 0, 1]
 """Of four problems; the second has no variance and is dropped."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "cispo": {},
-    "cispo, token mean, KL": {"aggregation": "token", "kl": 0.1},
+    "cispo": {"kl": 0.1},
     "grpo": {"loss": "grpo", "kl": 0.1},
     "dr_grpo": {"loss": "dr_grpo"},
 }

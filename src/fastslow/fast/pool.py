@@ -93,15 +93,11 @@ def select(candidates: Sequence[Member], size: int) -> Pool:
         problem: {index for index, member in enumerate(distinct) if member.scores[problem] == top}
         for problem, top in best.items()
     }
-    front = set(find_dominator_programs(winners, [member.mean for member in distinct])) if winners else {0}
+    wins = [sum(index in group for group in winners.values()) for index in range(len(distinct))]
+    worth = [(member.mean, wins[index], -index) for index, member in enumerate(distinct)]  # the least goes first
+    front = set(find_dominator_programs(winners, worth)) if winners else {0}
     ranked = [
-        Member(
-            member.context,
-            member.scores,
-            member.scored_at,
-            index in front,
-            sum(index in group for group in winners.values()),
-        )
+        Member(member.context, member.scores, member.scored_at, index in front, wins[index])
         for index, member in enumerate(distinct)
     ]
     ranked.sort(key=lambda member: (not member.front, -member.mean, -member.wins))

@@ -207,8 +207,10 @@ class _Listener(TrainerCallback):
             self.trainer.last_logs = dict(logs)
             if state.global_step == state.max_steps:
                 # The loop still has to record and save the last step, while the trackers are open.
-                for _ in self.trainer.updates:
-                    raise AssertionError("the loop has more updates than the trainer has steps")
+                for update in self.trainer.updates:
+                    raise AssertionError(
+                        f"the loop has an update {update.step}, the trainer only {state.max_steps} steps"
+                    )
 
 
 def _graded_elsewhere(**_: Any) -> list[float]:
