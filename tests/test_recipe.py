@@ -118,7 +118,9 @@ def test_overrides_grow_short_forms_and_missing_sections(tmp_path: Path) -> None
 
 
 def test_an_override_may_hold_anything(tmp_path: Path) -> None:
-    recipe = load_recipe(write(tmp_path, BASE), ["fast.seed_text=[unclosed", "output.folder=a=b", "model={name: other}"])
+    recipe = load_recipe(
+        write(tmp_path, BASE), ["fast.seed_text=[unclosed", "output.folder=a=b", "model={name: other}"]
+    )
     assert recipe.fast.seed_text == "[unclosed"
     assert recipe.output.folder == "a=b"
     assert recipe.model.name == "other"
@@ -146,7 +148,9 @@ def recipes(draw: st.DrawFn) -> dict[str, Any]:
         "fast": {
             "population": draw(divisors),
             "seed_text": draw(st.none() | words | st.dictionaries(words, words)),
-            "reflection": draw(st.sampled_from(["lessons", "policy", "openai/gpt-5.2", {"kind": "local", "model": "x"}])),
+            "reflection": draw(
+                st.sampled_from(["lessons", "policy", "openai/gpt-5.2", {"kind": "local", "model": "x"}])
+            ),
         },
         "sampling": {"chat": draw(st.dictionaries(words, st.booleans() | words | st.integers()))},
         "seed": draw(st.integers(0, 2**32)),
@@ -294,7 +298,9 @@ def test_only_the_method_that_has_a_population_must_divide_by_it() -> None:
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
-@given(group=st.integers(2, 24), population=st.integers(1, 24), problems=st.integers(1, 6), microbatch=st.integers(1, 50))
+@given(
+    group=st.integers(2, 24), population=st.integers(1, 24), problems=st.integers(1, 6), microbatch=st.integers(1, 50)
+)
 def test_the_arithmetic_of_a_step(group: int, population: int, problems: int, microbatch: int) -> None:
     data = {
         **BASE,

@@ -50,14 +50,18 @@ def test_selection_keeps_distinct_contexts_of_the_front_first(found: list[Member
         assert any(one.scores[p] == tops[p] and all(m.scores[p] < tops[p] for m in others) for p in problems)
     for m in everyone:
         assert m.wins == sum(m.scores[p] == tops[p] for p in problems)
-    # What is kept: the front by mean, topped up by mean from the rest.
-    kept = {m.context.id for m in pool.members}
-    ranked_front = sorted((m.mean for m in front), reverse=True)
-    rest = sorted((m.mean for m in everyone if not m.front), reverse=True)
-    expected = ranked_front[:size] + rest[: max(0, size - len(front))]
-    assert sorted(m.mean for m in everyone if m.context.id in kept) == sorted(expected)
-    if size <= len(front):
-        assert all(m.front for m in pool.members)
+    # What is kept: the best mean, then the front by mean, topped up by mean from the rest.
+    first, *others = everyone
+    expected = [first, *(m for m in others if m.front), *(m for m in others if not m.front)][:size]
+    assert sorted(m.mean for m in pool.members) == sorted(m.mean for m in expected)
+    assert sum(m.front for m in pool.members) == sum(m.front for m in expected)
+
+
+def test_the_best_mean_stays_even_where_others_cover_its_problems() -> None:
+    """Three specialists win every problem between them; the all-rounder wins none alone but is best on average."""
+    specialists = [member(str(i), [1.0 if p // 2 == i else 0.0 for p in range(6)]) for i in range(3)]
+    pool = select([*specialists, member("all-rounder", [1, 0.9, 1, 0.9, 1, 0.9])], 2)
+    assert pool.best.context.texts["system"] == "all-rounder"
 
 
 def test_a_dominated_context_is_no_member_of_the_front() -> None:

@@ -101,7 +101,6 @@ def test_a_file_that_is_no_gguf_is_refused_and_leaves_nothing(cache: Path, tmp_p
 def test_a_whole_model_answers_in_english() -> None:
     file = Path(os.environ["FASTSLOW_TEST_GGUF"])
     policy = load_policy(ModelRecipe(name=str(file), device="cpu"))
-    assert Path(resolve(str(file))).parent == Path(resolve(str(file.resolve()))).parent
     model = policy.model
     assert (model.lm_head.weight is model.model.embed_tokens.weight) == model.config.tie_word_embeddings
     chat = ChatFormat(policy.tokenizer)

@@ -80,9 +80,9 @@ class Pool:
 
 
 def select(candidates: Sequence[Member], size: int) -> Pool:
-    """The best `size` distinct contexts: members of the Pareto front by mean score, then the others by mean score.
+    """The best `size` distinct contexts: the best mean, the rest of the Pareto front by mean score, then the others.
 
-    All candidates were scored on the same problems. Ties go to whoever wins more problems, then to the elder.
+    The front is the fewest contexts that together win every problem, and the best mean may be missing from it. All candidates were scored on the same problems. Ties go to whoever wins more problems, then to the elder.
     """
     distinct = list({member.context.id: member for member in reversed(candidates)}.values())[::-1]
     best = {
@@ -100,8 +100,9 @@ def select(candidates: Sequence[Member], size: int) -> Pool:
         Member(member.context, member.scores, member.scored_at, index in front, wins[index])
         for index, member in enumerate(distinct)
     ]
-    ranked.sort(key=lambda member: (not member.front, -member.mean, -member.wins))
-    kept = ranked[:size]
+    ranked.sort(key=lambda member: (-member.mean, -member.wins))
+    rest = sorted(ranked[1:], key=lambda member: not member.front)
+    kept = [ranked[0], *rest[: size - 1]]
     kept.sort(key=lambda member: (-member.mean, -member.wins))
     return Pool(tuple(kept))
 

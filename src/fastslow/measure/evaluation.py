@@ -42,7 +42,8 @@ def interval(mean: float, problems: int) -> tuple[float, float]:
     """
     centre = (mean + Z95**2 / (2 * problems)) / (1 + Z95**2 / problems)
     half = Z95 / (1 + Z95**2 / problems) * math.sqrt(mean * (1 - mean) / problems + Z95**2 / (4 * problems**2))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # At 0 and 1 the mean is an end of the interval, which rounding must not cut off.
+    return max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
 
 
 def score_rollouts(rollouts: Sequence[Rollout], k: int) -> Score:

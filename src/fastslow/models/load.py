@@ -44,7 +44,9 @@ def choose_device(wanted: str) -> str:
 
 
 def resolve(name: str) -> str:
-    """What `from_pretrained` takes for a name: a folder for local models and GGUF files, else the hub id."""
+    """What `from_pretrained` takes for a name: a folder for `nano`, local models and GGUF files, else the hub id."""
+    if name == "nano":
+        return str(Path(__file__).parent / "nano")
     path = Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():

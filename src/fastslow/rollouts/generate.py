@@ -71,28 +71,28 @@ def generate(
     config = GenerationConfig(**generation_settings(sampling, pad_id, eos_ids), disable_compile=True)
     order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
     completions: dict[int, Completion] = {}
-    for start in range(0, len(order), batch):
-        chosen = order[start : start + batch]
-        width = max(len(prompts[index]) for index in chosen)
-        ids = torch.full((len(chosen), width), pad_id)
-        mask = torch.zeros_like(ids)
-        for row, index in enumerate(chosen):
-            length = len(prompts[index])
-            ids[row, width - length :] = torch.as_tensor(prompts[index])
-            mask[row, width - length :] = 1
-        recorder = _Recorder(sampling.temperature)
-        with autocast or nullcontext(), _plain(model):
+    with autocast or nullcontext(), _plain(model):
+        for start in range(0, len(order), batch):
+            chosen = order[start : start + batch]
+            width = max(len(prompts[index]) for index in chosen)
+            ids = torch.full((len(chosen), width), pad_id)
+            mask = torch.zeros_like(ids)
+            for row, index in enumerate(chosen):
+                length = len(prompts[index])
+                ids[row, width - length :] = torch.as_tensor(prompts[index])
+                mask[row, width - length :] = 1
+            recorder = _Recorder(sampling.temperature)
             sequences = model.generate(
                 input_ids=ids.to(model.device),
                 attention_mask=mask.to(model.device),
                 generation_config=config,
                 logits_processor=LogitsProcessorList([recorder]),
             )
-        recorder.settle(sequences[:, -1])
-        drawn = sequences[:, width:].tolist()
-        logprobs = torch.stack(recorder.columns, dim=1).tolist()
-        for row, index in enumerate(chosen):
-            completions[index] = _until_end(drawn[row], logprobs[row], eos_ids)
+            recorder.settle(sequences[:, -1])
+            drawn = sequences[:, width:].tolist()
+            logprobs = torch.stack(recorder.columns, dim=1).tolist()
+            for row, index in enumerate(chosen):
+                completions[index] = _until_end(drawn[row], logprobs[row], eos_ids)
     return [completions[index] for index in range(len(prompts))]
 
 

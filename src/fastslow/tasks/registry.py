@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -12,13 +13,20 @@ from pydantic import ValidationError
 from fastslow.errors import RecipeError, TaskError
 from fastslow.recipe import Recipe, TaskRecipe
 from fastslow.tasks.base import Options, Task
-from fastslow.tasks.dataset import DatasetTask
 from fastslow.tasks.mixture import Mixture, Part
-from fastslow.tasks.star_graph import StarGraph
 from fastslow.tasks.text import one_line
 
 GROUP = "fastslow.tasks"
-BUILT_IN: dict[str, type[Task]] = {"star-graph": StarGraph, "dataset": DatasetTask}
+BUILT_IN = {
+    "star-graph": "fastslow.tasks.star_graph:StarGraph",
+    "dataset": "fastslow.tasks.dataset:DatasetTask",
+    "rulebook": "fastslow.tasks.rulebook.task:Rulebook",
+    "codeio": "fastslow.tasks.codeio:CodeIO",
+    "math": "fastslow.tasks.mathematics:Mathematics",
+    "hover": "fastslow.tasks.hover:Hover",
+    "physics": "fastslow.tasks.physics:Physics",
+}
+"""Imported when asked for, so that one family costs nothing to a run of another."""
 
 
 def task_classes() -> dict[str, type[Task]]:
@@ -35,7 +43,9 @@ def task_classes() -> dict[str, type[Task]]:
 def task_class(name: str) -> type[Task]:
     """The task of that name."""
     if name in BUILT_IN:
-        return BUILT_IN[name]
+        module, _, attribute = BUILT_IN[name].partition(":")
+        built_in: type[Task] = getattr(importlib.import_module(module), attribute)
+        return built_in
     offered = _offered()
     if name in offered:
         return _load(offered[name])

@@ -1,0 +1,44 @@
+"""Calls the functions of the CodeIO data, in a process of its own (see worker.py). Nothing a model wrote comes here.
+
+The data is published and reviewed, so this guards against accidents: files, network and other processes are refused, time and
+memory are limited. It is not a sandbox for hostile code.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import sys
+from random import Random
+from typing import Any
+
+_REFUSED = ("socket.", "subprocess.", "shutil.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.kill")
+_CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if writes or event.startswith(_REFUSED + _CHANGES):
+        raise PermissionError(f"{event} is refused here")
+
+
+with contextlib.suppress(ValueError, OSError):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+sys.addaudithook(_refuse)
+
+
+def handle(request: dict[str, Any]) -> list[list[Any]] | str:
+    """Pairs of arguments and result, or why there are none."""
+    names: dict[str, Any] = {"Random": Random, "__name__": "codeio_function"}
+    try:
+        exec(f"{request['code']}\n\n{request['generator']}", names)
+        return [_call(names, f"{request['seed']}/{call}") for call in range(request["calls"])]
+    except BaseException as error:  # a function may raise anything, SystemExit too
+        return f"{type(error).__name__}: {error}"[:300]
+
+
+def _call(names: dict[str, Any], seed: str) -> list[Any]:
+    written = json.dumps(names["generate_inputs"](Random(seed)), allow_nan=False)
+    # Called with what the model will be shown: tuples have become lists, keys strings.
+    result = names["main_solution"](**json.loads(written))
+    return [json.loads(written), json.loads(json.dumps(result, allow_nan=False))]

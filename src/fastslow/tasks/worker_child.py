@@ -1,0 +1,40 @@
+"""The child's side of worker.py, run as a script: `worker_child.py HANDLER SECONDS GIGABYTES`.
+
+It reads a JSON line, replies with a JSON line, and imports nothing of this package. When a request takes too long the kernel
+ends the process: SIGPROF after so many seconds of work, SIGALRM after four times as many on the clock, for the sleepers.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import runpy
+import signal
+import sys
+
+
+def main(handler: str, seconds: float, gigabytes: float) -> None:
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    nothing = os.open(os.devnull, os.O_RDWR)  # before the handler is loaded, which may refuse to open files
+    handle = runpy.run_path(handler)["handle"]
+    with contextlib.suppress(ValueError, OSError):  # not every system has this limit
+        resource.setrlimit(resource.RLIMIT_AS, (int(gigabytes * 2**30),) * 2)
+    # What the handler prints must not be taken for a reply, and what it reads must not be a request.
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    replies.write("ready\n")
+    for line in requests:
+        _arm(seconds)
+        reply = json.dumps(handle(json.loads(line)))
+        _arm(0)
+        replies.write(reply + "\n")
+
+
+def _arm(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 4 * seconds)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]))

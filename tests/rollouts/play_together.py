@@ -1,0 +1,78 @@
+"""Run by test_world.py under a launcher: two processes play together and report what each of them saw."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelerate import PartialState
+from rollout_helpers import PlanAndDo, ScriptedSampler, contexts, problems
+
+from fastslow.rollouts.play import Player, derive_seed
+from fastslow.rollouts.records import Completion, Rollout, Sampling
+from fastslow.rollouts.world import World
+
+SAMPLING = Sampling(1.0, 1.0, 4)
+PLANS = {
+    "uneven": [3, 0, 1, 5, 2, 0, 1],
+    "one": [2],
+    "none": [],
+    "one side only": [4, 0, 3, 0, 2, 0],
+    "nothing asked": [0, 0, 0],
+}
+
+
+@dataclass
+class CollectiveSampler(ScriptedSampler):
+    """Meets the other processes in every call, as sampling from a sharded model does: a call too few would hang here."""
+
+    world: World | None = None
+
+    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]:
+        assert self.world is not None
+        sizes, seeds = zip(*self.world.gather((len(prompts), seed)), strict=True)
+        assert len(set(sizes)) == 1, f"processes sample {sizes} prompts together"
+        assert len(set(seeds)) == len(seeds), "processes must not draw the same tokens"
+        return super().sample(prompts, sampling, seed)
+
+
+def summary(rollout: Rollout) -> list[object]:
+    return [
+        rollout.example.id,
+        rollout.context.id,
+        rollout.score,
+        rollout.feedback.text,
+        [[turn.component, turn.question, turn.answer, list(turn.prompt_ids)] for turn in rollout.turns],
+    ]
+
+
+def main(out: Path) -> None:
+    state = PartialState(cpu=True)
+    world = World(state.process_index, state.num_processes)
+    report: dict[str, object] = {"rank": world.rank, "size": world.size, "main": world.main}
+    report["gathered"] = world.gather(f"from {world.rank}")
+    report["largest"] = [world.largest(3 - world.rank), world.largest(world.rank)]
+    made: list[int] = []
+    report["from_main"] = world.from_main(lambda: (made.append(world.rank), f"made by {world.rank}")[1])
+    report["made"] = made
+    report["plays"] = plays = {}
+    for name, turns in PLANS.items():
+        sampler = CollectiveSampler(world=world)
+        player = Player(PlanAndDo(), sampler, sampler.chat, None, world)
+        texts = contexts(3)
+        pairs = [(example, texts[index % 3]) for index, example in enumerate(problems(turns))]
+        rollouts, _ = player.play(pairs, SAMPLING, policy_step=0, seed=9)
+        plays[name] = {
+            "rollouts": [summary(rollout) for rollout in rollouts],
+            "calls": [len(prompts) for prompts, _, _ in sampler.calls],
+            "seeds": [seed for _, _, seed in sampler.calls]
+            == [derive_seed(9, t, world.rank) for t in range(len(sampler.calls))],
+        }
+    (out / f"rank-{world.rank}.json").write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,76 @@
+"""A task of two components and several turns, and a sampler that answers by rule: real implementations of both contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tiny
+from transformers import PreTrainedTokenizerBase
+
+from fastslow.models.chat import ChatFormat
+from fastslow.rollouts.records import Completion, Context, Sampling
+from fastslow.tasks.base import Ask, Example, Feedback, Options, Split, Task
+
+COLOURS = ["red", "green", "blue"]
+
+
+def contexts(count: int) -> list[Context]:
+    """Contexts of two texts each, all different: the words a, b, c … for the planner, stop and go for the doer."""
+    return [Context({"plan": "abcdef"[index], "do": f"{'abcdef'[index]} go"}) for index in range(count)]
+
+
+def problems(turns: Sequence[int]) -> list[Example]:
+    """Problem i takes turns[i] calls of the model."""
+    return [Example(f"problem-{index}", {"turns": count, "index": index}) for index, count in enumerate(turns)]
+
+
+class PlanAndDo(Task):
+    """Asks the planner and the doer in turn, showing each what was said before; the score is the share of distinct words."""
+
+    def __init__(self) -> None:
+        super().__init__(Options())
+
+    @property
+    def seed_texts(self) -> Mapping[str, str]:
+        return contexts(1)[0].texts
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        return problems([1, 2, 3])
+
+    def play(self, example: Example) -> Generator[Ask, str, Feedback]:
+        said: list[str] = []
+        for turn in range(example.data["turns"]):
+            colour = COLOURS[example.data["index"] % len(COLOURS)]
+            shown = " ".join([colour, *said])
+            said.append((yield Ask("plan" if turn % 2 == 0 else "do", [{"role": "user", "content": shown}])))
+        return Feedback(len(set(said)) / max(len(said), 1), " ".join(said))
+
+
+def echo_context(prompt: str) -> str:
+    """Answers with the first word of the system message."""
+    words = prompt.split()
+    return words[words.index("<system>") + 1] if "<system>" in words else "wait"
+
+
+@dataclass
+class ScriptedSampler:
+    """Answers each prompt by a rule on its text; remembers every call."""
+
+    tokenizer: PreTrainedTokenizerBase = field(default_factory=tiny.make_tokenizer)
+    rule: Callable[[str], str] = echo_context
+    calls: list[tuple[list[str], Sampling, int]] = field(default_factory=list)
+
+    @property
+    def chat(self) -> ChatFormat:
+        return ChatFormat(self.tokenizer)
+
+    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]:
+        texts = [str(self.tokenizer.decode(list(prompt))) for prompt in prompts]
+        self.calls.append((texts, sampling, seed))
+        return [self.completion(self.rule(text)) for text in texts]
+
+    def completion(self, answer: str) -> Completion:
+        ids: list[Any] = [*self.tokenizer(answer, add_special_tokens=False)["input_ids"], self.tokenizer.eos_token_id]
+        return Completion(tuple(ids), tuple(-0.5 for _ in ids))

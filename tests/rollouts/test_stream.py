@@ -1,0 +1,60 @@
+"""The stream of training problems."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastslow.rollouts.stream import Stream
+from fastslow.tasks.base import Example
+
+
+def examples(count: int) -> list[Example]:
+    return [Example(f"problem-{index}", {}) for index in range(count)]
+
+
+sizes = st.integers(1, 30)
+seeds = st.integers(0, 2**32)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(sizes, seeds, st.integers(0, 5))
+def test_every_pass_holds_every_problem_once(size: int, seed: int, epoch: int) -> None:
+    taken = Stream(examples(size), seed).take(epoch * size, size)
+    assert sorted(taken, key=lambda example: example.id) == sorted(examples(size), key=lambda example: example.id)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(sizes, seeds, st.lists(st.integers(0, 20), max_size=6), st.integers(0, 50), st.randoms(use_true_random=False))
+def test_any_split_into_takes_gives_the_same_problems(
+    size: int, seed: int, counts: list[int], start: int, order: object
+) -> None:
+    """One take, many takes, takes out of order, a stream made anew for each: a position always holds the same problem."""
+    whole = Stream(examples(size), seed).take(start, sum(counts))
+    starts = [start + sum(counts[:index]) for index in range(len(counts))]
+    places = list(zip(starts, counts, strict=True))
+    stream = Stream(examples(size), seed)
+    assert [example for place in places for example in stream.take(*place)] == whole
+    fresh = [example for place in places for example in Stream(examples(size), seed).take(*place)]
+    assert fresh == whole
+    shuffled = list(places)
+    order.shuffle(shuffled)  # type: ignore[attr-defined]
+    by_place = {place: stream.take(*place) for place in shuffled}
+    assert [example for place in places for example in by_place[place]] == whole
+
+
+def test_passes_and_seeds_have_orders_of_their_own() -> None:
+    size = 20
+    orders = [
+        tuple(example.id for example in Stream(examples(size), seed).take(epoch * size, size))
+        for seed in range(5)
+        for epoch in range(5)
+    ]
+    assert len(set(orders)) == len(orders)
+
+
+def test_every_problem_comes_everywhere() -> None:
+    """Over many seeds each problem is first about equally often: 2,000 draws over 4, five standard deviations."""
+    first = [Stream(examples(4), seed).take(0, 1)[0].id for seed in range(2000)]
+    for example in examples(4):
+        assert abs(first.count(example.id) - 500) < 5 * (2000 * 0.25 * 0.75) ** 0.5
