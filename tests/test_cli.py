@@ -107,9 +107,9 @@ def test_tasks_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_does_not_wait_for_torch() -> None:
-    script = "\n".join(
-        ["import sys", "from fastslow import cli", "try: cli.main(['--help'])", "except SystemExit: pass"]
-        + ["assert 'torch' not in sys.modules"]
+    script = (
+        "import sys; from fastslow import cli\n"
+        "try: cli.main(['--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
 

@@ -82,7 +82,8 @@ class Pool:
 def select(candidates: Sequence[Member], size: int) -> Pool:
     """The best `size` distinct contexts: the best mean, the rest of the Pareto front by mean score, then the others.
 
-    The front is the fewest contexts that together win every problem, and the best mean may be missing from it. All candidates were scored on the same problems. Ties go to whoever wins more problems, then to the elder.
+    The front is the fewest contexts that together win every problem, and the best mean may be missing from it. All
+    candidates were scored on the same problems. Ties go to whoever wins more problems, then to the elder.
     """
     distinct = list({member.context.id: member for member in reversed(candidates)}.values())[::-1]
     best = {

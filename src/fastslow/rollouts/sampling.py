@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -71,8 +71,7 @@ class PolicySampler:
     def _continuous(
         self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int
     ) -> list[Completion]:
-        # TRL's own path casts the master weights to bf16 for good; autocast leaves them as they are.
-        with self.trainer.accelerator.autocast():
+        with _computing_in_bf16(model) if self.trainer.args.bf16 else nullcontext():
             outputs = model.generate_batch(
                 [list(prompt) for prompt in prompts],
                 generation_config=GenerationConfig(**self._settings(sampling)),
@@ -80,8 +79,11 @@ class PolicySampler:
                     return_logprobs=True, seed=seed, max_memory_percent=0.5
                 ),
             )
-        if len(outputs) != len(prompts):
-            raise RuntimeError(f"continuous batching answered {len(outputs)} of {len(prompts)} prompts")
+        errors = [out.error for out in outputs.values() if out.error is not None]
+        if errors or len(outputs) != len(prompts):
+            raise RuntimeError(
+                f"continuous batching failed for {len(prompts) - len(outputs) + len(errors)} prompts: {errors[:1]}"
+            )
         return [Completion(tuple(out.generated_tokens), tuple(out.logprobs)) for out in outputs.values()]
 
     def _vllm(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[Completion]:
@@ -100,3 +102,17 @@ class PolicySampler:
         finally:
             engine.temperature, engine.top_p, engine.max_completion_length = saved
         return [Completion(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]
+
+
+@contextmanager
+def _computing_in_bf16(model: PreTrainedModel) -> Iterator[None]:
+    """Lends the weights out as bf16. The engine takes its cache's type from them and knows no autocast; a cast in place, as
+    TRL does it, would lose the fp32 master weights for good."""
+    masters = [(parameter, parameter.data) for parameter in model.parameters() if parameter.dtype == torch.float32]
+    for parameter, data in masters:
+        parameter.data = data.to(torch.bfloat16)
+    try:
+        yield
+    finally:
+        for parameter, data in masters:
+            parameter.data = data

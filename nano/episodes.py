@@ -1,0 +1,83 @@
+"""Episodes of the universe: a system message with rules, and questions that each are answered by reading it.
+
+One system message serves several questions. In training they are branches of a tree: each sees the message and itself, none
+sees another, so nothing can be learnt from the answers of the others, only from the rules.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastslow.tasks.rulebook import phrases as p
+from fastslow.tasks.rulebook import universe as u
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """What episodes are drawn from; the defaults are pretraining's."""
+
+    lengths: tuple[int, int] = (2, 6)
+    codewords: tuple[int, int] = (1, 5)
+    two_operations: float = 0.35
+    styles: tuple[int, int] = (0, 3)
+    noise: tuple[int, int] = (0, 3)
+    unruled: float = 0.08
+    """Share of episodes without any rule, and of questions about a word that no rule explains: answered by a guess."""
+    held_phrasings: bool = False
+    held_codewords: bool = False
+    held_combinations: bool = False
+
+
+@dataclass(frozen=True)
+class Episode:
+    system: str
+    questions: Sequence[tuple[str, str]]
+    """What the user says and the right answer."""
+
+
+def make_episode(draw: random.Random, difficulty: Difficulty, questions: int) -> Episode:
+    words = draw.sample(u.codewords(difficulty.held_codewords), difficulty.codewords[1] + 1)
+    unruled = draw.random() < difficulty.unruled
+    rules = [] if unruled else [
+        u.Codeword(word, _operations(draw, difficulty)) for word in words[: draw.randint(*difficulty.codewords)]
+    ]  # fmt: skip
+    styles = _styles(draw, difficulty)
+    while rules and any(
+        u.combination_held(operation, style) != difficulty.held_combinations
+        for rule in rules
+        for operation in rule.operations[:1]
+        for style in styles[:1]
+    ):
+        styles = _styles(draw, difficulty)
+        rules = [u.Codeword(rule.word, _operations(draw, difficulty)) for rule in rules]
+    sentences = [u.say_codeword(rule, draw, difficulty.held_phrasings) for rule in rules]
+    if rules:
+        sentences += [u.say_style(style, draw, difficulty.held_phrasings) for style in styles]
+    sentences += [f"{text}." for text in draw.sample(p.NOISE, draw.randint(*difficulty.noise))]
+    draw.shuffle(sentences)
+    asked = []
+    while len(asked) < questions:
+        alphabet = u.LETTERS if draw.random() < 0.75 else u.DIGITS
+        items = [draw.choice(alphabet) for _ in range(draw.randint(*difficulty.lengths))]
+        explained = rules and draw.random() >= difficulty.unruled
+        rule = draw.choice(rules) if explained else u.Codeword(words[-1], (draw.choice(u.OPERATIONS),))
+        chosen = styles if rules or draw.random() < 0.5 else []
+        answer = rule.apply(items)
+        if answer:  # two droppings can leave nothing of a short list
+            asked.append((f"{rule.word} : {' '.join(items)}", u.write_answer(answer, chosen)))
+        if unruled:
+            styles = _styles(draw, difficulty)
+    return Episode(" ".join(sentences), asked)
+
+
+def _operations(draw: random.Random, difficulty: Difficulty) -> tuple[u.Operation, ...]:
+    count = 2 if draw.random() < difficulty.two_operations else 1
+    return tuple(draw.sample(u.OPERATIONS, count))
+
+
+def _styles(draw: random.Random, difficulty: Difficulty) -> list[u.Style]:
+    """Styles of different kinds, so that they never contradict each other."""
+    kinds = draw.sample(("frame", "prefix", "suffix", "separator"), draw.randint(*difficulty.styles))
+    return [draw.choice([style for style in u.STYLES if style.kind == kind]) for kind in kinds]

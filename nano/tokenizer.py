@@ -1,0 +1,51 @@
+"""nano's tokenizer: whole words of the universe, letters and digits, and pieces of letters for everything else."""
+
+from __future__ import annotations
+
+import re
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import WordPiece as WordPieceDecoder
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import Lowercase
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from transformers import PreTrainedTokenizerFast
+
+from fastslow.tasks.rulebook import phrases as p
+from fastslow.tasks.rulebook import universe as u
+
+SPECIALS = ("<pad>", "<unk>", "<end>", "<system>", "<user>", "<assistant>")
+TEMPLATE = (
+    "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}<end>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def vocabulary() -> list[str]:
+    texts = [text for operation in u.OPERATIONS for text in (*operation.seen, *operation.held)]
+    texts += [text for style in u.STYLES for text in (*style.seen, *style.held)]
+    texts += [*p.SENTENCES_SEEN, *p.SENTENCES_HELD, *p.LINKS_SEEN, *p.LINKS_HELD]
+    texts += [*p.NOISE, *p.VERBS, *p.LISTS, *p.FILLERS]
+    words = sorted({word for text in texts for word in re.findall(r"[a-z]+", re.sub(r"\{\w+\}", "", text))})
+    marks = [*".,:;!?'\"()[]*|<>-/+=&%$#@_~^`\\{}"]
+    pieces = [*u.LETTERS, *u.DIGITS, *(f"##{character}" for character in u.LETTERS + u.DIGITS)]
+    syllables = [*u.SYLLABLES_FIRST, *(f"##{syllable}" for syllable in u.SYLLABLES_SECOND)]
+    return list(dict.fromkeys([*SPECIALS, *words, *marks, *pieces, *syllables]))
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    backend = Tokenizer(WordPiece({word: index for index, word in enumerate(vocabulary())}, unk_token="<unk>"))
+    backend.normalizer = Lowercase()
+    backend.pre_tokenizer = BertPreTokenizer()
+    backend.decoder = WordPieceDecoder(prefix="##", cleanup=False)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        eos_token="<end>",
+        additional_special_tokens=["<system>", "<user>", "<assistant>"],
+        padding_side="left",
+        model_max_length=1024,
+    )
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer

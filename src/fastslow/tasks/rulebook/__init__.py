@@ -1,0 +1,1 @@
+"""The universe of `nano` and the task family over it."""

@@ -1,0 +1,199 @@
+"""Rulebooks: a hidden book of rules decides what is right, the model is told nothing of it, and the grader's words give the
+rules away one at a time. Two dials: how much must be *known* (text can carry it) and how much *skill* it takes (only weights
+can)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
+from fastslow.tasks.lazy import LazyExamples
+from fastslow.tasks.rulebook import universe as u
+
+BookName = Literal["harbour", "orchard", "foundry", "library", "observatory"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Book:
+    """Made-up words with their operations, the second of which counts at depth 2, and how answers are written."""
+
+    words: dict[str, tuple[str, str]]
+    styles: tuple[str, ...]
+
+
+BOOKS: dict[str, Book] = {
+    "harbour": Book(
+        {
+            "zorka": ("reverse", "drop first"),
+            "mavrax": ("double", "last to front"),
+            "gralin": ("drop last", "next"),
+            "hapgan": ("ascend", "swap ends"),
+            "rifzel": ("first to end", "reverse"),
+            "drimo": ("next", "drop last"),
+        },
+        ("square brackets", "dashes", "end done"),
+    ),
+    "orchard": Book(
+        {
+            "blitep": ("descend", "drop last"),
+            "kedbo": ("swap ends", "double"),
+            "wexnu": ("previous", "reverse"),
+            "jinpim": ("drop first", "ascend"),
+            "nedwick": ("last to front", "next"),
+            "fonfi": ("repeat", "drop first"),
+        },
+        ("stars", "commas", "begin result"),
+    ),
+    "foundry": Book(
+        {
+            "trudus": ("next", "reverse"),
+            "snoshi": ("last only", "double"),
+            "quavor": ("ascend", "drop first"),
+            "vulhob": ("reverse", "previous"),
+            "glocle": ("drop last", "swap ends"),
+            "yabsto": ("double", "first to end"),
+        },
+        ("round brackets", "slashes", "begin answer"),
+    ),
+    "library": Book(
+        {
+            "lomjat": ("first to end", "drop last"),
+            "casyem": ("descend", "last to front"),
+            "zortep": ("repeat", "next"),
+            "kedlin": ("drop first", "previous"),
+            "mavfi": ("swap ends", "ascend"),
+            "hapnu": ("previous", "double"),
+        },
+        ("bars", "plus signs", "end over"),
+    ),
+    "observatory": Book(
+        {
+            "grabo": ("last to front", "descend"),
+            "drigan": ("ascend", "double"),
+            "fondus": ("first only", "next"),
+            "rifmo": ("next", "swap ends"),
+            "snorax": ("drop last", "reverse"),
+            "wexzel": ("double", "drop last"),
+        },
+        ("arrows", "dashes", "end okay"),
+    ),
+}
+OPERATION = {operation.name: operation for operation in u.OPERATIONS}
+STYLE = {style.name: style for style in u.STYLES}
+
+
+class RulebookOptions(Options):
+    book: BookName = "harbour"
+    """Which rulebook is hidden."""
+    words: int = Field(default=4, ge=1, le=6)
+    """Knowledge: how many made-up words there are to learn."""
+    styles: int = Field(default=1, ge=0, le=3)
+    """Knowledge: how many rules there are about how an answer is written."""
+    shortest: int = Field(default=3, ge=2)
+    """Skill: items of the shortest list. nano was trained on 2 to 6."""
+    longest: int = Field(default=5, ge=2, le=24)
+    """Skill: items of the longest list."""
+    depth: int = Field(default=1, ge=1, le=2)
+    """Skill: operations a word stands for, one after the other."""
+    train: int = Field(default=2000, ge=1)
+    """Training problems."""
+    validation: int = Field(default=200, ge=1)
+    """Validation problems."""
+    test: int = Field(default=200, ge=1)
+    """Test problems."""
+    seed: int = 0
+    """Another seed makes other problems of the same book."""
+
+
+class Rulebook(QuestionTask):
+    """Do what a made-up word means to a short list, by rules that only the grader knows."""
+
+    Options = RulebookOptions
+    options: RulebookOptions
+    seed_text = "Answer the question."
+
+    def __init__(self, options: RulebookOptions) -> None:
+        super().__init__(options)
+        book = BOOKS[options.book]
+        self.words = {
+            word: u.Codeword(word, tuple(OPERATION[name] for name in names[: options.depth]))
+            for word, names in list(book.words.items())[: options.words]
+        }
+        self.styles = [STYLE[name] for name in book.styles[: options.styles]]
+
+    def rules(self, draw: random.Random, held: bool = True) -> list[str]:
+        """The whole book, in one way of saying it; with `held`, in sentences that nano never saw."""
+        return [
+            *(u.say_codeword(word, draw, held) for word in self.words.values()),
+            *(u.say_style(style, draw, held) for style in self.styles),
+        ]
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        sizes = {"train": self.options.train, "validation": self.options.validation, "test": self.options.test}
+        return LazyExamples(sizes[split], lambda index: self._example(split, index))
+
+    def _example(self, split: Split, index: int) -> Example:
+        options = self.options
+        draw = random.Random(f"{options.seed}/{options.book}/{split}/{index}")
+        word = draw.choice(list(self.words))
+        items: list[str] = []
+        while not self.words[word].apply(items):
+            alphabet = u.LETTERS if draw.random() < 0.75 else u.DIGITS
+            items = [draw.choice(alphabet) for _ in range(draw.randint(options.shortest, options.longest))]
+        name = f"rulebook-{options.book}-w{options.words}-s{options.styles}-l{options.shortest}-{options.longest}"
+        return Example(f"{name}-d{options.depth}-seed{options.seed}/{split}/{index}", {"word": word, "items": items})
+
+    def messages(self, example: Example) -> list[Message]:
+        return [{"role": "user", "content": f"{example.data['word']} : {' '.join(example.data['items'])}"}]
+
+    def answer(self, example: Example) -> str:
+        """The one right answer."""
+        return u.write_answer(self.words[example.data["word"]].apply(list(example.data["items"])), self.styles)
+
+    def grade(self, example: Example, answer: str) -> Feedback:
+        """1 for exactly the right answer; otherwise each rule that was broken, and how, a sentence a line."""
+        given, expected = " ".join(answer.split()), self.answer(example)
+        if given == expected:
+            return Feedback(1.0, "Right.")
+        draw = random.Random(example.id)
+        lines = []
+        for style in self.styles:
+            if not keeps(given, style):
+                lines += [
+                    f"The answer breaks a rule about how it is written: {style.name}.",
+                    u.say_style(style, draw, True),
+                ]
+        word = self.words[example.data["word"]]
+        right = word.apply(list(example.data["items"]))
+        if bare(given) != right:
+            done = " ".join(bare(given)) or "nothing"
+            lines += [
+                f"For {word.word} the items had to be {' '.join(right)}, not {done}.",
+                u.say_codeword(word, draw, True),
+            ]
+        return Feedback(0.0, "\n".join(lines) or f"The answer had to be exactly {expected}.")
+
+
+def keeps(answer: str, style: u.Style) -> bool:
+    """Whether an answer obeys one rule about writing, whatever its items are."""
+    mark = style.apply("x y").split()
+    parts = answer.split()
+    if style.kind == "frame":
+        return any(a == mark[0] for a in parts[:3]) and any(a == mark[-1] for a in parts[-2:])
+    if style.kind == "prefix":
+        return parts[:2] == mark[:2]
+    if style.kind == "suffix":
+        return parts[-1:] == mark[-1:]
+    items = len(bare(answer))
+    return parts.count(mark[1]) == max(items - 1, 0)
+
+
+def bare(answer: str) -> list[str]:
+    """The items of an answer, without frame, words and separators."""
+    return [part for part in answer.split() if len(part) == 1 and part in u.LETTERS + u.DIGITS]
