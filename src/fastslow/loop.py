@@ -28,6 +28,7 @@ from fastslow.fast.cycle import FastLoop
 from fastslow.fast.pool import Pool, compose
 from fastslow.fast.reflection import build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
+from fastslow.measure.divergence import divergence
 from fastslow.measure.evaluation import evaluate
 from fastslow.models.load import load_pretrained
 from fastslow.rollouts.play import Timing, derive_seed
@@ -69,34 +70,39 @@ class Loop:
         if not self.learns:
             for _ in updates:
                 raise AssertionError("frozen weights take no updates")
-        elif self.step < self.recipe.slow.steps:
+        elif not self.ended:
             self.trainer.follow(updates, checkpoint)
 
     def updates(self) -> Iterator[Update]:
         """The method: cycles of looking ahead, evolving the contexts, and T updates under them."""
-        recipe, problems = self.recipe, self.recipe.slow.problems
-        length, total = recipe.fast.cycle, recipe.slow.steps
+        recipe, problems, length = self.recipe, self.recipe.slow.problems, self.recipe.fast.cycle
         if self.step == 0:
             self._evaluate()
-        for cycle in range(self.step // length, -(-total // length)):
-            first = cycle * length
-            ahead = self.stream.take(first * problems, length * problems)
-            if self.evolves and self.step == first:
-                self.pool = self._evolve(cycle, ahead)
-            contexts = self.pool.active(recipe.slow.group)
-            while self.step < min(first + length, total):
-                minibatch = ahead[(self.step - first) * problems :][:problems]
-                if self.learns:
-                    rollouts, timing = self._play_slow(minibatch, contexts)
-                    update = build_update(rollouts, recipe.slow, self.step + 1)
-                    started = time.perf_counter()
-                    yield update
-                    self.seconds["update"] = time.perf_counter() - started
-                    self.step += 1
-                    self._record(cycle, rollouts, update, timing)
-                else:
-                    self.step += 1
-                self._finish_step()
+        while not self.ended:
+            position = self.step * problems
+            if self.evolves and self.step % length == 0:
+                self.pool = self._evolve(self.step // length, self.stream.take(position, length * problems))
+            if self.learns:
+                minibatch = self.stream.take(position, problems)
+                rollouts, timing = self._play_slow(minibatch, self.pool.active(recipe.slow.group))
+                last = self.step + 1 == recipe.slow.steps or self._rollouts_spent
+                update = build_update(rollouts, recipe.slow, self.step + 1, last)
+                started = time.perf_counter()
+                yield update
+                self.seconds["update"] = time.perf_counter() - started
+            self.step += 1
+            if self.learns:
+                self._record(rollouts, update, timing)
+            self._finish_step()
+
+    @property
+    def ended(self) -> bool:
+        """The steps are done, or the rollouts."""
+        return self.step > 0 and (self.step >= self.recipe.slow.steps or self._rollouts_spent)
+
+    @property
+    def _rollouts_spent(self) -> bool:
+        return self.recipe.rollouts is not None and self.ledger.training_rollouts >= self.recipe.rollouts
 
     # The slow loop -----------------------------------------------------------------------------------------------------
 
@@ -113,7 +119,7 @@ class Loop:
         self.ledger.book_rollouts("slow", rollouts, timing.total)
         return rollouts, timing
 
-    def _record(self, cycle: int, rollouts: Sequence[Rollout], update: Update, timing: Timing) -> None:
+    def _record(self, rollouts: Sequence[Rollout], update: Update, timing: Timing) -> None:
         """A row of numbers for the step just made."""
         scores = [rollout.score for rollout in rollouts]
         by_context: dict[str, list[float]] = {}
@@ -123,7 +129,7 @@ class Loop:
         self.seconds |= {"sampling": timing.sampling, "grading": timing.grading}
         row: dict[str, Any] = {
             "step": self.step,
-            "cycle": cycle,
+            "cycle": (self.step - 1) // self.recipe.fast.cycle,
             "reward": float(np.mean(scores)),
             "reward_std": float(np.std(scores)),
             "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
@@ -240,7 +246,7 @@ class Loop:
     # Measuring and keeping ---------------------------------------------------------------------------------------------
 
     def _finish_step(self) -> None:
-        recipe, last = self.recipe, self.step == self.recipe.slow.steps
+        recipe, last = self.recipe, self.ended
         if recipe.evaluation.every and (last or self.step % recipe.evaluation.every == 0):
             self._evaluate()
         if last or self.step % recipe.output.checkpoint_every == 0:
@@ -266,10 +272,27 @@ class Loop:
         self.ledger.book_rollouts("evaluation", rollouts, seconds)
         self.seconds["evaluation"] = seconds
         results = {label: score.to_dict() for label, score in zip(contexts, scores, strict=True)}
+        if recipe.divergence:
+            for label, context in contexts.items():
+                results[label]["kl"] = self._divergence(context)
         if self.run:
             self.run.append("evals", {"step": self.step, "results": results, **self._spent()})
         self.trainer.report({f"evaluation/{label}": result["mean"] for label, result in results.items()})
         self.view.evaluation(self.step, results)
+
+    def _divergence(self, context: Context) -> float:
+        """How far the policy has moved from the base model, both under one context."""
+        if not self.learns:
+            return 0.0
+        problems = self.parts.task.examples("validation")[: self.recipe.evaluation.problems]
+        rollouts, timing = self.parts.player.play(
+            [(example, context) for example in problems],
+            self.recipe.sampling.training(),
+            policy_step=self.step,
+            seed=derive_seed(self.recipe.seed, "divergence"),
+        )
+        self.ledger.book_rollouts("evaluation", rollouts, timing.total)
+        return divergence(self.trainer, rollouts)
 
     def _checkpoint(self, last: bool) -> None:
         """Save everything; a failure to save costs this checkpoint, not the run, unless it is the last."""

@@ -216,6 +216,8 @@ class EvaluationRecipe(Section):
     """Temperature of evaluation rollouts."""
     top_p: float = Field(default=0.95, gt=0, le=1)
     """Nucleus of evaluation rollouts."""
+    divergence: bool = False
+    """Also measure the KL from the base model, on rollouts of their own drawn at temperature 1."""
 
     def sampling(self, max_tokens: int) -> Sampling:
         return Sampling(self.temperature, self.top_p, max_tokens)
@@ -255,6 +257,9 @@ class Recipe(Section):
     """Evaluation."""
     output: OutputRecipe = OutputRecipe()
     """The run folder."""
+    rollouts: int | None = Field(default=None, ge=1)
+    """End the run once both loops together have spent this many rollouts (evaluation not counted), if `slow.steps` has not
+    ended it before."""
     seed: int = 0
     """Everything random follows from this number."""
 
@@ -294,6 +299,10 @@ class Recipe(Section):
             raise ValueError(
                 f"slow.microbatch={self.slow.microbatch} does not divide the {rollouts} rollouts of a step "
                 f"(slow.problems={self.slow.problems} × slow.group={group}); choose a divisor of {rollouts}"
+            )
+        if self.evaluation.divergence and not self.slow.kl and self.model.lora is None and self.method != "gepa":
+            raise ValueError(
+                "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
             )
         if not self.tasks:
             raise ValueError("task is an empty list; name at least one task")

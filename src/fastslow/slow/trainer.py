@@ -205,12 +205,12 @@ class _Listener(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if logs and "grad_norm" in logs:
             self.trainer.last_logs = dict(logs)
-            if state.global_step == state.max_steps:
+            update = self.trainer.update
+            if update is not None and update.last:
                 # The loop still has to record and save the last step, while the trackers are open.
-                for update in self.trainer.updates:
-                    raise AssertionError(
-                        f"the loop has an update {update.step}, the trainer only {state.max_steps} steps"
-                    )
+                for more in self.trainer.updates:
+                    raise AssertionError(f"the loop has another update, {more.step}, after its last")
+                control.should_training_stop = True
 
 
 def _graded_elsewhere(**_: Any) -> list[float]:

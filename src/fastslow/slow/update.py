@@ -29,9 +29,11 @@ class Update:
     rows: Sequence[Row]
     zero_variance: float
     """Fraction of groups whose rewards are all equal."""
+    last: bool = False
+    """The run ends with this step."""
 
 
-def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> Update:
+def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int, last: bool = False) -> Update:
     """Rows for one step. Rollouts come problem by problem, `slow.group` of each."""
     shape = (-1, slow.group)
     numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
@@ -51,4 +53,4 @@ def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> Up
         for turn in rollout.turns
     ]
     group_varied = [varied_PG[groups_PG == group].any() for group in np.unique(groups_PG)]
-    return Update(step, rows, zero_variance=1 - float(np.mean(group_varied)))
+    return Update(step, rows, 1 - float(np.mean(group_varied)), last)
