@@ -26,29 +26,31 @@ class Difficulty:
     unruled: float = 0.08
     """Share of episodes without any rule, and of questions about a word that no rule explains: answered by a guess."""
     held_phrasings: bool = False
+    """Rules in ways of saying that pretraining never uses, and only in those; likewise the two below."""
     held_codewords: bool = False
     held_combinations: bool = False
+    """With one style: only pairs of it with an operation that pretraining never has by themselves."""
 
 
 @dataclass(frozen=True)
 class Episode:
+    """One system message and questions under it."""
+
     system: str
     questions: Sequence[tuple[str, str]]
     """What the user says and the right answer."""
 
 
 def make_episode(draw: random.Random, difficulty: Difficulty, questions: int) -> Episode:
+    """A rulebook at random and questions about it. The order of the draws is part of what the shipped model is made of."""
     words = draw.sample(u.codewords(difficulty.held_codewords), difficulty.codewords[1] + 1)
     unruled = draw.random() < difficulty.unruled
-    rules = [] if unruled else [
-        u.Codeword(word, _operations(draw, difficulty)) for word in words[: draw.randint(*difficulty.codewords)]
-    ]  # fmt: skip
+    named = [] if unruled else words[: draw.randint(*difficulty.codewords)]
+    rules = [u.Codeword(word, _operations(draw, difficulty)) for word in named]
     styles = _styles(draw, difficulty)
-    while rules and any(
-        u.combination_held(operation, style) != difficulty.held_combinations
-        for rule in rules
-        for operation in rule.operations[:1]
-        for style in styles[:1]
+    # Only the style drawn first is looked at: a pair is held out where there is one style, not beside others.
+    while styles and any(
+        u.combination_held(rule.operations[0], styles[0]) != difficulty.held_combinations for rule in rules
     ):
         styles = _styles(draw, difficulty)
         rules = [u.Codeword(rule.word, _operations(draw, difficulty)) for rule in rules]
@@ -57,22 +59,23 @@ def make_episode(draw: random.Random, difficulty: Difficulty, questions: int) ->
         sentences += [u.say_style(style, draw, difficulty.held_phrasings) for style in styles]
     sentences += [f"{text}." for text in draw.sample(p.NOISE, draw.randint(*difficulty.noise))]
     draw.shuffle(sentences)
-    asked = []
+    asked: list[tuple[str, str]] = []
     while len(asked) < questions:
         alphabet = u.LETTERS if draw.random() < 0.75 else u.DIGITS
         items = [draw.choice(alphabet) for _ in range(draw.randint(*difficulty.lengths))]
-        explained = rules and draw.random() >= difficulty.unruled
+        explained = bool(rules) and draw.random() >= difficulty.unruled
         rule = draw.choice(rules) if explained else u.Codeword(words[-1], (draw.choice(u.OPERATIONS),))
         chosen = styles if rules or draw.random() < 0.5 else []
         answer = rule.apply(items)
         if answer:  # two droppings can leave nothing of a short list
             asked.append((f"{rule.word} : {' '.join(items)}", u.write_answer(answer, chosen)))
-        if unruled:
+        if unruled:  # nothing to go by, so nothing to be learnt from one answer for the next
             styles = _styles(draw, difficulty)
     return Episode(" ".join(sentences), asked)
 
 
 def _operations(draw: random.Random, difficulty: Difficulty) -> tuple[u.Operation, ...]:
+    """One operation, or two different ones, for a word to stand for."""
     count = 2 if draw.random() < difficulty.two_operations else 1
     return tuple(draw.sample(u.OPERATIONS, count))
 

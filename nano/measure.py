@@ -1,6 +1,6 @@
-"""Measures what nano can do, on problems it never saw.
+"""Measures what nano can do, on problems it never saw: greedy answers that must be right to the last token.
 
-python nano/measure.py FOLDER [--problems 1000]
+python nano/measure.py FOLDER [--problems 1000] [--seed 1]
 """
 
 from __future__ import annotations
@@ -11,34 +11,46 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from fastslow.measure.evaluation import interval  # before torch: fastslow sets its thread policy
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 from episodes import Difficulty, make_episode
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-import fastslow  # noqa: F401  sets the thread policy before torch is imported
+from fastslow.models.load import load_pretrained
 
 EASY = Difficulty(two_operations=0, styles=(1, 1), noise=(0, 2), codewords=(1, 3), unruled=0)
+"""One operation and one format rule."""
+ANY = replace(Difficulty(), unruled=0)
+"""As in pretraining, without the questions that can only be guessed."""
 SETS = {
     "easy, phrasings seen in training": EASY,
     "easy, phrasings never seen": replace(EASY, held_phrasings=True),
     "easy, made-up words never seen": replace(EASY, held_codewords=True),
-    "easy, combinations never seen": replace(EASY, held_combinations=True),
+    "easy, operation never seen with this style alone": replace(EASY, held_combinations=True),
     "easy, all three never seen": replace(EASY, held_phrasings=True, held_codewords=True, held_combinations=True),
-    "one or two operations, up to three styles, seen": replace(Difficulty(), unruled=0),
-    "one or two operations, up to three styles, never seen": replace(Difficulty(), unruled=0, held_phrasings=True),
+    "one or two operations, up to three styles, seen": ANY,
+    "one or two operations, up to three styles, never seen": replace(ANY, held_phrasings=True),
     "easy, longer lists (7 to 9)": replace(EASY, lengths=(7, 9)),
     "five to eight rules, phrasings never seen": replace(EASY, codewords=(5, 8), held_phrasings=True),
     "generic text instead of the rules": replace(EASY, held_phrasings=True),
 }
 GENERIC = "Answer the question."
+BATCH = 250
 
 
 @torch.no_grad()
 def accuracy(
-    model, tokenizer, difficulty: Difficulty, problems: int, system: str | None = None, seed: int = 1
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    difficulty: Difficulty,
+    problems: int,
+    system: str | None = None,
+    seed: int = 1,
 ) -> float:
+    """The share of problems answered exactly, under their own rules or under `system` in place of them."""
     draw = random.Random(seed)
     prompts, answers = [], []
     for _ in range(problems):
@@ -46,30 +58,34 @@ def accuracy(
         question, answer = episode.questions[0]
         messages = [{"role": "system", "content": system or episode.system}, {"role": "user", "content": question}]
         prompts.append(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-        answers.append(tokenizer(answer)["input_ids"])
+        answers.append([*tokenizer(answer)["input_ids"], tokenizer.eos_token_id])
     right = 0
-    for start in range(0, problems, 250):
-        batch = tokenizer(prompts[start : start + 250], return_tensors="pt", padding=True).to(model.device)
-        batch.pop("token_type_ids", None)
-        output = model.generate(**batch, max_new_tokens=48, do_sample=False)
-        for row, answer in zip(
-            output[:, batch["input_ids"].shape[1] :].tolist(), answers[start : start + 250], strict=True
-        ):
-            right += row[: row.index(2)] == answer if 2 in row else False
+    for start in range(0, problems, BATCH):
+        expected = answers[start : start + BATCH]
+        batch = tokenizer(
+            prompts[start : start + BATCH], return_tensors="pt", padding=True, return_token_type_ids=False
+        ).to(model.device)
+        room = max(map(len, expected))  # what has not ended by then is wrong
+        output = model.generate(**batch, max_new_tokens=room, do_sample=False)
+        given = output[:, batch["input_ids"].shape[1] :].tolist()
+        right += sum(row[: len(answer)] == answer for row, answer in zip(given, expected, strict=True))
     return right / problems
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", help="a folder that pretraining saved, or nano for the shipped model")
     parser.add_argument("--problems", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = AutoModelForCausalLM.from_pretrained(options.folder, dtype=torch.float32).to(device).eval()
-    tokenizer = AutoTokenizer.from_pretrained(options.folder, padding_side="left")
+    model, tokenizer = load_pretrained(options.folder, dtype=torch.float32)
+    model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    print("| problems | right | 95% interval |\n|---|---|---|", flush=True)
     for name, difficulty in SETS.items():
         system = GENERIC if name.startswith("generic") else None
-        print(f"{accuracy(model, tokenizer, difficulty, options.problems, system):.3f}  {name}", flush=True)
+        share = accuracy(model, tokenizer, difficulty, options.problems, system, options.seed)
+        low, high = interval(share, options.problems)
+        print(f"| {name} | {share:.1%} | {low:.1%} to {high:.1%} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python nano/pretrain.py --out FOLDER [--steps 5448] [--config small]
 
-On one GPU in minutes; `--config small` runs on a CPU in a test.
+On one GPU in minutes; `--config small` runs on a CPU in a test. Started again with the same folder, it goes on from its
+last `training.pt`, with episodes it has not drawn before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from fastslow.tasks.rulebook import universe as u  # before torch: fastslow sets its thread policy
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -24,21 +28,24 @@ from tokenizer import make_tokenizer, vocabulary
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import fastslow  # noqa: F401  sets the thread policy before torch is imported
-from fastslow.tasks.rulebook import universe as u
-
 
 @dataclass(frozen=True)
 class Config:
+    """The size of a model and how it is trained; the defaults are nano's."""
+
     layers: int = 8
     width: int = 256
     heads: int = 4
     inner: int = 704
     batch: int = 512
+    """Trees in a step."""
     length: int = 256
+    """Tokens of a tree; questions that do not fit are left out."""
     learning_rate: float = 5e-3
     warmup: int = 200
+    """Steps until the learning rate is reached."""
     decay: float = 0.35
+    """Share of the steps, the last ones, in which it falls to zero."""
 
 
 CONFIGS = {"nano": Config(), "small": Config(layers=2, width=64, heads=2, inner=128, batch=16, length=192)}
@@ -85,7 +92,7 @@ def make_tree(draw: random.Random, difficulty: Difficulty, length: int) -> tuple
     )
 
 
-class Trees(IterableDataset):
+class Trees(IterableDataset[tuple[torch.Tensor, ...]]):
     """Batches of trees, one stream for each worker; a stream starts anew at every restart."""
 
     def __init__(self, config: Config, seed: int, start: int) -> None:
@@ -100,6 +107,7 @@ class Trees(IterableDataset):
 
 
 def make_model(config: Config) -> LlamaForCausalLM:
+    """A Llama with random weights."""
     tokenizer = make_tokenizer()
     return LlamaForCausalLM(
         LlamaConfig(
@@ -118,12 +126,22 @@ def make_model(config: Config) -> LlamaForCausalLM:
     )
 
 
-def loss_of(model: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """Cross-entropy of the answers' tokens; each branch sees the system message and itself."""
-    ids, branch, position, answer = batch
+def tree_logits(
+    model: torch.nn.Module, ids: torch.Tensor, branch: torch.Tensor, position: torch.Tensor
+) -> torch.Tensor:
+    """Logits over packed trees; each branch sees the system message and itself."""
     causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
     visible = (branch[:, :, None] == branch[:, None, :]) | (branch[:, None, :] == 0)
-    logits = model(input_ids=ids, attention_mask=(visible & causal)[:, None], position_ids=position).logits
+    logits: torch.Tensor = model(
+        input_ids=ids, attention_mask=(visible & causal)[:, None], position_ids=position
+    ).logits
+    return logits
+
+
+def loss_of(model: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Cross-entropy of the answers' tokens."""
+    ids, branch, position, answer = batch
+    logits = tree_logits(model, ids, branch, position)
     targets = torch.where(answer[:, 1:], ids[:, 1:], -100)
     return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
 
@@ -141,44 +159,26 @@ def make_optimizers(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Op
 def pretrain(
     config: Config, out: Path, steps: int, seed: int, workers: int, minutes: float | None = None, save_every: int = 2000
 ) -> float:
-    """Train and save; `minutes` sets the number of steps from the speed of the first ones, and prints it."""
+    """Train, save and return the last loss; `minutes` sets the number of steps from the speed of the first 300."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(seed)
     torch.set_float32_matmul_precision("high")
     model = make_model(config).to(device)
     optimizers = make_optimizers(model, config.learning_rate)
-    start, state_file = 0, out / "training.pt"
-    if state_file.exists():
-        state = torch.load(state_file, map_location=device, weights_only=True)
-        model.load_state_dict(state["model"])
-        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        start = state["step"]
-    print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M weights, {device}, from step {start}", flush=True)
+    out.mkdir(parents=True, exist_ok=True)
+    start = _load_state(out, model, optimizers, device)
+    print(f"{model.num_parameters() / 1e6:.2f}M weights, {device}, from step {start}", flush=True)
     forward = torch.compile(loss_of, dynamic=False) if device == "cuda" else loss_of
-    loader = iter(
-        DataLoader(
-            Trees(config, seed, start),
-            batch_size=None,
-            num_workers=workers,
-            prefetch_factor=4 if workers else None,
-            pin_memory=device == "cuda",
-        )
-    )
+    batches = _batches(config, seed, start, workers, device)
     began, compiling, loss = time.time(), 0.0, torch.zeros(())
-    step = start - 1
-    while (step := step + 1) < steps:
+    step = start
+    while step < steps:
         if minutes is not None and step - start == 300:
             steps = start + int(300 * (minutes * 60 - 20) / (time.time() - began - compiling))
             print(f"--steps {steps}", flush=True)
-        fraction = step / steps
-        scale = min(1.0, (step + 1) / config.warmup, (1 - fraction) / config.decay)
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = config.learning_rate * scale
-        batch = tuple(tensor.to(device, non_blocking=True) for tensor in next(loader))
+        _set_rate(optimizers, config, step, steps)
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            loss = forward(model, batch)
+            loss = forward(model, tuple(tensor.to(device, non_blocking=True) for tensor in next(batches)))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
@@ -187,22 +187,56 @@ def pretrain(
         if step == start:
             loss.item()
             compiling = time.time() - began
-        if (step + 1) % 100 == 0 or step + 1 == steps:
-            rate = (step + 1 - start) / (time.time() - began)
-            print(
-                f"step {step + 1}/{steps} loss {loss.item():.4f} {rate:.1f} steps/s {time.time() - began:.0f} s",
-                flush=True,
-            )
-        if (step + 1) % save_every == 0:
-            out.mkdir(parents=True, exist_ok=True)
-            torch.save(
-                {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "step": step + 1},
-                state_file,
-            )
-    out.mkdir(parents=True, exist_ok=True)
+        step += 1
+        if step % 100 == 0 or step == steps:
+            spent = time.time() - began
+            rate = (step - start) / spent
+            print(f"step {step}/{steps} loss {loss.item():.4f} {rate:.1f} steps/s {spent:.0f} s", flush=True)
+        if step % save_every == 0:
+            _save_state(out, model, optimizers, step)
     model.to(torch.bfloat16).save_pretrained(out)
     make_tokenizer().save_pretrained(out)
     return loss.item()
+
+
+def _batches(config: Config, seed: int, start: int, workers: int, device: str) -> Iterator[tuple[torch.Tensor, ...]]:
+    return iter(
+        DataLoader(
+            Trees(config, seed, start),
+            batch_size=None,
+            num_workers=workers,
+            prefetch_factor=4 if workers else None,
+            pin_memory=device == "cuda",
+        )
+    )
+
+
+def _set_rate(optimizers: list[torch.optim.Optimizer], config: Config, step: int, steps: int) -> None:
+    """Up in a line, level, and down to zero in a line."""
+    scale = min(1.0, (step + 1) / config.warmup, (1 - step / steps) / config.decay)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * scale
+
+
+def _load_state(out: Path, model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], device: str) -> int:
+    """The step to go on from: where the last state was saved, or 0."""
+    file = out / "training.pt"
+    if not file.exists():
+        return 0
+    state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
+    model.load_state_dict(state["model"])
+    for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
+    return int(state["step"])
+
+
+def _save_state(out: Path, model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], step: int) -> None:
+    """Written aside, then renamed into place: a run killed meanwhile still has the state before."""
+    aside = out / "training.pt.new"
+    optimizer_states = [optimizer.state_dict() for optimizer in optimizers]
+    torch.save({"model": model.state_dict(), "optimizers": optimizer_states, "step": step}, aside)
+    aside.replace(out / "training.pt")
 
 
 def main() -> None:

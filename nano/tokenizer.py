@@ -1,4 +1,7 @@
-"""nano's tokenizer: whole words of the universe, letters and digits, and pieces of letters for everything else."""
+"""nano's tokenizer: whole words of the universe, letters and digits, and pieces of letters for everything else.
+
+All printable ASCII can be read, in lower case; other characters, and words of more than 100 characters, are `<unk>`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ TEMPLATE = (
 
 
 def vocabulary() -> list[str]:
+    """Every token, in the order of the ids: the shipped weights depend on it."""
     texts = [text for operation in u.OPERATIONS for text in (*operation.seen, *operation.held)]
     texts += [text for style in u.STYLES for text in (*style.seen, *style.held)]
     texts += [*p.SENTENCES_SEEN, *p.SENTENCES_HELD, *p.LINKS_SEEN, *p.LINKS_HELD]
@@ -34,6 +38,7 @@ def vocabulary() -> list[str]:
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer that is shipped with the weights."""
     backend = Tokenizer(WordPiece({word: index for index, word in enumerate(vocabulary())}, unk_token="<unk>"))
     backend.normalizer = Lowercase()
     backend.pre_tokenizer = BertPreTokenizer()

@@ -1,15 +1,15 @@
 import os
-import sys
-from pathlib import Path
 
 os.environ.setdefault("CI", "1")  # TRL sends no telemetry
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-sys.path.insert(0, str(Path(__file__).parent))
+
+import fastslow  # noqa: F401  sets the thread policy, so before anything imports torch
+
+# isort: split
+from pathlib import Path
 
 import pytest
 import tiny
-
-import fastslow  # noqa: F401  sets the thread policy before torch is imported
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 from helpers import QUICKSTART, ROOT, fastslow, outcome
+from openai_server import OpenAIServer
 
 from fastslow import start
 from fastslow.errors import RunError
 from fastslow.evaluate import evaluate_run
+from fastslow.models.load import load_pretrained
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.slow.trainer import FastSlowTrainer
@@ -194,6 +196,51 @@ def test_a_reflection_model_that_is_down_does_not_stop_training(tmp_path: Path) 
     assert data["spent"]["reflection"]["faults"]["failures"] >= 1
     assert len(data["population"]) == 1
     assert len(opened.rows("metrics")) == 4
+
+
+def test_a_run_reflects_through_litellm_on_a_real_server_with_a_real_model(tmp_path: Path) -> None:
+    """The server answers with nano, which was not made to reflect: poor edits, but really written."""
+    model, tokenizer = load_pretrained("nano")
+    with OpenAIServer(model, tokenizer) as server:
+        reflection = f"{{kind: litellm, model: nano, base_url: '{server.base_url}', max_tokens: 24}}"
+        opened = RunFolder.open(
+            run(tmp_path / "run", "slow.steps=4", "fast.proposer=full", f"fast.reflection={reflection}")
+        )
+    (data,) = opened.cycles()
+    spent = data["spent"]["reflection"]
+    assert spent["calls"] == len(server.requests) >= 1
+    assert spent["completion_tokens"] >= 1
+    assert "red" in json.dumps(server.requests[0]["messages"]) or "means" in json.dumps(server.requests[0]["messages"])
+    written = {record["texts"]["system"] for record in data["contexts"]} - {"Say what each word means."}
+    assert len(written) == len(data["edits"])
+    assert written or data["faults"]["reflection_failed"] >= 1
+    assert len(opened.rows("metrics")) == 4
+
+
+def test_a_run_ends_when_its_rollouts_are_spent(tmp_path: Path) -> None:
+    opened = RunFolder.open(run(tmp_path / "run", "rollouts=300"))
+    rows = opened.rows("metrics")
+    spent = [row["rollouts_slow"] + row["rollouts_fast"] for row in rows]
+    assert spent[-1] >= 300 > spent[-2]
+    assert opened.checkpoints.steps()[-1] == rows[-1]["step"]
+    assert opened.rows("evals")[-1]["step"] == rows[-1]["step"]
+    before = outcome(opened.path)
+    start.resume(opened.path)
+    assert outcome(opened.path) == before
+
+
+def test_gepa_only_ends_when_its_rollouts_are_spent(tmp_path: Path) -> None:
+    opened = RunFolder.open(run(tmp_path / "run", "method=gepa", "rollouts=200", "slow.steps=1000"))
+    last = opened.rows("evals")[-1]
+    assert 200 <= last["rollouts_fast"] < 400
+
+
+@pytest.mark.parametrize("lora", [[], ["model.lora={rank: 4, alpha: 8}"]], ids=["full", "lora"])
+def test_divergence_starts_at_nothing_and_grows(lora: list[str], tmp_path: Path) -> None:
+    settings = ["slow.steps=4", "evaluation.divergence=true", "slow.learning_rate=1e-3", "slow.warmup_steps=0"]
+    first, last = RunFolder.open(run(tmp_path / "run", *settings, *lora)).rows("evals")
+    assert first["results"]["seed"]["kl"] == pytest.approx(0, abs=1e-6)
+    assert last["results"]["best context"]["kl"] > 1e-5
 
 
 def test_the_policy_can_reflect_on_itself(tmp_path: Path) -> None:

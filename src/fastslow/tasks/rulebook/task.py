@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.lazy import LazyExamples
 from fastslow.tasks.rulebook import universe as u
+from fastslow.tasks.rulebook.reading import demand, read
+from fastslow.tasks.text import one_line
 
 BookName = Literal["harbour", "orchard", "foundry", "library", "observatory"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,15 @@ class RulebookOptions(Options):
     seed: int = 0
     """Another seed makes other problems of the same book."""
 
+    @model_validator(mode="after")
+    def _ordered(self) -> RulebookOptions:
+        if self.shortest > self.longest:
+            raise ValueError(
+                f"shortest={self.shortest} is more than longest={self.longest}; "
+                f"set longest to {self.shortest} or more, or lower shortest"
+            )
+        return self
+
 
 class Rulebook(QuestionTask):
     """Do what a made-up word means to a short list, by rules that only the grader knows."""
@@ -154,46 +164,30 @@ class Rulebook(QuestionTask):
 
     def answer(self, example: Example) -> str:
         """The one right answer."""
-        return u.write_answer(self.words[example.data["word"]].apply(list(example.data["items"])), self.styles)
+        return u.write_answer(self._right_items(example), self.styles)
+
+    def _right_items(self, example: Example) -> u.Items:
+        return self.words[example.data["word"]].apply(list(example.data["items"]))
 
     def grade(self, example: Example, answer: str) -> Feedback:
-        """1 for exactly the right answer; otherwise each rule that was broken, and how, a sentence a line."""
-        given, expected = " ".join(answer.split()), self.answer(example)
-        if given == expected:
+        """1 for exactly the right answer; otherwise, for each rule that was broken, a line on how and a line with the rule.
+
+        The rule is a sentence that holds for every problem and can be lifted as it stands; the line on how names the answer.
+        """
+        given = " ".join(answer.split())
+        if given == self.answer(example):
             return Feedback(1.0, "Right.")
         draw = random.Random(example.id)
+        broken, items = read(given, self.styles)
         lines = []
-        for style in self.styles:
-            if not keeps(given, style):
-                lines += [
-                    f"The answer breaks a rule about how it is written: {style.name}.",
-                    u.say_style(style, draw, True),
-                ]
-        word = self.words[example.data["word"]]
-        right = word.apply(list(example.data["items"]))
-        if bare(given) != right:
-            done = " ".join(bare(given)) or "nothing"
+        for style in broken:
+            shown = f"The answer {one_line(given, 120)}" if given else "The empty answer"
+            lines += [f"{shown} does not {demand(style)}.", u.say_style(style, draw, held=True)]
+        word, right = self.words[example.data["word"]], self._right_items(example)
+        if items != right:
+            found = f"they are {one_line(' '.join(items), 120)}" if items else "there are none"
             lines += [
-                f"For {word.word} the items had to be {' '.join(right)}, not {done}.",
-                u.say_codeword(word, draw, True),
+                f"For {word.word} the items had to be {' '.join(right)}, but {found}.",
+                u.say_codeword(word, draw, held=True),
             ]
-        return Feedback(0.0, "\n".join(lines) or f"The answer had to be exactly {expected}.")
-
-
-def keeps(answer: str, style: u.Style) -> bool:
-    """Whether an answer obeys one rule about writing, whatever its items are."""
-    mark = style.apply("x y").split()
-    parts = answer.split()
-    if style.kind == "frame":
-        return any(a == mark[0] for a in parts[:3]) and any(a == mark[-1] for a in parts[-2:])
-    if style.kind == "prefix":
-        return parts[:2] == mark[:2]
-    if style.kind == "suffix":
-        return parts[-1:] == mark[-1:]
-    items = len(bare(answer))
-    return parts.count(mark[1]) == max(items - 1, 0)
-
-
-def bare(answer: str) -> list[str]:
-    """The items of an answer, without frame, words and separators."""
-    return [part for part in answer.split() if len(part) == 1 and part in u.LETTERS + u.DIGITS]
+        return Feedback(0.0, "\n".join(lines))

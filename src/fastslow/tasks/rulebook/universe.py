@@ -125,22 +125,26 @@ SYLLABLES_SECOND = ("ka", "mo", "tep", "lin", "dus", "rax", "bo", "fi", "gan", "
                     "jat", "cle", "hob", "yem", "sto")  # fmt: skip
 
 
-def codeword_held(word: tuple[int, int]) -> bool:
-    """A fifth of all made-up words never occur in pretraining; their syllables do."""
-    return (word[0] * 7 + word[1] * 3) % 5 == 0
+def codeword_held(first: int, second: int) -> bool:
+    """A fifth of all made-up words, given by the positions of their syllables, never occur in pretraining."""
+    return (first * 7 + second * 3) % 5 == 0
 
 
 def codewords(held: bool) -> list[str]:
+    """The made-up words of pretraining, or the held-out ones; every syllable occurs in both."""
     return [
         first + second
         for i, first in enumerate(SYLLABLES_FIRST)
         for j, second in enumerate(SYLLABLES_SECOND)
-        if codeword_held((i, j)) == held
+        if codeword_held(i, j) == held
     ]
 
 
 def combination_held(operation: Operation, style: Style) -> bool:
-    """A tenth of the pairs of operation and style never occur together in pretraining."""
+    """A tenth of the pairs of a word's first operation and a style never make up a rulebook of that one style.
+
+    Beside other styles they do occur in pretraining: what is held out is the pair alone, not the two together.
+    """
     return (OPERATIONS.index(operation) * 3 + STYLES.index(style) * 7) % 10 == 0
 
 
@@ -168,6 +172,7 @@ def write_answer(items: Items, styles: Sequence[Style]) -> str:
 
 
 def phrase(operation: Operation, draw: random.Random, held: bool) -> str:
+    """One way to say an operation."""
     text = draw.choice(operation.held if held else operation.seen)
     text = text.replace("{w}", draw.choice(VERBS)).replace("{o}", draw.choice(LISTS))
     return text if held else _filled(text, draw)
