@@ -15,8 +15,8 @@ def reference() -> str:
     lines = [
         "# Recipe reference",
         "",
-        "Every key of a recipe, generated from `src/fastslow/recipe.py` by `make docs`. Any of them can be changed on the",
-        "command line: `fastslow train RECIPE slow.learning_rate=2e-6 fast.population=4 seed=1`.",
+        "Every key of a recipe, generated from `src/fastslow/recipe/model.py` by `make docs`. Any of them can be changed",
+        "on the command line: `fastslow train RECIPE slow.learning_rate=2e-6 fast.population=4 seed=1`.",
         "",
         "| key | default | meaning |",
         "|---|---|---|",

@@ -177,8 +177,9 @@ def pretrain(
             steps = start + int(300 * (minutes * 60 - 20) / (time.time() - began - compiling))
             print(f"--steps {steps}", flush=True)
         _set_rate(optimizers, config, step, steps)
+        batch = tuple(tensor.to(device, non_blocking=True) for tensor in next(batches))
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            loss = forward(model, tuple(tensor.to(device, non_blocking=True) for tensor in next(batches)))
+            loss = forward(model, batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:

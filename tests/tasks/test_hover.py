@@ -16,7 +16,7 @@ from fastslow.tasks.passages import Passages, same_title
 pytest.importorskip("bm25s")
 pytestmark = pytest.mark.usefixtures("cache")
 ENCYCLOPEDIA = Path(__file__).with_name("encyclopedia.jsonl")
-REAL_CLAIMS = Path("/work/shared/data/hover_dev.json")
+REAL_CLAIMS = Path(__file__).parents[3] / "shared" / "data" / "hover_dev.json"
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 CLAIM = "The opera The Salt Clock was written by a pupil of the violist who led the Brindle Quartet."

@@ -13,7 +13,7 @@ from fastslow.tasks.base import Example, Feedback
 from fastslow.tasks.mathematics import Mathematics, MathematicsOptions
 
 pytest.importorskip("math_verify")
-SHARED = Path("/work/shared/data")
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 ADVICE = {value for name, value in vars(mathematics).items() if name.isupper() and isinstance(value, str)}
 
 

@@ -14,7 +14,8 @@ def read(answer: str, styles: Sequence[u.Style]) -> tuple[list[u.Style], u.Items
 
     Where none is broken, the items are all that is left, whatever it is: so a wrong answer breaks a style or has wrong items.
     """
-    parts, broken = answer.split(), []
+    parts = answer.split()
+    broken: list[u.Style] = []
     for kind in OUTSIDE_IN:
         for style in styles:
             if style.kind == kind:

@@ -1,4 +1,4 @@
-"""What a run is: one typed, validated model, read from YAML and changed by dotted `key=value` overrides.
+"""What a run is: one typed, validated model.
 
 The defaults are the published settings of the method; a field's docstring is its documentation everywhere
 (`docs/recipe.md` is generated from this file).
@@ -6,16 +6,10 @@ The defaults are the published settings of the method; a field's docstring is it
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from fastslow.errors import RecipeError
 from fastslow.rollouts.records import Sampling
 
 Method = Literal["fst", "rl", "gepa"]
@@ -171,10 +165,10 @@ class FastRecipe(Section):
     @field_validator("reflection", mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        return _long_reflection(value) if isinstance(value, str) else value
+        return long_reflection(value) if isinstance(value, str) else value
 
 
-def _long_reflection(name: str) -> dict[str, str]:
+def long_reflection(name: str) -> dict[str, str]:
     kinds = get_args(ReflectionRecipe.model_fields["kind"].annotation)
     return {"kind": name} if name in kinds else {"kind": "litellm", "model": name}
 
@@ -307,154 +301,6 @@ class Recipe(Section):
         if not self.tasks:
             raise ValueError("task is an empty list; name at least one task")
         return self
-
-
-def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe file and apply `dotted.key=value` overrides, each value read as YAML."""
-    path = Path(path)
-    try:
-        data = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise RecipeError(f"no recipe file '{path}'; give the path of a YAML file (recipes/ has some)") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RecipeError(f"recipe '{path}' cannot be read as YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(data, dict):
-        raise RecipeError(
-            f"recipe '{path}' holds {type(data).__name__}, expected a mapping with at least model and task"
-        )
-    for override in overrides:
-        _override(data, override)
-    _anchor(data, path.parent.resolve())
-    return build_recipe(data)
-
-
-def build_recipe(data: dict[str, Any]) -> Recipe:
-    """Validate a mapping into a recipe; every mistake in it goes into one message."""
-    try:
-        return Recipe.model_validate(data)
-    except ValidationError as error:
-        raise RecipeError("\n".join(_explain(problem) for problem in _meant(error.errors()))) from None
-
-
-def _anchor(data: dict[str, Any], folder: Path) -> None:
-    """Make names of files that lie beside the recipe absolute, so that a recipe works, and a run goes on, from anywhere."""
-
-    def anchored(section: Any, key: str) -> None:
-        value = section.get(key) if isinstance(section, dict) else None
-        if isinstance(value, str) and value and (folder / value).exists():
-            section[key] = str(folder / value)
-
-    anchored(data, "model")
-    anchored(data.get("model"), "name")
-    fast = data.get("fast")
-    anchored(fast.get("reflection") if isinstance(fast, dict) else None, "model")
-    tasks = data.get("task")
-    for task in tasks if isinstance(tasks, list) else [tasks]:
-        if isinstance(task, dict):
-            for key in task:
-                if key == "path" or key.endswith("_path"):
-                    anchored(task, key)
-            module, _, function = str(task.get("grader") or "").rpartition(":")
-            file = folder / (module if module.endswith(".py") else module.replace(".", "/") + ".py")
-            if module and function and file.is_file():
-                task["grader"] = f"{file}:{function}"
-
-
-def _override(data: dict[str, Any], override: str) -> None:
-    key, separator, text = override.partition("=")
-    if not separator or not key:
-        raise RecipeError(f"override '{override}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        value = text
-    *parents, last = key.split(".")
-    target: Any = data
-    for name in parents:
-        inner = target.get(name)
-        if isinstance(inner, str) and name in ("model", "task", "reflection"):
-            # The short form grows into the long one.
-            inner = _long_reflection(inner) if name == "reflection" else {"name": inner}
-        elif inner is None:
-            inner = {}
-        elif not isinstance(inner, dict):
-            raise RecipeError(f"override '{override}': '{name}' holds {inner!r}, which has no keys of its own")
-        target[name] = inner
-        target = inner
-    target[last] = value
-
-
-_KIND = re.compile(r"TaskRecipe|str|(list|dict)\[.*\]")
-
-
-def _meant(problems: Sequence[Any]) -> list[Any]:
-    """A value that may be of several kinds is reported once for each; the kind that went furthest is the one meant."""
-
-    def split(problem: Any) -> tuple[tuple[Any, ...], Any]:
-        where = problem["loc"]
-        at = next((index for index, part in enumerate(where) if _KIND.fullmatch(str(part))), len(where))
-        return where[:at], where[at : at + 1]
-
-    depths: dict[tuple[Any, ...], dict[Any, int]] = {}
-    for problem in problems:
-        key, kind = split(problem)
-        kinds = depths.setdefault(key, {})
-        kinds[kind] = max(kinds.get(kind, 0), len(problem["loc"]))
-    return [
-        problem
-        for problem in problems
-        for key, kind in [split(problem)]
-        if depths[key][kind] == max(depths[key].values())
-    ]
-
-
-def _explain(problem: Any) -> str:
-    unknown = problem["type"] == "extra_forbidden"
-    dotted = ".".join(str(part) for part in problem["loc"] if unknown or not _KIND.fullmatch(str(part)))
-    if unknown:
-        hint = _similar(dotted)
-        advice = f"did you mean {' or '.join(hint)}?" if hint else "`docs/recipe.md` lists every key"
-        return f"unknown recipe key '{dotted}'; {advice}"
-    if problem["type"] == "missing":
-        return f"the recipe has no '{dotted}'; add it ({dotted}: …)"
-    if problem["type"] in ("model_type", "dict_type"):
-        return f"{dotted}={problem['input']!r}: expected a mapping of keys to values"
-    message = problem["msg"].removeprefix("Value error, ")
-    return message if not dotted else f"{dotted}={problem['input']!r}: {message[0].lower()}{message[1:]}"
-
-
-def _similar(dotted: str) -> list[str]:
-    """The keys that may have been meant: of the same name elsewhere, else of nearly the same, first in the same section."""
-    section, _, name = dotted.rpartition(".")
-    known = [(key.rpartition("."), key) for key, _field in walk(Recipe)]
-
-    def called(names: Sequence[str]) -> list[str]:
-        return [key for (_, _, last), key in known if last in names]
-
-    def near(names: Sequence[str]) -> list[str]:
-        return difflib.get_close_matches(name, names, n=1)
-
-    beside = near([last for (parent, _, last), _ in known if parent == section])
-    return (
-        called([name])
-        or [f"{section}.{last}" if section else last for last in beside]
-        or called(near([last for (_, _, last), _ in known]))
-    )
-
-
-def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every dotted key of a section with its field, depth first, in the order they are written."""
-    for name, field in section.model_fields.items():
-        yield prefix + name, field
-        for inner in (field.annotation, *get_args(field.annotation)):
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                yield from walk(inner, f"{prefix}{name}.")
-                break
-
-
-def dump_recipe(recipe: Recipe) -> str:
-    """The resolved recipe as YAML."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
 
 
 ModelRecipe.model_rebuild()

@@ -1,0 +1,32 @@
+"""What a run is: typed, validated, loaded from YAML, overridden by dotted `key=value`."""
+
+from fastslow.recipe.model import (
+    EvaluationRecipe,
+    FastRecipe,
+    LoraRecipe,
+    ModelRecipe,
+    OutputRecipe,
+    Recipe,
+    ReflectionRecipe,
+    SamplingRecipe,
+    SlowRecipe,
+    TaskRecipe,
+)
+from fastslow.recipe.read import build_recipe, dump_recipe, load_recipe, walk
+
+__all__ = [
+    "EvaluationRecipe",
+    "FastRecipe",
+    "LoraRecipe",
+    "ModelRecipe",
+    "OutputRecipe",
+    "Recipe",
+    "ReflectionRecipe",
+    "SamplingRecipe",
+    "SlowRecipe",
+    "TaskRecipe",
+    "build_recipe",
+    "dump_recipe",
+    "load_recipe",
+    "walk",
+]
