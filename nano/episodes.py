@@ -48,10 +48,7 @@ def make_episode(draw: random.Random, difficulty: Difficulty, questions: int) ->
     named = [] if unruled else words[: draw.randint(*difficulty.codewords)]
     rules = [u.Codeword(word, _operations(draw, difficulty)) for word in named]
     styles = _styles(draw, difficulty)
-    # Only the style drawn first is looked at: a pair is held out where there is one style, not beside others.
-    while styles and any(
-        u.combination_held(rule.operations[0], styles[0]) != difficulty.held_combinations for rule in rules
-    ):
+    while not _allowed(rules, styles, difficulty):
         styles = _styles(draw, difficulty)
         rules = [u.Codeword(rule.word, _operations(draw, difficulty)) for rule in rules]
     sentences = [u.say_codeword(rule, draw, difficulty.held_phrasings) for rule in rules]
@@ -72,6 +69,15 @@ def make_episode(draw: random.Random, difficulty: Difficulty, questions: int) ->
         if unruled:  # nothing to go by, so nothing to be learnt from one answer for the next
             styles = _styles(draw, difficulty)
     return Episode(" ".join(sentences), asked)
+
+
+def _allowed(rules: Sequence[u.Codeword], styles: Sequence[u.Style], difficulty: Difficulty) -> bool:
+    if not difficulty.unruled and any(not rule.apply(["a"] * difficulty.lengths[1]) for rule in rules):
+        return False  # such as keeping only the first and then dropping it: nothing could be asked about that word
+    # Only the style drawn first is looked at: a pair is held out where there is one style, not beside others.
+    return not styles or all(
+        u.combination_held(rule.operations[0], styles[0]) == difficulty.held_combinations for rule in rules
+    )
 
 
 def _operations(draw: random.Random, difficulty: Difficulty) -> tuple[u.Operation, ...]:

@@ -138,13 +138,13 @@ def test_a_budget_of_nothing_only_scores_anew() -> None:
     assert [m.context.texts["system"] for m in found.pool.members] == ["B\nrule 0", "A"]
 
 
-def test_anchors_that_are_all_solved_end_the_cycle_all_the_same() -> None:
-    stage = Stage(lambda texts, example: 1.0)
+def test_a_context_that_solves_every_anchor_leaves_nothing_to_spend_on() -> None:
+    stage = Stage(lambda texts, example: 1.0 if texts["system"] == "B" else 0.0)
     reflector = Scripted(add_hint)
-    found = evolve(stage, reflector, pool_of("A"), ANCHORS, budget=30)
+    found = evolve(stage, reflector, pool_of("A", "B"), ANCHORS, budget=30)
     assert not reflector.requests
-    assert stage.fast <= 30
-    assert found.pool.best.mean == 1.0
+    assert stage.fast == 0
+    assert found.pool.best.context.texts["system"] == "B"
 
 
 @pytest.mark.parametrize("count", [1, 2])

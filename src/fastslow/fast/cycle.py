@@ -3,7 +3,7 @@
 Differences from one stock gepa run, and why: the population is re-scored under the current weights before anything else,
 since scores belong to the policy that earned them; the budget counts rollouts actually played and leaves that re-scoring
 out; proposals are checked (token budget, no duplicate) before a single rollout is spent on them; and a reflection model
-that keeps failing ends the cycle, not the run.
+that keeps failing ends the cycle, not the run, and so does a context that is right on every anchor.
 """
 
 from __future__ import annotations
@@ -296,7 +296,9 @@ class _Run:
     # Watching ----------------------------------------------------------------------------------------------------------
 
     def finished(self, state: GEPAState) -> bool:
-        return self.spent >= self.recipe.budget or self.failures_in_a_row >= PATIENCE
+        """Spent, tired of failures, or a context is right on every anchor and nothing is left to find."""
+        perfect = any(member.mean >= 1 for member in self.members.values())
+        return perfect or self.spent >= self.recipe.budget or self.failures_in_a_row >= PATIENCE
 
     def on_iteration_start(self, event: Mapping[str, Any]) -> None:
         self.generations += 1
