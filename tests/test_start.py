@@ -251,6 +251,24 @@ def test_the_policy_can_reflect_on_itself(tmp_path: Path) -> None:
     assert len(opened.rows("metrics")) == 4
 
 
+def test_a_local_model_can_reflect(tmp_path: Path) -> None:
+    reflection = "fast.reflection={kind: local, model: nano, max_tokens: 24}"
+    opened = RunFolder.open(run(tmp_path / "run", "slow.steps=2", "fast.budget=20", "fast.proposer=full", reflection))
+    (data,) = opened.cycles()
+    assert data["spent"]["reflection"]["calls"] >= 1
+    assert data["spent"]["reflection"]["prompt_tokens"] > 100
+
+
+def test_a_step_without_signal_says_so(tmp_path: Path) -> None:
+    (tmp_path / "equal.py").write_text("def grade(answer, row):\n    return 0.5\n")
+    grader = f"task.grader={tmp_path / 'equal.py'}:grade"
+    (row,) = RunFolder.open(run(tmp_path / "run", "slow.steps=1", "method=rl", grader)).rows("metrics")
+    assert row["zero_variance"] == 1
+    assert row["trained_rows"] == 0
+    assert row["entropy"] is None
+    assert row["kl"] is None
+
+
 def test_a_broken_grader_is_counted_and_survived(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
         "def grade(answer, row):\n"

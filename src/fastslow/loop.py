@@ -98,7 +98,7 @@ class Loop:
     @property
     def ended(self) -> bool:
         """The steps are done, or the rollouts."""
-        return self.step > 0 and (self.step >= self.recipe.slow.steps or self._rollouts_spent)
+        return self.step >= self.recipe.slow.steps or self._rollouts_spent
 
     @property
     def _rollouts_spent(self) -> bool:
@@ -137,7 +137,9 @@ class Loop:
             "zero_variance": update.zero_variance,
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
-            **{key: logs.get(key) for key in ("loss", "grad_norm", "entropy", "kl", "learning_rate")},
+            # Of a step that trained nothing these are not known, rather than 0.
+            **{key: logs.get(key) if update.rows else None for key in ("loss", "grad_norm", "entropy", "kl")},
+            "learning_rate": logs.get("learning_rate"),
             "seconds": sum(self.seconds.values()),
             "phases": dict(self.seconds),
             **self._spent(),
