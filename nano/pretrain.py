@@ -48,7 +48,10 @@ class Config:
     """Share of the steps, the last ones, in which it falls to zero."""
 
 
-CONFIGS = {"nano": Config(), "small": Config(layers=2, width=64, heads=2, inner=128, batch=16, length=192)}
+CONFIGS = {
+    "nano": Config(),
+    "small": Config(layers=2, width=64, heads=2, inner=128, batch=16, length=192, learning_rate=1e-2, warmup=5),
+}
 END, SYSTEM, USER, ASSISTANT = 2, 3, 4, 5
 _IDS = {word: index for index, word in enumerate(vocabulary())}
 _CODES = {

@@ -36,7 +36,7 @@ BOOKS: dict[str, Book] = {
             "gralin": ("drop last", "next"),
             "hapgan": ("ascend", "swap ends"),
             "rifzel": ("first to end", "reverse"),
-            "drimo": ("next", "drop last"),
+            "drimo": ("next", "double"),
         },
         ("square brackets", "dashes", "end done"),
     ),

@@ -1,0 +1,326 @@
+"""Rulebooks: the hidden rules decide, the grader gives them away one at a time, and each dial turns what it says."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from typing import Any, get_args
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from fastslow.models.load import load_policy
+from fastslow.recipe import ModelRecipe
+from fastslow.tasks.base import Ask, Example
+from fastslow.tasks.rulebook import phrases as p
+from fastslow.tasks.rulebook import universe as u
+from fastslow.tasks.rulebook.task import BOOKS, OPERATION, STYLE, BookName, Rulebook, RulebookOptions
+
+SPLITS = ("train", "validation", "test")
+
+
+def rulebook(**options: Any) -> Rulebook:
+    return Rulebook(RulebookOptions(**options))
+
+
+FULL = rulebook(styles=3)
+# zorka means reverse in the harbour's book: [ c - b - a ] done
+PROBLEM = Example("hand-made", {"word": "zorka", "items": ["a", "b", "c"]})
+
+
+def ways(task: Rulebook) -> tuple[dict[str, u.Style], dict[str, re.Pattern[str]]]:
+    """Every sentence that may state a style of a task, and a pattern of those that state a word."""
+    styles = {f"{way}.": style for style in task.styles for way in style.held}
+    words = {word: re.compile(rf".*\b{word}\b.*\.") for word in task.words}
+    return styles, words
+
+
+def test_books_are_made_of_what_the_universe_has() -> None:
+    known = {*u.codewords(held=False), *u.codewords(held=True)}
+    assert set(BOOKS) == set(get_args(BookName))
+    for book in BOOKS.values():
+        assert len(book.words) == 6
+        assert known.issuperset(book.words)
+        assert OPERATION.keys() >= {name for names in book.words.values() for name in names}
+        assert len({STYLE[name].kind for name in book.styles}) == len(book.styles) == 3
+
+
+def test_books_are_at_least_four_and_pairwise_different() -> None:
+    assert len(BOOKS) >= 4
+    for (_, first), (_, second) in itertools.combinations(BOOKS.items(), 2):
+        assert first.words.keys().isdisjoint(second.words)
+        assert list(first.words.values()) != list(second.words.values())
+        assert first.styles != second.styles
+        assert first.styles[0] != second.styles[0]  # the one style of the default
+
+
+@pytest.mark.parametrize("book", sorted(BOOKS))
+@pytest.mark.parametrize("depth", [1, 2])
+def test_words_of_a_book_mean_different_things(book: str, depth: int) -> None:
+    items = list("dbac")
+    meanings = {
+        word: tuple(rule.apply(items)) for word, rule in rulebook(book=book, words=6, depth=depth).words.items()
+    }
+    assert len(set(meanings.values())) == 6
+    assert all(meaning and meaning != tuple(items) for meaning in meanings.values())
+
+
+def test_problems_are_the_same_every_time_and_whatever_the_size_of_the_split() -> None:
+    small, large = rulebook(train=30), rulebook(train=3000)
+    assert list(small.examples("train")) == large.examples("train")[:30] == rulebook(train=30).examples("train")[:]
+    assert [len(rulebook().examples(split)) for split in SPLITS] == [2000, 200, 200]
+
+
+def test_a_problem_never_changes_between_versions() -> None:
+    example = rulebook().examples("train")[0]
+    assert example == Example(
+        "rulebook-harbour-w4-s1-l3-5-d1-seed0/train/0", {"word": "mavrax", "items": ["r", "p", "w", "o"]}
+    )
+
+
+def test_splits_seeds_and_books_have_problems_of_their_own() -> None:
+    tasks = [rulebook(longest=8), rulebook(longest=8, seed=1), rulebook(longest=8, book="orchard")]
+    pools = [task.examples(split)[:100] for task in tasks for split in SPLITS]
+    everything = [example for pool in pools for example in pool]
+    assert len({example.id for example in everything}) == 900
+    assert len({str(example.data) for example in everything}) > 890  # short lists may meet by chance
+
+
+def test_the_question_and_the_seed_text_say_nothing_of_the_rules() -> None:
+    task = rulebook()
+    assert task.messages(PROBLEM) == [{"role": "user", "content": "zorka : a b c"}]
+    assert dict(task.seed_texts) == {"system": "Answer the question."}
+    playing = task.play(PROBLEM)
+    assert next(playing) == Ask("system", task.messages(PROBLEM))
+    with pytest.raises(StopIteration) as finished:
+        playing.send("[ c b a ]")
+    assert finished.value.value.score == 1
+
+
+@pytest.mark.parametrize("answer", ["[ c - b - a ] done", "  [ c - b\n- a ] done\t"])
+def test_the_right_answer_scores_one_however_it_is_spaced(answer: str) -> None:
+    assert FULL.answer(PROBLEM) == "[ c - b - a ] done"
+    assert FULL.grade(PROBLEM, answer).score == 1
+    assert FULL.grade(PROBLEM, answer).text == "Right."
+
+
+@pytest.mark.parametrize("book", sorted(BOOKS))
+@pytest.mark.parametrize(("styles", "depth"), [(0, 1), (1, 1), (3, 2)])
+def test_the_answer_of_every_problem_scores_one(book: str, styles: int, depth: int) -> None:
+    task = rulebook(book=book, words=6, styles=styles, depth=depth, shortest=2, longest=9)
+    for example in task.examples("train")[:100]:
+        assert task.grade(example, task.answer(example)).score == 1
+
+
+@st.composite
+def wrong_answers(draw: st.DrawFn) -> tuple[Rulebook, Example, str]:
+    """The right answer of some problem with a few parts dropped, doubled, exchanged, replaced or put in."""
+    task = rulebook(
+        book=draw(st.sampled_from(sorted(BOOKS))),
+        words=6,
+        styles=draw(st.integers(0, 3)),
+        depth=draw(st.integers(1, 2)),
+    )
+    example = task.examples("train")[draw(st.integers(0, 1999))]
+    right = task.answer(example)
+    parts = right.split()
+    strange = st.sampled_from([*"abz09[]()*|<>,-/+:", "done", "over", "answer", "result", "A", "é", "ab", "[a"])
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, max(len(parts) - 1, 0)))
+        change = draw(st.sampled_from(["drop", "double", "exchange", "replace", "put in"]))
+        if change in ("put in", "replace") or not parts:
+            parts[place : place + (change == "replace")] = [draw(strange)]
+        elif change == "drop":
+            del parts[place]
+        elif change == "double":
+            parts.insert(place, parts[place])
+        else:
+            other = draw(st.integers(0, len(parts) - 1))
+            parts[place], parts[other] = parts[other], parts[place]
+    assume(" ".join(parts) != right)
+    return task, example, " ".join(parts)
+
+
+@settings(max_examples=400, deadline=None)
+@given(case=wrong_answers())
+def test_nothing_else_scores_and_feedback_is_how_and_rule_line_by_line(case: tuple[Rulebook, Example, str]) -> None:
+    task, example, answer = case
+    feedback = task.grade(example, answer)
+    assert feedback.score == 0
+    lines = feedback.text.split("\n")
+    assert len(lines) >= 2
+    styles, words = ways(task)
+    stated = []
+    for how, rule in zip(lines[::2], lines[1::2], strict=True):
+        if rule in styles:
+            stated.append(styles[rule].name)
+            assert re.match(r"The (empty )?answer .*does not (begin|end|have) ", how)
+        else:
+            stated.append(example.data["word"])
+            assert words[example.data["word"]].fullmatch(rule)
+            assert how.startswith(f"For {example.data['word']} the items had to be ")
+            assert " ".join(example.data["items"]) not in rule
+    assert len(stated) == len(set(stated))
+
+
+@settings(max_examples=100, deadline=None)
+@given(answer=st.text(max_size=40))
+def test_any_text_is_graded(answer: str) -> None:
+    assert FULL.grade(PROBLEM, answer).score == (answer.split() == ["[", "c", "-", "b", "-", "a", "]", "done"])
+
+
+ZORKA = "For zorka the items had to be c b a, but they are {}."
+
+
+@pytest.mark.parametrize(
+    ("answer", "faults"),
+    [
+        ("[ c - b - a ]", ["The answer [ c - b - a ] does not end with done."]),
+        ("c - b - a done", ["The answer c - b - a done does not begin with [ and end with ]."]),
+        ("[ c - b - a done", ["The answer [ c - b - a done does not begin with [ and end with ]."]),
+        ("( c - b - a ) done", ["The answer ( c - b - a ) done does not begin with [ and end with ]."]),
+        ("[ c b a ] done", ["The answer [ c b a ] done does not have - between every two items."]),
+        ("[ c , b , a ] done", ["The answer [ c , b , a ] done does not have - between every two items."]),
+        ("[ c - b - a - ] done", ["The answer [ c - b - a - ] done does not have - between every two items."]),
+        ("[ a - b - c ] done", [ZORKA.format("a b c")]),
+        ("[ c - b - a - a ] done", [ZORKA.format("c b a a")]),
+        ("[ [ c - b - a ] ] done", ["The answer [ [ c - b - a ] ] done does not have - between every two items."]),
+        ("[ C - B - A ] done", [ZORKA.format("C B A")]),
+        ("[ c - b - a ] over", ["The answer [ c - b - a ] over does not end with done."]),
+        (
+            "",
+            [
+                "The empty answer does not begin with [ and end with ].",
+                "The empty answer does not end with done.",
+                "For zorka the items had to be c b a, but there are none.",
+            ],
+        ),
+        (
+            "a b c",
+            [
+                "The answer a b c does not begin with [ and end with ].",
+                "The answer a b c does not have - between every two items.",
+                "The answer a b c does not end with done.",
+                ZORKA.format("a b c"),
+            ],
+        ),
+    ],
+)
+def test_feedback_says_how_each_rule_was_broken_and_blames_no_other(answer: str, faults: list[str]) -> None:
+    assert FULL.grade(PROBLEM, answer).text.split("\n")[::2] == faults
+
+
+def test_one_mark_does_not_pass_for_both_ends_of_a_frame() -> None:
+    task = rulebook(book="orchard")  # stars on both sides
+    example = task.examples("train")[0]
+    for answer in (task.answer(example).removesuffix(" *"), task.answer(example).removeprefix("* ")):
+        how, rule = task.grade(example, answer).text.split("\n")
+        assert how.endswith("does not begin with * and end with *.")
+        assert rule.removesuffix(".") in STYLE["stars"].held
+
+
+def test_a_wrong_word_before_is_not_held_against_the_frame() -> None:
+    task = rulebook(book="foundry", styles=3, words=1)  # answer : ( … / … ), trudus means the next
+    how, rule = task.grade(
+        Example("hand-made", {"word": "trudus", "items": ["a", "b"]}), "reply : ( b / c )"
+    ).text.split("\n")
+    assert how == "The answer reply : ( b / c ) does not begin with answer :."
+    assert rule.removesuffix(".") in STYLE["begin answer"].held
+
+
+def test_a_long_answer_is_not_repeated_in_full() -> None:
+    assert max(map(len, FULL.grade(PROBLEM, "a " * 5000).text.split("\n"))) < 250
+
+
+def test_rules_lifted_from_feedback_hold_for_other_problems_too() -> None:
+    task = rulebook(words=6)
+    examples = task.examples("train")[:300]
+    lifted = [line for example in examples for line in task.grade(example, "").text.split("\n")[1::2]]
+    styles, words = ways(task)
+    assert {styles[line].name for line in lifted if line in styles} == {"square brackets"}
+    for word, pattern in words.items():
+        said = {line for line in lifted if pattern.fullmatch(line)}
+        possible = {
+            f"{frame.format(code=word, phrase=way.format(w=verb, o=items))}."
+            for frame, way, verb, items in itertools.product(
+                p.SENTENCES_HELD, task.words[word].operations[0].held, p.VERBS, p.LISTS
+            )
+        }
+        assert said
+        assert said <= possible
+
+
+def test_rules_tell_the_whole_book() -> None:
+    task = rulebook(words=6, styles=3)
+    styles, words = ways(task)
+    said = task.rules(random.Random(0))
+    assert len(said) == 9
+    assert {styles[line].name for line in said if line in styles} == set(BOOKS["harbour"].styles)
+    assert all(any(pattern.fullmatch(line) for line in said) for pattern in words.values())
+    assert said == task.rules(random.Random(0)) != task.rules(random.Random(1))
+    seen = task.rules(random.Random(0), held=False)
+    assert not set(seen) & {f"{way}." for style in task.styles for way in style.held}
+
+
+@pytest.mark.parametrize("words", [1, 4, 6])
+def test_the_dial_of_words(words: int) -> None:
+    task = rulebook(words=words)
+    assert {example.data["word"] for example in task.examples("train")[:300]} == set(task.words)
+    assert len(task.words) == words
+    assert list(task.words) == list(BOOKS["harbour"].words)[:words]
+
+
+def test_the_dial_of_styles() -> None:
+    answers = [rulebook(styles=styles).answer(PROBLEM) for styles in range(4)]
+    assert answers == ["c b a", "[ c b a ]", "[ c - b - a ]", "[ c - b - a ] done"]
+
+
+@pytest.mark.parametrize(("shortest", "longest"), [(2, 2), (3, 5), (7, 12)])
+def test_the_dials_of_length(shortest: int, longest: int) -> None:
+    examples = rulebook(words=6, shortest=shortest, longest=longest).examples("train")[:300]
+    assert {len(example.data["items"]) for example in examples} == set(range(shortest, longest + 1))
+
+
+def test_the_dial_of_depth() -> None:
+    assert rulebook(depth=1, styles=0).answer(PROBLEM) == "c b a"
+    assert rulebook(depth=2, styles=0).answer(PROBLEM) == "b a"  # and then without the first
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shortest": 6}, "shortest=6 is more than longest=5; set longest to 6 or more, or lower shortest"),
+        ({"book": "cellar"}, "'harbour', 'orchard'"),
+        ({"words": 7}, "less than or equal to 6"),
+        ({"depth": 3}, "less than or equal to 2"),
+        ({"train": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_impossible_options_are_refused_with_what_to_change(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        rulebook(**options)
+
+
+@torch.no_grad()
+def test_nano_knows_the_book_when_it_reads_it_and_not_before() -> None:
+    policy = load_policy(ModelRecipe(name="nano", device="cpu", precision="fp32"))
+    task = rulebook()
+    problems = task.examples("validation")[:60]
+    rules = "\n".join([task.seed_text, *task.rules(random.Random(0))])
+
+    def score(system: str) -> float:
+        chats = [[{"role": "system", "content": system}, *task.messages(example)] for example in problems]
+        prompts = policy.tokenizer.apply_chat_template(
+            chats, add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
+        )
+        ids = {name: prompts[name] for name in ("input_ids", "attention_mask")}
+        output = policy.model.eval().generate(**ids, max_new_tokens=24, do_sample=False)
+        answers = policy.tokenizer.batch_decode(output[:, ids["input_ids"].shape[1] :], skip_special_tokens=True)
+        return sum(task.grade(*pair).score for pair in zip(problems, answers, strict=True)) / len(problems)
+
+    assert score(task.seed_text) <= 0.1
+    assert score(rules) >= 0.6
