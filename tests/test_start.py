@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,8 +128,6 @@ def test_a_finished_run_resumes_to_itself(finished: Path) -> None:
 
 
 def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished: Path, tmp_path: Path) -> None:
-    import shutil
-
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
     for step in (8, 12):
@@ -141,6 +140,31 @@ def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished:
     assert json.loads(marked.read_text())["generations"] == 1234
     assert outcome(folder)["weights"] == outcome(finished)["weights"]
     assert outcome(folder)["ledger"] == outcome(finished)["ledger"]
+
+
+def together(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command line on two processes."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m", "fastslow"]
+    return subprocess.run(
+        [*launcher, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
+    )
+
+
+def test_two_processes_train_one_run_resume_it_and_refuse_another(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    recipe = ["train", QUICKSTART, "slow.steps=8", "slow.microbatch=32", "model.device=cpu", f"output.folder={folder}"]
+    first = together(*recipe)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.count("finished:") == 1  # one of them speaks
+    expected = outcome(folder)
+    assert expected["metrics"][-1]["rollouts_slow"] == 8 * 64
+    shutil.rmtree(folder / "checkpoints" / "step-000008")
+    again = together("train", "--resume", folder)
+    assert again.returncode == 0, again.stderr
+    assert outcome(folder) == expected
+    refused = together(*recipe)
+    assert refused.returncode != 0
+    assert "already holds a run" in refused.stderr
 
 
 def test_a_run_in_use_is_refused_to_a_second_process(finished: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from fastslow.assembly import Parts, assemble, find_world
 from fastslow.errors import FastSlowError
 from fastslow.loop import Loop
 from fastslow.recipe import Recipe
+from fastslow.rollouts.world import World
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import View, make_view
 
@@ -24,9 +25,9 @@ def default_folder(recipe: Recipe, name: str) -> Path:
 def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> Path:
     """Run a recipe from the start and return the run folder."""
     folder, world = Path(folder), find_world(recipe)
-    RunFolder(folder).refuse_existing()
+    world.from_main(RunFolder(folder).refuse_existing)
     parts = assemble(recipe, folder, world)  # before the folder is made: a mistake found here leaves none behind
-    run = RunFolder.create(folder, recipe) if world.main else None
+    run = _on_main(world, lambda: RunFolder.create(folder, recipe))
     _go(parts, folder, run, None, view)
     return folder
 
@@ -36,11 +37,18 @@ def resume(folder: str | Path, view: View | None = None) -> Path:
     folder = Path(folder)
     recipe = RunFolder.open(folder).recipe
     world = find_world(recipe)
-    run = RunFolder.open(folder, lock=True) if world.main else None
+    run = _on_main(world, lambda: RunFolder.open(folder, lock=True))
     parts = assemble(recipe, folder, world)
     latest = world.from_main(lambda: _rewound(run))
     _go(parts, folder, run, latest, view)
     return folder
+
+
+def _on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:
+    """The run folder, held by the main process alone."""
+    held: list[RunFolder] = []
+    world.from_main(lambda: held.append(make()))
+    return held[0] if held else None
 
 
 def _go(parts: Parts, folder: Path, run: RunFolder | None, latest: tuple[int, Path] | None, view: View | None) -> None:

@@ -28,9 +28,18 @@ class World:
         return max(self.gather(number))
 
     def from_main(self, make: Callable[[], T]) -> T:
-        """What the main process made, on every process."""
+        """What the main process made, on every process; what it raised is raised on every one, so that none waits."""
         if self.size == 1:
             return make()
-        box: list[T | None] = [make() if self.main else None]
+        box: list[tuple[T | None, Exception | None] | None] = [None]
+        if self.main:
+            try:
+                box = [(make(), None)]
+            except Exception as error:
+                box = [(None, error)]
         broadcast_object_list(box)
-        return box[0]  # type: ignore[return-value]
+        assert box[0] is not None
+        value, raised = box[0]
+        if raised is not None:
+            raise raised
+        return value  # type: ignore[return-value]
