@@ -14,15 +14,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: install
 	rm -rf runs/quickstart
-	$(BIN)/fastslow train examples/quickstart/recipe.yaml slow.steps=36 output.folder=runs/quickstart
-	$(BIN)/fastslow contexts runs/quickstart
-	@echo
-	@echo "What to try next:"
-	@echo "  $(BIN)/fastslow train examples/quickstart/recipe.yaml method=rl     # the slow loop alone"
-	@echo "  $(BIN)/fastslow train examples/quickstart/recipe.yaml method=gepa   # the fast loop alone"
-	@echo "  $(BIN)/fastslow train recipes/rulebook.yaml                         # nano, a 6.5M-weight model, on a hidden rulebook"
-	@echo "  $(BIN)/fastslow eval runs/quickstart                                # measure the last checkpoint again"
-	@echo "  $(BIN)/fastslow export runs/quickstart my-model                     # a folder that transformers and vLLM serve"
+	$(BIN)/fastslow quickstart
 
 test: install
 	$(BIN)/ruff check .

@@ -36,7 +36,8 @@ def outcome(run: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     def lines(name: str) -> list[dict[str, Any]]:
-        return [deterministic(json.loads(line)) for line in (run / name).read_text().splitlines()]
+        path = run / name
+        return [deterministic(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
     def cycle(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text())

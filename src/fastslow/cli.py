@@ -52,6 +52,18 @@ def train(
         start.train(loaded, start.default_folder(loaded, recipe.stem))
 
 
+@app.command()
+def quickstart(
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the runs go.")] = Path("runs/quickstart"),
+) -> None:
+    """Both loops and each alone at equal rollouts, on a small task with the embedded model. Goes on where it was stopped."""
+    _quiet()
+    from fastslow.quickstart import run_quickstart
+
+    run_quickstart(overrides or [], out, console)
+
+
 @app.command("recipe")
 def show_recipe(recipe: RecipeFile, overrides: Overrides = None) -> None:
     """Print a recipe as it would run, every default filled in."""

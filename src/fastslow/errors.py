@@ -19,3 +19,7 @@ class ModelError(FastSlowError):
 
 class RunError(FastSlowError):
     """A run folder is missing, in use, damaged or cannot be written."""
+
+
+class Interrupted(FastSlowError):
+    """A run was stopped by the keyboard; it can be gone on with."""

@@ -50,7 +50,8 @@ class Loop:
 
     def __init__(self, parts: Parts, folder: Path, run: RunFolder | None, view: View) -> None:
         self.parts, self.recipe, self.trainer, self.world = parts, parts.recipe, parts.trainer, parts.world
-        self.run, self.view, self.checkpoints = run, view, Checkpoints(folder / "checkpoints")
+        self.folder, self.run, self.view = folder, run, view
+        self.checkpoints = Checkpoints(folder / "checkpoints")
         self.learns = self.recipe.method != "gepa"
         self.evolves = self.recipe.method != "rl"
         self.stream = Stream(parts.task.examples("train"), derive_seed(self.recipe.seed, "stream"))
@@ -61,11 +62,13 @@ class Loop:
         self.pool = Pool.from_texts(parts.seed_texts)
         self.ledger = Ledger()
         self.seconds: dict[str, float] = {}
+        self.began = time.perf_counter()  # moved so that what has passed since is the time spent on training
 
     def train(self, checkpoint: Path | None = None) -> None:
         """Run to the end, from a checkpoint where one is given."""
         if checkpoint is not None:
             self._restore(checkpoint)
+        self.view.start(str(self.folder), self.recipe, self.step, self.ledger.training_rollouts)
         updates = self.updates()
         if not self.learns:
             for _ in updates:
@@ -116,7 +119,7 @@ class Loop:
             policy_step=self.step,
             seed=derive_seed(self.recipe.seed, "slow", self.step),
         )
-        self.ledger.book_rollouts("slow", rollouts, timing.total)
+        self._book("slow", rollouts, timing)
         return rollouts, timing
 
     def _record(self, rollouts: Sequence[Rollout], update: Update, timing: Timing) -> None:
@@ -155,6 +158,10 @@ class Loop:
         self.trainer.report({f"fastslow/{key}": float(value) for key, value in numbers.items()})
         self.view.step(self.step, self.recipe.slow.steps, row)
 
+    def _book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
+        self.ledger.book_rollouts(purpose, rollouts, timing.total)
+        self.view.spent(self.ledger.training_rollouts)
+
     def _spent(self) -> dict[str, int]:
         return {
             "rollouts_slow": self.ledger["slow"].rollouts,
@@ -179,7 +186,7 @@ class Loop:
         rollouts, timing = self.parts.player.play(
             pairs, self.recipe.sampling.training(), policy_step=self.step, seed=seed
         )
-        self.ledger.book_rollouts(purpose, rollouts, timing.total)  # type: ignore[arg-type]
+        self._book(purpose, rollouts, timing)  # type: ignore[arg-type]
         return rollouts
 
     def _evolve(self, cycle: int, ahead: Sequence[Example]) -> Pool:
@@ -187,7 +194,9 @@ class Loop:
         carried = [member.context.id for member in self.pool.members]
         done = self.world.from_main(lambda: self.run.cycle(cycle) if self.run else None)
         if done and done["policy_step"] == self.step and done["carried"] == carried:
-            self.ledger.add(Ledger.from_dict(done["spent"]))
+            spent = Ledger.from_dict(done["spent"])
+            self.ledger.add(spent)
+            self.began -= spent.total().seconds
             return Pool.from_dict(done["population"])
         assert self.fast is not None
         before, started = self.ledger.snapshot(), time.perf_counter()
@@ -256,7 +265,7 @@ class Loop:
 
     def _evaluate(self) -> None:
         """Held-out problems under the seed and under the context that is best on training problems."""
-        recipe = self.recipe.evaluation
+        recipe, started = self.recipe.evaluation, time.perf_counter()
         if not recipe.every:
             return
         contexts = {"seed": self.seed_context}
@@ -278,9 +287,11 @@ class Loop:
             for label, context in contexts.items():
                 results[label]["kl"] = self._divergence(context)
         if self.run:
-            self.run.append("evals", {"step": self.step, "results": results, **self._spent()})
+            row = {"step": self.step, "results": results, "seconds": started - self.began, **self._spent()}
+            self.run.append("evals", row)
         self.trainer.report({f"evaluation/{label}": result["mean"] for label, result in results.items()})
         self.view.evaluation(self.step, results)
+        self.began += time.perf_counter() - started  # measuring is not training
 
     def _divergence(self, context: Context) -> float:
         """How far the policy has moved from the base model, both under one context."""
@@ -323,7 +334,12 @@ class Loop:
             if self.learns:
                 self.trainer.save(folder)
             if self.world.main:
-                state = {"step": self.step, "pool": self.pool.to_dict(), "ledger": self.ledger.to_dict()}
+                state = {
+                    "step": self.step,
+                    "pool": self.pool.to_dict(),
+                    "ledger": self.ledger.to_dict(),
+                    "seconds": time.perf_counter() - self.began,
+                }
                 files.write_json(folder / "state.json", state)
         except Exception as error:  # a full disk shows as OSError, RuntimeError or safetensors' own
             return files.cause(error)
@@ -334,3 +350,4 @@ class Loop:
         assert state is not None, "the checkpoint's manifest was checked"
         self.step, self.pool = state["step"], Pool.from_dict(state["pool"])
         self.ledger = Ledger.from_dict(state["ledger"])
+        self.began -= state.get("seconds", 0.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fastslow.assembly import Parts, assemble, find_world
-from fastslow.errors import FastSlowError
+from fastslow.errors import Interrupted
 from fastslow.loop import Loop
 from fastslow.recipe import Recipe
 from fastslow.rollouts.world import World
@@ -56,7 +56,6 @@ def _go(parts: Parts, folder: Path, run: RunFolder | None, latest: tuple[int, Pa
         view = make_view() if parts.world.main else make_view(Console(quiet=True))
     with _kept(run, folder, view):
         loop = Loop(parts, folder, run, view)
-        view.start(str(folder), parts.recipe, latest[0] if latest else 0)
         started = time.perf_counter()
         loop.train(latest[1] if latest else None)
         if run:
@@ -96,7 +95,7 @@ def _kept(run: RunFolder | None, folder: Path, view: View) -> Iterator[None]:
             interrupted = isinstance(error, KeyboardInterrupt)
             run.set_status("interrupted" if interrupted else "failed", error=f"{type(error).__name__}: {error}")
         if isinstance(error, KeyboardInterrupt):
-            raise FastSlowError(f"interrupted; `fastslow train --resume {folder}` goes on") from None
+            raise Interrupted(f"interrupted; `fastslow train --resume {folder}` goes on") from None
         raise
     finally:
         view.close()

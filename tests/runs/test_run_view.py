@@ -97,6 +97,22 @@ def test_plain_view_says_that_a_run_goes_on_and_needs_no_metrics(recipe: Recipe)
     ]
 
 
+def test_plain_view_counts_by_rollouts_where_they_end_the_run(recipe: Recipe) -> None:
+    limited = recipe.model_copy(update={"rollouts": 300})
+
+    def events(view: PlainView) -> None:
+        view.start("runs/x", limited, 0)
+        view.spent(64)
+        view.step(1, 20, {})
+        view.start("runs/x", limited, 1, 64)
+
+    assert [line.partition("; ")[2] or line for line in lines_of(events)] == [
+        "begins, 300 rollouts",
+        "step 1: done",
+        "goes on after 64 of 300 rollouts",
+    ]
+
+
 def test_plain_view_survives_an_old_encoding() -> None:
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding="ascii", write_through=True) as file:
@@ -144,6 +160,23 @@ def test_live_view_counts_time_left_from_where_the_run_went_on(recipe: Recipe) -
         view.step(12, 20, {"reward": None})
         clock.now += 5.0
         assert "0:00:10 elapsed, about 0:00:40 left" in screen(view)
+    finally:
+        view.close()
+
+
+def test_live_view_counts_by_rollouts_where_they_end_the_run(recipe: Recipe) -> None:
+    clock = Clock()
+    view = LiveView(terminal(), clock)
+    view.start("runs/x", recipe.model_copy(update={"rollouts": 300}), 1, 100)
+    try:
+        assert "100 of 300 rollouts" in screen(view)
+        clock.now += 10.0
+        view.spent(200)
+        view.step(2, 20, {})
+        assert "200 of 300 rollouts" in screen(view)
+        assert "0:00:10 elapsed, about 0:00:10 left" in screen(view)
+        view.spent(320)
+        assert "about 0:00:00 left" in screen(view)
     finally:
         view.close()
 

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from fastslow.quickstart import RECIPE
 from fastslow.recipe import load_recipe
 from fastslow.tasks.registry import check_options
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-FILES = sorted(RECIPES.rglob("*.yaml"))
+FILES = {str(file.relative_to(RECIPES)): file for file in sorted(RECIPES.rglob("*.yaml"))} | {RECIPE.name: RECIPE}
 
 
-@pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(RECIPES)) for file in FILES])
+@pytest.mark.parametrize("file", FILES.values(), ids=FILES.keys())
 def test_a_recipe_loads_and_its_options_are_known(file: Path) -> None:
     check_options(load_recipe(file))
 

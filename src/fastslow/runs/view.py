@@ -27,14 +27,17 @@ POLICY_METRICS = {"entropy": "entropy", "response_length": "length", "zero_varia
 class View(Protocol):
     """Told what happens. Any metric may be missing; `close` may come at any time, after an error too."""
 
-    def start(self, run: str, recipe: Recipe, step: int) -> None:
-        """A run begins, or goes on after `step` steps."""
+    def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
+        """A run begins, or goes on after `step` steps and `rollouts` training rollouts."""
 
     def cycle(self, cycle: int, status: str) -> None:
         """How far the fast loop is."""
 
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
         """A slow step is done."""
+
+    def spent(self, rollouts: int) -> None:
+        """Training rollouts so far, of both loops."""
 
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         """The evaluated contexts by label, each with mean, low, high, best, k and problems."""
@@ -64,10 +67,17 @@ class PlainView:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self._limit: int | None = None
 
-    def start(self, run: str, recipe: Recipe, step: int) -> None:
-        begins = f"goes on after step {step} of" if step else "begins,"
-        self._say(f"run {run}: {_described(recipe)}; {begins} {recipe.slow.steps} steps")
+    def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
+        self._limit = recipe.rollouts
+        if self._limit is None:
+            begins = f"goes on after step {step} of" if step else "begins,"
+            length = f"{recipe.slow.steps} steps"
+        else:
+            begins = f"goes on after {rollouts} of" if rollouts else "begins,"
+            length = f"{self._limit} rollouts"
+        self._say(f"run {run}: {_described(recipe)}; {begins} {length}")
 
     def cycle(self, cycle: int, status: str) -> None:
         self._say(f"cycle {cycle}: {status}")
@@ -79,7 +89,11 @@ class PlainView:
             parts.append(f"rollouts {used}")
         if metrics.get("seconds") is not None:
             parts.append(f"{metrics['seconds']:.1f} s")
-        self._say(f"step {step}/{total}: " + ", ".join(parts or ["done"]))
+        of = f"/{total}" if self._limit is None else ""
+        self._say(f"step {step}{of}: " + ", ".join(parts or ["done"]))
+
+    def spent(self, rollouts: int) -> None:
+        pass
 
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         lines = (evaluation_line(label, result) for label, result in results.items())
@@ -112,7 +126,8 @@ class LiveView:
         self._clock = clock
         self._title = self._subtitle = ""
         self._began = clock()
-        self._first = self._step = self._total = 0
+        self._limit: int | None = None  # of rollouts, where these and not the steps are what progress is measured by
+        self._first = self._done = self._total = 0
         self._rewards: tuple[float, ...] = ()  # replaced, never changed: another thread draws it
         self._metrics: dict[str, Any] = {}
         self._cycle: tuple[int, str] | None = None
@@ -120,21 +135,28 @@ class LiveView:
         self._context: tuple[str, float | None, str] | None = None
         self._live = Live(console=console, get_renderable=self._screen, refresh_per_second=2)
 
-    def start(self, run: str, recipe: Recipe, step: int) -> None:
+    def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
         self._title, self._subtitle = run, _described(recipe)
         self._began = self._clock()
-        self._first = self._step = step
-        self._total = recipe.slow.steps
+        self._limit = recipe.rollouts
+        self._first = self._done = step if self._limit is None else rollouts
+        self._total = recipe.slow.steps if self._limit is None else self._limit
         self._live.start()
 
     def cycle(self, cycle: int, status: str) -> None:
         self._cycle = (cycle, status)
 
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
-        self._step, self._total, self._metrics = step, total, metrics
+        self._metrics = metrics
+        if self._limit is None:
+            self._done, self._total = step, total
         reward = metrics.get("reward")
         if reward is not None and math.isfinite(reward):
             self._rewards = (*self._rewards, reward)[-SHOWN_STEPS:]
+
+    def spent(self, rollouts: int) -> None:
+        if self._limit is not None:
+            self._done = rollouts
 
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         self._evaluation = (step, results)
@@ -165,7 +187,7 @@ class LiveView:
         rows: list[tuple[str, RenderableType]] = []
         if self._cycle is not None:
             rows.append(("cycle", f"{self._cycle[0]}  {self._cycle[1]}"))
-        rows.append(("step", self._progress()))
+        rows.append(("step" if self._limit is None else "spent", self._progress()))
         if self._rewards:
             rows.append(("reward", f"{number(self._rewards[-1])}  {sparkline(self._rewards)}"))
         rows += self._validation()
@@ -185,9 +207,9 @@ class LiveView:
 
     def _progress(self) -> RenderableType:
         line = Table.grid(padding=(0, 2))
-        line.add_row(
-            f"{self._step} of {self._total}", ProgressBar(total=max(self._total, 1), completed=self._step, width=40)
-        )
+        unit = "" if self._limit is None else " rollouts"
+        bar = ProgressBar(total=max(self._total, 1), completed=min(self._done, self._total), width=40)
+        line.add_row(f"{self._done} of {self._total}{unit}", bar)
         return line
 
     def _validation(self) -> list[tuple[str, RenderableType]]:
@@ -208,10 +230,10 @@ class LiveView:
 
     def _time(self) -> str:
         elapsed = self._clock() - self._began
-        done = self._step - self._first
+        done = self._done - self._first
         if not done:
             return f"{duration(elapsed)} elapsed"
-        left = elapsed / done * (self._total - self._step)
+        left = elapsed / done * max(self._total - self._done, 0)
         return f"{duration(elapsed)} elapsed, about {duration(left)} left"
 
 

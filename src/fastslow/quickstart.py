@@ -1,0 +1,134 @@
+"""The quickstart: FST, RL only and GEPA only at equal rollouts on one hidden rulebook, and what came of it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fastslow.assembly import choose_seed_texts
+from fastslow.errors import Interrupted
+from fastslow.recipe import Recipe, load_recipe
+from fastslow.recipe.model import Method
+from fastslow.runs import files
+from fastslow.runs.snapshot import open_snapshot
+from fastslow.runs.words import number, printable
+from fastslow.study.curves import Curve, read_curve
+from fastslow.study.equal_rollouts import METHODS, check, is_finished, run_method
+from fastslow.study.figure import LOOKS, draw
+from fastslow.tasks.registry import build_task
+
+RECIPE = Path(__file__).with_name("quickstart.yaml")
+
+
+def run_quickstart(overrides: Sequence[str], folder: Path, console: Console) -> None:
+    """Run what is not finished yet, then write and show the results."""
+    recipe = load_recipe(RECIPE, overrides)
+    check(recipe, folder)
+    try:
+        for place, method in enumerate(METHODS, 1):
+            if not is_finished(method, folder):
+                console.print(_heading(place, method, folder), soft_wrap=True)
+                run_method(method, recipe, folder)
+    except (Interrupted, KeyboardInterrupt):
+        again = shlex.join([program(), "quickstart", *overrides, "--out", str(folder)])
+        raise Interrupted(f"interrupted; `{again}` goes on") from None
+    curves = {method: read_curve(folder / method) for method in METHODS}
+    files.write_json(folder / "summary.json", summary(curves))
+    problems = f"{recipe.evaluation.problems} validation problems"
+    draw(
+        {method: [curve] for method, curve in curves.items()},
+        folder / "curves.png",
+        f"{_described(recipe)}, one seed; bands: 95% intervals over {problems}",
+    )
+    console.print("\n", results_table(curves), "\n", texts_table(recipe, folder), sep="")
+    console.print(_next_steps(recipe, folder), soft_wrap=True)
+
+
+def summary(curves: Mapping[Method, Curve]) -> dict[str, dict[str, float]]:
+    """Where each method ended."""
+    return {
+        method: {
+            "reward": curve.rewards[-1],
+            "rollouts": curve.rollouts[-1],
+            "kl": curve.kls[-1],
+            "seconds": curve.seconds[-1],
+        }
+        for method, curve in curves.items()
+    }
+
+
+def results_table(curves: Mapping[Method, Curve]) -> Table:
+    table = Table(title="Three ways to learn, at equal rollouts", title_justify="left")
+    table.add_column("method")
+    table.add_column("validation reward\nand 95% interval", justify="right")
+    table.add_column("training\nrollouts", justify="right")
+    table.add_column("KL from\nbase", justify="right")
+    table.add_column("training\nseconds", justify="right")
+    for method, curve in curves.items():
+        look = LOOKS[method]
+        table.add_row(
+            Text.assemble((look.name, "bold"), f"\n{look.does}"),
+            Text(f"{curve.rewards[-1]:.3f}\n[{curve.lows[-1]:.3f}, {curve.highs[-1]:.3f}]"),
+            number(curve.rollouts[-1]),
+            "-" if math.isnan(curve.kls[-1]) else f"{curve.kls[-1]:.4f}",
+            f"{curve.seconds[-1]:,.0f}",
+        )
+    return table
+
+
+def texts_table(recipe: Recipe, folder: Path) -> Table:
+    """The text FST started from beside the one it ended with."""
+    before = choose_seed_texts(build_task(recipe), recipe.fast.seed_text)
+    after = open_snapshot(folder / "fst").pool.best.context.texts
+    table = Table("seed text", "text evolved by FST", title="What the model reads", title_justify="left", expand=True)
+    for component, text in before.items():
+        table.add_row(Text(printable(text)), Text(printable(after[component])))
+    return table
+
+
+def program() -> str:
+    """How this program is called here: by its name, or by its path where the name is not found."""
+    if shutil.which("fastslow"):
+        return "fastslow"
+    beside = Path(sys.executable).with_name("fastslow")
+    return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
+
+
+def _heading(place: int, method: Method, folder: Path) -> Text:
+    look = LOOKS[method]
+    line = Text.assemble((f"\n{place} of {len(METHODS)}: {look.name}", "bold"), f" {look.does}")
+    if method != "fst":
+        line.append(f", for the {number(read_curve(folder / 'fst').rollouts[-1])} rollouts that FST has spent")
+    return line
+
+
+def _described(recipe: Recipe) -> str:
+    tasks = " and ".join(" ".join([task.name, *map(str, task.options.values())]) for task in recipe.tasks)
+    return f"{tasks}, model {recipe.model.name}"
+
+
+def _next_steps(recipe: Recipe, folder: Path) -> Text:
+    fst, seed = shlex.quote(str(folder / "fst")), recipe.seed + 1
+    commands = {
+        f"contexts {fst}": "how the text came about, edit by edit",
+        f"eval {fst} --k 8 --split test": "measure it on problems it has not seen yet",
+        f"export {fst} my-model": "a folder that transformers and vLLM serve, with the text in its chat template",
+        f"train {fst}/recipe.yaml task.book=orchard output.folder=runs/orchard": "FST on the rulebook orchard",
+        f"quickstart seed={seed} --out {shlex.quote(f'{folder}-seed{seed}')}": f"all three again with seed {seed}",
+    }
+    lines = Text.assemble(
+        "\nThe curves are in ", (str(folder / "curves.png"), "bold"), "; the numbers in summary.json.\n"
+    )
+    lines.append("What to try next:")
+    for command, meaning in commands.items():
+        lines.append(f"\n  {program()} {command}", style="bold")
+        lines.append(f"\n      {meaning}", style="dim")
+    return lines

@@ -1,0 +1,1 @@
+"""Comparing runs: their curves, runs at equal rollouts, figures."""

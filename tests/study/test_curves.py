@@ -1,0 +1,73 @@
+"""Curves from hand-made evaluation rows, in closed form."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastslow.errors import RunError
+from fastslow.recipe import build_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.study.curves import Curve, read_curve
+
+
+def result(mean: float, kl: float | None = None) -> dict[str, Any]:
+    return {"mean": mean, "low": mean - 0.1, "high": mean + 0.1, **({} if kl is None else {"kl": kl})}
+
+
+ROWS: list[dict[str, Any]] = [
+    {"results": {"seed": result(0.2, 0.0)}, "rollouts_slow": 0, "rollouts_fast": 0, "seconds": 0.0},
+    {
+        "results": {"seed": result(0.3, 0.1), "best context": result(0.5, 0.2)},
+        "rollouts_slow": 64,
+        "rollouts_fast": 36,
+        "seconds": 5.0,
+    },
+    {
+        "results": {"seed": result(0.9, 0.5), "best context": result(0.4, 0.3)},
+        "rollouts_slow": 128,
+        "rollouts_fast": 72,
+        "seconds": 9.0,
+    },
+]
+
+
+def test_a_curve_counts_both_loops_and_is_judged_under_the_best_context() -> None:
+    curve = Curve.from_rows(ROWS)
+    assert curve.rollouts == (0, 100, 200)
+    assert curve.rewards == (0.2, 0.5, 0.4)
+    assert curve.lows == pytest.approx((0.1, 0.4, 0.3))
+    assert curve.highs == pytest.approx((0.3, 0.6, 0.5))
+    assert curve.kls == (0.0, 0.2, 0.3)
+    assert curve.seconds == (0.0, 5.0, 9.0)
+
+
+def test_the_first_evaluation_that_reaches_a_reward_counts() -> None:
+    curve = Curve.from_rows(ROWS)
+    assert curve.rollouts_to(0.2) == 0
+    assert curve.rollouts_to(0.3) == 100
+    assert curve.rollouts_to(0.5) == 100
+    assert curve.rollouts_to(0.51) == math.inf
+    assert curve.kl_at(0.4) == 0.2
+    assert math.isnan(curve.kl_at(0.51))
+
+
+def test_what_was_not_measured_is_not_a_number() -> None:
+    rows = [{"results": {"seed": result(0.2)}, "rollouts_slow": 0, "rollouts_fast": 0}]
+    curve = Curve.from_rows(rows)
+    assert math.isnan(curve.kls[0])
+    assert math.isnan(curve.seconds[0])
+    lost = [{"results": {"seed": {**result(0.2), "kl": None}}, "rollouts_slow": 0, "rollouts_fast": 0}]  # JSON's NaN
+    assert math.isnan(Curve.from_rows(lost).kls[0])
+
+
+def test_a_run_folder_is_read(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", build_recipe({"model": "nano", "task": "rulebook"})) as run:
+        with pytest.raises(RunError, match="no evaluations to draw a curve from"):
+            read_curve(run.path)
+        for row in ROWS:
+            run.append("evals", row)
+    assert read_curve(tmp_path / "run") == Curve.from_rows(ROWS)

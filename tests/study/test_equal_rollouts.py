@@ -1,0 +1,103 @@
+"""Three methods at equal rollouts, on the small example's model and task: budgets, going on, refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers import QUICKSTART, outcome
+
+from fastslow.errors import FastSlowError
+from fastslow.recipe import Recipe, load_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.study.curves import read_curve
+from fastslow.study.equal_rollouts import METHODS, check, is_finished, run_method
+
+SETTINGS = ["slow.steps=5", "slow.problems=4", "slow.microbatch=32", "evaluation.every=2", "output.checkpoint_every=2"]
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    return load_recipe(QUICKSTART, SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def finished(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study") / "runs"
+    check(recipe, folder)
+    for method in METHODS:
+        run_method(method, recipe, folder)
+    return folder
+
+
+def test_each_loop_alone_may_spend_what_both_have_spent(recipe: Recipe, finished: Path) -> None:
+    fst, rl, gepa = (RunFolder.open(finished / method) for method in METHODS)
+    last = fst.rows("evals")[-1]
+    budget = last["rollouts_slow"] + last["rollouts_fast"]
+    assert last["rollouts_slow"] == 5 * 4 * 8
+    assert last["rollouts_fast"] > 0
+    assert fst.recipe == recipe
+    assert rl.recipe.rollouts == gepa.recipe.rollouts == budget
+    assert 0 <= read_curve(rl.path).rollouts[-1] - budget < 4 * 8
+    cycles = [sum(entry["rollouts"] for entry in data["spent"].values()) for data in gepa.cycles()]
+    assert sum(cycles) == read_curve(gepa.path).rollouts[-1] >= budget > sum(cycles[:-1])
+
+
+def test_a_curve_starts_before_training_and_time_goes_on(finished: Path) -> None:
+    for method in METHODS:
+        curve = read_curve(finished / method)
+        assert curve.rollouts[0] == 0
+        assert curve.rollouts == tuple(sorted(curve.rollouts))
+        assert curve.seconds == tuple(sorted(curve.seconds))
+        assert curve.seconds[-1] > curve.seconds[0]
+
+
+def test_a_finished_run_is_kept_as_it_is(recipe: Recipe, finished: Path) -> None:
+    check(recipe, finished)
+    for method in METHODS:
+        before = (finished / method / "run.json").stat().st_mtime_ns
+        assert run_method(method, recipe, finished) == finished / method
+        assert (finished / method / "run.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_interrupted_run_goes_on_to_the_same_end(
+    method: str, recipe: Recipe, finished: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs"
+    shutil.copytree(finished, folder)
+    run = RunFolder.open(folder / method)
+    last = run.checkpoints.steps()[-1]
+    shutil.rmtree(run.checkpoints.folder / f"step-{last:06d}")
+    run.set_status("interrupted")
+    assert not is_finished(method, folder)
+    run_method(method, recipe, folder)
+    assert is_finished(method, folder)
+    assert outcome(folder / method) == outcome(finished / method)
+    # The time of the steps before the checkpoint is not forgotten.
+    kept = json.loads((run.checkpoints.get(run.checkpoints.steps()[-2]) / "state.json").read_text())["seconds"]
+    assert read_curve(folder / method).seconds[-1] >= kept > 0
+
+
+def test_other_settings_are_refused_by_name(finished: Path) -> None:
+    other = load_recipe(QUICKSTART, [*SETTINGS, "seed=3"])
+    with pytest.raises(FastSlowError, match="made with other settings: seed is 0 there and 3 here; "):
+        check(other, finished)
+
+
+def test_a_folder_that_holds_something_else_is_refused(recipe: Recipe, finished: Path, tmp_path: Path) -> None:
+    check(recipe, tmp_path / "new")
+    check(recipe, tmp_path)  # empty
+    with pytest.raises(FastSlowError, match="holds something else"):
+        check(recipe, finished / "fst")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FastSlowError, match="is a file"):
+        check(recipe, tmp_path / "file")
+
+
+@pytest.mark.parametrize("setting", ["method=rl", "output.folder=elsewhere", "evaluation.every=0"])
+def test_settings_that_leave_nothing_to_compare_are_refused(setting: str, tmp_path: Path) -> None:
+    with pytest.raises(FastSlowError, match=setting):
+        check(load_recipe(QUICKSTART, [*SETTINGS, setting]), tmp_path)

@@ -1,0 +1,53 @@
+"""The picture of hand-made curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fastslow.recipe.model import Method
+from fastslow.study.curves import Curve
+from fastslow.study.equal_rollouts import METHODS
+from fastslow.study.figure import LOOKS, draw, headline
+
+
+def curve(*rewards: float, step: int = 100) -> Curve:
+    return Curve(
+        rollouts=tuple(step * index for index in range(len(rewards))),
+        rewards=rewards,
+        lows=tuple(reward - 0.05 for reward in rewards),
+        highs=tuple(reward + 0.05 for reward in rewards),
+        kls=(0.0,) * len(rewards),
+        seconds=(1.0,) * len(rewards),
+    )
+
+
+ONE: dict[Method, list[Curve]] = {"fst": [curve(0.1, 0.8)], "rl": [curve(0.1, 0.3)], "gepa": [curve(0.1, 0.9)]}
+
+
+def test_every_method_looks_different() -> None:
+    assert set(LOOKS) == set(METHODS)
+    for part in ("name", "does", "colour", "marker"):
+        assert len({getattr(look, part) for look in LOOKS.values()}) == len(METHODS)
+
+
+def test_the_headline_says_what_the_data_say() -> None:
+    assert headline(ONE) == "Reward after 100 rollouts: GEPA only 0.90, FST 0.80, RL only 0.30"
+    several = {"fst": [curve(0.1, 0.2, step=1000), curve(0.1, 0.4, step=2000)]}
+    assert headline(several) == "Reward after 1,000 to 2,000 rollouts: FST 0.30"
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_png_is_written_in_the_colours_of_its_methods(seeds: int, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "curves.png"
+    draw({method: curves * seeds for method, curves in ONE.items()}, target, "of one task")
+    with Image.open(target) as picture:
+        assert picture.format == "PNG"
+        assert min(picture.size) > 500
+        drawn = {colour for _, colour in picture.convert("RGB").getcolors(picture.width * picture.height) or []}
+    if seeds == 1:  # lines of several seeds let each other show through
+        assert {tuple(bytes.fromhex(look.colour[1:])) for look in LOOKS.values()} <= drawn
+    assert len(drawn) > 10
+    assert [path.name for path in target.parent.iterdir()] == ["curves.png"]
