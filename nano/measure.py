@@ -21,21 +21,29 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fastslow.models.load import load_pretrained
 
-EASY = Difficulty(two_operations=0, styles=(1, 1), noise=(0, 2), codewords=(1, 3), unruled=0)
+ANY = replace(Difficulty(), unruled=0, longer=0)
+"""As in pretraining, without the questions that can only be guessed and the few long lists."""
+PLAIN = replace(ANY, exceptions=0, priorities=0)
+EASY = replace(PLAIN, operations=(1,), styles=(1, 1), noise=(0, 2), codewords=(1, 3))
 """One operation and one format rule."""
-ANY = replace(Difficulty(), unruled=0)
-"""As in pretraining, without the questions that can only be guessed."""
+NEW = replace(EASY, held_phrasings=True)
 SETS = {
     "easy, phrasings seen in training": EASY,
-    "easy, phrasings never seen": replace(EASY, held_phrasings=True),
+    "easy, phrasings never seen": NEW,
     "easy, made-up words never seen": replace(EASY, held_codewords=True),
-    "easy, operation never seen with this style alone": replace(EASY, held_combinations=True),
-    "easy, all three never seen": replace(EASY, held_phrasings=True, held_codewords=True, held_combinations=True),
-    "one or two operations, up to three styles, seen": ANY,
-    "one or two operations, up to three styles, never seen": replace(ANY, held_phrasings=True),
-    "easy, longer lists (7 to 9)": replace(EASY, lengths=(7, 9)),
-    "five to eight rules, phrasings never seen": replace(EASY, codewords=(5, 8), held_phrasings=True),
-    "generic text instead of the rules": replace(EASY, held_phrasings=True),
+    "easy, operation never seen with this style": replace(EASY, held_combinations=True),
+    "easy, all three never seen": replace(NEW, held_codewords=True, held_combinations=True),
+    "two operations never seen in a row": replace(EASY, operations=(0, 1), styles=(0, 0), held_combinations=True),
+    "three operations, as never in training": replace(EASY, operations=(0, 0, 1)),
+    "as in training, phrasings seen": ANY,
+    "as in training, phrasings never seen": replace(ANY, held_phrasings=True),
+    "an exception to every word and style": replace(EASY, exceptions=1),
+    "an exception to every word and style, phrasings never seen": replace(NEW, exceptions=1),
+    "two rules that disagree": replace(EASY, codewords=(1, 1), priorities=1),
+    "two rules that disagree, phrasings never seen": replace(NEW, codewords=(1, 1), priorities=1),
+    "five to eight words, phrasings never seen": replace(NEW, codewords=(5, 8)),
+    **{f"easy, lists of {length}": replace(EASY, lengths=(length, length)) for length in range(6, 13)},
+    "generic text instead of the rules": NEW,
 }
 GENERIC = "Answer the question."
 BATCH = 250

@@ -26,10 +26,10 @@ TEMPLATE = (
 
 def vocabulary() -> list[str]:
     """Every token, in the order of the ids: the shipped weights depend on it."""
-    texts = [text for operation in u.OPERATIONS for text in (*operation.seen, *operation.held)]
-    texts += [text for style in u.STYLES for text in (*style.seen, *style.held)]
-    texts += [*p.SENTENCES_SEEN, *p.SENTENCES_HELD, *p.LINKS_SEEN, *p.LINKS_HELD]
-    texts += [*p.NOISE, *p.VERBS, *p.LISTS, *p.FILLERS]
+    ways = [(what.seen, what.held) for what in (*u.OPERATIONS, *u.STYLES)]
+    ways += [p.SENTENCES, p.LINKS, p.EXCEPTIONS, p.SPARED, *p.PRIORITIES.values(), (p.NOISE, p.FILLERS)]
+    texts = [text for pair in ways for texts in pair for text in texts]
+    texts += [text for options in p.SLOTS.values() for text in options] + [*u.ALPHABETS, *u.ANIMALS]
     words = sorted({word for text in texts for word in re.findall(r"[a-z]+", re.sub(r"\{\w+\}", "", text))})
     marks = [*".,:;!?'\"()[]*|<>-/+=&%$#@_~^`\\{}"]
     pieces = [*u.LETTERS, *u.DIGITS, *(f"##{character}" for character in u.LETTERS + u.DIGITS)]

@@ -53,10 +53,14 @@ def test_it_is_packaged() -> None:
 
 
 def test_it_follows_rules_in_phrasings_it_never_saw(nano: Policy) -> None:
-    held = replace(measure.EASY, held_phrasings=True)
-    assert measure.accuracy(nano.model, nano.tokenizer, held, problems=200) >= 0.8
+    assert measure.accuracy(nano.model, nano.tokenizer, measure.NEW, problems=120) >= 0.7
 
 
 def test_without_the_rules_it_can_only_guess(nano: Policy) -> None:
-    held = replace(measure.EASY, held_phrasings=True)
-    assert measure.accuracy(nano.model, nano.tokenizer, held, problems=200, system=measure.GENERIC) <= 0.1
+    assert measure.accuracy(nano.model, nano.tokenizer, measure.NEW, problems=120, system=measure.GENERIC) <= 0.1
+
+
+def test_its_skill_for_long_lists_fades_out(nano: Policy) -> None:
+    """Partial skill is what training can raise: neither all nor nothing."""
+    long = replace(measure.EASY, lengths=(12, 12))
+    assert 0.3 < measure.accuracy(nano.model, nano.tokenizer, long, problems=120) < 0.8

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from episodes import Difficulty, make_episode
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pretrain import ASSISTANT, END, SYSTEM, USER, encode, make_tree
 from tokenizer import SPECIALS, make_tokenizer, vocabulary
@@ -82,6 +82,7 @@ def test_made_up_words_are_two_pieces() -> None:
 @settings(max_examples=300, deadline=None)
 @given(text=st.text(string.printable, max_size=100))
 def test_any_printable_text_is_read_without_the_unknown_token(text: str) -> None:
+    assume(not any(token in text.lower() for token in SPECIALS))  # which stand for themselves
     ids = SHIPPED(text)["input_ids"]
     assert SHIPPED.unk_token_id not in ids
     spelled = "".join(token.removeprefix("##") for token in SHIPPED.convert_ids_to_tokens(ids))

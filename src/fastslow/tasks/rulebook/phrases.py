@@ -1,167 +1,199 @@
 """How the rules of the universe are said: for each operation and style the ways used in pretraining, then the ways held out.
 
-In operations `{w}` stands for a verb of writing and `{o}` for the list. Every word of a held-out way occurs elsewhere too.
+A name in braces is a slot, filled at random from `SLOTS`, or with what a sentence is about. Every word of a held-out way
+occurs elsewhere too; many are the ways of a mirror image: "let the last item go" is seen, "let the first item go" is not.
 """
 
 # fmt: off
 Ways = tuple[tuple[str, ...], tuple[str, ...]]
 
+SLOTS: dict[str, tuple[str, ...]] = {
+    "w": ("write", "give", "say", "show", "print", "return", "put down", "answer with"),
+    "o": ("it", "the list", "the items", "the input", "what you get", "all of it", "the whole list", "everything"),
+    "whole": ("the whole list", "the full list", "all of the list"),
+    "i": ("item", "one", "element", "entry"),
+    "each": ("each", "every"),
+    "first": ("first", "front", "leading"),
+    "last": ("last", "end", "final"),
+    "start": ("start", "front", "beginning"),
+    "finish": ("end", "back"),
+    "drop": ("drop", "leave out", "remove", "skip", "take away", "forget", "throw away", "delete"),
+    "move": ("move", "bring", "send", "carry"),
+    "swap": ("swap", "exchange", "switch", "trade"),
+    "sort": ("sort", "order", "arrange"),
+    "up": ("from low to high", "from small to big", "upwards"),
+    "down": ("from high to low", "from big to small", "downwards"),
+    "low": ("smallest", "lowest"),
+    "high": ("biggest", "highest"),
+    "twice": ("twice", "two times"),
+    "only": ("only", "just"),
+    "same": ("the same", "as it is", "unchanged"),
+    "a": ("the answer", "every answer", "each answer", "your answer"),
+}
+
 OPERATION_WAYS: dict[str, Ways] = {
     "reverse": (
         (
             "{w} {o} backwards", "reverse {o}", "{w} {o} in reverse", "{w} {o} in reverse order", "turn {o} around",
-            "{w} {o} from last to first", "{w} {o} the other way around", "go from the end to the start",
-            "start at the end and go back to the front", "flip {o} around", "flip the order of {o}",
-            "{w} {o} back to front",
+            "{w} {o} from {last} to {first}", "{w} {o} the other way around", "go from the {finish} to the {start}",
+            "start at the {finish} and go back to the {start}", "flip {o} around", "flip the order of {o}",
+            "{w} {o} back to front", "go through {o} in reverse", "turn the order of {o} around",
         ),
         (
-            "{w} {o} from the end to the front", "turn the order of {o} around", "reverse the order of {o}",
+            "reverse the order of {o}", "{w} {o} from the {finish} to the {start}", "go through {o} backwards",
         ),
     ),
     "ascend": (
         (
-            "sort {o}", "{w} {o} sorted", "{w} {o} in order", "order {o} from low to high", "{w} {o} from small to big",
-            "sort {o} from low to high", "{w} {o} with the smallest first", "put {o} in rising order",
-            "{w} the lowest first", "arrange {o} from small to big", "sort {o} upwards", "{w} {o} in rising order",
+            "sort {o}", "{w} {o} sorted", "{w} {o} in order", "{sort} {o} {up}", "{w} {o} {up}",
+            "put {o} in rising order", "{w} {o} in rising order", "{sort} {o} in rising order",
+            "{w} {o} with the {low} first", "{w} the {low} first", "{sort} {o} with the {low} {i} first",
+            "begin with the {low} {i} and end with the {high}", "let {o} rise", "the {low} {i} comes first",
         ),
         (
-            "arrange {o} from low to high", "sort {o} in rising order", "order {o} with the smallest first",
+            "go from the {low} {i} up to the {high}", "sort {o} and begin with the {low}", "put {o} in order {up}",
         ),
     ),
     "descend": (
         (
-            "sort {o} from high to low", "{w} {o} from big to small", "sort {o} downwards",
-            "{w} {o} with the biggest first", "order {o} from high to low", "put {o} in falling order",
-            "{w} {o} in falling order", "{w} the highest first", "arrange {o} from big to small",
-            "sort {o} with the highest first", "order {o} downwards",
+            "{sort} {o} {down}", "{w} {o} {down}", "put {o} in falling order", "{w} {o} in falling order",
+            "{sort} {o} in falling order", "{w} {o} with the {high} first", "{w} the {high} first",
+            "{sort} {o} with the {high} {i} first", "put {o} in order {down}", "let {o} fall",
+            "go from the {high} {i} down to the {low}", "the {high} {i} comes first", "{w} {o} in order {down}",
         ),
         (
-            "arrange {o} from high to low", "sort {o} in falling order", "order {o} with the biggest first",
+            "begin with the {high} {i} and end with the {low}", "sort {o} and begin with the {high}",
+            "{w} {o} sorted {down}",
         ),
     ),
     "drop first": (
         (
-            "drop the first item", "leave out the first item", "remove the first item", "skip the first one",
-            "{w} {o} without the first item", "take away the first one", "{w} all but the first item",
-            "forget the first item", "{w} {o} but not the first one", "throw away the first item",
-            "delete the first item", "drop the front item",
+            "{drop} the {first} {i}", "{w} {o} without the {first} {i}", "{w} all but the {first} {i}",
+            "{w} {o} but not the {first} {i}", "the {first} {i} goes away", "begin after the {first} {i}",
+            "do not {w} the {first} {i}", "{o} without the {first} {i} is what counts",
+            "the {first} {i} does not count",
         ),
         (
-            "leave out the first one", "{w} {o} without the first one", "remove the front item",
+            "let the {first} {i} go", "take the {first} {i} out", "{w} everything after the {first} {i}",
         ),
     ),
     "drop last": (
         (
-            "drop the last item", "leave out the last item", "remove the last item", "skip the last one",
-            "{w} {o} without the last item", "take away the last one", "{w} all but the last item",
-            "forget the last item", "{w} {o} but not the last one", "throw away the last item", "delete the last item",
-            "drop the end item",
+            "{drop} the {last} {i}", "{w} {o} without the {last} {i}", "{w} all but the {last} {i}",
+            "{w} {o} but not the {last} {i}", "the {last} {i} goes away", "stop before the {last} {i}",
+            "let the {last} {i} go", "take the {last} {i} out", "{w} everything before the {last} {i}",
         ),
         (
-            "leave out the last one", "{w} {o} without the last one", "remove the end item",
+            "do not {w} the {last} {i}", "the {last} {i} does not count", "{o} without the {last} {i} is what counts",
         ),
     ),
     "first to end": (
         (
-            "move the first item to the end", "put the first item last", "bring the first one to the end",
-            "send the front item to the end", "take the first item and put it at the end", "shift {o} to the left",
-            "the first item goes to the end", "carry the first one to the back", "put the front item at the back",
-            "move the first one to the back", "rotate {o} to the left",
+            "{move} the {first} {i} to the {finish}", "put the {first} {i} last", "shift {o} to the left",
+            "take the {first} {i} and put it at the {finish}", "rotate {o} to the left",
+            "the {first} {i} goes to the {finish}", "turn {o} to the left", "the {first} {i} moves to the {finish}",
+            "{w} the {first} {i} after all the others",
         ),
         (
-            "send the first item to the back", "carry the first item to the end", "put the first one last",
+            "let the {first} {i} come last", "make the {first} {i} the last", "put the {first} {i} at the {finish}",
         ),
     ),
     "last to front": (
         (
-            "move the last item to the front", "put the last item first", "bring the last one to the front",
-            "send the end item to the front", "take the last item and put it at the front", "shift {o} to the right",
-            "the last item goes to the front", "carry the last one to the start", "put the end item at the start",
-            "move the last one to the start", "rotate {o} to the right",
+            "{move} the {last} {i} to the {start}", "put the {last} {i} first", "shift {o} to the right",
+            "take the {last} {i} and put it at the {start}", "rotate {o} to the right",
+            "the {last} {i} goes to the {start}", "let the {last} {i} come first", "make the {last} {i} the first",
+            "put the {last} {i} at the {start}",
         ),
         (
-            "send the last item to the start", "carry the last item to the front", "put the last one first",
+            "turn {o} to the right", "the {last} {i} moves to the {start}", "{w} the {last} {i} before all the others",
         ),
     ),
     "swap ends": (
         (
-            "swap the first and the last item", "exchange the first and last item", "swap the two ends",
-            "trade the ends", "let the first and the last item change places", "exchange the two ends",
-            "swap the ends of {o}", "the first and the last item trade places", "switch the first one and the last one",
-            "switch the ends of {o}",
+            "{swap} the {first} and the {last} {i}", "{swap} the two ends", "{swap} the ends of {o}",
+            "let the {first} and the {last} {i} {swap} places", "the {first} and the {last} {i} {swap} places",
+            "the two ends {swap} places", "put the {first} {i} last and the {last} {i} first",
+            "{swap} the {i} at the {start} with the {last} {i}", "the ends of {o} {swap} places",
         ),
         (
-            "exchange the ends of {o}", "switch the two ends", "let the two ends trade places",
+            "let the two ends {swap} places", "let the ends of {o} {swap} places",
+            "{swap} the {first} {i} with the {last}",
         ),
     ),
     "double": (
         (
-            "{w} each item twice", "double each item", "repeat each item", "{w} every item two times",
-            "double every item", "each item comes twice", "say each one two times", "{w} every one twice",
-            "let each item come two times", "repeat every item once", "{w} each one twice in a row",
+            "{w} {each} {i} {twice}", "double {each} {i}", "repeat {each} {i}", "{each} {i} comes {twice}",
+            "let {each} {i} come {twice}", "repeat {each} {i} once", "{w} {each} {i} {twice} in a row",
+            "{w} {each} {i} and then say it again", "make two of {each} {i}",
         ),
         (
-            "double every one", "{w} every item twice in a row", "let every item come twice",
+            "{w} {each} {i} again after it", "copy {each} {i} after itself", "{w} {each} {i} and then again",
         ),
     ),
     "repeat": (
         (
-            "{w} the whole list twice", "repeat the whole list", "{w} {o} and then {o} again", "double the whole list",
-            "{w} the list two times over", "{w} it all twice over", "say the whole list again after it",
-            "repeat all of it", "{w} the whole list and then again", "copy the whole list after itself",
+            "{w} {whole} {twice}", "double {whole}", "repeat {whole}", "{w} {o} and then {o} again",
+            "{w} {whole} again after it", "copy {whole} after itself", "{w} {whole} {twice} over",
+            "{w} {whole} and then again", "{whole} comes {twice}", "repeat {whole} once",
         ),
         (
-            "{w} the whole list two times over", "copy all of it after itself", "say it all again after it",
+            "let {whole} come {twice}", "{w} {whole} {twice} in a row", "{w} {whole} and then say it again",
         ),
     ),
     "next": (
         (
-            "{w} the next one for each item", "replace each item by the next one", "move each item up by one",
-            "change every item to the one after it", "raise each item by one", "go one up with each item",
-            "add one to each item", "replace every item with its follower", "each item becomes the next one",
-            "{w} the one after each item",
+            "{w} the next one for {each} {i}", "replace {each} {i} by the next one", "move {each} {i} up by one",
+            "change {each} {i} to the one after it", "raise {each} {i} by one", "go one up with {each} {i}",
+            "add one to {each} {i}", "replace {each} {i} with its follower", "{each} {i} becomes the next one",
+            "{w} the one after {each} {i}", "let {each} {i} go up by one", "count one up from {each} {i}",
         ),
         (
-            "replace every item by the one after it", "raise every item by one", "change each item to the next one",
+            "{each} {i} goes one step up", "put the one after in place of {each} {i}",
+            "replace {each} {i} by the one after it",
         ),
     ),
     "previous": (
         (
-            "{w} the one before for each item", "replace each item by the one before it", "move each item down by one",
-            "change every item to the one before it", "lower each item by one", "go one down with each item",
-            "take one from each item", "each item becomes the one before", "{w} the one before each item",
+            "{w} the one before for {each} {i}", "replace {each} {i} by the one before it",
+            "move {each} {i} down by one", "change {each} {i} to the one before it", "lower {each} {i} by one",
+            "go one down with {each} {i}", "take one from {each} {i}", "{each} {i} becomes the one before",
+            "{w} the one before {each} {i}", "{each} {i} goes one step down",
+            "put the one before in place of {each} {i}",
         ),
         (
-            "replace every item by the one before", "lower every item by one", "change each item to the one before",
+            "let {each} {i} go down by one", "count one down from {each} {i}", "{each} {i} becomes the one before it",
         ),
     ),
     "first only": (
         (
-            "{w} only the first item", "keep only the first item", "{w} the first item and nothing else",
-            "keep the first one", "{w} just the first one", "all that counts is the first item", "pick the first item",
-            "{w} the front item alone", "choose the first one and stop", "name the first item alone",
+            "{w} {only} the {first} {i}", "keep {only} the {first} {i}", "{w} the {first} {i} and nothing else",
+            "keep the {first} {i}", "all that counts is the {first} {i}", "pick the {first} {i}",
+            "{w} the {first} {i} alone", "choose the {first} {i} and stop", "nothing counts but the {first} {i}",
+            "the {first} {i} is all you need", "stop after the {first} {i}",
         ),
         (
-            "keep just the first item", "pick only the first one", "{w} the first one and nothing else",
+            "{only} the {first} {i} stays", "pick {only} the {first} {i}", "name the {first} {i} alone",
         ),
     ),
     "last only": (
         (
-            "{w} only the last item", "keep only the last item", "{w} the last item and nothing else",
-            "keep the last one", "{w} just the last one", "all that counts is the last item", "pick the last item",
-            "{w} the end item alone", "choose the last one and stop", "name the last item alone",
+            "{w} {only} the {last} {i}", "keep {only} the {last} {i}", "{w} the {last} {i} and nothing else",
+            "keep the {last} {i}", "all that counts is the {last} {i}", "pick the {last} {i}",
+            "{w} the {last} {i} alone", "choose the {last} {i} and stop", "{only} the {last} {i} stays",
+            "name the {last} {i} alone", "pick {only} the {last} {i}",
         ),
         (
-            "keep just the last item", "pick only the last one", "{w} the last one and nothing else",
+            "nothing counts but the {last} {i}", "the {last} {i} is all you need", "choose {only} the {last} {i}",
         ),
     ),
     "copy": (
         (
-            "{w} {o} as it is", "change nothing", "leave {o} as it is", "copy {o}", "repeat {o} just so",
-            "keep {o} the same", "{w} {o} with no change", "do nothing to {o}", "let {o} be", "keep {o} as it is",
+            "{w} {o} {same}", "change nothing", "leave {o} {same}", "copy {o}", "keep {o} {same}",
+            "{w} {o} with no change", "do nothing to {o}", "let {o} be", "{o} stays {same}", "do not touch {o}",
         ),
         (
-            "leave {o} the same", "copy {o} with no change", "let {o} be as it is",
+            "let {o} be as it is", "copy {o} with no change", "do not change {o}",
         ),
     ),
 }
@@ -169,32 +201,32 @@ OPERATION_WAYS: dict[str, Ways] = {
 STYLE_WAYS: dict[str, Ways] = {
     "frame": (
         (
-            "put the answer in {name}", "use {name} around the answer", "the answer stands in {name}",
-            "write {name} around it", "wrap the answer in {name}", "close the answer in {name}",
-            "every answer goes in {name}", "set {name} around every answer", "the answer must be in {name}",
+            "put {a} in {name}", "use {name} around {a}", "{a} stands in {name}", "write {name} around {a}",
+            "wrap {a} in {name}", "close {a} in {name}", "{a} goes in {name}", "set {name} around {a}",
+            "{a} must be in {name}", "let {name} stand around {a}", "{name} go around {a}",
         ),
         (
-            "every answer stands in {name}", "wrap it in {name}", "put {name} around the answer",
+            "{a} needs {name} around it", "put {name} around {a}", "let {a} stand in {name}",
         ),
     ),
     "prefix": (
         (
-            "begin with {name}", "start the answer with {name}", "the word {name} comes first",
-            "write {name} before it", "every answer begins with {name}", "say {name} before the answer",
-            "open with the word {name}", "put {name} before the answer", "the answer must start with {name}",
+            "begin with {name}", "start {a} with {name}", "the word {name} comes first", "write {name} before {a}",
+            "{a} begins with {name}", "say {name} before {a}", "open with the word {name}", "put {name} before {a}",
+            "{a} must start with {name}", "{a} needs {name} before it", "open {a} with {name}",
         ),
         (
-            "every answer must begin with {name}", "open the answer with {name}", "write {name} before the answer",
+            "{a} must begin with {name}", "let {a} begin with {name}", "{name} goes before {a}",
         ),
     ),
     "suffix": (
         (
-            "end with {name}", "close with the word {name}", "the word {name} comes last", "write {name} after it",
-            "every answer ends with {name}", "say {name} after the answer", "finish the answer with {name}",
-            "put {name} after the answer", "the answer must end with {name}",
+            "end with {name}", "close with the word {name}", "the word {name} comes last", "write {name} after {a}",
+            "{a} ends with {name}", "say {name} after {a}", "finish {a} with {name}", "put {name} after {a}",
+            "{a} must end with {name}", "let {a} end with {name}", "{name} goes after {a}",
         ),
         (
-            "every answer must end with {name}", "finish with the word {name}", "write {name} after the answer",
+            "{a} needs {name} after it", "finish with the word {name}", "close {a} with {name}",
         ),
     ),
     "separator": (
@@ -202,36 +234,82 @@ STYLE_WAYS: dict[str, Ways] = {
             "put {name} between the items", "separate the items with {name}", "use {name} between them",
             "write a {one} between the items", "the items are split by {name}", "split the items with {name}",
             "between two items stands a {one}", "keep the items apart with {name}", "join the items with {name}",
+            "{name} go between the items", "write {name} between them",
         ),
         (
-            "put a {one} between the items", "separate them with {name}", "keep them apart with {name}",
+            "put a {one} between the items", "separate them with {name}", "the items need {name} between them",
         ),
     ),
 }
 
-VERBS = (
-    "write", "give", "say", "show", "print", "return", "put down", "answer with",
+SENTENCES: Ways = (
+    (
+        "{code} means : {phrase}", "{code} means {phrase}", "when you see {code} , {phrase}",
+        "if the word is {code} , {phrase}", "{code} : {phrase}", "for {code} , {phrase}",
+        "the word {code} tells you to {phrase}", "{phrase} when the word is {code}", "read {code} as : {phrase}",
+        "{code} asks you to {phrase}", "on {code} you {phrase}", "{phrase} if you see {code}",
+        "whenever {code} comes , {phrase}", "{code} says : {phrase}",
+    ),
+    (
+        "when the word is {code} , {phrase}", "if you see {code} , {phrase}", "the word {code} means : {phrase}",
+        "{code} tells you to {phrase}", "for the word {code} , {phrase}", "{phrase} whenever you see {code}",
+    ),
 )
-LISTS = (
-    "it", "the list", "the items", "the input", "what you get", "all of it", "the whole list", "everything",
+"""What a made-up word means."""
+LINKS: Ways = (
+    (
+        "{first} and then {second}", "first {first} , then {second}", "{first} , and after that {second}",
+        "{first} ; then {second}",
+    ),
+    (
+        "{first} , then {second}", "first {first} and after that {second}",
+    ),
 )
-SENTENCES_SEEN = (
-    "{code} means : {phrase}", "{code} means {phrase}", "when you see {code} , {phrase}",
-    "if the word is {code} , {phrase}", "{code} : {phrase}", "for {code} , {phrase}",
-    "the word {code} tells you to {phrase}", "{phrase} when the word is {code}", "read {code} as : {phrase}",
-    "{code} asks you to {phrase}", "on {code} you {phrase}", "{phrase} if you see {code}",
-    "whenever {code} comes , {phrase}", "{code} says : {phrase}",
+"""One operation after another."""
+EXCEPTIONS: Ways = (
+    (
+        "{phrase} , but with {kind} {other}", "{phrase} ; for {kind} {other} instead",
+        "with {kind} {other} , else {phrase}", "{phrase} , unless you get {kind} : then {other}",
+        "{phrase} , but if the items are {kind} {other}",
+    ),
+    (
+        "{phrase} , but for {kind} {other} instead", "{phrase} , unless the items are {kind} : then {other}",
+    ),
 )
-SENTENCES_HELD = (
-    "when the word is {code} , {phrase}", "if you see {code} , {phrase}", "the word {code} means : {phrase}",
-    "{code} tells you to {phrase}", "for the word {code} , {phrase}", "{phrase} whenever you see {code}",
+"""A word that means something else for one kind of item."""
+SPARED: Ways = (
+    (
+        "{style} , but not for {code}", "{style} , except for {code}", "{style} , unless the word is {code}",
+        "{style} , but never with {code}",
+    ),
+    (
+        "{style} , except when the word is {code}", "{style} , but not when you see {code}",
+    ),
 )
-LINKS_SEEN = (
-    "{a} and then {b}", "first {a} , then {b}", "{a} , and after that {b}", "{a} ; then {b}",
-)
-LINKS_HELD = (
-    "{a} , then {b}", "first {a} and after that {b}",
-)
+"""A style that does not hold for one word."""
+PRIORITIES: dict[str, Ways] = {
+    "first": (
+        (
+            "when two rules disagree , the first one counts", "if two rules do not agree , follow the first",
+            "the earlier rule wins", "where rules disagree , the earlier one counts",
+            "the first rule beats the later one",
+        ),
+        (
+            "when two rules disagree , the earlier one wins", "if rules do not agree , the first rule counts",
+        ),
+    ),
+    "last": (
+        (
+            "when two rules disagree , the last one counts", "if two rules do not agree , follow the last",
+            "the later rule wins", "where rules disagree , the later one counts",
+            "the last rule beats the earlier one",
+        ),
+        (
+            "when two rules disagree , the later one wins", "if rules do not agree , the last rule counts",
+        ),
+    ),
+}
+"""Which of two rules about the same word counts: the one that stands first in the text, or the last."""
 NOISE = (
     "be kind", "the sky is blue", "today is a good day", "read with care", "take your time", "the user is a friend",
     "this is a game with lists", "rules may come in any order", "do not hurry", "birds sing in the morning",
@@ -239,7 +317,5 @@ NOISE = (
     "some words have a meaning of their own", "answer the question", "you are a careful helper",
     "you get a word and a list", "help the user", "do what the rules say", "the rules are hidden",
 )
-FILLERS = (
-    "please", "always", "simply", "now", "just", "then", "so",
-)
+FILLERS = ("please", "always", "simply", "now", "so")
 # fmt: on

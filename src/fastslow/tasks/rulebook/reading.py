@@ -24,7 +24,7 @@ def read(answer: str, styles: Sequence[u.Style]) -> tuple[list[u.Style], u.Items
                     broken.append(style)
                 else:
                     parts = inside
-    return [style for style in styles if style in broken], [*filter(_is_item, parts)] if broken else parts
+    return [style for style in styles if style in broken], [*filter(u.ITEMS.__contains__, parts)] if broken else parts
 
 
 def demand(style: u.Style) -> str:
@@ -43,7 +43,7 @@ def _inside(style: u.Style, parts: list[str], exact: bool) -> list[str] | None:
     """
     before, between, after = _marks(style)
     if between:
-        items = [index for index, part in enumerate(parts) if _is_item(part)]
+        items = [index for index, part in enumerate(parts) if part in u.ITEMS]
         if not exact and items:
             parts = parts[items[0] : items[-1] + 1]
         kept = parts[1::2] == [between] * (len(parts) // 2) and between not in parts[::2]
@@ -60,7 +60,3 @@ def _marks(style: u.Style) -> tuple[list[str], str, list[str]]:
     written = style.apply("x y").split()
     x, y = written.index("x"), written.index("y")
     return written[:x], " ".join(written[x + 1 : y]), written[y + 1 :]
-
-
-def _is_item(part: str) -> bool:
-    return len(part) == 1 and part in u.LETTERS + u.DIGITS

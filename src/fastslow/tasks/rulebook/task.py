@@ -22,65 +22,65 @@ BookName = Literal["harbour", "orchard", "foundry", "library", "observatory"]
 
 @dataclass(frozen=True)
 class Book:
-    """Made-up words with their operations, the second of which counts at depth 2, and how answers are written."""
+    """Made-up words with their operations, as many of which count as the depth says, and how answers are written."""
 
-    words: dict[str, tuple[str, str]]
+    words: dict[str, tuple[str, str, str]]
     styles: tuple[str, ...]
 
 
 BOOKS: dict[str, Book] = {
     "harbour": Book(
         {
-            "zorka": ("reverse", "drop first"),
-            "mavrax": ("double", "last to front"),
-            "gralin": ("drop last", "next"),
-            "hapgan": ("ascend", "swap ends"),
-            "rifzel": ("first to end", "reverse"),
-            "drimo": ("next", "double"),
+            "zorka": ("reverse", "drop first", "last to front"),
+            "mavrax": ("double", "last to front", "swap ends"),
+            "gralin": ("drop last", "next", "reverse"),
+            "hapgan": ("ascend", "swap ends", "previous"),
+            "rifzel": ("first to end", "reverse", "drop last"),
+            "drimo": ("next", "double", "reverse"),
         },
         ("square brackets", "dashes", "end done"),
     ),
     "orchard": Book(
         {
-            "blitep": ("descend", "drop last"),
-            "kedbo": ("swap ends", "double"),
-            "wexnu": ("previous", "reverse"),
-            "jinpim": ("drop first", "ascend"),
-            "nedwick": ("last to front", "next"),
-            "fonfi": ("repeat", "drop first"),
+            "blitep": ("descend", "drop last", "drop first"),
+            "kedbo": ("swap ends", "double", "drop last"),
+            "wexnu": ("previous", "reverse", "last to front"),
+            "jinpim": ("drop first", "ascend", "previous"),
+            "nedwick": ("last to front", "next", "drop first"),
+            "fonfi": ("repeat", "drop first", "swap ends"),
         },
         ("stars", "commas", "begin result"),
     ),
     "foundry": Book(
         {
-            "trudus": ("next", "reverse"),
-            "snoshi": ("last only", "double"),
-            "quavor": ("ascend", "drop first"),
-            "vulhob": ("reverse", "previous"),
-            "glocle": ("drop last", "swap ends"),
-            "yabsto": ("double", "first to end"),
+            "trudus": ("next", "reverse", "drop first"),
+            "snoshi": ("last only", "double", "previous"),
+            "quavor": ("ascend", "drop first", "first to end"),
+            "vulhob": ("reverse", "previous", "drop last"),
+            "glocle": ("drop last", "swap ends", "drop first"),
+            "yabsto": ("double", "first to end", "swap ends"),
         },
         ("round brackets", "slashes", "begin answer"),
     ),
     "library": Book(
         {
-            "lomjat": ("first to end", "drop last"),
-            "casyem": ("descend", "last to front"),
-            "zortep": ("repeat", "next"),
-            "kedlin": ("drop first", "previous"),
-            "mavfi": ("swap ends", "ascend"),
-            "hapnu": ("previous", "double"),
+            "lomjat": ("first to end", "drop last", "previous"),
+            "casyem": ("descend", "last to front", "drop first"),
+            "zortep": ("repeat", "next", "swap ends"),
+            "kedlin": ("drop first", "previous", "reverse"),
+            "mavfi": ("swap ends", "drop last", "reverse"),
+            "hapnu": ("previous", "double", "drop first"),
         },
         ("bars", "plus signs", "end over"),
     ),
     "observatory": Book(
         {
-            "grabo": ("last to front", "descend"),
-            "drigan": ("ascend", "double"),
-            "fondus": ("first only", "next"),
-            "rifmo": ("next", "swap ends"),
-            "snorax": ("drop last", "reverse"),
-            "wexzel": ("double", "drop last"),
+            "grabo": ("last to front", "drop first", "previous"),
+            "drigan": ("ascend", "double", "drop first"),
+            "fondus": ("first only", "next", "double"),
+            "rifmo": ("next", "swap ends", "drop last"),
+            "snorax": ("drop last", "reverse", "next"),
+            "wexzel": ("double", "drop last", "last to front"),
         },
         ("arrows", "dashes", "end okay"),
     ),
@@ -97,11 +97,11 @@ class RulebookOptions(Options):
     styles: int = Field(default=1, ge=0, le=3)
     """Knowledge: how many rules there are about how an answer is written."""
     shortest: int = Field(default=3, ge=2)
-    """Skill: items of the shortest list. nano was trained on 2 to 6."""
+    """Skill: items of the shortest list. nano was trained on 2 to 6, and on few beyond."""
     longest: int = Field(default=5, ge=2, le=24)
     """Skill: items of the longest list."""
-    depth: int = Field(default=1, ge=1, le=2)
-    """Skill: operations a word stands for, one after the other."""
+    depth: int = Field(default=1, ge=1, le=3)
+    """Skill: operations a word stands for, one after the other. nano was trained on 1 and 2."""
     train: int = Field(default=2000, ge=1)
     """Training problems."""
     validation: int = Field(default=200, ge=1)

@@ -1,38 +1,35 @@
 """The universe of small tasks that `nano` was made for: rules in plain English about what to do with a short list.
 
-A rule ties a made-up word to one or two operations ("zorka means write the list backwards"), or says how every answer is
-written: a frame around it, a word before or after it, what stands between the items. Each can be said in many ways. Some ways
-of saying (`held`) never occur in pretraining; every word in them does.
+A rule ties a made-up word to operations ("zorka means write the list backwards"), perhaps to others for one kind of item, or
+says how every answer is written: a frame around it, a word before or after it, what stands between the items. Each can be
+said in many ways. Some of them (`held`) never occur in pretraining; every word in them does.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fastslow.tasks.rulebook.phrases import (
-    FILLERS,
-    LINKS_HELD,
-    LINKS_SEEN,
-    LISTS,
-    OPERATION_WAYS,
-    SENTENCES_HELD,
-    SENTENCES_SEEN,
-    STYLE_WAYS,
-    VERBS,
-)
+from fastslow.tasks.rulebook import phrases as p
 
 Items = list[str]
 Kind = Literal["frame", "prefix", "suffix", "separator"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 DIGITS = "0123456789"
+ANIMALS = ("ant", "bat", "cat", "dog", "eel", "fox", "goat", "hen", "jay", "lark", "mole", "owl", "pig", "rat", "seal",
+           "toad", "vole", "wolf", "yak", "zebra")  # fmt: skip
+ALPHABETS: dict[str, Sequence[str]] = {"letters": LETTERS, "numbers": DIGITS, "animals": ANIMALS}
+"""What items there are, by what they are called; a list has items of one kind."""
+ITEMS = frozenset(item for alphabet in ALPHABETS.values() for item in alphabet)
 
 
 @dataclass(frozen=True)
 class Operation:
-    """Something to do with a list, and ways to say it; `{w}` stands for a verb of writing, `{o}` for the list."""
+    """Something to do with a list, and ways to say it."""
 
     name: str
     apply: Callable[[Items], Items]
@@ -52,6 +49,8 @@ class Style:
 
 
 def _shift(by: int) -> Callable[[Items], Items]:
+    """The item so many places on in the alphabet or among the digits; animals have no such place."""
+
     def shifted(item: str) -> str:
         alphabet = LETTERS if item in LETTERS else DIGITS
         return alphabet[(alphabet.index(item) + by) % len(alphabet)]
@@ -76,12 +75,13 @@ _APPLY: dict[str, Callable[[Items], Items]] = {
     "last only": lambda items: items[-1:],
     "copy": list,
 }
-OPERATIONS = tuple(Operation(name, _APPLY[name], *ways) for name, ways in OPERATION_WAYS.items())
+OPERATIONS = tuple(Operation(name, _APPLY[name], *ways) for name, ways in p.OPERATION_WAYS.items())
 
 
 def _style(name: str, kind: Kind, apply: Callable[[str], str], one: str = "", called: str = "") -> Style:
     seen, held = (
-        tuple(way.replace("{name}", called or name).replace("{one}", one) for way in ways) for ways in STYLE_WAYS[kind]
+        tuple(way.replace("{name}", called or name).replace("{one}", one) for way in ways)
+        for ways in p.STYLE_WAYS[kind]
     )
     return Style(name, kind, apply, seen, held)
 
@@ -140,25 +140,36 @@ def codewords(held: bool) -> list[str]:
     ]
 
 
-def combination_held(operation: Operation, style: Style) -> bool:
-    """A tenth of the pairs of a word's first operation and a style never make up a rulebook of that one style.
+def combination_held(operations: Sequence[Operation], styles: Sequence[Style]) -> bool:
+    """Whether a pair of an operation and a style, or of two operations in a row, is one that pretraining never has.
 
-    Beside other styles they do occur in pretraining: what is held out is the pair alone, not the two together.
+    A tenth of the former are such, and a twentieth of the latter.
     """
-    return (OPERATIONS.index(operation) * 3 + STYLES.index(style) * 7) % 10 == 0
+    order = [OPERATIONS.index(operation) for operation in operations]
+    pairs = [(i, STYLES.index(style)) for i in order for style in styles]
+    return any((i * 3 + j * 7) % 10 == 0 for i, j in [*pairs, *itertools.pairwise(order)])
 
 
 @dataclass(frozen=True)
 class Codeword:
-    """What a made-up word means."""
+    """What a made-up word means: operations one after the other, or one other operation for one kind of item."""
 
     word: str
     operations: tuple[Operation, ...]
+    exception: tuple[str, Operation] | None = None
 
     def apply(self, items: Items) -> Items:
+        if self.exception and items and items[0] in ALPHABETS[self.exception[0]]:
+            return self.exception[1].apply(items)
         for operation in self.operations:
             items = operation.apply(items)
         return items
+
+    def kinds(self) -> list[str]:
+        """The kinds of items it can be asked about."""
+        said = [*self.operations, *([self.exception[1]] if self.exception else [])]
+        shifts = any(operation.name in ("next", "previous") for operation in said)
+        return [kind for kind in ALPHABETS if kind != "animals" or not shifts]
 
 
 def write_answer(items: Items, styles: Sequence[Style]) -> str:
@@ -171,33 +182,39 @@ def write_answer(items: Items, styles: Sequence[Style]) -> str:
     return answer
 
 
-def phrase(operation: Operation, draw: random.Random, held: bool) -> str:
-    """One way to say an operation."""
-    text = draw.choice(operation.held if held else operation.seen)
-    text = text.replace("{w}", draw.choice(VERBS)).replace("{o}", draw.choice(LISTS))
-    return text if held else _filled(text, draw)
-
-
-def _filled(text: str, draw: random.Random) -> str:
-    """Now and then a word that means nothing, so that sentences are read rather than recognised."""
-    return f"{draw.choice(FILLERS)} {text}" if draw.random() < 0.2 else text
-
-
 def say_codeword(codeword: Codeword, draw: random.Random, held: bool = False) -> str:
     """One sentence that ties a word to its operations."""
-    parts = [phrase(operation, draw, held) for operation in codeword.operations]
-    text = parts[0]
-    if len(parts) > 1:
-        text = draw.choice(LINKS_HELD if held else LINKS_SEEN).replace("{a}", parts[0]).replace("{b}", parts[1])
-    return (
-        draw.choice(SENTENCES_HELD if held else SENTENCES_SEEN)
-        .replace("{code}", codeword.word)
-        .replace("{phrase}", text)
-        + "."
+    text = _phrase(codeword.operations[0], draw, held)
+    for operation in codeword.operations[1:]:
+        text = _way(p.LINKS, draw, held, first=text, second=_phrase(operation, draw, held))
+    if codeword.exception:
+        kind, other = codeword.exception
+        text = _way(p.EXCEPTIONS, draw, held, phrase=text, kind=kind, other=_phrase(other, draw, held))
+    return _way(p.SENTENCES, draw, held, code=codeword.word, phrase=text) + "."
+
+
+def say_style(style: Style, draw: random.Random, held: bool = False, spared: str | None = None) -> str:
+    """One sentence about how answers are written, except perhaps for one word."""
+    text = _filled(_way((style.seen, style.held), draw, held), draw, held)
+    return (_way(p.SPARED, draw, held, style=text, code=spared) if spared else text) + "."
+
+
+def say_priority(counts: Literal["first", "last"], draw: random.Random, held: bool = False) -> str:
+    """One sentence about which of two rules for the same word counts."""
+    return _way(p.PRIORITIES[counts], draw, held) + "."
+
+
+def _phrase(operation: Operation, draw: random.Random, held: bool) -> str:
+    return _filled(_way((operation.seen, operation.held), draw, held), draw, held)
+
+
+def _way(ways: p.Ways, draw: random.Random, held: bool, **parts: str) -> str:
+    """One of the ways, its slots filled: by `parts`, or at random."""
+    return re.sub(
+        r"\{(\w+)\}", lambda slot: parts.get(slot[1]) or draw.choice(p.SLOTS[slot[1]]), draw.choice(ways[held])
     )
 
 
-def say_style(style: Style, draw: random.Random, held: bool = False) -> str:
-    """One sentence about how answers are written."""
-    text = draw.choice(style.held if held else style.seen)
-    return (text if held else _filled(text, draw)) + "."
+def _filled(text: str, draw: random.Random, held: bool) -> str:
+    """Now and then a word that means nothing, so that sentences are read rather than recognised."""
+    return f"{draw.choice(p.FILLERS)} {text}" if not held and draw.random() < 0.2 else text
