@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from helpers import QUICKSTART, fastslow, outcome  # noqa: E402
+from helpers import EXAMPLE, fastslow, outcome  # noqa: E402
 
 
 def killed_after(delay: float, folder: Path, *arguments: str | Path) -> bool:
@@ -50,7 +50,7 @@ def main() -> None:
     try:
         alone = work / "alone"
         started = time.perf_counter()
-        fastslow("train", QUICKSTART, f"output.folder={alone}")
+        fastslow("train", EXAMPLE, f"output.folder={alone}")
         expected = outcome(alone)
         rows = [float(row["seconds"]) for row in _metrics(alone)]
         length = sum(rows)
@@ -59,7 +59,7 @@ def main() -> None:
         for number in range(options.kills):
             folder = work / f"killed-{number}"
             delays = draw.uniform(0, length), draw.uniform(0, length)
-            first = killed_after(delays[0], folder, QUICKSTART, f"output.folder={folder}")
+            first = killed_after(delays[0], folder, EXAMPLE, f"output.folder={folder}")
             reached = len(_metrics(folder))
             second = killed_after(delays[1], folder, "--resume", folder)
             again = len(_metrics(folder))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-QUICKSTART = ROOT / "examples" / "quickstart" / "recipe.yaml"
+EXAMPLE = ROOT / "examples" / "own-task" / "recipe.yaml"
 
 
 def fastslow(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -29,11 +29,11 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
-def recipe(folder: Path, rows: Path, **changes: Any) -> Recipe:
+def recipe(name: str | Path, rows: Path, **changes: Any) -> Recipe:
     return build_recipe(
         {
             "method": "rl",
-            "model": {"name": str(folder), "device": "cpu", **changes.pop("model", {})},
+            "model": {"name": str(name), "device": "cpu", **changes.pop("model", {})},
             "task": {"name": "dataset", "path": str(rows), "seed_text": "answer the word", **changes.pop("task", {})},
             "slow": {"steps": 2, "problems": 1, "group": 2, "microbatch": 2, "kl": 0.0},
             "sampling": {"max_tokens": 3},
@@ -65,8 +65,8 @@ class TwoTexts(Task):
 # The whole ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_parts_belong_together_and_play(tiny_folder: Path, rows: Path, tmp_path: Path) -> None:
-    setting = recipe(tiny_folder, rows)
+def test_the_parts_belong_together_and_play(rows: Path, tmp_path: Path) -> None:
+    setting = recipe("nano", rows)
     world = find_world(setting)
     assert (world.rank, world.size) == (0, 1)
     parts = assemble(setting, tmp_path / "run", world)
@@ -74,7 +74,7 @@ def test_the_parts_belong_together_and_play(tiny_folder: Path, rows: Path, tmp_p
     assert parts.seed_texts == {SYSTEM: "answer the word"}
     assert parts.sampler.trainer is parts.trainer
     assert parts.player.sampler is parts.sampler
-    assert parts.player.max_length == parts.policy.max_length == 256
+    assert parts.player.max_length == parts.policy.max_length == 1024
     assert parts.trainer.model is parts.policy.model
     problems = parts.task.examples("train")
     rollouts, _ = parts.player.play(
@@ -102,10 +102,8 @@ def test_template_arguments_of_the_recipe_reach_the_prompts(rows: Path, tmp_path
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])
-def test_weights_come_from_a_checkpoint(
-    lora: dict[str, int] | None, tiny_folder: Path, rows: Path, tmp_path: Path
-) -> None:
-    setting = recipe(tiny_folder, rows, model={"lora": lora})
+def test_weights_come_from_a_checkpoint(lora: dict[str, int] | None, rows: Path, tmp_path: Path) -> None:
+    setting = recipe("nano", rows, model={"lora": lora})
     first = assemble(setting, tmp_path / "run", World())
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -135,9 +133,9 @@ def test_mistakes_in_the_task_show_before_the_model_is_loaded(rows: Path, tmp_pa
         assemble(recipe(nowhere, rows), tmp_path, World())
 
 
-def test_problems_that_do_not_fit_stop_the_start(tiny_folder: Path, rows: Path, tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"sampling\.max_tokens=250.*the model's 256; lower sampling\.max_tokens"):
-        assemble(recipe(tiny_folder, rows, sampling={"max_tokens": 250}), tmp_path, World())
+def test_problems_that_do_not_fit_stop_the_start(rows: Path, tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"sampling\.max_tokens=1020.*the model's 1024; lower sampling\.max_tokens"):
+        assemble(recipe("nano", rows, sampling={"max_tokens": 1020}), tmp_path, World())
 
 
 # Seed texts --------------------------------------------------------------------------------------------------------------

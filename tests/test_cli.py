@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import QUICKSTART, ROOT, fastslow
+from helpers import EXAMPLE, ROOT, fastslow
 
 from fastslow import cli
 from fastslow.recipe import load_recipe
@@ -23,23 +23,23 @@ def call(*arguments: str | Path) -> int:
 BAD = {
     "no such recipe": (["train", "none.yaml"], "no recipe file 'none.yaml'"),
     "neither recipe nor run": (["train"], "give either a recipe"),
-    "unknown key": (["train", QUICKSTART, "slow.learning_rat=1"], "did you mean slow.learning_rate?"),
-    "a key at the wrong level": (["train", QUICKSTART, "population=4"], "did you mean fast.population?"),
+    "unknown key": (["train", EXAMPLE, "slow.learning_rat=1"], "did you mean slow.learning_rate?"),
+    "a key at the wrong level": (["train", EXAMPLE, "population=4"], "did you mean fast.population?"),
     "K does not divide G": (
-        ["train", QUICKSTART, "fast.population=3"],
-        "fast.population=3 does not divide slow.group=8",
+        ["train", EXAMPLE, "fast.population=3"],
+        "fast.population=3 does not divide slow.group=4",
     ),
-    "no override": (["train", QUICKSTART, "seed"], "'seed' is not KEY=VALUE"),
-    "wrong type": (["train", QUICKSTART, "slow.steps=many"], "slow.steps='many'"),
-    "unknown task": (["recipe", QUICKSTART, "task=star-grap"], "did you mean 'star-graph'?"),
-    "unknown task option": (["recipe", QUICKSTART, "task={name: star-graph, degre: 3}"], "did you mean 'degree'?"),
-    "missing data": (["train", QUICKSTART, "task.path=none.jsonl"], "none.jsonl"),
-    "missing model": (["train", QUICKSTART, "model=./none"], "no model folder './none'"),
-    "missing grader": (["train", QUICKSTART, "task.grader=nowhere:grade"], "there is no module 'nowhere'"),
-    "no device": (["train", QUICKSTART, "model.device=mps"], "model.device=mps, but this machine has only"),
+    "no override": (["train", EXAMPLE, "seed"], "'seed' is not KEY=VALUE"),
+    "wrong type": (["train", EXAMPLE, "slow.steps=many"], "slow.steps='many'"),
+    "unknown task": (["recipe", EXAMPLE, "task=star-grap"], "did you mean 'star-graph'?"),
+    "unknown task option": (["recipe", EXAMPLE, "task={name: star-graph, degre: 3}"], "did you mean 'degree'?"),
+    "missing data": (["train", EXAMPLE, "task.path=none.jsonl"], "none.jsonl"),
+    "missing model": (["train", EXAMPLE, "model=./none"], "no model folder './none'"),
+    "missing grader": (["train", EXAMPLE, "task.grader=nowhere:grade"], "there is no module 'nowhere'"),
+    "no device": (["train", EXAMPLE, "model.device=mps"], "model.device=mps, but this machine has only"),
     "prompt longer than the context": (
-        ["train", QUICKSTART, "sampling.max_tokens=127"],
-        "does not fit the model's 128",
+        ["train", EXAMPLE, "sampling.max_tokens=1020"],
+        "does not fit the model's 1024",
     ),
     "no run": (["train", "--resume", "nowhere"], "no run folder 'nowhere'"),
     "not a run": (["contexts", ROOT / "src"], "is not a run folder"),
@@ -52,7 +52,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_gets_one_clear_message(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments, expected = BAD[case]
-    if arguments[:2] == ["train", QUICKSTART]:
+    if arguments[:2] == ["train", EXAMPLE]:
         arguments = [*arguments, f"output.folder={tmp_path / 'run'}"]
     assert call(*arguments) == 2
     shown = capsys.readouterr().err
@@ -64,21 +64,21 @@ def test_bad_input_gets_one_clear_message(case: str, tmp_path: Path, capsys: pyt
 
 def test_empty_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty.jsonl").write_text("")
-    assert call("train", QUICKSTART, f"task.path={tmp_path / 'empty.jsonl'}", f"output.folder={tmp_path / 'run'}") == 2
+    assert call("train", EXAMPLE, f"task.path={tmp_path / 'empty.jsonl'}", f"output.folder={tmp_path / 'run'}") == 2
     assert "empty.jsonl" in capsys.readouterr().err
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = train(load_recipe(QUICKSTART, ["slow.steps=1", "evaluation.every=0"]), tmp_path / "run")
+    folder = train(load_recipe(EXAMPLE, ["slow.steps=1", "evaluation.every=0"]), tmp_path / "run")
     before = (folder / "metrics.jsonl").read_text()
-    assert call("train", QUICKSTART, f"output.folder={folder}") == 2
+    assert call("train", EXAMPLE, f"output.folder={folder}") == 2
     assert "--resume" in capsys.readouterr().err
     assert (folder / "metrics.jsonl").read_text() == before
 
 
 def test_the_commands_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)  # a run works from anywhere
-    assert call("train", QUICKSTART, "slow.steps=4", "seed=3") == 0
+    assert call("train", EXAMPLE, "slow.steps=2", "seed=3") == 0
     run = tmp_path / "runs" / "recipe-fst-seed3"
     assert "finished" in capsys.readouterr().out
     monkeypatch.chdir("/")
@@ -116,7 +116,7 @@ def test_help_does_not_wait_for_torch() -> None:
 
 def test_a_real_process_prints_plain_lines_and_nothing_else(tmp_path: Path) -> None:
     """Where output is not a terminal: one line an event, nothing of the libraries' remarks."""
-    done = fastslow("train", QUICKSTART, "slow.steps=2", f"output.folder={tmp_path / 'run'}", cwd=tmp_path)
+    done = fastslow("train", EXAMPLE, "slow.steps=2", f"output.folder={tmp_path / 'run'}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     words = {line.split()[0].rstrip(":") for line in done.stdout.splitlines()}

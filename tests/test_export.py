@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import QUICKSTART
+from helpers import EXAMPLE
 from tiny import make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -15,24 +15,36 @@ from fastslow.assembly import assemble
 from fastslow.errors import RunError
 from fastslow.export import export_run, set_default_system
 from fastslow.models.chat import ChatFormat
+from fastslow.models.load import load_pretrained
 from fastslow.recipe import load_recipe
 from fastslow.rollouts.world import World
 from fastslow.runs.snapshot import open_snapshot
 from fastslow.start import train
 
 
+@pytest.fixture(scope="module")
+def unrounded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """nano stored in fp32: an export has its base's precision, and here nothing may be lost to it."""
+    folder = tmp_path_factory.mktemp("models") / "nano"
+    for part in load_pretrained("nano", dtype=torch.float32):
+        part.save_pretrained(folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     "overrides", [[], ["model.lora={rank: 4, alpha: 8}"], ["method=gepa"]], ids=["full", "lora", "gepa"]
 )
-def test_an_exported_run_answers_like_the_policy_under_its_best_context(overrides: list[str], tmp_path: Path) -> None:
-    run = train(load_recipe(QUICKSTART, ["slow.steps=4", *overrides]), tmp_path / "run")
+def test_an_exported_run_answers_like_the_policy_under_its_best_context(
+    overrides: list[str], unrounded: Path, tmp_path: Path
+) -> None:
+    run = train(load_recipe(EXAMPLE, [f"model.name={unrounded}", "slow.steps=2", *overrides]), tmp_path / "run")
     folder = export_run(run, tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     snapshot = open_snapshot(run)
     best = snapshot.pool.best.context.texts["system"]
     parts = assemble(snapshot.run.recipe, run, World(), snapshot.weights)
-    messages = [{"role": "user", "content": "red green"}]
+    messages = [{"role": "user", "content": "zorka : a b c"}]
     prompt = ChatFormat(parts.policy.tokenizer).prompt(messages, best)
     plain = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
     assert plain == prompt
@@ -46,7 +58,7 @@ def test_an_exported_run_answers_like_the_policy_under_its_best_context(override
     assert best in card
     assert "slow:" in card
     measured = snapshot.run.rows("evals")[-1]["results"]["seed"]["mean"]
-    assert f"| 4 | seed | 16 | {measured:.3f} |" in card
+    assert f"| 2 | seed | 16 | {measured:.3f} |" in card
     with pytest.raises(RunError, match="not empty"):
         export_run(run, folder)
 

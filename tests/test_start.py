@@ -1,4 +1,4 @@
-"""Whole runs on the quickstart's model and task: both loops together, each alone, interrupted and disturbed."""
+"""Whole runs of the task in examples/own-task: both loops together, each alone, interrupted and disturbed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import QUICKSTART, ROOT, fastslow, outcome
+from helpers import EXAMPLE, ROOT, fastslow, outcome
 from openai_server import OpenAIServer
 
 from fastslow import start
@@ -24,14 +24,17 @@ from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.slow.trainer import FastSlowTrainer
 
+BRIEF = ("slow.steps=2", "fast.anchors=4", "fast.budget=16", "evaluation.problems=4")
+"""One short cycle: for what does not depend on how much is learnt."""
+
 
 def run(folder: Path, *overrides: str) -> Path:
-    return start.train(load_recipe(QUICKSTART, overrides), folder)
+    return start.train(load_recipe(EXAMPLE, overrides), folder)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The quickstart, run once."""
+    """The example, run once."""
     return run(tmp_path_factory.mktemp("runs") / "fst")
 
 
@@ -67,17 +70,15 @@ def test_every_group_mixes_its_contexts_and_every_rollout_is_booked(finished: Pa
 
 
 def test_contexts_keep_to_their_token_budget(tmp_path: Path) -> None:
-    opened = RunFolder.open(run(tmp_path / "run", "fast.max_tokens=7", "slow.steps=4"))
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(opened.recipe.model.name)
+    opened = RunFolder.open(run(tmp_path / "run", "fast.max_tokens=20", "slow.steps=2"))
+    _, tokenizer = load_pretrained("nano")
     texts = [text for data in opened.cycles() for record in data["contexts"] for text in record["texts"].values()]
     assert len(texts) > 3
-    assert max(len(tokenizer(text)["input_ids"]) for text in texts) <= 7
+    assert max(len(tokenizer(text)["input_ids"]) for text in texts) <= 20
 
 
 def test_rl_only_is_the_same_loop_without_evolving(tmp_path: Path) -> None:
-    opened = RunFolder.open(run(tmp_path / "run", "method=rl", "slow.steps=4"))
+    opened = RunFolder.open(run(tmp_path / "run", "method=rl", *BRIEF))
     assert opened.cycles() == []
     assert all(list(row["results"]) == ["seed"] for row in opened.rows("evals"))
     assert opened.rows("metrics")[-1]["rollouts_fast"] == 0
@@ -101,15 +102,15 @@ def test_evaluating_the_last_checkpoint_gives_the_number_seen_in_training(finish
     again = evaluate_run(finished, k=opened.recipe.evaluation.k)
     recorded = opened.rows("evals")[-1]["results"]
     assert {label: score.to_dict() for label, score in again.items()} == recorded
-    with pytest.raises(RunError, match=r"no checkpoint of step 5 .* there are 4, 8, 12"):
+    with pytest.raises(RunError, match=r"no checkpoint of step 5 .* there are 2, 4, 6"):
         evaluate_run(finished, step=5)
 
 
 def test_a_run_killed_and_resumed_ends_as_if_never_interrupted(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "fastslow", "train", QUICKSTART, f"output.folder={folder}"]
+    command = [sys.executable, "-m", "fastslow", "train", EXAMPLE, f"output.folder={folder}"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    steps = random.Random(2).randrange(1, 12)
+    steps = random.Random(2).randrange(1, 6)
     metrics = folder / "metrics.jsonl"
     while process.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < steps):
         time.sleep(0.002)
@@ -130,7 +131,7 @@ def test_a_finished_run_resumes_to_itself(finished: Path) -> None:
 def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
-    for step in (8, 12):
+    for step in (4, 6):
         shutil.rmtree(folder / "checkpoints" / f"step-{step:06d}")
     marked = folder / "contexts" / "cycle-0001.json"
     data = json.loads(marked.read_text())
@@ -152,13 +153,14 @@ def together(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_two_processes_train_one_run_resume_it_and_refuse_another(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    recipe = ["train", QUICKSTART, "slow.steps=8", "slow.microbatch=32", "model.device=cpu", f"output.folder={folder}"]
+    settings = [*BRIEF, "slow.steps=4", "slow.microbatch=8", "model.device=cpu", f"output.folder={folder}"]
+    recipe = ["train", EXAMPLE, *settings]
     first = together(*recipe)
     assert first.returncode == 0, first.stderr
     assert first.stdout.count("finished:") == 1  # one of them speaks
     expected = outcome(folder)
-    assert expected["metrics"][-1]["rollouts_slow"] == 8 * 64
-    shutil.rmtree(folder / "checkpoints" / "step-000008")
+    assert expected["metrics"][-1]["rollouts_slow"] == 4 * 16
+    shutil.rmtree(folder / "checkpoints" / "step-000004")
     again = together("train", "--resume", folder)
     assert again.returncode == 0, again.stderr
     assert outcome(folder) == expected
@@ -179,39 +181,39 @@ def test_a_failed_checkpoint_costs_no_training(tmp_path: Path, monkeypatch: pyte
     save = FastSlowTrainer.save
 
     def full_disk(self: FastSlowTrainer, folder: Path) -> None:
-        if self.state.global_step == 4:
+        if self.state.global_step == 2:
             raise OSError(28, "No space left on device")
         save(self, folder)
 
     monkeypatch.setattr(FastSlowTrainer, "save", full_disk)
-    opened = RunFolder.open(run(tmp_path / "run", "slow.steps=8"))
-    assert opened.checkpoints.steps() == [8]
-    assert "checkpoint of step 4 was not saved: No space left on device" in " ".join(capsys.readouterr().out.split())
+    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, "slow.steps=4"))
+    assert opened.checkpoints.steps() == [4]
+    assert "checkpoint of step 2 was not saved: No space left on device" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_last_checkpoint_that_cannot_be_saved_is_an_error_and_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full_disk(self: FastSlowTrainer, folder: Path) -> None:
-        if self.state.global_step == 8:
+        if self.state.global_step == 4:
             raise OSError(28, "No space left on device")
         save(self, folder)
 
     save = FastSlowTrainer.save
     monkeypatch.setattr(FastSlowTrainer, "save", full_disk)
     with pytest.raises(RunError, match="No space left on device"):
-        run(tmp_path / "run", "slow.steps=8")
-    assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [4]
+        run(tmp_path / "run", *BRIEF, "slow.steps=4")
+    assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [2]
     monkeypatch.setattr(FastSlowTrainer, "save", save)
     start.resume(tmp_path / "run")
-    assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [4, 8]
+    assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [2, 4]
 
 
 def test_a_reflection_model_that_is_down_does_not_stop_training(tmp_path: Path) -> None:
     opened = RunFolder.open(
         run(
             tmp_path / "run",
-            "slow.steps=4",
+            *BRIEF,
             "fast.reflection={kind: litellm, model: openai/none, base_url: 'http://127.0.0.1:9/v1', retries: 0}",
         )
     )
@@ -219,7 +221,7 @@ def test_a_reflection_model_that_is_down_does_not_stop_training(tmp_path: Path) 
     assert data["faults"]["reflection_failed"] >= 1
     assert data["spent"]["reflection"]["faults"]["failures"] >= 1
     assert len(data["population"]) == 1
-    assert len(opened.rows("metrics")) == 4
+    assert len(opened.rows("metrics")) == 2
 
 
 def test_a_run_reflects_through_litellm_on_a_real_server_with_a_real_model(tmp_path: Path) -> None:
@@ -227,25 +229,24 @@ def test_a_run_reflects_through_litellm_on_a_real_server_with_a_real_model(tmp_p
     model, tokenizer = load_pretrained("nano")
     with OpenAIServer(model, tokenizer) as server:
         reflection = f"{{kind: litellm, model: nano, base_url: '{server.base_url}', max_tokens: 24}}"
-        opened = RunFolder.open(
-            run(tmp_path / "run", "slow.steps=4", "fast.proposer=full", f"fast.reflection={reflection}")
-        )
+        opened = RunFolder.open(run(tmp_path / "run", *BRIEF, f"fast.reflection={reflection}"))
     (data,) = opened.cycles()
     spent = data["spent"]["reflection"]
     assert spent["calls"] == len(server.requests) >= 1
     assert spent["completion_tokens"] >= 1
-    assert "red" in json.dumps(server.requests[0]["messages"]) or "means" in json.dumps(server.requests[0]["messages"])
-    written = {record["texts"]["system"] for record in data["contexts"]} - {"Say what each word means."}
+    shown = json.dumps(server.requests[0]["messages"])
+    assert any(f"{word} means : " in shown for word in ("zorka", "blimo", "kedlin", "fonrax"))
+    written = {record["texts"]["system"] for record in data["contexts"]} - {"Answer the question."}
     assert len(written) == len(data["edits"])
     assert written or data["faults"]["reflection_failed"] >= 1
-    assert len(opened.rows("metrics")) == 4
+    assert len(opened.rows("metrics")) == 2
 
 
 def test_a_run_ends_when_its_rollouts_are_spent(tmp_path: Path) -> None:
-    opened = RunFolder.open(run(tmp_path / "run", "rollouts=300"))
+    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, "slow.steps=100", "rollouts=100"))
     rows = opened.rows("metrics")
     spent = [row["rollouts_slow"] + row["rollouts_fast"] for row in rows]
-    assert spent[-1] >= 300 > spent[-2]
+    assert spent[-1] >= 100 > spent[-2]
     assert opened.checkpoints.steps()[-1] == rows[-1]["step"]
     assert opened.rows("evals")[-1]["step"] == rows[-1]["step"]
     before = outcome(opened.path)
@@ -254,30 +255,40 @@ def test_a_run_ends_when_its_rollouts_are_spent(tmp_path: Path) -> None:
 
 
 def test_gepa_only_ends_when_its_rollouts_are_spent(tmp_path: Path) -> None:
-    opened = RunFolder.open(run(tmp_path / "run", "method=gepa", "rollouts=200", "slow.steps=1000"))
+    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, "method=gepa", "rollouts=100", "slow.steps=1000"))
     last = opened.rows("evals")[-1]
-    assert 200 <= last["rollouts_fast"] < 400
+    assert 100 <= last["rollouts_fast"] < 200
+
+
+@pytest.fixture
+def by_length(tmp_path: Path) -> str:
+    """A grader by length, as a setting: the answers of a group differ, whatever the model knows."""
+    (tmp_path / "length.py").write_text(
+        "def grade(answer, row):\n    return min(len(answer), 20) / 20, 'Write more.'\n"
+    )
+    return f"task.grader={tmp_path / 'length.py'}:grade"
 
 
 @pytest.mark.parametrize("lora", [[], ["model.lora={rank: 4, alpha: 8}"]], ids=["full", "lora"])
-def test_divergence_starts_at_nothing_and_grows(lora: list[str], tmp_path: Path) -> None:
-    settings = ["slow.steps=4", "evaluation.divergence=true", "slow.learning_rate=1e-3", "slow.warmup_steps=0"]
+def test_divergence_starts_at_nothing_and_grows(lora: list[str], by_length: str, tmp_path: Path) -> None:
+    settings = [*BRIEF, by_length, "slow.learning_rate=1e-2", "slow.warmup_steps=0", "evaluation.divergence=true"]
     first, last = RunFolder.open(run(tmp_path / "run", *settings, *lora)).rows("evals")
     assert first["results"]["seed"]["kl"] == pytest.approx(0, abs=1e-6)
-    assert last["results"]["best context"]["kl"] > 1e-5
+    assert all(result["kl"] > 1e-5 for result in last["results"].values())
 
 
 def test_the_policy_can_reflect_on_itself(tmp_path: Path) -> None:
-    opened = RunFolder.open(run(tmp_path / "run", "slow.steps=4", "fast.reflection=policy", "fast.proposer=full"))
+    reflection = "fast.reflection={kind: policy, max_tokens: 24}"
+    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, reflection))
     (data,) = opened.cycles()
-    # The quickstart's model writes two words at a time: whatever it says is a fair proposal or a counted failure.
+    # nano was not made to reflect: whatever it says is a fair proposal or a counted failure.
     assert data["spent"]["reflection"]["calls"] >= 1
-    assert len(opened.rows("metrics")) == 4
+    assert len(opened.rows("metrics")) == 2
 
 
 def test_a_local_model_can_reflect(tmp_path: Path) -> None:
     reflection = "fast.reflection={kind: local, model: nano, max_tokens: 24}"
-    opened = RunFolder.open(run(tmp_path / "run", "slow.steps=2", "fast.budget=20", "fast.proposer=full", reflection))
+    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, reflection))
     (data,) = opened.cycles()
     assert data["spent"]["reflection"]["calls"] >= 1
     assert data["spent"]["reflection"]["prompt_tokens"] > 100
@@ -286,7 +297,7 @@ def test_a_local_model_can_reflect(tmp_path: Path) -> None:
 def test_a_step_without_signal_says_so(tmp_path: Path) -> None:
     (tmp_path / "equal.py").write_text("def grade(answer, row):\n    return 0.5\n")
     grader = f"task.grader={tmp_path / 'equal.py'}:grade"
-    (row,) = RunFolder.open(run(tmp_path / "run", "slow.steps=1", "method=rl", grader)).rows("metrics")
+    (row,) = RunFolder.open(run(tmp_path / "run", *BRIEF, "slow.steps=1", "method=rl", grader)).rows("metrics")
     assert row["zero_variance"] == 1
     assert row["trained_rows"] == 0
     assert row["entropy"] is None
@@ -296,13 +307,11 @@ def test_a_step_without_signal_says_so(tmp_path: Path) -> None:
 def test_a_broken_grader_is_counted_and_survived(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
         "def grade(answer, row):\n"
-        "    if row['question'].startswith('red'):\n        raise RuntimeError('no luck')\n"
-        "    if row['question'].startswith('blue'):\n        return float('nan')\n"
+        "    if row['question'].startswith('zorka'):\n        raise RuntimeError('no luck')\n"
+        "    if row['question'].startswith('blimo'):\n        return float('nan')\n"
         "    return 0.5\n"
     )
-    opened = RunFolder.open(
-        run(tmp_path / "run", "slow.steps=2", "method=rl", f"task.grader={tmp_path / 'broken.py'}:grade")
-    )
+    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, "method=rl", f"task.grader={tmp_path / 'broken.py'}:grade"))
     ledger = opened.read_json("ledger.json")
     assert ledger is not None
     assert ledger["slow"]["faults"]["grader"] >= 8
@@ -312,18 +321,24 @@ def test_a_broken_grader_is_counted_and_survived(tmp_path: Path) -> None:
 def test_trackers_get_the_numbers(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    path = run(tmp_path / "run", "slow.steps=4", "output.report_to=[tensorboard]")
+    path = run(tmp_path / "run", *BRIEF, "output.report_to=[tensorboard]")
     event_files = [EventAccumulator(str(file)).Reload() for file in path.rglob("events.out.tfevents*")]
     (events,) = [file for file in event_files if "train/fastslow/reward" in file.Tags()["scalars"]]
-    rows = RunFolder.open(path).rows("metrics")
+    opened = RunFolder.open(path)
     logged = [event.value for event in events.Scalars("train/fastslow/reward")]
-    assert logged == pytest.approx([row["reward"] for row in rows])
-    assert "train/evaluation/best context" in events.Tags()["scalars"]
+    assert logged == pytest.approx([row["reward"] for row in opened.rows("metrics")])
+    last = opened.rows("evals")[-1]["results"]
+    for label, result in last.items():
+        assert events.Scalars(f"train/evaluation/{label}")[-1].value == pytest.approx(result["mean"])
 
 
-def test_lora_trains_resumes_and_keeps_the_base(tmp_path: Path) -> None:
-    path = run(tmp_path / "run", "slow.steps=4", "model.lora={rank: 4, alpha: 8}")
+def test_lora_trains_resumes_and_keeps_the_base(by_length: str, tmp_path: Path) -> None:
+    path = run(tmp_path / "run", *BRIEF, "slow.steps=4", "model.lora={rank: 4, alpha: 8}", by_length)
     checkpoint = path / "checkpoints" / "step-000004"
     assert (checkpoint / "adapter_model.safetensors").exists()
     assert not (checkpoint / "model.safetensors").exists()
     assert RunFolder.open(path).rows("metrics")[0]["kl"] == pytest.approx(0, abs=1e-6)
+    expected = outcome(path)
+    shutil.rmtree(checkpoint)
+    start.resume(path)
+    assert outcome(path) == expected

@@ -104,13 +104,14 @@ def test_lock_ends_with_the_object(run: RunFolder) -> None:
 
 def test_a_forked_worker_that_outlives_the_run_does_not_keep_the_lock(run: RunFolder, start: Start) -> None:
     run.close()
-    fork = HOLD.format(path=str(run.path)).replace(
-        "print(", "import os, time\nchild = os.fork()\nif not child: time.sleep(60)\nprint(child, "
-    )
-    holder = start(fork)
+    # The worker speaks, not the run: only once fork has returned in it has it let go of what it inherited.
+    worker = "import os, time\nif not os.fork():\n    print(os.getpid(), flush=True)\n    time.sleep(60)\n"
+    holder = start(HOLD.format(path=str(run.path)).replace('print("held", flush=True)\n', worker))
     assert holder.stdout is not None
-    child = int(holder.stdout.readline().split()[0])
+    child = int(holder.stdout.readline())
     try:
+        with pytest.raises(RunError, match=f"in use by process {holder.pid}"):
+            RunFolder.open(run.path, lock=True)
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
         os.kill(child, 0)

@@ -1,4 +1,4 @@
-"""Three methods at equal rollouts, on the small example's model and task: budgets, going on, refusals."""
+"""Three methods at equal rollouts, on the task of examples/own-task: budgets, going on, refusals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers import QUICKSTART, outcome
+from helpers import EXAMPLE, outcome
 
 from fastslow.errors import FastSlowError
 from fastslow.recipe import Recipe, load_recipe
@@ -15,12 +15,12 @@ from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import read_curve
 from fastslow.study.equal_rollouts import METHODS, check, is_finished, run_method
 
-SETTINGS = ["slow.steps=5", "slow.problems=4", "slow.microbatch=32", "evaluation.every=2", "output.checkpoint_every=2"]
+SETTINGS = ["slow.steps=3", "fast.budget=16", "fast.anchors=4", "evaluation.problems=4"]
 
 
 @pytest.fixture(scope="module")
 def recipe() -> Recipe:
-    return load_recipe(QUICKSTART, SETTINGS)
+    return load_recipe(EXAMPLE, SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +36,11 @@ def test_each_loop_alone_may_spend_what_both_have_spent(recipe: Recipe, finished
     fst, rl, gepa = (RunFolder.open(finished / method) for method in METHODS)
     last = fst.rows("evals")[-1]
     budget = last["rollouts_slow"] + last["rollouts_fast"]
-    assert last["rollouts_slow"] == 5 * 4 * 8
+    assert last["rollouts_slow"] == 3 * 4 * 4
     assert last["rollouts_fast"] > 0
     assert fst.recipe == recipe
     assert rl.recipe.rollouts == gepa.recipe.rollouts == budget
-    assert 0 <= read_curve(rl.path).rollouts[-1] - budget < 4 * 8
+    assert 0 <= read_curve(rl.path).rollouts[-1] - budget < 4 * 4
     cycles = [sum(entry["rollouts"] for entry in data["spent"].values()) for data in gepa.cycles()]
     assert sum(cycles) == read_curve(gepa.path).rollouts[-1] >= budget > sum(cycles[:-1])
 
@@ -82,7 +82,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
 
 
 def test_other_settings_are_refused_by_name(finished: Path) -> None:
-    other = load_recipe(QUICKSTART, [*SETTINGS, "seed=3"])
+    other = load_recipe(EXAMPLE, [*SETTINGS, "seed=3"])
     with pytest.raises(FastSlowError, match="made with other settings: seed is 0 there and 3 here; "):
         check(other, finished)
 
@@ -100,4 +100,4 @@ def test_a_folder_that_holds_something_else_is_refused(recipe: Recipe, finished:
 @pytest.mark.parametrize("setting", ["method=rl", "output.folder=elsewhere", "evaluation.every=0"])
 def test_settings_that_leave_nothing_to_compare_are_refused(setting: str, tmp_path: Path) -> None:
     with pytest.raises(FastSlowError, match=setting):
-        check(load_recipe(QUICKSTART, [*SETTINGS, setting]), tmp_path)
+        check(load_recipe(EXAMPLE, [*SETTINGS, setting]), tmp_path)
