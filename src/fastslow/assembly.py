@@ -43,9 +43,11 @@ def find_world(recipe: Recipe) -> World:
     return World(state.process_index, state.num_processes)
 
 
-def assemble(recipe: Recipe, folder: Path, world: World, weights: Path | None = None) -> Parts:
-    """Load everything a recipe names; `weights` is a checkpoint to take the policy from."""
-    task = build_task(recipe)
+def assemble(
+    recipe: Recipe, folder: Path, world: World, weights: Path | None = None, task: Task | None = None
+) -> Parts:
+    """Load everything a recipe names; `weights` is a checkpoint to take the policy from, `task` stands for the recipe's."""
+    task = task or build_task(recipe)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
     policy = load_policy(recipe.model)
     chat = ChatFormat(policy.tokenizer, recipe.sampling.chat)

@@ -9,17 +9,23 @@ from fastslow.measure.evaluation import Score, evaluate
 from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.records import Context
 from fastslow.runs.snapshot import open_snapshot
-from fastslow.tasks.base import Split
+from fastslow.tasks.base import Split, Task
 
 
 def evaluate_run(
-    folder: str | Path, *, step: int | None = None, k: int = 8, split: Split = "validation", whole_pool: bool = False
+    folder: str | Path,
+    *,
+    step: int | None = None,
+    k: int = 8,
+    split: Split = "validation",
+    whole_pool: bool = False,
+    task: Task | None = None,
 ) -> dict[str, Score]:
     """mean@k and best@k of a run's policy under its best context, under the seed, and where asked under the whole pool."""
     snapshot = open_snapshot(folder, step)
     recipe = snapshot.run.recipe
     recipe = recipe.model_copy(update={"slow": recipe.slow.model_copy(update={"kl": 0.0})})  # no reference model needed
-    parts = assemble(recipe, Path(folder), find_world(recipe), snapshot.weights)
+    parts = assemble(recipe, Path(folder), find_world(recipe), snapshot.weights, task)
     seed_context = Context(dict(parts.seed_texts))
     contexts = {"seed": seed_context}
     if snapshot.pool.best.context.id != seed_context.id:

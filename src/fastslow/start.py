@@ -16,29 +16,32 @@ from fastslow.recipe import Recipe
 from fastslow.rollouts.world import World
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import View, make_view
+from fastslow.tasks import Task
 
 
 def default_folder(recipe: Recipe, name: str) -> Path:
     return Path(recipe.output.folder or f"runs/{name}-{recipe.method}-seed{recipe.seed}")
 
 
-def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> Path:
-    """Run a recipe from the start and return the run folder."""
+def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:
+    """Run a recipe from the start and return the run folder; a `task` made in Python goes with the recipe's `task: given`."""
     folder, world = Path(folder), find_world(recipe)
     world.from_main(RunFolder(folder).refuse_existing)
-    parts = assemble(recipe, folder, world)  # before the folder is made: a mistake found here leaves none behind
+    parts = assemble(
+        recipe, folder, world, task=task
+    )  # before the folder is made: a mistake found here leaves none behind
     run = _on_main(world, lambda: RunFolder.create(folder, recipe))
     _go(parts, folder, run, None, view)
     return folder
 
 
-def resume(folder: str | Path, view: View | None = None) -> Path:
+def resume(folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:
     """Go on with an interrupted run from its newest whole checkpoint, to the end it would have had."""
     folder = Path(folder)
     recipe = RunFolder.open(folder).recipe
     world = find_world(recipe)
     run = _on_main(world, lambda: RunFolder.open(folder, lock=True))
-    parts = assemble(recipe, folder, world)
+    parts = assemble(recipe, folder, world, task=task)
     latest = world.from_main(lambda: _rewound(run))
     _go(parts, folder, run, latest, view)
     return folder

@@ -335,12 +335,12 @@ def test_graders_that_cannot_be_found_are_refused_when_the_task_is_built(
     broken = module("1 / 0\n")
     needy = module("import no_such_library\n")
     for grader, message in {
-        good: "is not MODULE:FUNCTION",
-        f":{good}": "is not MODULE:FUNCTION",
+        good: "is not MODULE:NAME",
+        f":{good}": "is not MODULE:NAME",
         "no_such_module:grade": "there is no module 'no_such_module' in .* run from the folder that holds it",
         f"{good}.inner:grade": f"there is no module '{good}.inner'|is not a package",
         f"{good}:grade": f"{good}.py has no 'grade'; define it there",
-        f"{good}:THRESHOLD": f"'THRESHOLD' in .*{good}.py is of type int; expected a function",
+        f"{good}:THRESHOLD": f"grader '{good}:THRESHOLD' is of type int; expected a function",
         f"{broken}:grade": f"importing '{broken}' failed with ZeroDivisionError",
         f"{needy}:grade": f"module '{needy}' needs 'no_such_library'",
     }.items():

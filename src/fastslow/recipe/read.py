@@ -54,16 +54,22 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
     anchored(data.get("model"), "name")
     fast = data.get("fast")
     anchored(fast.get("reflection") if isinstance(fast, dict) else None, "model")
+
+    def anchored_object(section: dict[str, Any], key: str) -> None:
+        module, _, name = str(section.get(key) or "").rpartition(":")
+        file = folder / (module if module.endswith(".py") else module.replace(".", "/") + ".py")
+        if module and name and file.is_file():
+            section[key] = f"{file}:{name}"
+
+    anchored_object(data, "task")
     tasks = data.get("task")
     for task in tasks if isinstance(tasks, list) else [tasks]:
         if isinstance(task, dict):
             for key in task:
                 if key == "path" or key.endswith("_path"):
                     anchored(task, key)
-            module, _, function = str(task.get("grader") or "").rpartition(":")
-            file = folder / (module if module.endswith(".py") else module.replace(".", "/") + ".py")
-            if module and function and file.is_file():
-                task["grader"] = f"{file}:{function}"
+                if key in ("name", "grader"):
+                    anchored_object(task, key)
 
 
 def _override(data: dict[str, Any], override: str) -> None:

@@ -55,6 +55,8 @@ class Task(ABC):
     """A family of problems. Subclass `QuestionTask` unless one problem takes more than one model call."""
 
     Options: ClassVar[type[Options]] = Options
+    named: ClassVar[str | None] = None
+    """The option that NAME fills where a recipe says `task: FAMILY/NAME`."""
 
     def __init__(self, options: Any) -> None:
         self.options = options

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import math
-import os
 import re
-import sys
 from collections.abc import Callable
 from numbers import Real
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from fastslow.errors import TaskError
 from fastslow.tasks.base import Feedback
+from fastslow.tasks.named import load_named
 from fastslow.tasks.text import one_line
 
 Grader = Callable[[str, dict[str, Any]], Any]
@@ -31,53 +26,13 @@ class GraderError(TaskError):
 
 
 def load_grader(name: str) -> Grader:
-    """The function `module:function`, from the current folder or from what is installed, or `file.py:function`."""
-    module_name, _, function_name = name.rpartition(":")
-    if not module_name or not function_name:
-        raise TaskError(f"grader '{name}' is not MODULE:FUNCTION, e.g. my_module:my_function")
-    file = Path(module_name) if module_name.endswith(".py") else None
-    folder = str(file.parent.resolve()) if file else os.getcwd()
-    if folder not in sys.path and "" not in sys.path:
-        sys.path.append(folder)  # last, so that a file lying about in the folder never replaces a library
-    try:
-        module = _import_file(file) if file else importlib.import_module(module_name)
-    except FileNotFoundError:
-        raise TaskError(f"grader '{name}': there is no file '{module_name}'") from None
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise TaskError(
-                f"grader '{name}': module '{module_name}' needs '{error.name}': {one_line(error)}"
-            ) from error
-        raise TaskError(
-            f"grader '{name}': there is no module '{module_name}' in {os.getcwd()} or installed; "
-            "run from the folder that holds it"
-        ) from None
-    except Exception as error:
-        raise TaskError(
-            f"grader '{name}': importing '{module_name}' failed with {type(error).__name__}: {one_line(error)}"
-        ) from error
-    where = getattr(module, "__file__", None) or module_name
-    try:
-        function = getattr(module, function_name)
-    except AttributeError:
-        raise TaskError(
-            f"grader '{name}': {where} has no '{function_name}'; define it there or correct the name"
-        ) from None
+    """The function `module:function`."""
+    function = load_named("grader", name)
     if not callable(function):
         raise TaskError(
-            f"grader '{name}': '{function_name}' in {where} is of type {type(function).__name__}; "
-            "expected a function of (answer, example)"
+            f"grader '{name}' is of type {type(function).__name__}; expected a function of (answer, example)"
         )
     return function
-
-
-def _import_file(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None, "a .py file always has a loader"
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def call_grader(name: str, grader: Grader, answer: str, example: dict[str, Any]) -> Feedback:

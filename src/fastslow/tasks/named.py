@@ -1,0 +1,58 @@
+"""Python objects by name: `module:name` or `file.py:name`, as recipes give graders and tasks."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fastslow.errors import TaskError
+from fastslow.tasks.text import one_line
+
+
+def load_named(what: str, name: str) -> Any:
+    """The object `module:name`, from the current folder or from what is installed, or `file.py:name`."""
+    module_name, _, object_name = name.rpartition(":")
+    if not module_name or not object_name:
+        raise TaskError(f"{what} '{name}' is not MODULE:NAME, e.g. my_module:my_{what}")
+    file = Path(module_name) if module_name.endswith(".py") else None
+    folder = str(file.parent.resolve()) if file else os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.append(folder)  # last, so that a file lying about in the folder never replaces a library
+    try:
+        module = _import_file(file) if file else importlib.import_module(module_name)
+    except FileNotFoundError:
+        raise TaskError(f"{what} '{name}': there is no file '{module_name}'") from None
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise TaskError(
+                f"{what} '{name}': module '{module_name}' needs '{error.name}': {one_line(error)}"
+            ) from error
+        raise TaskError(
+            f"{what} '{name}': there is no module '{module_name}' in {os.getcwd()} or installed; "
+            "run from the folder that holds it"
+        ) from None
+    except Exception as error:
+        raise TaskError(
+            f"{what} '{name}': importing '{module_name}' failed with {type(error).__name__}: {one_line(error)}"
+        ) from error
+    where = getattr(module, "__file__", None) or module_name
+    try:
+        return getattr(module, object_name)
+    except AttributeError:
+        raise TaskError(
+            f"{what} '{name}': {where} has no '{object_name}'; define it there or correct the name"
+        ) from None
+
+
+def _import_file(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None, "a .py file always has a loader"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
