@@ -1,4 +1,5 @@
-"""Tasks by name: the built-in ones, and those of installed packages with entry points in the group `fastslow.tasks`."""
+"""Tasks by name: the built-in ones, those of installed packages with entry points in the group `fastslow.tasks`, and Python
+objects (`task: my_module:my_task`). Of a family that has many, one is `FAMILY/NAME`."""
 
 from __future__ import annotations
 
@@ -14,9 +15,12 @@ from fastslow.errors import RecipeError, TaskError
 from fastslow.recipe import Recipe, TaskRecipe
 from fastslow.tasks.base import Options, Task
 from fastslow.tasks.mixture import Mixture, Part
+from fastslow.tasks.named import load_named
 from fastslow.tasks.text import one_line
 
 GROUP = "fastslow.tasks"
+GIVEN = "given"
+"""What a recipe calls a task that comes as an object beside it."""
 BUILT_IN = {
     "star-graph": "fastslow.tasks.star_graph:StarGraph",
     "dataset": "fastslow.tasks.dataset:DatasetTask",
@@ -41,7 +45,8 @@ def task_classes() -> dict[str, type[Task]]:
 
 
 def task_class(name: str) -> type[Task]:
-    """The task of that name."""
+    """The task of that name, or of that family."""
+    name = name.partition("/")[0]
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
         built_in: type[Task] = getattr(importlib.import_module(module), attribute)
@@ -49,6 +54,10 @@ def task_class(name: str) -> type[Task]:
     offered = _offered()
     if name in offered:
         return _load(offered[name])
+    if name == GIVEN:
+        raise TaskError(
+            "the task of this recipe was given as an object; give it again from Python: fastslow.train(…, task=…)"
+        )
     known = [*BUILT_IN, *offered]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
@@ -64,7 +73,8 @@ def build_task(recipe: Recipe) -> Task:
 def check_options(recipe: Recipe) -> None:
     """Refuse unknown tasks and wrong options without reading any data."""
     for part in recipe.tasks:
-        _options(part)
+        if not _is_object(part):
+            _options(part)
 
 
 def _offered() -> dict[str, EntryPoint]:
@@ -88,16 +98,43 @@ def _load(point: EntryPoint) -> type[Task]:
     return loaded
 
 
+def _is_object(recipe: TaskRecipe) -> bool:
+    return ":" in recipe.name
+
+
+def _load_object(recipe: TaskRecipe) -> Task:
+    """A task made in Python: the object itself, or a function that returns it and takes the options."""
+    loaded = load_named("task", recipe.name)
+    if not isinstance(loaded, Task) and callable(loaded):
+        try:
+            loaded = loaded(**recipe.options)
+        except Exception as error:  # a user's code can fail in any way
+            raise TaskError(f"task '{recipe.name}' raised {type(error).__name__}: {one_line(error)}") from error
+    elif recipe.options:
+        raise RecipeError(f"task '{recipe.name}' is an object and takes no options, but {[*recipe.options]} are given")
+    if not isinstance(loaded, Task):
+        raise TaskError(
+            f"task '{recipe.name}' is {one_line(loaded)}; expected a fastslow.Task or a function that returns one"
+        )
+    return loaded
+
+
 def _options(recipe: TaskRecipe) -> Options:
     chosen = task_class(recipe.name)
+    family, slash, name = recipe.name.partition("/")
+    options = recipe.options
+    if slash and chosen.named is None:
+        raise RecipeError(f"task '{family}' has no variants, but '{recipe.name}' asks for one; say task: {family}")
+    if slash and chosen.named is not None:
+        options = {chosen.named: name, **options}
     try:
-        return chosen.Options.model_validate(recipe.options)
+        return chosen.Options.model_validate(options)
     except ValidationError as error:
         raise RecipeError("\n".join(_explain(recipe.name, chosen, problem) for problem in error.errors())) from None
 
 
 def _build(recipe: TaskRecipe) -> Task:
-    task = task_class(recipe.name)(_options(recipe))
+    task = _load_object(recipe) if _is_object(recipe) else task_class(recipe.name)(_options(recipe))
     if not len(task.examples("train")):
         raise TaskError(f"task '{recipe.name}' has no training problems; expected at least one, check its options")
     return task
