@@ -83,12 +83,26 @@ def test_a_problem_never_changes_between_versions() -> None:
     )
 
 
-def test_splits_seeds_and_books_have_problems_of_their_own() -> None:
+def test_seeds_and_books_have_problems_of_their_own() -> None:
     tasks = [rulebook(longest=8), rulebook(longest=8, seed=1), rulebook(longest=8, book="orchard")]
     pools = [task.examples(split)[:100] for task in tasks for split in SPLITS]
     everything = [example for pool in pools for example in pool]
     assert len({example.id for example in everything}) == 900
     assert len({str(example.data) for example in everything}) > 890  # short lists may meet by chance
+
+
+def test_no_problem_stands_in_two_splits_whatever_the_seeds() -> None:
+    shown = {
+        split: {
+            str(example.data)
+            for seed in (0, 1)
+            for example in rulebook(words=1, shortest=2, longest=2, seed=seed).examples(split)
+        }
+        for split in SPLITS
+    }
+    assert all(len(problems) > 40 for problems in shown.values())
+    for one, other in itertools.combinations(SPLITS, 2):
+        assert shown[one].isdisjoint(shown[other])
 
 
 def test_the_question_and_the_seed_text_say_nothing_of_the_rules() -> None:

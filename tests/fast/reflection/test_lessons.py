@@ -101,6 +101,15 @@ def test_lines_that_more_failed_attempts_share_are_likelier(make_request: Make) 
     assert len(counts) == 4
 
 
+def test_lines_that_quote_their_attempt_are_unlikely(make_request: Make) -> None:
+    feedback = "Sort downwards.\nThe answer 7 1 3 is not sorted.\nOf 3 1 7 the first must be 7."
+    failed = [Attempt("Sort 3 1 7", "7 1 3", feedback, 0.0)]
+    children = [Lessons()(make_request("Answer.", failed, seed=seed)) for seed in range(300)]
+    counts = Counter(child.splitlines()[-1] for child in children)
+    assert counts["Sort downwards."] > 200
+    assert len(counts) == 3
+
+
 def test_full_may_add_several_lessons(make_request: Make) -> None:
     failed = [Attempt("?", "!", "First.\nSecond.\nThird.\nFourth.", 0.0)]
     sizes = {

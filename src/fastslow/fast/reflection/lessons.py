@@ -19,6 +19,8 @@ FIRST_LINE_WEIGHT = 0.1
 """The first line usually states the task: it goes ten times less often than any other."""
 FULL_LESSONS = 3
 """Most lessons a `full` edit adds at once."""
+QUOTING_WEIGHT = 0.1
+"""A line that quotes the attempt it was said of, three words in a row, is about that problem rather than about all."""
 
 Item = TypeVar("Item")
 _BULLETS = re.compile(r"^(?:(?:[-*+•–]|\d+[.)])\s+)+")
@@ -54,28 +56,45 @@ def _edit(request: Request) -> str:
     raise ReflectionFailed(f"no edit fits: the first line and one lesson take more than {request.max_tokens} tokens")
 
 
-def _new_lessons(request: Request) -> Counter[str]:
-    """Lines of the feedback that the text does not have yet, with the number of failed attempts that say each."""
+def _new_lessons(request: Request) -> dict[str, float]:
+    """Lines of the feedback that the text does not have yet, with how likely each is to be a rule.
+
+    A line that several failed attempts agree on is one; a line said once, or one that quotes its attempt, tends not to be.
+    """
     known = {_key(line) for line in request.text.splitlines()}
-    lessons: Counter[str] = Counter()
+    said: Counter[str] = Counter()
     spelling: dict[str, str] = {}
+    quoting: set[str] = set()
     for attempt in request.attempts:
         if attempt.score >= 1:
             continue
-        lines = [_BULLETS.sub("", line.strip()) for line in attempt.feedback.splitlines()]
-        usable = [line for line in lines if _key(line) not in known and any(letter.isalnum() for letter in line)]
-        for line in {_key(line): line for line in usable}.values():
-            lessons[spelling.setdefault(_key(line), line)] += 1
-    return Counter({line: n for line, n in lessons.items() if request.count_tokens(line) <= request.max_tokens})
+        own = _runs(attempt.question) | _runs(attempt.answer)
+        lines = {_key(line): _BULLETS.sub("", line.strip()) for line in attempt.feedback.splitlines()}
+        for key, line in lines.items():
+            if key not in known and any(letter.isalnum() for letter in line):
+                spelling.setdefault(key, line)
+                said[key] += 1
+                if _runs(line) & own:
+                    quoting.add(key)
+    return {
+        spelling[key]: count**2 * (QUOTING_WEIGHT if key in quoting else 1.0)
+        for key, count in said.items()
+        if request.count_tokens(spelling[key]) <= request.max_tokens
+    }
 
 
-def _children(parent: list[str], lessons: Counter[str], several: bool, chance: random.Random) -> Iterator[list[str]]:
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """Every three words in a row."""
+    words = re.findall(r"\w+", text.casefold())
+    return set(zip(words, words[1:], words[2:], strict=False))
+
+
+def _children(parent: list[str], lessons: Mapping[str, float], several: bool, chance: random.Random) -> Iterator[list[str]]:
     """Edits of the parent, the preferred one first; the later ones are for when the earlier do not fit."""
     filled = [index for index, line in enumerate(parent) if line.strip()]
     droppable = {index: FIRST_LINE_WEIGHT if index == filled[0] else 1.0 for index in filled} if len(filled) > 1 else {}
     for action in _shuffled(ACTIONS, chance):
-        # A line that several failed attempts agree on is a rule; one said once tends to be about one problem only.
-        ranked = list(_shuffled({line: count**2 for line, count in lessons.items()}, chance))
+        ranked = list(_shuffled(lessons, chance))
         victim = next(_shuffled(droppable, chance), None)
         rest = [line for index, line in enumerate(parent) if index != victim]
         if action == "add":
@@ -89,7 +108,7 @@ def _children(parent: list[str], lessons: Counter[str], several: bool, chance: r
             yield rest
 
 
-def _fit(lines: list[str], lessons: Counter[str], request: Request) -> str | None:
+def _fit(lines: list[str], lessons: Mapping[str, float], request: Request) -> str | None:
     """The text within its budget, made so by dropping the oldest lines after the first, never the new ones."""
     lines = list(lines)
     while request.count_tokens("\n".join(lines)) > request.max_tokens:
