@@ -1,27 +1,34 @@
-# make demo: set up and run the quickstart. make test: set up, then lint, types and tests. make install: only set up.
+# make demo: set up and run the quickstart. make test: set up for development, then lint, types and tests. make install: set up.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: install demo test docs
-install: $(INSTALLED)
+.PHONY: install develop demo test docs
+install: $(VENV)/.installed
+develop: $(VENV)/.develop
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(PIP) .
+	touch $@
+
+$(VENV)/.develop: $(VENV)/.installed
+	$(PIP) ".[dev]"
 	touch $@
 
 demo: install
 	rm -rf runs/quickstart
 	$(BIN)/fastslow quickstart
 
-test: install
+test: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/reference.py --check
+	$(BIN)/python docs/families.py --check
 	$(BIN)/python -m pytest
 
-docs: install
+docs: develop
 	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/families.py

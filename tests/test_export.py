@@ -51,7 +51,7 @@ def test_an_exported_run_answers_like_the_policy_under_its_best_context(
     with torch.no_grad():
         theirs = model(torch.tensor([plain])).logits
         ours = parts.trainer.model(torch.tensor([prompt])).logits
-    torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(theirs, ours, atol=1e-4, rtol=1e-4)
     pool = json.loads((folder / "contexts.json").read_text())
     assert pool["best"] == snapshot.pool.best.context.id
     card = (folder / "README.md").read_text()
