@@ -1,0 +1,72 @@
+"""Fast-Slow Training in the shape of a dspy optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastslow.assembly import find_world
+from fastslow.errors import RecipeError, TaskError
+from fastslow.recipe import Recipe, build_recipe, load_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.snapshot import open_snapshot
+from fastslow.start import default_folder, resume, train
+from fastslow.tasks.dspy_program import DSPyTask, Metric, dspy
+from fastslow.tasks.registry import GIVEN
+
+
+class FastSlow(dspy.teleprompt.Teleprompter):
+    """Trains a model's weights while its program's instructions evolve; stands where dspy.GEPA stood.
+
+        optimizer = fastslow.FastSlow(metric, recipe={"model": "Qwen/Qwen2.5-0.5B-Instruct"}, folder="runs/mine")
+        program = optimizer.compile(program, trainset=trainset, valset=valset)
+
+    The metric is dspy.GEPA's. The recipe is a mapping, a `Recipe` or the path of a YAML file; the program is its task.
+
+    `compile` returns the program with the instructions of the context that was best on training problems, and writes it to
+    `FOLDER/program.json`. They belong to the trained weights, which are in the run folder: `fastslow.export_run(folder,
+    "my-model")` makes a Hugging Face folder of them, for any server that dspy.LM can reach. The adapter must then be the
+    one dspy was configured with in training.
+    """
+
+    def __init__(
+        self, metric: Metric, recipe: Recipe | Mapping[str, Any] | str | Path, folder: str | Path | None = None
+    ) -> None:
+        super().__init__()
+        self.metric, self.recipe = metric, _with_program(recipe)
+        self.folder = default_folder(self.recipe, "dspy") if folder is None else Path(folder)
+
+    def compile(
+        self,
+        student: dspy.Module,
+        *,
+        trainset: Sequence[dspy.Example],
+        teacher: None = None,
+        valset: Sequence[dspy.Example] | None = None,
+    ) -> dspy.Module:
+        """Train, or go on with a run of the same recipe in the folder; without a valset the trainset is evaluated on."""
+        if teacher is not None:
+            raise TaskError(f"a teacher is given ({type(teacher).__name__}), and FastSlow takes none; leave it out")
+        task = DSPyTask(student, self.metric, trainset, valset)
+        if (self.folder / "run.json").exists() and RunFolder.open(self.folder).recipe == self.recipe:
+            resume(self.folder, task=task)
+        else:
+            train(self.recipe, self.folder, task=task)
+        program = task.program_under(open_snapshot(self.folder).pool.best.context.texts)
+        if find_world(self.recipe).main:
+            program.save(self.folder / "program.json")
+        return program
+
+
+def _with_program(recipe: Any) -> Recipe:
+    """The recipe with the program in the place of its task."""
+    if isinstance(recipe, Recipe):
+        return build_recipe({**recipe.model_dump(mode="json"), "task": GIVEN})
+    if isinstance(recipe, Mapping):
+        return build_recipe({**recipe, "task": GIVEN})
+    if isinstance(recipe, (str, Path)):
+        return load_recipe(recipe, [f"task={GIVEN}"])
+    raise RecipeError(
+        f"recipe is of type {type(recipe).__name__}; expected a mapping, a Recipe or the path of a YAML file"
+    )
