@@ -5,7 +5,8 @@
     then T times: G rollouts a problem, G/K under each context, one group; one CISPO update of the weights.
 
 `Loop.updates` is that, top to bottom. It is a generator: each `yield` hands the trainer one update, and what follows the
-yield runs when the trainer has made it. RL only leaves the evolving out, GEPA only the updates.
+yield runs when the trainer has made it. RL only leaves the evolving out, GEPA only the updates. Stages change what the stream
+holds and nothing else: no part of the loop starts anew at a boundary, and a cycle that lies across one looks at both sides.
 
 Where this differs from the paper: every score carries the step of the policy that earned it, and the carried population is
 scored anew at a cycle's start, at a cost that is booked apart; with fewer than K contexts, the largest number of them that
@@ -29,11 +30,11 @@ from fastslow.fast.pool import Pool, compose
 from fastslow.fast.reflection import build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.measure.divergence import divergence
-from fastslow.measure.evaluation import evaluate
+from fastslow.measure.evaluation import evaluate_task
 from fastslow.models.load import load_pretrained
 from fastslow.rollouts.play import Timing, derive_seed
 from fastslow.rollouts.records import Context, Rollout, Sampling
-from fastslow.rollouts.stream import Stream
+from fastslow.rollouts.stream import open_stream
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
@@ -41,6 +42,7 @@ from fastslow.runs.ledger import Ledger, Purpose
 from fastslow.runs.view import View
 from fastslow.slow.update import Update, build_update
 from fastslow.tasks.base import Example
+from fastslow.tasks.stages import Stages
 
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
 
@@ -54,7 +56,8 @@ class Loop:
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.learns = self.recipe.method != "gepa"
         self.evolves = self.recipe.method != "rl"
-        self.stream = Stream(parts.task.examples("train"), derive_seed(self.recipe.seed, "stream"))
+        self.stages = parts.task if isinstance(parts.task, Stages) else None
+        self.stream = open_stream(parts.task, self.recipe.slow.problems, derive_seed(self.recipe.seed, "stream"))
         self.seed_context = Context(dict(parts.seed_texts))
         self.fast = self._fast_loop() if self.evolves else None
         # What a checkpoint holds beside the trainer's part:
@@ -133,6 +136,7 @@ class Loop:
         row: dict[str, Any] = {
             "step": self.step,
             "cycle": (self.step - 1) // self.recipe.fast.cycle,
+            **self._stage(),
             "reward": float(np.mean(scores)),
             "reward_std": float(np.std(scores)),
             "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
@@ -168,6 +172,10 @@ class Loop:
             "rollouts_fast": self.ledger.total(FAST).rollouts,
             "rollouts_evaluation": self.ledger["evaluation"].rollouts,
         }
+
+    def _stage(self) -> dict[str, str]:
+        """The stage that the last step was made in, where there are stages."""
+        return {"stage": self.stages.behind(self.step).name} if self.stages else {}
 
     # The fast loop -----------------------------------------------------------------------------------------------------
 
@@ -258,10 +266,19 @@ class Loop:
 
     def _finish_step(self) -> None:
         recipe, last = self.recipe, self.ended
-        if recipe.evaluation.every and (last or self.step % recipe.evaluation.every == 0):
+        if last or self._evaluation_due():
             self._evaluate()
         if last or self.step % recipe.output.checkpoint_every == 0:
             self._checkpoint(last)
+
+    def _evaluation_due(self) -> bool:
+        every, cycle = self.recipe.evaluation.every, self.recipe.fast.cycle
+        if self.stages and self.step in self.stages.ends:
+            return True
+        if not every or self.step % every:
+            return False
+        # With frozen weights nothing changes but by a cycle, which comes before the first of its steps.
+        return self.learns or (self.step - 1) // cycle > (self.step - 1 - every) // cycle
 
     def _evaluate(self) -> None:
         """Held-out problems under the seed and under the context that is best on training problems."""
@@ -271,10 +288,11 @@ class Loop:
         contexts = {"seed": self.seed_context}
         if self.pool.best.context.id != self.seed_context.id:
             contexts["best context"] = self.pool.best.context
-        scores, rollouts, seconds = evaluate(
+        scores, rollouts, seconds = evaluate_task(
             self.parts.player,
-            list(contexts.values()),
-            self.parts.task.examples("validation")[: recipe.problems],
+            contexts,
+            "validation",
+            recipe.problems,
             k=recipe.k,
             sampling=recipe.sampling(self.recipe.sampling.max_tokens),
             policy_step=self.step,
@@ -282,12 +300,18 @@ class Loop:
         )
         self.ledger.book_rollouts("evaluation", rollouts, seconds)
         self.seconds["evaluation"] = seconds
-        results = {label: score.to_dict() for label, score in zip(contexts, scores, strict=True)}
+        results = {label: score.to_dict() for label, score in scores.items()}
         if recipe.divergence:
             for label, context in contexts.items():
                 results[label]["kl"] = self._divergence(context)
         if self.run:
-            row = {"step": self.step, "results": results, "seconds": started - self.began, **self._spent()}
+            row = {
+                "step": self.step,
+                **self._stage(),
+                "results": results,
+                "seconds": started - self.began,
+                **self._spent(),
+            }
             self.run.append("evals", row)
         self.trainer.report({f"evaluation/{label}": result["mean"] for label, result in results.items()})
         self.view.evaluation(self.step, results)
@@ -297,7 +321,8 @@ class Loop:
         """How far the policy has moved from the base model, both under one context."""
         if not self.learns:
             return 0.0
-        problems = self.parts.task.examples("validation")[: self.recipe.evaluation.problems]
+        task = self.stages.behind(self.step).task if self.stages else self.parts.task
+        problems = task.examples("validation")[: self.recipe.evaluation.problems]
         rollouts, timing = self.parts.player.play(
             [(example, context) for example in problems],
             self.recipe.sampling.training(),

@@ -112,8 +112,9 @@ class RunFolder:
         return files.read_json(self.path / name)
 
     def set_status(self, status: str, **extra: Any) -> None:
-        """Change the status in run.json and add to what it says."""
-        self.write_json("run.json", {**(self.read_json("run.json") or {}), "status": status, **extra})
+        """Change the status in run.json and add to what it says; an error of before is over."""
+        known = {key: value for key, value in (self.read_json("run.json") or {}).items() if key != "error"}
+        self.write_json("run.json", {**known, "status": status, **extra})
 
     def append(self, name: Log, row: dict[str, Any]) -> None:
         files.append_row(self._log(name), row)

@@ -238,5 +238,6 @@ class LiveView:
 
 
 def _described(recipe: Recipe) -> str:
-    tasks = " + ".join(task.name for task in recipe.tasks)
+    stages = ", then ".join(f"{stage.name}@{stage.steps}" for stage in recipe.stages)
+    tasks = stages or " + ".join(task.name for task in recipe.tasks)
     return f"{recipe.method}, model {recipe.model.name}, task {tasks}, seed {recipe.seed}"

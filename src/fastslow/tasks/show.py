@@ -37,7 +37,7 @@ def show_task(name: str, overrides: Sequence[str], count: int, console: Console)
     try:
         task = build_task(build_recipe({"model": "none", "task": {"name": name, **_options(overrides)}}))
     except FastSlowError as error:
-        if overrides:
+        if overrides or "/" in name:
             raise
         console.print(f"No examples to show without options: {escape(str(error))}")
         return
