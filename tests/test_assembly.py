@@ -18,6 +18,7 @@ from fastslow.recipe import Recipe, build_recipe
 from fastslow.rollouts.records import Context
 from fastslow.rollouts.world import World
 from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Options, Split, Task
+from fastslow.tasks.dataset import DatasetOptions, DatasetTask
 
 
 @pytest.fixture
@@ -89,6 +90,17 @@ def test_the_parts_belong_together_and_play(rows: Path, tmp_path: Path) -> None:
         assert shown == f"<system> answer the word <end> <user> {problem.data['question']} <end> <assistant>"
         assert 1 <= len(turn.completion.ids) <= 3
         assert rollout.score == float(turn.answer == problem.data["answer"])
+
+
+def test_problems_that_are_trained_and_measured_on_are_refused_before_a_model_is_looked_for(
+    rows: Path, tmp_path: Path
+) -> None:
+    setting = recipe("no-such-model", rows, task={"validation_path": str(rows), "holdout": 0})
+    with pytest.raises(TaskError, match="shows the model the same as validation problem"):
+        assemble(setting, tmp_path / "run", World())
+    given = DatasetTask(DatasetOptions(path=str(rows), test_path=str(rows), holdout=0))
+    with pytest.raises(TaskError, match="shows the model the same as test problem"):
+        assemble(recipe("no-such-model", rows), tmp_path / "run", World(), task=given)
 
 
 def test_template_arguments_of_the_recipe_reach_the_prompts(rows: Path, tmp_path: Path) -> None:

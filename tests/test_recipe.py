@@ -87,6 +87,43 @@ def test_short_forms_are_the_long_ones() -> None:
     ]
 
 
+def test_stages_add_up_to_the_steps_and_short_ones_are_long_ones(tmp_path: Path) -> None:
+    recipe = load_recipe(
+        write(tmp_path, {"model": "m", "stages": ["hover@200", {"name": "rulebook", "steps": 5, "book": "orchard"}]})
+    )
+    assert [(stage.name, stage.steps, stage.options) for stage in recipe.stages] == [
+        ("hover", 200, {}),
+        ("rulebook", 5, {"book": "orchard"}),
+    ]
+    assert recipe.slow.steps == 205
+    assert recipe.tasks == recipe.stages
+    assert recipe.task is None
+    again = load_recipe(write(tmp_path, dump_recipe(recipe)))
+    assert again == recipe
+    agreed = build_recipe({"model": "m", "stages": ["mine:task@7", "env@2.0@3"], "slow": {"steps": 10}})
+    assert [(stage.name, stage.steps) for stage in agreed.stages] == [("mine:task", 7), ("env@2.0", 3)]
+    assert agreed.slow.steps == 10
+
+
+def test_stages_are_found_beside_the_recipe_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "rows.jsonl").touch()
+    stages = [
+        "mine:first@3",
+        {"name": "mine.py:second", "steps": 2},
+        {"name": "dataset", "steps": 1, "path": "rows.jsonl"},
+    ]
+    recipe = load_recipe(write(tmp_path, {"model": "m", "stages": stages}))
+    assert [stage.name for stage in recipe.stages] == [
+        f"{tmp_path}/mine.py:first",
+        f"{tmp_path}/mine.py:second",
+        "dataset",
+    ]
+    assert recipe.stages[2].options == {"path": str(tmp_path / "rows.jsonl")}
+    listed = load_recipe(write(tmp_path, {"model": "m", "task": ["mine:first", "star-graph"]}))
+    assert [task.name for task in listed.tasks] == [f"{tmp_path}/mine.py:first", "star-graph"]
+
+
 def test_reflection_by_name_is_a_litellm_model() -> None:
     reflection = build_recipe({**BASE, "fast": {"reflection": "openai/gpt-5.2"}}).fast.reflection
     assert (reflection.kind, reflection.model) == ("litellm", "openai/gpt-5.2")
@@ -215,7 +252,10 @@ def test_the_long_form_of_a_model_beside_the_recipe_becomes_absolute(tmp_path: P
 # What it refuses ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if not key.startswith("task.") and len(key.split(".")[-1]) > 4])
+OPTIONS = ("task.", "stages.")  # where any other key is an option of the task
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if not key.startswith(OPTIONS) and len(key.split(".")[-1]) > 4])
 def test_a_slip_in_a_key_is_answered_with_that_key(key: str) -> None:
     """At every depth: two letters of the last name change places."""
     *parents, name = key.split(".")
@@ -277,6 +317,19 @@ def test_a_key_like_no_other_is_answered_with_where_they_are_listed(key: str) ->
         ({"task": {"name": "star-graph", "weight": -1}}, ["task.weight=-1", "greater than 0"]),
         ({"task": ["star-graph", {"name": "dataset", "weight": 0}]}, ["task.1.weight=0", "greater than 0"]),
         ({"task": []}, ["task", "empty", "name at least one"]),
+        ({"task": None}, ["the recipe has no 'task'; add it (task: …)"]),
+        ({"task": None, "stages": []}, ["the recipe has no 'task'"]),
+        ({"stages": ["star-graph@5"]}, ["task and stages both", "keep one"]),
+        ({"task": None, "stages": ["star-graph@5", "math"]}, ["'math' is not NAME@STEPS, as in rulebook@200"]),
+        ({"task": None, "stages": ["@5"]}, ["'@5' is not NAME@STEPS"]),
+        ({"task": None, "stages": ["math@many"]}, ["'math@many' is not NAME@STEPS"]),
+        ({"task": None, "stages": ["math@0"]}, ["stages.0.steps=0", "greater than or equal to 1"]),
+        ({"task": None, "stages": [{"name": "math"}]}, ["no 'stages.0.steps'"]),
+        ({"task": None, "stages": "math@5"}, ["stages='math@5'", "list"]),
+        (
+            {"task": None, "stages": ["math@5", "hover@4"], "slow": {"steps": 10}},
+            ["slow.steps=10", "the stages add up to 9", "leave slow.steps out"],
+        ),
         ({"output": {"report_to": "wandb"}}, ["output.report_to='wandb'", "list"]),
     ],
 )

@@ -19,6 +19,7 @@ _PUBLIC = {
     "errors": ["FastSlowError"],
     "recipe": ["Recipe", "load_recipe"],
     "tasks": ["Ask", "Example", "Feedback", "QuestionTask", "Task"],
+    "tasks.trl_rewards": ["TRLTask"],
     "rollouts.records": ["Context", "Rollout"],
     "runs.folder": ["RunFolder"],
     "start": ["resume", "train"],
@@ -27,6 +28,8 @@ _PUBLIC = {
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names}
 __all__ = list(_HOMES)
+# In need of an extra, so no part of `import *`.
+_HOMES |= {"DSPyTask": "tasks.dspy_program", "FastSlow": "dspy_optimizer"}
 
 
 def __getattr__(name: str) -> Any:

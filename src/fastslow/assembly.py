@@ -17,6 +17,7 @@ from fastslow.rollouts.sampling import PolicySampler
 from fastslow.rollouts.world import World
 from fastslow.slow.trainer import FastSlowTrainer
 from fastslow.tasks import Task
+from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.registry import build_task
 
 CHECKED_EXAMPLES = 64
@@ -47,7 +48,10 @@ def assemble(
     recipe: Recipe, folder: Path, world: World, weights: Path | None = None, task: Task | None = None
 ) -> Parts:
     """Load everything a recipe names; `weights` is a checkpoint to take the policy from, `task` stands for the recipe's."""
+    if task is not None and recipe.stages:
+        raise RecipeError("a task was given as an object, but the recipe has stages; keep one of them (task: given)")
     task = task or build_task(recipe)
+    refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
     policy = load_policy(recipe.model)
     chat = ChatFormat(policy.tokenizer, recipe.sampling.chat)
@@ -79,10 +83,10 @@ def check_lengths(
     if max_length is None:
         return
     for example in [*task.examples("train")[:CHECKED_EXAMPLES], *task.examples("validation")[:CHECKED_EXAMPLES]]:
-        ask = next(task.play(example), None)
+        ask = next(task.play_under(example, texts), None)
         if ask is None:  # nothing is asked, so nothing can be too long
             continue
-        length = len(chat.prompt(ask.messages, texts[ask.component]))
+        length = len(chat.prompt(ask.messages, ask.context(texts)))
         if length + max_tokens > max_length:
             raise TaskError(
                 f"the prompt of problem '{example.id}' has {length} tokens; with sampling.max_tokens={max_tokens} for the "

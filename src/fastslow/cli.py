@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fastslow.errors import FastSlowError
+from fastslow.errors import FastSlowError, FastSlowWarning
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -144,6 +144,7 @@ def export(run: RunPath, folder: Annotated[Path, typer.Argument(metavar="DIR")],
 def _quiet() -> None:
     """Libraries keep their remarks to themselves; what matters is in the view and the run folder."""
     warnings.filterwarnings("ignore")
+    warnings.filterwarnings("default", category=FastSlowWarning)
     logging.disable(logging.WARNING)
     from transformers.utils import logging as transformers_logging
 

@@ -23,3 +23,7 @@ class RunError(FastSlowError):
 
 class Interrupted(FastSlowError):
     """A run was stopped by the keyboard; it can be gone on with."""
+
+
+class FastSlowWarning(UserWarning):
+    """Something a person should know, though the run goes on."""

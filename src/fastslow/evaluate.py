@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastslow.assembly import assemble, find_world
-from fastslow.measure.evaluation import Score, evaluate
+from fastslow.measure.evaluation import Score, evaluate_task
 from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.records import Context
 from fastslow.runs.snapshot import open_snapshot
@@ -32,13 +32,14 @@ def evaluate_run(
         contexts["best context"] = snapshot.pool.best.context
     if whole_pool:
         contexts |= {f"pool {member.context.id}": member.context for member in snapshot.pool.members}
-    scores, _, _ = evaluate(
+    scores, _, _ = evaluate_task(
         parts.player,
-        list(contexts.values()),
-        parts.task.examples(split)[: recipe.evaluation.problems],
+        contexts,
+        split,
+        recipe.evaluation.problems,
         k=k,
         sampling=recipe.evaluation.sampling(recipe.sampling.max_tokens),
         policy_step=snapshot.step,
         seed=derive_seed(recipe.seed, "evaluation"),
     )
-    return dict(zip(contexts, scores, strict=True))
+    return scores

@@ -8,6 +8,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from cycle_helpers import (
 from fastslow.fast.cycle import Cycle
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
+from fastslow.rollouts.records import Context, Rollout
 from fastslow.tasks import Example
 
 ANCHORS = problems(12)
@@ -268,6 +270,21 @@ def test_components_take_turns_and_are_reflected_on_apart() -> None:
     for edit in found.edits:  # an edit touches its own component only
         child, parent = contexts[edit.child].texts, contexts[edit.parent].texts
         assert [name for name in child if child[name] != parent[name]] == [edit.component]
+
+
+def test_a_component_reads_its_own_feedback_and_is_spared_attempts_that_teach_it_nothing() -> None:
+    class Apart(Stage):
+        def _rollout(self, example: Example, context: Context) -> Rollout:
+            rollout = super()._rollout(example, context)
+            words = {"plan": "to the planner", "solve": ""} if int(example.id[-1]) % 2 else {"plan": "again to it"}
+            return replace(rollout, feedback=replace(rollout.feedback, by_component=words))
+
+    reflector = Scripted(add_counter())
+    stage = Apart(lambda texts, example: 0.0, ("plan", "solve"))
+    evolve(stage, reflector, pool_of({"plan": "p", "solve": "s"}), problems(4), minibatch=4)
+    heard = {request.component: {each.feedback for each in request.attempts} for request in reflector.requests}
+    assert heard["plan"] == {"to the planner", "again to it"}
+    assert heard["solve"] == {"rule 0", "rule 2"}  # of the problems 0 and 2, in the common words
 
 
 def test_merging_joins_two_parents_component_by_component() -> None:

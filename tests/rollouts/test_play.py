@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator
 from fractions import Fraction
 from typing import Any
@@ -12,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollout_helpers import COLOURS, PlanAndDo, ScriptedSampler, contexts, problems
 
+from fastslow.errors import RecipeError
 from fastslow.rollouts.play import Player, derive_seed
 from fastslow.rollouts.records import Context, Rollout, Sampling
 from fastslow.rollouts.world import World
-from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, QuestionTask
+from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, QuestionTask
 
 SAMPLING = Sampling(1.0, 1.0, 4)
 
@@ -150,6 +152,29 @@ def test_a_grader_that_fails_costs_its_own_rollout_only(grade: Callable[[], Any]
     assert odd.feedback.text.startswith("The grader failed: ")
     assert said in odd.feedback.text
     assert len(odd.turns) == 1  # what the model wrote is kept
+
+
+def test_wrong_settings_that_show_in_grading_end_the_play() -> None:
+    with pytest.raises(RecipeError, match="low and high"):
+        play(Quiz(raises(RecipeError("low and high"))), ScriptedSampler(), ODD)
+
+
+def test_an_answer_is_text_that_knows_its_tokens() -> None:
+    heard: list[str] = []
+
+    class Listens(Quiz):
+        def grade(self, example: Example, answer: str) -> Feedback:
+            heard.append(answer)
+            return Feedback(1.0)
+
+    rollouts = play(Listens(raises(ValueError())), ScriptedSampler(), ODD)
+    for answer, rollout in zip(heard, rollouts, strict=True):
+        assert isinstance(answer, Answer)
+        assert answer == rollout.turns[0].answer
+        assert type(rollout.turns[0].answer) is str  # it goes into tables and between processes
+        assert answer.ids == rollout.turns[0].completion.ids
+        assert len(answer.ids) > 0
+        assert copy.deepcopy(answer).ids == answer.ids
 
 
 @pytest.mark.parametrize("score", [0, 1, True, np.float32(0.25), np.float64(0.5), Fraction(1, 3)])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.rollouts.stream import Stream
-from fastslow.tasks.base import Example
+from fastslow.rollouts.play import derive_seed
+from fastslow.rollouts.stream import StagedStream, Stream, open_stream
+from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
+from fastslow.tasks.stages import Stage, Stages
 
 
 def examples(count: int) -> list[Example]:
@@ -58,3 +60,55 @@ def test_every_problem_comes_everywhere() -> None:
     first = [Stream(examples(4), seed).take(0, 1)[0].id for seed in range(2000)]
     for example in examples(4):
         assert abs(first.count(example.id) - 500) < 5 * (2000 * 0.25 * 0.75) ** 0.5
+
+
+# Stages ------------------------------------------------------------------------------------------------------------------
+
+
+class Numbers(QuestionTask):
+    """As many training problems as it is told."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(Options())
+        self.size = size
+
+    def examples(self, split: Split) -> list[Example]:
+        return examples(self.size) if split == "train" else []
+
+    def messages(self, example: Example) -> list[Message]:
+        return [{"role": "user", "content": example.id}]
+
+    def grade(self, example: Example, answer: str) -> Feedback:
+        return Feedback(0.0)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(
+    st.lists(sizes, min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1, max_size=5),
+    st.integers(1, 5),
+    seeds,
+    st.integers(0, 30),
+    st.integers(0, 40),
+)
+def test_stages_follow_one_another_and_each_task_goes_on_where_it_was(
+    counts: list[int], order: list[tuple[int, int]], problems: int, seed: int, start: int, count: int
+) -> None:
+    tasks = [Numbers(size) for size in counts]
+    stages = Stages([Stage(f"t{place % len(tasks)}", steps, tasks[place % len(tasks)]) for place, steps in order])
+    # Written out: every stage deals the next problems of its own task's stream, the last one on and on.
+    own = {stage.name: Stream(stage.task.examples("train"), derive_seed(seed, stage.name)) for stage in stages.stages}
+    dealt: dict[str, int] = dict.fromkeys(own, 0)
+    expected: list[Example] = []
+    for stage in [*stages.stages, Stage(stages.stages[-1].name, 20, stages.stages[-1].task)]:
+        many = stage.steps * problems
+        expected += own[stage.name].take(dealt[stage.name], many)
+        dealt[stage.name] += many
+    length = max(0, min(count, len(expected) - start))
+    taken = open_stream(stages, problems, seed).take(start, length)
+    assert taken == expected[start : start + length]
+    assert StagedStream(stages, problems, seed).take(start + length // 2, 1) == expected[start + length // 2 :][:1]
+
+
+def test_a_task_without_stages_has_a_plain_stream() -> None:
+    assert open_stream(Numbers(9), 4, 5).take(3, 20) == Stream(examples(9), 5).take(3, 20)

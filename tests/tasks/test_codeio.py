@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fastslow.errors import TaskError
 from fastslow.tasks import codeio, codeio_data
@@ -128,6 +130,48 @@ def test_results_stay_hidden_when_asked_to(tmp_path: Path, given: Any) -> None:
     feedback = grade(tmp_path, {"a": 70708}, block(given), feedback="advice")
     assert feedback.score == 0
     assert "70708" not in feedback.text.replace(json.dumps(given), "")
+    assert feedback.text.split("\n")[1] in ADVICE
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**12), 10**12)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CodeIO]:
+    folder = tmp_path_factory.mktemp("codeio")
+    return {option: build(folder, [ready("x", {}, 0)], feedback=option) for option in ("difference", "advice")}
+
+
+@settings(max_examples=150, deadline=None)
+@given(output=values)
+def test_the_result_itself_always_scores_one(tasks: dict[str, CodeIO], output: Any) -> None:
+    if "```" in json.dumps(output, ensure_ascii=False):  # such calls are left out
+        return
+    example = Example("x", {"input": {"n": 7}, "output": output})
+    for written in (json.dumps(output), json.dumps(output, ensure_ascii=False), json.dumps(output, indent=2)):
+        assert tasks["difference"].grade(example, f"So:\n```json\n{written}\n```").score == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(output=st.tuples(st.integers(0, 3), values), given_value=values, junk=st.none() | st.text())
+def test_advice_never_holds_the_result(
+    tasks: dict[str, CodeIO], output: tuple[int, Any], given_value: Any, junk: str | None
+) -> None:
+    secret = "xyzzy"
+    place, filler = output
+    hidden = [secret, [secret, filler], {"key": secret, "other": filler}, {secret: filler}][place]
+    example = Example("x", {"input": {"n": 7}, "output": hidden})
+    feedback = tasks["advice"].grade(example, block(json.dumps(given_value)) if junk is None else junk)
+    assert feedback.score == 0
+    assert secret not in feedback.text
     assert feedback.text.split("\n")[1] in ADVICE
 
 

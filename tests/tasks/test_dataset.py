@@ -249,31 +249,95 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected", "advice"),
+    ("answer", "expected"),
     [
-        ("", "4", [grading.ANSWER_SOMETHING]),
-        ("paris.", "Paris", [grading.EXACT_WRITING]),
-        ("The answer is 4.", "4", [grading.ONLY_THE_ANSWER]),
-        ("4, I think", "4", [grading.ONLY_THE_ANSWER]),
-        ("14", "4", [grading.CHECK_FIRST, grading.ONLY_THE_ANSWER]),
-        ("-4", "4", [grading.CHECK_FIRST, grading.ONLY_THE_ANSWER]),
-        ("4.2", "4", [grading.CHECK_FIRST, grading.ONLY_THE_ANSWER]),
-        ("London", "Paris", [grading.CHECK_FIRST, grading.ONLY_THE_ANSWER]),
+        ("4", "4"),
+        (" 4\n", "4"),
+        ("4", " 4 "),
+        ("\t4\r\n", "4"),
+        ("New York", "New York"),
+        ("new\nline", "new\nline"),
+        ("", ""),
+        ("  ", ""),
+        ("é", "é"),
+        ("{}", "{}"),
     ],
 )
-def test_the_exact_match_teaches(answer: str, expected: str, advice: list[str]) -> None:
-    feedback = exact_match(answer, expected)
-    fact, *lines = feedback.text.split("\n")
+def test_the_exact_match_takes_the_expected_answer(answer: str, expected: str) -> None:
+    feedback = exact_match(answer, expected, "Which one?")
+    assert feedback.score == 1
+    assert feedback.text.startswith("Correct: ")
+
+
+WRONG = [grading.CHECK_FIRST, grading.ONLY_THE_ANSWER]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "fact", "advice"),
+    [
+        ("", "4", "The answer to 'Which one?' is empty.", [grading.ANSWER_SOMETHING]),
+        ("\n ", "4", "The answer to 'Which one?' is empty.", [grading.ANSWER_SOMETHING]),
+        ("paris.", "Paris", "'paris.' is the answer to 'Which one?', but not as it is", [grading.EXACT_WRITING]),
+        ("PARIS", "Paris", "'PARIS' is the answer", [grading.EXACT_WRITING]),
+        ("'Paris'", "Paris", "is the answer", [grading.EXACT_WRITING]),
+        ("**Paris**", "Paris", "is the answer", [grading.EXACT_WRITING]),
+        ("`Paris`", "Paris", "is the answer", [grading.EXACT_WRITING]),
+        ("Paris!", "Paris", "is the answer", [grading.EXACT_WRITING]),
+        ("4.", "4", "is the answer", [grading.EXACT_WRITING]),
+        ("The answer is 4.", "4", "'The answer is 4.' has more in it than the answer", [grading.ONLY_THE_ANSWER]),
+        ("4, I think", "4", "has more in it", [grading.ONLY_THE_ANSWER]),
+        ("Answer: paris", "Paris", "has more in it", [grading.ONLY_THE_ANSWER]),
+        ("4 4", "4", "has more in it", [grading.ONLY_THE_ANSWER]),
+        ("(4)", "4", "has more in it", [grading.ONLY_THE_ANSWER]),
+        ("$4", "4", "has more in it", [grading.ONLY_THE_ANSWER]),
+        ("3 or 4", "4", "has more in it", [grading.ONLY_THE_ANSWER]),
+        ("14", "4", "'14' is not the answer to 'Which one?'.", WRONG),
+        ("-4", "4", "'-4' is not the answer", WRONG),
+        ("4.2", "4", "is not the answer", WRONG),
+        ("0.4", "4", "is not the answer", WRONG),
+        ("4th", "4", "is not the answer", WRONG),
+        ("four", "4", "is not the answer", WRONG),
+        ("London", "Paris", "is not the answer", WRONG),
+        ("Parisian", "Paris", "is not the answer", WRONG),
+        ("Pari", "Paris", "is not the answer", WRONG),
+        ("new york", "New  York", "is not the answer", WRONG),
+        ("x", "", "'x' is not the answer", WRONG),
+        ("e", "é", "is not the answer", WRONG),
+    ],
+)
+def test_the_exact_match_teaches(answer: str, expected: str, fact: str, advice: list[str]) -> None:
+    feedback = exact_match(answer, expected, "Which one?")
+    first, *lines = feedback.text.split("\n")
     assert feedback.score == 0
-    assert f"'{expected}' was expected" in fact
+    assert fact in first
+    assert "'Which one?'" in first  # a fact names its problem, so that it is not taken for a rule
     assert lines == advice
+    revealed = exact_match(answer, expected, "Which one?", reveal=True)
+    assert revealed == Feedback(0.0, f"{feedback.text}\nThe expected answer is '{' '.join(expected.split())}'.")
 
 
 @given(answer=st.text(), expected=st.text())
 def test_the_exact_match_scores_equality_but_for_outer_white_space(answer: str, expected: str) -> None:
-    feedback = exact_match(answer, expected)
+    feedback = exact_match(answer, expected, "?")
     assert feedback.score == (answer.strip() == expected.strip())
     assert feedback.text
+
+
+@given(expected=st.text(min_size=1).map("xyzzy{}".format), answer=st.text() | st.sampled_from(["xyzz", "yzzy"]))
+def test_the_exact_match_keeps_the_expected_answer_to_itself(expected: str, answer: str) -> None:
+    """All that is known of the expected answer is whether the given one is right, nearly right or holds it."""
+    assert "xyzzy" not in exact_match(answer.replace("xyzzy", ""), expected, "Which one?").text
+
+
+@pytest.mark.parametrize("option", ["advice", "reference"])
+def test_the_expected_answer_is_said_only_when_asked_for(tmp_path: Path, option: str) -> None:
+    path = write_jsonl(tmp_path / "data.jsonl", [{"question": "2 + 2?", "answer": "xyzzy"}])
+    task = build(path, holdout=0, feedback=option)
+    [example] = task.examples("train")
+    feedback = task.grade(example, "5")
+    assert feedback.text.startswith("'5' is not the answer to '2 + 2?'.\n")
+    assert ("xyzzy" in feedback.text) == (option == "reference")
+    assert build(path, holdout=0).grade(example, "5") == build(path, holdout=0, feedback="advice").grade(example, "5")
 
 
 def test_without_a_grader_the_answer_column_decides_whatever_its_type(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """HoVer: a real keyword index over a mini-encyclopedia, one follow-up query, and feedback that lists pages."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fastslow.errors import TaskError
 from fastslow.tasks import hover, passages
@@ -80,10 +83,48 @@ def test_the_first_search_alone_does_not_find_everything(task: Hover) -> None:
         (query("xyzzy"), 0),
         (query("Dunmere shipyards"), 0),
         (query(CLAIM), 0),
+        (query("Pell, Joren; Marend, Ilse"), 1),
+        (query('"Ilse Marend" AND "Joren Pell"'), 1),
+        (query("Marend\tPell"), 1),
+        ("```text\nIlse Marend Joren Pell\n```", 1),
+        ("```\nIlse Marend Joren Pell\n``` That finds both.", 1),
+        ("````Ilse Marend Joren Pell````", 1),
+        ("`Ilse Marend Joren Pell`", 0),
+        ("~~~\nIlse Marend Joren Pell\n~~~", 0),
+        ("<query>Ilse Marend Joren Pell</query>", 0),
+        (query("Ilse Marend Joren Pell") + "\n```", 0),
+        (query("Ilse Marend"), 1),  # the first search has found the other two
+        (query("composer of operas and songs"), 1),
+        (query("Joren Pell led the Brindle Quartet"), 0),
+        (query("IlseMarend"), 0),
+        (query("Ilsa Marent"), 0),
+        (query("???"), 0),
+        ("", 0),
     ],
 )
 def test_the_reward_is_for_finding_all_pages(task: Hover, answer: str, score: float) -> None:
     assert play(task, answer)[1].score == score
+
+
+@pytest.mark.parametrize(
+    ("words", "score"),
+    [
+        ("Odo Farrant Sunniva Lott", 1),
+        ("sunniva lott, odo farrant", 1),
+        ("engineer of bridges and cranes; architect known for domes of glass", 1),
+        ("Odo Farrant", 0),
+        ("Sunniva Lott", 0),
+        ("Odo Sunniva", 1),
+        ("Farrand Lot", 0),
+        ("architect", 0),
+        ("the engineer", 0),
+        ("Heron Bridge", 0),
+        ("The Salt Clock Lantern Theatre", 0),
+    ],
+)
+def test_one_query_must_find_every_missing_page(tmp_path: Path, words: str, score: float) -> None:
+    task = build(tmp_path, [claim(pages=["The Salt Clock", "Odo Farrant", "Sunniva Lott"])])
+    assert play(task, query(words))[1].score == score
 
 
 @pytest.mark.parametrize(
@@ -122,6 +163,44 @@ def test_several_missing_pages_need_one_query_for_all(tmp_path: Path) -> None:
     )
     assert feedback.text.endswith(f"{hover.FOLLOW_THE_LINK}\n{hover.EVERY_MISSING_PAGE}")
     assert feedback.parts == {"pages_found": 0.5}
+
+
+def test_missing_pages_are_counted_rather_than_named_when_asked_to(tmp_path: Path) -> None:
+    task = build(tmp_path, [claim()], feedback="advice")
+    _, feedback = play(task, query("Dunmere"))
+    assert "Still missing: 1 of 3 pages." in feedback.text
+    _, feedback = play(task, query("Lantern Theatre Farrant"))
+    assert feedback.score == 0
+    assert feedback.text.split("\n")[-1] == hover.NAME_WHAT_IS_MISSING
+
+
+def test_the_titles_of_the_missing_pages_always_score_one(tmp_path: Path) -> None:
+    """The nearest there is to a reference answer, for every three pages in a row."""
+    titles = [json.loads(line)["title"] for line in ENCYCLOPEDIA.read_text().splitlines()]
+    rows = [claim(f"It is near {titles[n]} {n}.", titles[n : n + 3]) for n in range(len(titles) - 2)]
+    task = build(tmp_path, rows, results=10)
+    for example in task.examples("train"):
+        game = task.play(example)
+        next(game)
+        with pytest.raises(StopIteration) as finished:
+            game.send(query(" ".join(example.data["pages"])))
+        assert finished.value.value.score == 1
+
+
+WORDS = ("Dunmere", "Lantern", "Rovers", "moss", "xyzzy", "the", "opera", "Keld", "Storr")
+
+
+def test_advice_never_names_a_missing_page(tmp_path: Path) -> None:
+    hidden = build(tmp_path, [claim()], feedback="advice")
+
+    @settings(max_examples=100, deadline=None)
+    @given(words=st.lists(st.sampled_from(WORDS), max_size=4), form=st.booleans())
+    def check(words: list[str], form: bool) -> None:
+        _, feedback = play(hidden, query(" ".join(words)) if form else " ".join(words))
+        assert feedback.score == 0
+        assert not {"Ilse", "Marend"} & set(re.findall(r"\w+", feedback.text))
+
+    check()
 
 
 def test_a_correct_query_is_told_so(task: Hover) -> None:

@@ -2,10 +2,13 @@
 
 import json
 import threading
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fastslow.errors import TaskError
 from fastslow.tasks import mathematics
@@ -109,6 +112,53 @@ def test_form_and_value_are_told_apart(
     assert set(rest) <= ADVICE
     assert advice is None or rest == advice
     assert expected not in feedback.text
+
+
+WRITINGS = {
+    "plain": str,
+    "spaced": " {} ".format,
+    "dollars": "${}$".format,
+    "equation": "x = {}".format,
+    "braces": "{{{}}}".format,
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(numerator=st.integers(-(10**6), 10**6), denominator=st.integers(1, 999), data=st.data())
+def test_the_reference_scores_one_however_it_is_written(
+    task: Mathematics, numerator: int, denominator: int, data: st.DataObject
+) -> None:
+    value = Fraction(numerator, denominator)
+    sign, top = "-" if value < 0 else "", abs(value.numerator)
+    bottom, factor = value.denominator, data.draw(st.integers(1, 9))
+    whole = [str(value), f"{value.numerator}.0", f"{value.numerator:,}"]
+    fraction = [
+        f"{value}",
+        rf"{sign}\frac{{{top}}}{{{bottom}}}",
+        rf"{sign}\dfrac{{{top * factor}}}{{{bottom * factor}}}",
+    ]
+    forms = st.sampled_from(whole if bottom == 1 else fraction)
+    write = WRITINGS[data.draw(st.sampled_from(sorted(WRITINGS)))]
+    expected = data.draw(forms)
+    for reference in (expected, f"Some working.\n#### {expected}", rf"Hence \boxed{{{expected}}}."):
+        assert grade(task, reference, rf"\boxed{{{expected}}}").score == 1
+    assert grade(task, expected, rf"So it is \boxed{{{write(data.draw(forms))}}}.").score == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    expected=st.integers(10**6, 10**9),
+    answer=st.integers(0, 10**5).map(r"\boxed{{{}}}".format)
+    | st.sampled_from(
+        [r"\boxed{1/7}", r"\boxed{x}", r"\boxed{(1,2)}", r"\boxed{two}", r"\boxed{3.14}", r"\boxed{^}", ""]
+    )
+    | st.text(alphabet=r"\boxed{} 123x", max_size=20),
+)
+def test_feedback_never_holds_the_reference(task: Mathematics, expected: int, answer: str) -> None:
+    feedback = grade(task, str(expected), answer)
+    assert feedback.score == 0
+    assert str(expected) not in feedback.text
+    assert set(feedback.text.split("\n")[1:]) <= ADVICE
 
 
 def test_an_answer_that_takes_forever_scores_zero_and_the_next_one_is_graded(

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fastslow.errors import TaskError
 from fastslow.tasks import physics
-from fastslow.tasks.base import Feedback, Split
+from fastslow.tasks.base import Example, Feedback, Split
 from fastslow.tasks.physics import LETTERS, Physics, PhysicsOptions
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -24,6 +26,11 @@ def build(folder: Path, rows: list[dict[str, Any]], **options: Any) -> Physics:
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in rows))
     return Physics(PhysicsOptions(path=str(path), **{"holdout": 0, **options}))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Physics:
+    return build(tmp_path_factory.mktemp("physics"), [row()])
 
 
 def grade(folder: Path, answer: str, **options: Any) -> tuple[Feedback, str, str]:
@@ -102,6 +109,27 @@ def test_a_fault_of_substance_is_another_thing(tmp_path: Path) -> None:
     assert "newton" not in feedback.text
     shown, *_ = grade(tmp_path, "<answer>W</answer>", feedback="reference")
     assert shown.text == f"{feedback.text}\nThe right option is {right} ('newton')."
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts=st.lists(st.text(min_size=1).filter(str.strip), min_size=4, max_size=4), right=st.sampled_from(LETTERS))
+def test_the_right_letter_always_scores_one(task: Physics, texts: list[str], right: str) -> None:
+    example = Example("x", {"question": "Which?", "options": texts, "right": right})
+    scores = {letter: task.grade(example, f"So <answer>{letter}</answer>.").score for letter in LETTERS}
+    assert scores == {letter: float(letter == right) for letter in LETTERS}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    answer=st.sampled_from(LETTERS).map("<answer>{}</answer>".format)
+    | st.text(max_size=30)
+    | st.lists(st.sampled_from(["<answer>", "</answer>", "A", "B", "C", "D", " "])).map("".join)
+)
+def test_feedback_on_a_wrong_answer_is_the_same_whichever_other_option_is_right(task: Physics, answer: str) -> None:
+    """So nothing of the right option can be in it."""
+    examples = [Example("x", {"question": "Which?", "options": [*"pqrs"], "right": letter}) for letter in LETTERS]
+    wrong = {feedback.text for feedback in (task.grade(example, answer) for example in examples) if feedback.score == 0}
+    assert len(wrong) == 1
 
 
 def test_options_are_shuffled_the_same_way_every_time(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 r"""Star graphs are built as SPEC §8 says, and every way to get the path wrong is told apart."""
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterable
 
@@ -80,7 +81,7 @@ def test_problems_are_the_same_every_time_and_whatever_the_size_of_the_split() -
 
 def test_a_problem_never_changes_between_versions() -> None:
     graph = StarGraph(StarGraphOptions(degree=2, path=3, nodes=9)).examples("train")[0].data
-    assert graph == {"edges": [(4, 7), (6, 8), (2, 8), (6, 7)], "source": 6, "goal": 4, "path": [6, 7, 4]}
+    assert graph == {"edges": [(0, 3), (3, 4), (2, 6), (0, 6)], "source": 0, "goal": 2, "path": [0, 6, 2]}
 
 
 def test_splits_and_seeds_share_no_problem() -> None:
@@ -118,6 +119,8 @@ def test_the_question_shows_every_edge_source_goal_and_form_of_the_answer() -> N
         r"It is \boxed{ 1, 2 ,3," + "\n" + r"4 }.",
         r"First \boxed{1,5,6,7}, no: \boxed{1,2,3,4}",
         r"\boxed {1,2,3,4} and that is it }",
+        r"\boxed{01,2,3,4}",
+        r"\boxed{1,2} or rather \boxed{" + "\n1,\n2,\n3,\n4\n}",
     ],
 )
 def test_the_gold_path_in_the_last_box_scores_one(answer: str) -> None:
@@ -156,6 +159,25 @@ def test_the_gold_path_in_the_last_box_scores_one(answer: str) -> None:
         (r"\boxed{2,3,4}", "The path starts at 2, but the source is 1.", star_graph.START_AT_SOURCE),
         (r"\boxed{4,3,2,1}", "The path runs from 4 to 1 instead of from 1 to 4.", star_graph.SOURCE_FIRST),
         (r"\boxed{1,2}", "The path ends at 2 instead of the goal 4: from 2 it goes on to 3.", star_graph.REACH_GOAL),
+        (r"\boxed{1.0,2,3,4}", "'1.0' in the box is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{[1,2,3,4]}", "'[1' in the box is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{1-2,2-3,3-4}", "'1-2' in the box is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{1;2;3;4}", "'1;2;3;4' in the box is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{,1,2,3,4}", "'' in the box is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{4}", "The path starts at 4, but the source is 1.", star_graph.START_AT_SOURCE),
+        (r"\boxed{7,6,5,1}", "The path starts at 7, but the source is 1.", star_graph.START_AT_SOURCE),
+        (r"\boxed{1,2,3}", "The path ends at 3 instead of the goal 4: from 3 it goes on to 4.", star_graph.REACH_GOAL),
+        (r"\boxed{1,2,3,4,4}", "The path reaches the goal 4 and then goes on to 4.", star_graph.STOP_AT_GOAL),
+        (
+            r"\boxed{1,8,9,4}",
+            "The first step goes from 1 to 8, whose arm does not lead to 4: it must go to 2.",
+            star_graph.TRACE_BACK,
+        ),
+        (
+            r"\boxed{1,2,6,4}",
+            "Step 2 goes from 2 to 6, but no edge joins them: it must go to 3.",
+            star_graph.FOLLOW_EDGES,
+        ),
         (r"\boxed{1}", "The path ends at 1 instead of the goal 4: from 1 it goes on to 2.", star_graph.REACH_GOAL),
         (r"\boxed{1,2,3,4,3}", "The path reaches the goal 4 and then goes on to 3.", star_graph.STOP_AT_GOAL),
         (
@@ -202,6 +224,27 @@ def test_any_answer_is_graded_and_only_the_gold_path_scores(answer: str) -> None
         answer.replace(" ", "").split("\\boxed{")[-1].startswith("1,2,3,4}") and "\\boxed{" in answer
     )
     assert feedback.text
+
+
+@settings(max_examples=60, deadline=None)
+@given(options=shapes(), index=st.integers(0, 9_999), data=st.data())
+def test_the_path_of_any_graph_scores_one_and_feedback_never_gives_it_away(
+    options: StarGraphOptions, index: int, data: st.DataObject
+) -> None:
+    """At most one node of it is told, the one after the last right step."""
+    task = StarGraph(options)
+    example = task.examples("train")[index]
+    gold = example.data["path"]
+    assert task.grade(example, f"So \\boxed{{{', '.join(map(str, gold))}}}").score == 1
+    kept = data.draw(st.integers(0, len(gold) - 1))
+    wrong = gold[:kept] + data.draw(st.lists(st.sampled_from(sorted({*gold, options.nodes})), max_size=3))
+    if wrong == gold or not wrong:
+        return
+    feedback = task.grade(example, f"\\boxed{{{', '.join(map(str, wrong))}}}")
+    assert feedback.score == 0
+    told = {int(number) for number in re.findall(r"[0-9]+", feedback.text)}
+    new = set(gold) - set(wrong) - {example.data["source"], example.data["goal"]}
+    assert len(told & new) <= 1
 
 
 @given(path=st.lists(st.integers(1, 11), min_size=1, max_size=7))

@@ -344,13 +344,16 @@ def _mean(rollouts: Sequence[Rollout]) -> float:
 
 
 def _attempt(rollout: Rollout, component: str) -> Attempt | None:
-    """What happened in one component of a rollout, in words; nothing where it was never asked."""
+    """What happened in one component of a rollout, in words; nothing where it was never asked or has nothing to learn."""
     turns = [turn for turn in rollout.turns if turn.component == component]
     if rollout.turns and not turns:
+        return None
+    own = rollout.feedback.by_component.get(component)
+    if own == "":
         return None
     return Attempt(
         question="\n\n".join(turn.question for turn in turns),
         answer="\n\n".join(turn.answer for turn in turns),
-        feedback=rollout.feedback.text,
+        feedback=rollout.feedback.text if own is None else own,
         score=rollout.score,
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastslow.errors import TaskError
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.records import Context, Rollout, Sampling
-from fastslow.tasks.base import Example
+from fastslow.tasks.base import Example, Split
+from fastslow.tasks.stages import Stages
 
 Z95 = 1.959964
 
@@ -55,6 +56,45 @@ def score_rollouts(rollouts: Sequence[Rollout], k: int) -> Score:
     best_low, best_high = interval(best, len(groups))
     length = sum(r.completion_tokens for r in rollouts) / len(rollouts)
     return Score(rollouts[0].context.id, len(groups), k, mean, low, high, best, best_low, best_high, length)
+
+
+def evaluate_task(
+    player: Player,
+    contexts: Mapping[str, Context],
+    split: Split,
+    problems: int,
+    *,
+    k: int,
+    sampling: Sampling,
+    policy_step: int,
+    seed: int,
+) -> tuple[dict[str, Score], list[Rollout], float]:
+    """Score contexts, each by its label, on the first problems of a split; also the rollouts and the seconds it took.
+
+    Of stages that is the task the last step was trained on; every task, that one too, comes again as `LABEL on TASK`.
+    """
+    task = player.task
+    tasks = task.each if isinstance(task, Stages) else {"": task}
+    found: dict[str, dict[str, Score]] = {}
+    rollouts: list[Rollout] = []
+    seconds = 0.0
+    for name, each in tasks.items():
+        scores, played, took = evaluate(
+            player,
+            list(contexts.values()),
+            each.examples(split)[:problems],
+            k=k,
+            sampling=sampling,
+            policy_step=policy_step,
+            seed=seed,
+        )
+        found[name] = dict(zip(contexts, scores, strict=True))
+        rollouts += played
+        seconds += took
+    if not isinstance(task, Stages):
+        return found[""], rollouts, seconds
+    by_task = {f"{label} on {name}": score for name, scored in found.items() for label, score in scored.items()}
+    return found[task.behind(policy_step).name] | by_task, rollouts, seconds
 
 
 def evaluate(

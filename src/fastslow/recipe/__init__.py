@@ -10,6 +10,8 @@ from fastslow.recipe.model import (
     ReflectionRecipe,
     SamplingRecipe,
     SlowRecipe,
+    StageRecipe,
+    TaskByName,
     TaskRecipe,
 )
 from fastslow.recipe.read import build_recipe, dump_recipe, load_recipe, walk
@@ -24,6 +26,8 @@ __all__ = [
     "ReflectionRecipe",
     "SamplingRecipe",
     "SlowRecipe",
+    "StageRecipe",
+    "TaskByName",
     "TaskRecipe",
     "build_recipe",
     "dump_recipe",

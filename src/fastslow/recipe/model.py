@@ -6,9 +6,10 @@ The defaults are the published settings of the method; a field's docstring is it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from fastslow.rollouts.records import Sampling
 
@@ -51,26 +52,40 @@ class LoraRecipe(Section):
     """Which layers are adapted."""
 
 
-class TaskRecipe(BaseModel):
+class TaskByName(BaseModel):
     """A task by name; every other key is an option of that task (`fastslow tasks NAME` lists them)."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
 
     name: str
     """A task from `fastslow tasks`. `task: NAME` alone is short for this."""
-    weight: float = Field(default=1.0, gt=0)
-    """Share of the training stream when there are several tasks."""
 
     @property
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
 
 
+class TaskRecipe(TaskByName):
+    """The task of a run, or one of several that share its stream."""
+
+    weight: float = Field(default=1.0, gt=0)
+    """Share of the training stream when there are several tasks."""
+
+
+class StageRecipe(TaskByName):
+    """A task that has the stream to itself for a while."""
+
+    name: str
+    """A task from `fastslow tasks`; its options stand beside it, as under `task`."""
+    steps: int = Field(ge=1)
+    """Slow steps of the stage."""
+
+
 class SlowRecipe(Section):
     """The slow loop: RL on the weights."""
 
     steps: int = Field(default=500, ge=1)
-    """Optimizer steps of the run."""
+    """Optimizer steps of the run; with stages, the sum of theirs."""
     problems: int = Field(default=32, ge=1)
     """Problems per step."""
     group: int = Field(default=8, ge=2)
@@ -168,6 +183,13 @@ class FastRecipe(Section):
         return long_reflection(value) if isinstance(value, str) else value
 
 
+def long_stage(name: str) -> dict[str, Any]:
+    task, _, steps = name.rpartition("@")
+    if not task or not steps.isdecimal():
+        raise ValueError(f"'{name}' is not NAME@STEPS, as in rulebook@200; to give options: {{name: …, steps: …, …}}")
+    return {"name": task, "steps": int(steps)}
+
+
 def long_reflection(name: str) -> dict[str, str]:
     kinds = get_args(ReflectionRecipe.model_fields["kind"].annotation)
     return {"kind": name} if name in kinds else {"kind": "litellm", "model": name}
@@ -201,9 +223,9 @@ class EvaluationRecipe(Section):
     """Measuring on held-out problems."""
 
     every: int = Field(default=25, ge=0)
-    """Evaluate every this many steps, at the start and at the end; 0 never."""
+    """Evaluate every this many steps, at the start and at the end; 0 never. With frozen weights only after a cycle."""
     problems: int = Field(default=200, ge=1)
-    """Validation problems used."""
+    """Validation problems used; with stages, of every task."""
     k: int = Field(default=4, ge=1)
     """Rollouts per problem: mean@k and best@k."""
     temperature: float = Field(default=0.6, gt=0)
@@ -239,9 +261,14 @@ class Recipe(Section):
     """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights."""
     model: ModelRecipe
     """The policy."""
-    task: TaskRecipe | list[TaskRecipe]
-    """The task, or several that share the stream."""
-    slow: SlowRecipe = SlowRecipe()
+    task: TaskRecipe | list[TaskRecipe] | None = None
+    """The task, or several that share the stream. Required unless there are stages."""
+    stages: list[StageRecipe] = []
+    """Continual learning: tasks one after the other in place of `task`, as in `stages: [hover@200, codeio@200]`, where
+    `NAME@STEPS` is short for `{name: NAME, steps: STEPS}`. Weights, optimizer and contexts go on across a boundary, and the
+    look-ahead of a cycle is the next problems of the stream there as everywhere, those of the next stage among them. Every
+    task is evaluated throughout and at the end of each stage: `LABEL on TASK` in `evals.jsonl`, the current one as ever."""
+    slow: SlowRecipe = Field(default=SlowRecipe(), validate_default=True)
     """The slow loop."""
     fast: FastRecipe = FastRecipe()
     """The fast loop."""
@@ -269,12 +296,30 @@ class Recipe(Section):
             return [{"name": item} if isinstance(item, str) else item for item in value]
         return {"name": value} if isinstance(value, str) else value
 
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _stage_names(cls, value: Any) -> Any:
+        items = value if isinstance(value, list) else []
+        return [long_stage(item) if isinstance(item, str) else item for item in items] or value
+
+    @field_validator("slow")
+    @classmethod
+    def _steps_of_stages(cls, slow: SlowRecipe, info: ValidationInfo) -> SlowRecipe:
+        stages = info.data.get("stages")
+        if not stages or "steps" in slow.model_fields_set:
+            return slow
+        return slow.model_copy(update={"steps": sum(stage.steps for stage in stages)})
+
     @property
-    def tasks(self) -> list[TaskRecipe]:
+    def tasks(self) -> Sequence[TaskByName]:
+        """Every task of the run."""
+        if self.stages or self.task is None:
+            return self.stages
         return self.task if isinstance(self.task, list) else [self.task]
 
     @model_validator(mode="after")
     def _adds_up(self) -> Recipe:
+        self._tasks_add_up()
         group, population = self.slow.group, self.fast.population
         if self.method == "fst":
             if group % population:
@@ -298,9 +343,21 @@ class Recipe(Section):
             raise ValueError(
                 "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
             )
-        if not self.tasks:
-            raise ValueError("task is an empty list; name at least one task")
         return self
+
+    def _tasks_add_up(self) -> None:
+        if self.task == []:
+            raise ValueError("task is an empty list; name at least one task")
+        if self.task is None and not self.stages:
+            raise ValueError("the recipe has no 'task'; add it (task: …)")
+        if self.task is not None and self.stages:
+            raise ValueError("task and stages both say what to train on; keep one of them")
+        steps = sum(stage.steps for stage in self.stages)
+        if self.stages and self.slow.steps != steps:
+            raise ValueError(
+                f"slow.steps={self.slow.steps}, but the steps of the stages add up to {steps}; leave slow.steps out, or "
+                "change the stages"
+            )
 
 
 ModelRecipe.model_rebuild()

@@ -55,21 +55,27 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
     fast = data.get("fast")
     anchored(fast.get("reflection") if isinstance(fast, dict) else None, "model")
 
-    def anchored_object(section: dict[str, Any], key: str) -> None:
-        module, _, name = str(section.get(key) or "").rpartition(":")
+    def anchored_object(section: Any, key: Any) -> None:
+        module, _, name = str(section[key]).rpartition(":")
         file = folder / (module if module.endswith(".py") else module.replace(".", "/") + ".py")
         if module and name and file.is_file():
             section[key] = f"{file}:{name}"
 
-    anchored_object(data, "task")
-    tasks = data.get("task")
-    for task in tasks if isinstance(tasks, list) else [tasks]:
-        if isinstance(task, dict):
+    lists = [tasks for tasks in (data.get("task"), data.get("stages")) if isinstance(tasks, list)]
+    places: list[tuple[Any, Any]] = [(tasks, index) for tasks in lists for index in range(len(tasks))]
+    for section, place in [(data, "task"), *places] if "task" in data else places:
+        task = section[place]
+        if isinstance(task, str):
+            anchored_object(section, place)
+        elif isinstance(task, dict):
             for key in task:
                 if key == "path" or key.endswith("_path"):
                     anchored(task, key)
-                if key in ("name", "grader"):
+                if key in ("name", "grader", "rewards") and task[key]:
                     anchored_object(task, key)
+                if key == "rewards" and isinstance(task[key], list):
+                    for index in range(len(task[key])):
+                        anchored_object(task[key], index)
 
 
 def _override(data: dict[str, Any], override: str) -> None:

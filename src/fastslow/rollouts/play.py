@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Protocol
 
+from fastslow.errors import RecipeError
 from fastslow.models.chat import ChatFormat
 from fastslow.rollouts.records import Completion, Context, Rollout, Sampling, Turn
 from fastslow.rollouts.world import World
-from fastslow.tasks.base import Ask, Example, Feedback, Task
+from fastslow.tasks.base import Answer, Ask, Example, Feedback, Task
 
 
 class Sampler(Protocol):
@@ -84,7 +85,7 @@ class Player:
                 attempt.turns.append(
                     Turn(attempt.ask.component, attempt.question, tuple(attempt.prompt), completion, answer)
                 )
-                self._advance(attempt, answer, sampling)
+                self._advance(attempt, Answer(answer, completion.ids), sampling)
             timing.grading += time.perf_counter() - started
             turn += 1
         mine = [self._finish(attempt, policy_step) for attempt in attempts]
@@ -96,15 +97,17 @@ class Player:
         attempt.ask = None
         try:
             if answer is None or attempt.game is None:
-                attempt.game = self.task.play(attempt.example)
+                attempt.game = self.task.play_under(attempt.example, attempt.context.texts)
                 ask = next(attempt.game)
             else:
                 ask = attempt.game.send(answer)
-            attempt.question = "\n\n".join(message["content"] for message in ask.messages)
-            prompt = self.chat.prompt(ask.messages, attempt.context.texts[ask.component])
+            attempt.question = ask.question
+            prompt = self.chat.prompt(ask.messages, ask.context(attempt.context.texts))
         except StopIteration as stop:
             attempt.feedback = self._checked(stop.value, attempt)
             return
+        except RecipeError:  # what is wrong is the run's settings, and every score would be
+            raise
         except Exception as error:
             attempt.faults["grader"] = attempt.faults.get("grader", 0) + 1
             attempt.feedback = Feedback(0.0, f"The grader failed: {type(error).__name__}: {error}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect
+from collections import Counter
 from collections.abc import Sequence
 
 from fastslow.rollouts.play import derive_seed
-from fastslow.tasks.base import Example
+from fastslow.tasks.base import Example, Task
+from fastslow.tasks.stages import Stages
 
 
 class Stream:
@@ -27,3 +30,35 @@ class Stream:
             random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)
             self._epoch = epoch
         return self.examples[self._order[offset]]
+
+
+class StagedStream:
+    """The streams of several tasks, one stage after the other; the last stage does not end.
+
+    A task that comes again goes on where it was.
+    """
+
+    def __init__(self, stages: Stages, problems: int, seed: int) -> None:
+        streams = {name: Stream(task.examples("train"), derive_seed(seed, name)) for name, task in stages.each.items()}
+        self._starts: list[int] = []
+        self._stages: list[tuple[Stream, int]] = []
+        position, served = 0, Counter[str]()
+        for stage in stages.stages:
+            self._starts.append(position)
+            self._stages.append((streams[stage.name], served[stage.name]))
+            position += stage.steps * problems
+            served[stage.name] += stage.steps * problems
+
+    def take(self, position: int, count: int) -> list[Example]:
+        """The problems at positions `position` … `position + count − 1`, across the end of a stage too."""
+        return [self._at(index) for index in range(position, position + count)]
+
+    def _at(self, position: int) -> Example:
+        stage = bisect(self._starts, position) - 1
+        stream, served = self._stages[stage]
+        return stream.take(served + position - self._starts[stage], 1)[0]
+
+
+def open_stream(task: Task, problems: int, seed: int) -> Stream | StagedStream:
+    """The training problems of a task, so many a step."""
+    return StagedStream(task, problems, seed) if isinstance(task, Stages) else Stream(task.examples("train"), seed)

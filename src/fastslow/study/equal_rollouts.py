@@ -28,6 +28,10 @@ def check(recipe: Recipe, folder: Path) -> None:
         raise FastSlowError(f"method={recipe.method}, but every method is run; leave it out")
     if recipe.output.folder is not None:
         raise FastSlowError(f"output.folder={recipe.output.folder}, but the runs go into '{folder}'; leave it out")
+    if recipe.stages:
+        raise FastSlowError(
+            "stages have steps of their own, and cannot all be run to the same rollouts; train each method"
+        )
     if not recipe.evaluation.every:
         raise FastSlowError("evaluation.every=0, but methods are compared by their evaluations; set it to 1 or more")
     if folder.exists() and not folder.is_dir():

@@ -35,6 +35,8 @@ class Feedback:
     score: float
     text: str = ""
     parts: Mapping[str, float] = field(default_factory=dict)
+    by_component: Mapping[str, str] = field(default_factory=dict)
+    """Words for one component alone, in place of `text`; empty where the attempt has nothing to teach it."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,29 @@ class Ask:
 
     component: str
     messages: Sequence[Message]
+    complete: bool = False
+    """The context's text stands in the system message already (see `Task.play_under`), and none goes in front."""
+
+    def context(self, texts: Mapping[str, str]) -> str:
+        """The text that goes in front of the messages."""
+        return "" if self.complete else texts[self.component]
+
+    @property
+    def question(self) -> str:
+        """What is asked, without the context."""
+        shown = [message for message in self.messages if not (self.complete and message["role"] == "system")]
+        return "\n\n".join(message["content"] for message in shown)
+
+
+class Answer(str):
+    """What the model wrote, as a task is sent it: text, with its tokens (end token included) for those who count them."""
+
+    ids: Sequence[int]
+
+    def __new__(cls, text: str, ids: Sequence[int] = ()) -> Answer:
+        answer = super().__new__(cls, text)
+        answer.ids = ids
+        return answer
 
 
 class Options(BaseModel):
@@ -74,6 +99,16 @@ class Task(ABC):
     def play(self, example: Example) -> Generator[Ask, str, Feedback]:
         """Ask the model as often as needed, then grade. An exception scores 0 with its text as feedback."""
 
+    def play_under(self, example: Example, texts: Mapping[str, str]) -> Generator[Ask, str, Feedback]:
+        """Play under a context's texts. A task that writes them into its messages itself overrides this and yields asks
+        that are `complete`; for all others they go in front of the messages."""
+        return self.play(example)
+
+    def shown(self, example: Example) -> object:
+        """What tells a problem from another when splits are compared (see contamination.py). None where the first question
+        does not, as in games that all begin alike: such problems are not compared."""
+        return None
+
 
 class QuestionTask(Task):
     """A task of one question and one graded answer."""
@@ -87,6 +122,9 @@ class QuestionTask(Task):
     @abstractmethod
     def messages(self, example: Example) -> list[Message]:
         """What the model is shown, without the context."""
+
+    def shown(self, example: Example) -> object:
+        return self.messages(example)
 
     @abstractmethod
     def grade(self, example: Example, answer: str) -> Feedback:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.grader import call_grader, exact_match, load_grader
@@ -32,6 +32,9 @@ class DatasetOptions(SourceOptions):
     grader: str | None = None
     """`module:function` in the current folder, called with the answer and the row, returning a score from 0 to 1, a
     (score, text) tuple or a Feedback; without one, the answer must equal the answer column."""
+    feedback: Literal["advice", "reference"] = "advice"
+    """Without a grader: `reference` adds the expected answer to the feedback on wrong answers, from where it can reach the
+    contexts."""
 
 
 class DatasetTask(QuestionTask):
@@ -46,7 +49,7 @@ class DatasetTask(QuestionTask):
         self._prompt = options.prompt or f"{{{options.question}}}"
         # Everything is read now, so that a mistake shows before a model is loaded.
         self._grader = load_grader(options.grader) if options.grader else None
-        self._examples = name_examples(read_splits(options, self._checked, self._row_id), self._row_id)
+        self._examples = name_examples(read_splits(options, self._checked, self._asked), self._row_id)
 
     def examples(self, split: Split) -> Sequence[Example]:
         return self._examples[split]
@@ -57,7 +60,8 @@ class DatasetTask(QuestionTask):
 
     def grade(self, example: Example, answer: str) -> Feedback:
         if self._grader is None:
-            return exact_match(answer, _as_text(example.data[self.options.answer]))
+            expected, asked = example.data[self.options.answer], _fill(self._prompt, example.data)
+            return exact_match(answer, _as_text(expected), asked, self.options.feedback == "reference")
         return call_grader(str(self.options.grader), self._grader, answer, dict(example.data))
 
     def _checked(self, source: str, rows: list[Row]) -> list[Row]:
@@ -69,6 +73,9 @@ class DatasetTask(QuestionTask):
             used[options.id] = "id"
         require_columns(source, rows, used)
         return rows
+
+    def _asked(self, row: Row) -> str:
+        return content_id(_fill(self._prompt, row))
 
     def _row_id(self, row: Row) -> str:
         if self.options.id:

@@ -65,21 +65,26 @@ def _as_feedback(returned: Any) -> Feedback | None:
     return Feedback(float(score), text, parts)
 
 
-def exact_match(answer: str, expected: str) -> Feedback:
-    """1 when the answer is the expected one but for white space around it; otherwise says in what way it is not."""
-    given, expected = answer.strip(), expected.strip()
+def exact_match(answer: str, expected: str, question: str, reveal: bool = False) -> Feedback:
+    """1 when the answer is the expected one but for white space around it; otherwise says in what way it is not.
+
+    The expected answer itself is only said when asked to `reveal` it.
+    """
+    given, expected, asked = answer.strip(), expected.strip(), f"'{one_line(question, 60)}'"
+    shown = f"'{one_line(given, 200)}'"
     if given == expected:
-        return Feedback(1.0, f"Correct: the answer is '{one_line(expected, 200)}'.")
+        return Feedback(1.0, f"Correct: {shown} answers {asked}.")
     if not given:
-        return Feedback(0.0, f"The answer is empty, and '{one_line(expected, 200)}' was expected.\n{ANSWER_SOMETHING}")
-    fact = f"The answer is '{one_line(given, 200)}', and '{one_line(expected, 200)}' was expected."
-    if _bare(given) == _bare(expected):
-        advice = [EXACT_WRITING]
+        lines = [f"The answer to {asked} is empty.", ANSWER_SOMETHING]
+    elif _bare(given) == _bare(expected):
+        lines = [f"{shown} is the answer to {asked}, but not as it is to be written.", EXACT_WRITING]
     elif _mentions(given, expected):
-        advice = [ONLY_THE_ANSWER]
+        lines = [f"{shown} has more in it than the answer to {asked}.", ONLY_THE_ANSWER]
     else:
-        advice = [CHECK_FIRST, ONLY_THE_ANSWER]
-    return Feedback(0.0, "\n".join([fact, *advice]))
+        lines = [f"{shown} is not the answer to {asked}.", CHECK_FIRST, ONLY_THE_ANSWER]
+    if reveal:
+        lines.append(f"The expected answer is '{one_line(expected, 200)}'.")
+    return Feedback(0.0, "\n".join(lines))
 
 
 def _bare(text: str) -> str:

@@ -49,6 +49,8 @@ class HoverOptions(SourceOptions):
     `summarise` reads the found passages, the component `query` sees its summary; their contexts evolve separately."""
     passage_length: int = Field(default=600, ge=50)
     """Characters of each found passage shown to `summarise`."""
+    feedback: Literal["pages", "advice"] = "pages"
+    """`pages` names the pages that are still missing, from where they can reach the contexts; `advice` counts them."""
 
 
 class Hover(Task):
@@ -62,7 +64,8 @@ class Hover(Task):
         self._passages = Passages(options.passages_path)
         # Claims made from one question share its pages, so they go into one split.
         self._examples = name_examples(
-            read_splits(options, self._checked, lambda row: str(row.get("hpqa_id") or _name(row))), _name
+            read_splits(options, self._checked, lambda row: str(row.get("hpqa_id") or content_id(str(row["claim"])))),
+            _name,
         )
 
     @property
@@ -85,6 +88,9 @@ class Hover(Task):
             answer = yield Ask(QUERY, _ask_query(claim, summary.strip() or "(The summary is empty.)"))
         return self._grade(example, first, answer)
 
+    def shown(self, example: Example) -> object:
+        return str(example.data["claim"])  # what the first search adds follows from it
+
     def _grade(self, example: Example, first: Sequence[Passage], answer: str) -> Feedback:
         claim, gold = str(example.data["claim"]), example.data["pages"]
         query, faults = _read(answer, claim)
@@ -96,7 +102,8 @@ class Hover(Task):
         parts = {"pages_found": 1 - len(missing) / len(gold)}
         if not faults and not missing:
             return Feedback(1.0, f"Correct: {_list(gold)} are all found.", parts)
-        lines = [*_facts(claim, gold, missing, first, query, second), *faults]
+        named = self.options.feedback == "pages"
+        lines = [*_facts(claim, gold, missing, first, query, second, named), *faults]
         if not faults:
             lines += _advice(missing, first, second)
         if self.options.program == "summarise-query":
@@ -184,7 +191,13 @@ def _read(answer: str, claim: str) -> tuple[str, list[str]]:
 
 
 def _facts(
-    claim: str, gold: list[str], missing: list[str], first: Sequence[Passage], query: str, second: Sequence[Passage]
+    claim: str,
+    gold: list[str],
+    missing: list[str],
+    first: Sequence[Passage],
+    query: str,
+    second: Sequence[Passage],
+    named: bool,
 ) -> list[str]:
     """What was found and what was not, in words that name the claim."""
     by_claim = [page for page in gold if same_title(page) in _titles(first)]
@@ -197,7 +210,7 @@ def _facts(
         instead = f"only {_list(others)}" if others else "nothing new"
         lines.append(f"The query '{one_line(query, 100)}' found {_list(by_query) if by_query else instead}.")
     if missing:
-        lines.append(f"Still missing: {_list(missing)}.")
+        lines.append(f"Still missing: {_list(missing) if named else f'{len(missing)} of {len(gold)} pages'}.")
     return lines
 
 

@@ -74,7 +74,7 @@ class Mathematics(QuestionTask):
     def __init__(self, options: MathematicsOptions) -> None:
         super().__init__(options)
         require_package("math", "math_verify", "math-verify")
-        rows = read_splits(options, self._checked, lambda row: content_id(str(row[options.question])))
+        rows = read_splits(options, self._checked, lambda row: content_id(str(row[options.question]).strip()))
         # Named by the question alone, so that another column in the file does not make it another problem.
         self._examples = name_examples(rows, lambda row: content_id(str(row[options.question])))
         self._worker = Worker(Path(__file__).with_name("mathematics_worker.py"), SECONDS)

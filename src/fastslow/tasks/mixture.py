@@ -61,9 +61,12 @@ class Mixture(Task):
         return LazyExamples(len(order), make)
 
     def play(self, example: Example) -> Generator[Ask, str, Feedback]:
+        return self.play_under(example, self.seed_texts)
+
+    def play_under(self, example: Example, texts: Mapping[str, str]) -> Generator[Ask, str, Feedback]:
         assert isinstance(example, MixedExample)
         task = next(part.task for part in self.parts if part.name == example.part)
-        return (yield from task.play(example.original))
+        return (yield from task.play_under(example.original, texts))
 
     def _order(self, split: Split, counts: list[int]) -> list[tuple[int, int]]:
         """Which part comes when, and the number of its turn: turns of a part are 1 / weight apart."""

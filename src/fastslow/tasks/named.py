@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -24,7 +25,7 @@ def load_named(what: str, name: str) -> Any:
     if folder not in sys.path and "" not in sys.path:
         sys.path.append(folder)  # last, so that a file lying about in the folder never replaces a library
     try:
-        module = _import_file(file) if file else importlib.import_module(module_name)
+        module = _import_file(file.resolve(), file.stat().st_mtime_ns) if file else importlib.import_module(module_name)
     except FileNotFoundError:
         raise TaskError(f"{what} '{name}': there is no file '{module_name}'") from None
     except ModuleNotFoundError as error:
@@ -49,7 +50,9 @@ def load_named(what: str, name: str) -> Any:
         ) from None
 
 
-def _import_file(file: Path) -> ModuleType:
+@functools.cache
+def _import_file(file: Path, _changed: int) -> ModuleType:
+    """Once for all the names a recipe takes from it, and again when the file has changed."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None, "a .py file always has a loader"
     assert spec.loader is not None

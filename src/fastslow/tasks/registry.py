@@ -6,16 +6,18 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from pydantic import ValidationError
 
 from fastslow.errors import RecipeError, TaskError
-from fastslow.recipe import Recipe, TaskRecipe
+from fastslow.recipe import Recipe, StageRecipe, TaskByName, TaskRecipe
 from fastslow.tasks.base import Options, Task
 from fastslow.tasks.mixture import Mixture, Part
 from fastslow.tasks.named import load_named
+from fastslow.tasks.stages import Stage, Stages
 from fastslow.tasks.text import one_line
 
 GROUP = "fastslow.tasks"
@@ -24,11 +26,15 @@ GIVEN = "given"
 BUILT_IN = {
     "star-graph": "fastslow.tasks.star_graph:StarGraph",
     "dataset": "fastslow.tasks.dataset:DatasetTask",
+    "trl": "fastslow.tasks.trl_rewards:TRLRecipeTask",
     "rulebook": "fastslow.tasks.rulebook.task:Rulebook",
     "codeio": "fastslow.tasks.codeio:CodeIO",
+    "code": "fastslow.tasks.code:Code",
     "math": "fastslow.tasks.mathematics:Mathematics",
     "hover": "fastslow.tasks.hover:Hover",
     "physics": "fastslow.tasks.physics:Physics",
+    "reasoning-gym": "fastslow.tasks.reasoning_gym:ReasoningGym",
+    "verifiers": "fastslow.tasks.verifiers_env.task:Verifiers",
 }
 """Imported when asked for, so that one family costs nothing to a run of another."""
 
@@ -65,9 +71,20 @@ def task_class(name: str) -> type[Task]:
 
 
 def build_task(recipe: Recipe) -> Task:
-    """The task a recipe asks for, or the mixture of its tasks, with data read and options checked."""
-    parts = [Part(part.name, part.weight, _build(part)) for part in recipe.tasks]
+    """The task a recipe asks for, or the mixture or the stages of its tasks, with data read and options checked."""
+    if recipe.stages:
+        return _build_stages(recipe.stages)
+    parts = [Part(part.name, part.weight, _build(part)) for part in recipe.tasks if isinstance(part, TaskRecipe)]
     return parts[0].task if len(parts) == 1 else Mixture(parts)
+
+
+def _build_stages(recipes: Sequence[StageRecipe]) -> Stages:
+    """Stages of the same task with the same options share it."""
+    built: list[tuple[StageRecipe, Task]] = []
+    for recipe in recipes:
+        known = (task for other, task in built if (other.name, other.options) == (recipe.name, recipe.options))
+        built.append((recipe, next(known, None) or _build(recipe)))
+    return Stages([Stage(recipe.name, recipe.steps, task) for recipe, task in built])
 
 
 def check_options(recipe: Recipe) -> None:
@@ -98,11 +115,11 @@ def _load(point: EntryPoint) -> type[Task]:
     return loaded
 
 
-def _is_object(recipe: TaskRecipe) -> bool:
+def _is_object(recipe: TaskByName) -> bool:
     return ":" in recipe.name
 
 
-def _load_object(recipe: TaskRecipe) -> Task:
+def _load_object(recipe: TaskByName) -> Task:
     """A task made in Python: the object itself, or a function that returns it and takes the options."""
     loaded = load_named("task", recipe.name)
     if not isinstance(loaded, Task) and callable(loaded):
@@ -119,7 +136,7 @@ def _load_object(recipe: TaskRecipe) -> Task:
     return loaded
 
 
-def _options(recipe: TaskRecipe) -> Options:
+def _options(recipe: TaskByName) -> Options:
     chosen = task_class(recipe.name)
     family, slash, name = recipe.name.partition("/")
     options = recipe.options
@@ -133,7 +150,7 @@ def _options(recipe: TaskRecipe) -> Options:
         raise RecipeError("\n".join(_explain(recipe.name, chosen, problem) for problem in error.errors())) from None
 
 
-def _build(recipe: TaskRecipe) -> Task:
+def _build(recipe: TaskByName) -> Task:
     task = _load_object(recipe) if _is_object(recipe) else task_class(recipe.name)(_options(recipe))
     if not len(task.examples("train")):
         raise TaskError(f"task '{recipe.name}' has no training problems; expected at least one, check its options")

@@ -34,7 +34,8 @@ class SourceOptions(Options):
     """A file of test rows."""
     holdout: float = Field(default=0.1, ge=0, lt=0.5)
     """Share of the training rows set aside for validation, and as many again for test, where no file or split is named
-    for them. Chosen by a hash of the row's id, so their order in the file does not matter; 0 sets nothing aside."""
+    for them. Chosen by a hash of what is asked, so that their order in the file does not matter and rows that ask the same
+    stay together; 0 sets nothing aside."""
 
     @model_validator(mode="before")
     @classmethod

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.boxed import has_box, last_boxed
+from fastslow.tasks.contamination import draw_for
 from fastslow.tasks.lazy import LazyExamples
 from fastslow.tasks.text import one_line
 
@@ -75,7 +76,15 @@ class StarGraph(QuestionTask):
 
     def examples(self, split: Split) -> Sequence[Example]:
         # Lazily: one graph takes a millisecond, ten thousand take seconds.
-        return LazyExamples(getattr(self.options, split), partial(_make, self.options, split))
+        return LazyExamples(getattr(self.options, split), partial(self._example, split))
+
+    def _example(self, split: Split, index: int) -> Example:
+        options = self.options
+        # A generator of its own per problem, seeded by text (hashed the same in every process), keeps a problem the same
+        # whatever the sizes of the splits and whichever others were made before it.
+        generator = random.Random(f"star-graph/{options.seed}/{split}/{index}")
+        name = f"star-graph-{options.degree}-{options.path}-{options.nodes}-s{options.seed}/{split}/{index}"
+        return draw_for(split, lambda: Example(name, _draw(options, generator)), self.messages)
 
     def messages(self, example: Example) -> list[Message]:
         graph = example.data
@@ -98,10 +107,7 @@ class StarGraph(QuestionTask):
         return Feedback(1.0, f"Correct: this is the path from {graph['source']} to {graph['goal']}.")
 
 
-def _make(options: StarGraphOptions, split: Split, index: int) -> Example:
-    # A generator of its own per problem, seeded by text (hashed the same in every process), keeps a problem the same
-    # whatever the sizes of the splits and whichever others were made before it.
-    generator = random.Random(f"star-graph/{options.seed}/{split}/{index}")
+def _draw(options: StarGraphOptions, generator: random.Random) -> dict[str, Any]:
     steps = options.path - 1
     source, *rest = generator.sample(range(options.nodes), 1 + options.degree * steps)
     arms = [[source, *rest[start : start + steps]] for start in range(0, len(rest), steps)]
@@ -109,8 +115,7 @@ def _make(options: StarGraphOptions, split: Split, index: int) -> Example:
     edges = [pair for arm in arms for pair in pairwise(arm)]
     generator.shuffle(edges)
     shown = [(a, b) if generator.random() < 0.5 else (b, a) for a, b in edges]
-    name = f"star-graph-{options.degree}-{options.path}-{options.nodes}-s{options.seed}/{split}/{index}"
-    return Example(name, {"edges": shown, "source": source, "goal": gold[-1], "path": gold})
+    return {"edges": shown, "source": source, "goal": gold[-1], "path": gold}
 
 
 def _read_path(answer: str, graph: Mapping[str, Any]) -> tuple[list[int], list[str]]:
