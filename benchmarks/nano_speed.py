@@ -32,7 +32,9 @@ def main() -> None:
           f"{len(os.sched_getaffinity(0))} cores")  # fmt: skip
     for phase in ("sampling", "grading", "update", "fast"):
         print(f"{phase:9} {seconds[phase]:7.1f} s  {seconds[phase] / len(rows):6.2f} s a step")
-    print(f"slow steps a minute: {60 * len(rows) / slow:.1f}; with the fast loop: {60 * len(rows) / seconds.total():.1f}")
+    print(
+        f"slow steps a minute: {60 * len(rows) / slow:.1f}; with the fast loop: {60 * len(rows) / seconds.total():.1f}"
+    )
 
 
 if __name__ == "__main__":

@@ -89,7 +89,9 @@ def _runs(text: str) -> set[tuple[str, ...]]:
     return set(zip(words, words[1:], words[2:], strict=False))
 
 
-def _children(parent: list[str], lessons: Mapping[str, float], several: bool, chance: random.Random) -> Iterator[list[str]]:
+def _children(
+    parent: list[str], lessons: Mapping[str, float], several: bool, chance: random.Random
+) -> Iterator[list[str]]:
     """Edits of the parent, the preferred one first; the later ones are for when the earlier do not fit."""
     filled = [index for index, line in enumerate(parent) if line.strip()]
     droppable = {index: FIRST_LINE_WEIGHT if index == filled[0] else 1.0 for index in filled} if len(filled) > 1 else {}

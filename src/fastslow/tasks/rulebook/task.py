@@ -5,7 +5,6 @@ can)."""
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
+from fastslow.tasks.contamination import split_of
 from fastslow.tasks.lazy import LazyExamples
 from fastslow.tasks.rulebook import universe as u
 from fastslow.tasks.rulebook.reading import demand, read
@@ -122,12 +122,6 @@ class RulebookOptions(Options):
         return self
 
 
-def _split_of(word: str, items: Sequence[str]) -> Split:
-    """The split a problem belongs to, whatever the seed, so that none stands in two."""
-    splits: tuple[Split, ...] = ("validation", "test", "train", "train")
-    return splits[zlib.crc32(" ".join([word, *items]).encode()) % 4]
-
-
 class Rulebook(QuestionTask):
     """Do what a made-up word means to a short list, by rules that only the grader knows."""
 
@@ -160,7 +154,7 @@ class Rulebook(QuestionTask):
         draw = random.Random(f"{options.seed}/{options.book}/{split}/{index}")
         word = draw.choice(list(self.words))
         items: list[str] = []
-        while not self.words[word].apply(items) or _split_of(word, items) != split:
+        while not self.words[word].apply(items) or split_of([word, *items]) != split:
             alphabet = u.LETTERS if draw.random() < 0.75 else u.DIGITS
             items = [draw.choice(alphabet) for _ in range(draw.randint(options.shortest, options.longest))]
         name = f"rulebook-{options.book}-w{options.words}-s{options.styles}-l{options.shortest}-{options.longest}"

@@ -1,0 +1,6 @@
+"""Running code that a model wrote, and testing it: within limits and behind as many walls as the machine has."""
+
+from fastslow.sandbox.grading import Stdio, run_tests
+from fastslow.sandbox.runner import Outcome, Protections, SandboxError, protections, run_code
+
+__all__ = ["Outcome", "Protections", "SandboxError", "Stdio", "protections", "run_code", "run_tests"]

@@ -1,0 +1,256 @@
+"""Testing an answer in Python: 1 when every test passes, else 0 and words about the first that does not."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastslow.errors import TaskError
+from fastslow.sandbox.inside import wire
+from fastslow.sandbox.runner import Ran, run
+from fastslow.tasks.text import one_line
+
+# Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
+VALID_PYTHON = "Write complete Python that runs as it stands, and put nothing but Python into the block."
+DEFINE_NAMES = "Define every name before using it, and import every module that the code uses."
+RIGHT_NAME = "Give the function exactly the name and the parameters that the question or its example uses."
+STANDARD_LIBRARY = "Use nothing but Python's standard library."
+MATCH_ARGUMENTS = (
+    "Think of which types the arguments have before using them, and accept them in the order they are given."
+)
+EDGE_CASES = "Handle the edge cases too: empty input, a single element, zero, negative numbers and repeated values."
+BASE_CASE = "Give every recursion a base case that is always reached, or use a loop instead."
+LESS_MEMORY = "Keep only what is needed: do not build huge lists or numbers."
+FEWER_STEPS = "Choose an algorithm that needs few steps on large inputs, and make sure that every loop ends."
+NO_INPUT = "Take the input from the function's parameters, and never call input()."
+READ_ALL = "Read exactly the lines that the input has, in the order that the question describes."
+STAY_INSIDE = "Use no files, no network and no other processes: compute the result from the input."
+NO_EXIT = "Never call exit() or end the program: let every function return its result."
+RETURN_IT = "Return the result with a return statement; printing it is not enough."
+PRINT_IT = "Print the result; returning it is not enough."
+MATCH_TYPES = "Return exactly the type that is asked for: a list is not a tuple, and a number is not a string."
+EXACT_OUTPUT = "Print exactly what is asked for and nothing else: no prompts, no labels, no extra lines."
+PRINT_LITTLE = "Print nothing but the result, and never inside a loop without an end."
+TRACE = "Work an example through by hand, step by step, and check that the code gives exactly that result."
+
+_BY_ERROR = {
+    **dict.fromkeys(("SyntaxError", "IndentationError", "TabError"), VALID_PYTHON),
+    **dict.fromkeys(("NameError", "UnboundLocalError"), DEFINE_NAMES),
+    **dict.fromkeys(("ModuleNotFoundError", "ImportError"), STANDARD_LIBRARY),
+    **dict.fromkeys(("TypeError", "AttributeError"), MATCH_ARGUMENTS),
+    **dict.fromkeys(("PermissionError", "OSError", "FileNotFoundError", "BlockingIOError"), STAY_INSIDE),
+    "RecursionError": BASE_CASE,
+    "MemoryError": LESS_MEMORY,
+    "SystemExit": NO_EXIT,
+    "EOFError": NO_INPUT,
+}
+_UNDEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
+_LINE = re.compile(r'File "answer\.py", line (\d+)')
+
+
+@dataclass(frozen=True)
+class Stdio:
+    """A test of a whole program: what it reads, and what it must print but for white space at the ends of lines."""
+
+    stdin: str
+    stdout: str
+
+
+Test = str | tuple[str, Any] | Stdio
+"""Python with assertions in it, a call with the value it must return, or a run with the text it must print."""
+
+
+def run_tests(
+    source: str,
+    tests: str | Sequence[Test],
+    *,
+    entry: str | None = None,
+    setup: str = "",
+    shown: int | None = None,
+    seconds: float = 5,
+    megabytes: int = 512,
+    packages: bool = False,
+    layers: Sequence[str] | None = None,
+) -> tuple[float, str]:
+    """1 when all tests pass, else 0; and what to say about it. The tests run in a process that the answer cannot reach.
+
+    `entry` names the function that tests of the form `def check(candidate)` are called with. `setup` is code that runs before
+    the answer and before the tests. Of the tests, the first `shown` may be quoted in the text: the others are secret.
+    """
+    tests = [tests] if isinstance(tests, str) else list(tests)
+    check_tests(tests)
+    limits: dict[str, Any] = {"seconds": seconds, "megabytes": megabytes, "packages": packages, "layers": layers}
+    if isinstance(tests[0], Stdio):
+        return _run_programs(source, [test for test in tests if isinstance(test, Stdio)], shown, limits)
+    given = {"tests": [_as_json(test, entry) for test in tests], "setup": _without_classes(setup), "entry": entry}
+    ran = run(source, given, setup=setup, **limits)
+    if ran.said.get("verdict") == "passed":
+        return 1.0, "Correct: all tests pass."
+    return 0.0, "\n".join(_Words(ran, len(tests), len(tests) if shown is None else shown, seconds).lines())
+
+
+def check_tests(tests: Sequence[Test]) -> None:
+    """Refuse tests that are not Python or that no answer could fail."""
+    if not tests:
+        raise TaskError("there are no tests; expected at least one")
+    if len({isinstance(test, Stdio) for test in tests}) > 1:
+        raise TaskError("some tests are calls and others are whole programs with their input; expected one kind only")
+    for number, test in enumerate(tests, 1):
+        try:
+            if isinstance(test, str):
+                tree = ast.parse(test)
+                if not any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(tree)):
+                    raise TaskError(
+                        f"test {number} ('{one_line(test, 60)}') has no assert, so every answer would pass it"
+                    )
+            elif isinstance(test, tuple):
+                call, expected = test
+                ast.parse(call, mode="eval")
+                wire.pack(expected, _refuse)
+        except SyntaxError as error:
+            raise TaskError(f"test {number} is not Python: {error.msg} (line {error.lineno})") from None
+
+
+def as_assertion(test: Test) -> str:
+    """A test as a person would write it."""
+    return (
+        test if isinstance(test, str) else f"assert {test[0]} == {test[1]!r}" if isinstance(test, tuple) else str(test)
+    )
+
+
+def _refuse(value: Any) -> Any:
+    raise TaskError(
+        f"a test expects a value of type {type(value).__name__}; expected plain data, or write an assertion"
+    )
+
+
+def _as_json(test: Test, entry: str | None) -> dict[str, Any]:
+    if isinstance(test, tuple):
+        return {"call": test[0], "expected": wire.pack(test[1], _refuse)}
+    assert isinstance(test, str)
+    defined = {node.name for node in ast.parse(test).body if isinstance(node, ast.FunctionDef)}
+    return {"code": f"{test}\n\ncheck({entry})" if entry and "check" in defined else test}
+
+
+def _without_classes(setup: str) -> str:
+    """What the tests themselves use of the code before the answer, which the answer may not replace: modules and functions.
+    Objects of classes are made where the answer is, because it must be able to work with them."""
+    body = [node for node in ast.parse(setup).body if not isinstance(node, ast.ClassDef)]
+    return "\n".join(map(ast.unparse, body))
+
+
+class _Words:
+    """What is said about an answer that did not pass its tests."""
+
+    def __init__(self, ran: Ran, tests: int, shown: int, seconds: float) -> None:
+        self._ran, self._tests, self._seconds = ran, tests, seconds
+        self._said = ran.said
+        place = self._said if "test" in self._said else self._said.get("at", {})
+        self._number: int | None = place.get("test")
+        self._quoted = self._number is not None and self._number < shown
+        self._statement = f"`{one_line(place.get('statement', ''), 300)}`"
+
+    def lines(self) -> list[str]:
+        if self._ran.reason == "output":
+            return [f"{self._where()} the code prints without end.", PRINT_LITTLE]
+        match self._said.get("verdict"):
+            case "failed":
+                return self._failed()
+            case "raised":
+                return self._raised()
+            case "broken":
+                return self._broken()
+            case "ended":
+                return self._stopped()
+        return self._unfinished()
+
+    def _where(self) -> str:
+        if self._number is None:
+            return "Before the first test,"
+        name = f"In test {self._number + 1} of {self._tests}" if self._tests > 1 else "In the test"
+        return f"{name}, {self._statement}," if self._quoted else f"{name},"
+
+    def _failed(self) -> list[str]:
+        got, kinds = self._said.get("got"), self._said.get("kinds") or ["", ""]
+        fact = f"{self._where()} the code gives a wrong result"
+        if self._quoted and got is not None:
+            fact += f": `{one_line(self._said['call'], 200)}` is {one_line(got, 200)}"
+            if self._said["expected"] not in self._statement:
+                fact += f", {'instead of' if kinds[0] else 'compared with'} {one_line(self._said['expected'], 200)}"
+        advice = RETURN_IT if got == "None" else MATCH_TYPES if kinds[0] != kinds[1] else TRACE
+        return [f"{fact}.", advice]
+
+    def _raised(self) -> list[str]:
+        error = one_line(self._said["error"], 300)
+        kind = error.partition(":")[0]
+        line = f", in line {self._said['line']}" if self._said.get("line") else ""
+        code = f" (`{one_line(self._said['code'], 120)}`)" if line and self._said.get("code") else ""
+        return [f"{self._where()} the code raises {error}{line}{code}.", _BY_ERROR.get(kind, EDGE_CASES)]
+
+    def _broken(self) -> list[str]:
+        """The test itself could not go on: it asks for a name that is not there, or cannot use what it was given."""
+        undefined = _UNDEFINED.match(self._said["error"])
+        if undefined:
+            return [f"The code does not define `{undefined[1]}`.", RIGHT_NAME]
+        fact = f"{self._where()} the code gives something that the test cannot use"
+        return [f"{fact} ({one_line(self._said['error'], 200)})." if self._quoted else f"{fact}.", MATCH_TYPES]
+
+    def _stopped(self) -> list[str]:
+        if self._ran.reason in ("time", "memory"):
+            return self._unfinished()
+        status = self._said.get("status")
+        if status is not None and status < 0:
+            return [f"{self._where()} the code crashes Python itself (signal {-status}).", BASE_CASE]
+        return [f"{self._where()} the code ends the program instead of returning.", NO_EXIT]
+
+    def _unfinished(self) -> list[str]:
+        if self._ran.reason == "memory":
+            return [f"{self._where()} the code needs more memory than there is.", LESS_MEMORY]
+        if self._ran.reason == "time":
+            return [f"{self._where()} the code does not come to an end within {self._seconds:g} seconds.", FEWER_STEPS]
+        return [f"{self._where()} the code brings the tests to a stop.", STAY_INSIDE]
+
+
+def _run_programs(source: str, tests: list[Stdio], shown: int | None, limits: dict[str, Any]) -> tuple[float, str]:
+    for number, test in enumerate(tests):
+        ran = run(source, None, stdin=test.stdin, **limits)
+        quoted = shown is None or number < shown
+        where = f"In test {number + 1} of {len(tests)}," if len(tests) > 1 else "In the test,"
+        where += f" with the input `{one_line(test.stdin, 200)}`," if quoted else ""
+        if ran.reason:
+            return 0.0, "\n".join(_about_program(ran, where, limits["seconds"]))
+        if _lines(ran.stdout) != _lines(test.stdout):
+            printed = f"`{one_line(ran.stdout, 200)}`" if ran.stdout.strip() else "nothing"
+            fact = f"{where} the code prints {printed if quoted or printed == 'nothing' else 'something else than it should'}"
+            fact += f" instead of `{one_line(test.stdout, 200)}`." if quoted else "."
+            holds = "".join(test.stdout.split()) in "".join(ran.stdout.split())
+            advice = PRINT_IT if not ran.stdout.strip() else EXACT_OUTPUT if holds and test.stdout.strip() else TRACE
+            return 0.0, f"{fact}\n{advice}"
+    return 1.0, "Correct: all tests pass."
+
+
+def _about_program(ran: Ran, where: str, seconds: float) -> list[str]:
+    match ran.reason:
+        case "time":
+            return [f"{where} the code does not come to an end within {seconds:g} seconds.", FEWER_STEPS]
+        case "output":
+            return [f"{where} the code prints without end.", PRINT_LITTLE]
+        case "memory":
+            return [f"{where} the code needs more memory than there is.", LESS_MEMORY]
+        case "crash":
+            return [f"{where} the code crashes Python itself.", BASE_CASE]
+    error = ran.stderr.strip().rpartition("\n")[2]
+    kind = error.partition(":")[0]
+    lines = _LINE.findall(ran.stderr)
+    line = f", in line {lines[-1]}" if lines else ""
+    if not lines:
+        return [f"{where} the code ends with an error code.", NO_EXIT]
+    advice = READ_ALL if kind == "EOFError" else _BY_ERROR.get(kind, EDGE_CASES)
+    return [f"{where} the code raises {one_line(error, 300)}{line}.", advice]
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().split("\n")]

@@ -1,0 +1,2 @@
+"""What runs on the other side of the wall: a folder of its own, without anything but Python's standard library, because the
+child process imports it as the package `inside` and nothing else of this project."""

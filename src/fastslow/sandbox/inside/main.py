@@ -1,0 +1,218 @@
+"""The child process: puts up the walls, starts the program behind them, and clears everything away when its time is over.
+
+A nursery is started once and forks for every program, which is quicker than starting Python every time. Three processes come
+of a program. The keeper waits with a clock in its hand. Its child stays beside the program and runs the tests, if there are
+any. The grandchild runs the model's code. What the first two have to say goes to the caller as JSON lines through a socket
+that the third does not have; nor does it have the tests, not even in its memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any, NoReturn
+
+from . import kernel, landlock, limits, namespaces, program, seccomp
+from .judge import Judge
+
+_PATIENCE = 0.5
+"""Seconds to wait for the end of a program that has hung up."""
+_READABLE = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
+"""Beside Python's own library: the C libraries it needs, and time zones."""
+
+
+def nursery(connection: int) -> None:
+    """Fork for every message until the caller hangs up. A message brings open files: what to run, what to test it with (not
+    read before it is needed), input, output, errors and the socket for the report."""
+    calls = socket.socket(fileno=connection)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers here
+    while (received := socket.recv_fds(calls, 1, 6))[0]:
+        job, tests, *streams, report = received[1]
+        if os.fork() == 0:
+            calls.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            with open(job, encoding="utf-8") as file:
+                keeper = _Keeper(json.load(file), tests, report)
+            keeper.keep()
+            os._exit(0)
+        for each in received[1]:
+            os.close(each)
+
+
+class _Keeper:
+    def __init__(self, job: dict[str, Any], tests: int, report: int) -> None:
+        self._job, self._tests, self._report = job, tests, report
+        self._tell({"keeper": os.getpid()})
+        limits.be_expendable()
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER)
+        self._layers: list[str] = job["layers"]
+        self._user = limits.choose_user()
+        self._threads = limits.count_threads(self._user) + 2 + job["threads"]
+        if not {"namespaces", "seccomp"} & set(self._layers):
+            self._threads = 0  # nothing else would keep the program from leaving processes behind
+        sys.path[:] = [os.path.realpath(folder) for folder in sys.path if os.path.isdir(folder)] + job["packages"]
+        sys.dont_write_bytecode = True
+        library = os.path.dirname(os.path.realpath(os.path.dirname(os.__file__)))
+        self._readable = [library, *job["packages"], *_READABLE]
+
+    def keep(self) -> None:
+        lives, living = os.pipe()  # ends when the child does
+        above, name = os.path.split(self._job["folder"])
+        outside = os.open(above, os.O_PATH)
+        try:
+            self._enter()
+            child = os.fork()
+        except OSError as error:
+            self._tell({"refused": str(error.strerror or error)})
+            return
+        if child == 0:
+            os.close(lives)
+            os.close(outside)
+            self._stay_beside(living)
+        os.close(living)
+        how = self._wait(lives)
+        _end_all(child)
+        with contextlib.suppress(OSError):  # the caller may have been quicker; it may also be dead
+            os.rmdir(name, dir_fd=outside)
+        self._tell({"ended": how})
+
+    def _wait(self, lives: int) -> str:
+        """Until the child has ended, the time is up or the caller wants no more; says which."""
+        events = select.poll()
+        events.register(lives, select.POLLIN)
+        events.register(self._report, select.POLLIN)
+        ready = {place for place, _ in events.poll(1000 * self._job["wall"])}
+        return "done" if lives in ready else "stopped" if ready else "time"
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # nobody may be listening any more
+            os.write(self._report, json.dumps(message).encode() + b"\n")
+
+    def _enter(self) -> None:
+        """The walls that only this process has the privileges for."""
+        folder = self._job["folder"]
+        if "namespaces" in self._layers:
+            namespaces.enter(folder, self._readable, self._user, self._job["disk"], self._job["files"])
+        else:
+            os.chmod(folder, 0o755)
+            os.chdir(folder)
+        os.environ.update(dict.fromkeys(("HOME", "TMPDIR"), os.getcwd()))
+
+    def _stay_beside(self, living: int) -> NoReturn:
+        """The process beside the program. In a process namespace it is the first: when it ends, all others end with it."""
+        try:
+            os.setsid()
+            limits.become(self._user)
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # others of the same user may not look into this process
+            _check_library()
+            if "landlock" in self._layers:
+                landlock.read_only([*self._readable, *namespaces.DEVICES])
+            requests, replies = os.pipe(), os.pipe()
+            child = os.fork()
+            if child == 0:
+                for other in (living, self._tests, self._report, requests[1], replies[0]):
+                    os.close(other)
+                self._run(requests[0], replies[1])
+            os.close(requests[0])
+            os.close(replies[1])
+            self._confine(self._job["seconds"] + 5, max(self._job["megabytes"], 1024))
+        except OSError as error:
+            self._tell({"refused": str(error.strerror or error)})
+            os._exit(1)
+        with contextlib.suppress(BaseException):
+            self._tell({"started": True})
+            self._report_on(child, requests[1], replies[0])
+        os._exit(0)
+
+    def _report_on(self, child: int, requests: int, replies: int) -> None:
+        patience = None
+        if self._job["judged"]:
+            with open(self._tests, encoding="utf-8") as file:
+                given = json.load(file)
+            verdict = Judge(requests, replies, self._tell).judge(**given)
+            self._tell(verdict)
+            patience = _PATIENCE if verdict["verdict"] == "ended" else 0
+        else:
+            os.close(requests)
+            os.close(replies)
+        self._tell(_ending(child, patience))
+
+    def _run(self, requests: int, replies: int) -> NoReturn:
+        """The program's process. It ends as every Python does, with its threads waited for and its output written."""
+        os.setsid()  # signals to its group reach nobody else
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        self._confine(self._job["seconds"], self._job["megabytes"])
+        source, setup = self._job["source"], self._job["setup"]
+        if self._job["judged"]:
+            program.serve(setup, source, requests, replies)
+        else:
+            os.close(requests)
+            os.close(replies)
+            program.run_script(source)
+        sys.exit(0)
+
+    def _confine(self, seconds: int, megabytes: int) -> None:
+        limits.limit(seconds, megabytes, self._job["disk"], self._job["open_files"], self._threads)
+        if "seccomp" in self._layers:
+            seccomp.refuse_calls(writing="namespaces" in self._layers)
+
+
+def _check_library() -> None:
+    """The program's user must be able to read what every program needs."""
+    folder = os.path.dirname(os.__file__)
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise PermissionError(
+            errno.EACCES,
+            f"Python's library {folder} can be read by root alone, and model-written code is not run as root; "
+            "use a Python that every user can read, or be another user than root",
+        )
+
+
+def _end_all(child: int) -> None:
+    """End the child and whatever has come to be a child of this process since: orphans of all generations do."""
+    ended = 0
+    while True:
+        for process in {child, *_children()} - {ended}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        try:
+            process, _ = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+        if process == child:
+            ended = child
+
+
+def _children() -> list[int]:
+    """This process's children; none can be seen, nor are there others than the first, in namespaces."""
+    children = []
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        with contextlib.suppress(OSError):
+            if name.isdigit():
+                with open(f"/proc/{name}/stat") as file:
+                    parent = file.read().rpartition(")")[2].split()[1]
+                if int(parent) == os.getpid():
+                    children.append(int(name))
+    return children
+
+
+def _ending(child: int, patience: float | None) -> dict[str, Any]:
+    """How the program ended: its exit code, or the signal that ended it below zero, and the seconds it worked."""
+    end = time.monotonic() + (patience or 0)
+    while True:
+        ended, status, used = os.wait4(child, 0 if patience is None else os.WNOHANG)
+        if ended or time.monotonic() >= end:
+            break
+        time.sleep(0.01)
+    return {"status": os.waitstatus_to_exitcode(status) if ended else None, "worked": used.ru_utime + used.ru_stime}
