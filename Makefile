@@ -27,7 +27,7 @@ test: develop
 	$(BIN)/mypy
 	$(BIN)/python docs/reference.py --check
 	$(BIN)/python docs/families.py --check
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 docs: develop
 	$(BIN)/python docs/reference.py

@@ -585,7 +585,6 @@ class Named(dspy.Module):
         ({"examples": [*ONE, {"letters": "a b"}]}, r"trainset\[1\] is {'letters': 'a b'}; expected a dspy.Example"),
         ({"examples": [dspy.Example(letters="a b")]}, r"trainset\[0\] does not say which .* call \.with_inputs"),
     ],
-    ids=str,
 )
 def test_mistakes_are_named_before_anything_is_played(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(TaskError, match=message):

@@ -177,9 +177,14 @@ def test_nothing_else_scores_and_feedback_is_how_and_rule_line_by_line(case: tup
         else:
             stated.append(example.data["word"])
             assert words[example.data["word"]].fullmatch(rule)
-            assert how.startswith(f"For {example.data['word']} the items had to be ")
+            assert how.startswith(
+                f"For {example.data['word']} the items {' '.join(example.data['items'])} do not become "
+            )
             assert " ".join(example.data["items"]) not in rule
     assert len(stated) == len(set(stated))
+    right = task.answer(example)
+    if len(right.split()) > 2 and right not in f"{' '.join(example.data['items'])} | {answer}":
+        assert right not in feedback.text  # the rule is told, the answer is not
 
 
 @settings(max_examples=100, deadline=None)
@@ -188,7 +193,7 @@ def test_any_text_is_graded(answer: str) -> None:
     assert FULL.grade(PROBLEM, answer).score == (answer.split() == ["[", "c", "-", "b", "-", "a", "]", "done"])
 
 
-ZORKA = "For zorka the items had to be c b a, but they are {}."
+ZORKA = "For zorka the items a b c do not become {}."
 
 
 @pytest.mark.parametrize(
@@ -211,7 +216,7 @@ ZORKA = "For zorka the items had to be c b a, but they are {}."
             [
                 "The empty answer does not begin with [ and end with ].",
                 "The empty answer does not end with done.",
-                "For zorka the items had to be c b a, but there are none.",
+                "For zorka the items a b c do not become nothing.",
             ],
         ),
         (

@@ -186,9 +186,9 @@ class Rulebook(QuestionTask):
             lines += [f"{shown} does not {demand(style)}.", u.say_style(style, draw, held=True)]
         word, right = self.words[example.data["word"]], self._right_items(example)
         if items != right:
-            found = f"they are {one_line(' '.join(items), 120)}" if items else "there are none"
+            found = f"do not become {one_line(' '.join(items), 120)}" if items else "do not become nothing"
             lines += [
-                f"For {word.word} the items had to be {' '.join(right)}, but {found}.",
+                f"For {word.word} the items {' '.join(example.data['items'])} {found}.",
                 u.say_codeword(word, draw, held=True),
             ]
         return Feedback(0.0, "\n".join(lines))
