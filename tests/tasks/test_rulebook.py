@@ -246,6 +246,52 @@ def test_feedback_says_how_each_rule_was_broken_and_blames_no_other(answer: str,
     assert FULL.grade(PROBLEM, answer).text.split("\n")[::2] == faults
 
 
+@pytest.mark.parametrize(
+    ("options", "word", "items", "answer", "score"),
+    [
+        ({}, "mavrax", "a b c", "[ a a b b c c ]", 1),  # each one twice
+        ({}, "mavrax", "a b c", "[ a b c a b c ]", 0),  # the whole list twice
+        ({}, "gralin", "a b c", "[ a b ]", 1),
+        ({}, "gralin", "a b c", "[ b c ]", 0),
+        ({}, "gralin", "a b c", "[ a b c ]", 0),
+        ({}, "hapgan", "c a b", "[ a b c ]", 1),
+        ({}, "hapgan", "c a b", "[ c b a ]", 0),
+        ({}, "hapgan", "9 0 4", "[ 0 4 9 ]", 1),
+        ({"words": 6}, "rifzel", "a b c", "[ b c a ]", 1),
+        ({"words": 6}, "rifzel", "a b c", "[ c a b ]", 0),
+        ({"words": 6}, "drimo", "a z 9", "[ b a 0 ]", 1),  # after z comes a, after 9 comes 0
+        ({"words": 6}, "drimo", "a z 9", "[ b z 0 ]", 0),
+        ({"words": 6}, "drimo", "a z 9", "[ b a 10 ]", 0),
+        ({"book": "orchard"}, "kedbo", "a b c", "* c b a *", 1),
+        ({"book": "orchard"}, "kedbo", "a b c d", "* d b c a *", 1),
+        ({"book": "orchard"}, "kedbo", "a b c d", "* d c b a *", 0),  # turned around, not only its ends
+        ({"book": "orchard"}, "wexnu", "a b 0", "* z a 9 *", 1),
+        ({"book": "orchard", "words": 6, "styles": 3}, "fonfi", "a b", "result : * a , b , a , b *", 1),
+        ({"book": "orchard", "words": 6, "styles": 3}, "fonfi", "a b", "result * a , b , a , b *", 0),
+        ({"book": "orchard", "words": 6, "styles": 3}, "fonfi", "a b", "result : * a , b *", 0),
+        ({"book": "foundry", "styles": 0}, "snoshi", "a b c", "c", 1),
+        ({"book": "foundry", "styles": 0}, "snoshi", "a b c", "c c", 0),
+        (
+            {"book": "library", "depth": 2, "styles": 0},
+            "lomjat",
+            "a b c",
+            "b c",
+            1,
+        ),  # the first to the end, then without it
+        ({"book": "library", "depth": 2, "styles": 0}, "lomjat", "a b c", "b c a", 0),
+        ({"book": "library", "depth": 3, "styles": 0}, "casyem", "b c a", "c b", 1),
+        ({"book": "observatory", "styles": 3}, "fondus", "a b c", "< a > okay", 1),
+        ({"book": "observatory", "styles": 3}, "fondus", "a b c", "< a > Okay", 0),
+        ({"book": "observatory", "styles": 3}, "fondus", "a b c", "< a - > okay", 0),
+    ],
+)
+def test_answers_right_and_nearly_right(
+    options: dict[str, Any], word: str, items: str, answer: str, score: int
+) -> None:
+    example = Example("hand-made", {"word": word, "items": items.split()})
+    assert rulebook(**options).grade(example, answer).score == score
+
+
 def test_one_mark_does_not_pass_for_both_ends_of_a_frame() -> None:
     task = rulebook(book="orchard")  # stars on both sides
     example = task.examples("train")[0]
