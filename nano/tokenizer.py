@@ -26,10 +26,10 @@ TEMPLATE = (
 
 def vocabulary() -> list[str]:
     """Every token, in the order of the ids: the shipped weights depend on it."""
-    ways = [(what.seen, what.held) for what in (*u.OPERATIONS, *u.STYLES)]
-    ways += [p.SENTENCES, p.LINKS, p.EXCEPTIONS, p.SPARED, *p.PRIORITIES.values(), (p.NOISE, p.FILLERS)]
-    texts = [text for pair in ways for texts in pair for text in texts]
-    texts += [text for options in p.SLOTS.values() for text in options] + [*u.ALPHABETS, *u.ANIMALS]
+    ways = [*p.OPERATION_WAYS.values(), *p.SLOTS.values(), *p.PRIORITIES.values(), p.SENTENCES, p.LINKS, p.EXCEPTIONS]
+    ways += [p.SPARED, p.NOISE, p.FILLERS, u.ANIMALS, tuple(u.ALPHABETS)]
+    ways += [(*style.seen, *style.held) for style in u.STYLES]
+    texts = [text for texts in ways for text in texts]
     words = sorted({word for text in texts for word in re.findall(r"[a-z]+", re.sub(r"\{\w+\}", "", text))})
     marks = [*".,:;!?'\"()[]*|<>-/+=&%$#@_~^`\\{}"]
     pieces = [*u.LETTERS, *u.DIGITS, *(f"##{character}" for character in u.LETTERS + u.DIGITS)]

@@ -17,7 +17,6 @@ from sayings import sayings
 from fastslow.models.load import load_policy
 from fastslow.recipe import ModelRecipe
 from fastslow.tasks.base import Ask, Example
-from fastslow.tasks.rulebook import phrases as p
 from fastslow.tasks.rulebook import universe as u
 from fastslow.tasks.rulebook.task import BOOKS, OPERATION, STYLE, BookName, Rulebook, RulebookOptions
 
@@ -324,7 +323,7 @@ def test_rules_lifted_from_feedback_hold_for_other_problems_too() -> None:
         said = {line for line in lifted if pattern.fullmatch(line)}
         possible = {
             f"{frame.format(code=word, phrase=way)}."
-            for frame, way in itertools.product(p.SENTENCES[True], sayings(task.words[word].operations[0].held))
+            for frame, way in itertools.product(u.SENTENCES[True], sayings(task.words[word].operations[0].held))
         }
         assert said
         assert said <= possible

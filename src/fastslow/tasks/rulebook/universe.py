@@ -27,6 +27,16 @@ ALPHABETS: dict[str, Sequence[str]] = {"letters": LETTERS, "numbers": DIGITS, "a
 ITEMS = frozenset(item for alphabet in ALPHABETS.values() for item in alphabet)
 
 
+DIVISION = 25
+"""The first number by which every word of what is held out also occurs in what is not."""
+
+
+def _divided(ways: p.Ways, held: int, name: str) -> tuple[p.Ways, p.Ways]:
+    """Ways of saying: those of pretraining, and a few held out, drawn at random."""
+    out = random.Random(f"held out {DIVISION}: {name}").sample(ways, held)
+    return tuple(way for way in ways if way not in out), tuple(way for way in ways if way in out)
+
+
 @dataclass(frozen=True)
 class Operation:
     """Something to do with a list, and ways to say it."""
@@ -75,13 +85,13 @@ _APPLY: dict[str, Callable[[Items], Items]] = {
     "last only": lambda items: items[-1:],
     "copy": list,
 }
-OPERATIONS = tuple(Operation(name, _APPLY[name], *ways) for name, ways in p.OPERATION_WAYS.items())
+OPERATIONS = tuple(Operation(name, _APPLY[name], *_divided(ways, 3, name)) for name, ways in p.OPERATION_WAYS.items())
 
 
 def _style(name: str, kind: Kind, apply: Callable[[str], str], one: str = "", called: str = "") -> Style:
     seen, held = (
         tuple(way.replace("{name}", called or name).replace("{one}", one) for way in ways)
-        for ways in p.STYLE_WAYS[kind]
+        for ways in _divided(p.STYLE_WAYS[kind], 3, kind)
     )
     return Style(name, kind, apply, seen, held)
 
@@ -123,6 +133,13 @@ SYLLABLES_FIRST = ("zor", "bli", "mav", "tru", "ked", "fon", "gra", "glo", "wex"
                    "lom", "rif", "cas", "yab", "ned")  # fmt: skip
 SYLLABLES_SECOND = ("ka", "mo", "tep", "lin", "dus", "rax", "bo", "fi", "gan", "zel", "pim", "vor", "shi", "nu", "wick",
                     "jat", "cle", "hob", "yem", "sto")  # fmt: skip
+
+
+SENTENCES = _divided(p.SENTENCES, 10, "sentences")
+LINKS = _divided(p.LINKS, 2, "links")
+EXCEPTIONS = _divided(p.EXCEPTIONS, 2, "exceptions")
+SPARED = _divided(p.SPARED, 2, "spared")
+PRIORITIES = {counts: _divided(ways, 2, counts) for counts, ways in p.PRIORITIES.items()}
 
 
 def codeword_held(first: int, second: int) -> bool:
@@ -186,29 +203,29 @@ def say_codeword(codeword: Codeword, draw: random.Random, held: bool = False) ->
     """One sentence that ties a word to its operations."""
     text = _phrase(codeword.operations[0], draw, held)
     for operation in codeword.operations[1:]:
-        text = _way(p.LINKS, draw, held, first=text, second=_phrase(operation, draw, held))
+        text = _way(LINKS, draw, held, first=text, second=_phrase(operation, draw, held))
     if codeword.exception:
         kind, other = codeword.exception
-        text = _way(p.EXCEPTIONS, draw, held, phrase=text, kind=kind, other=_phrase(other, draw, held))
-    return _way(p.SENTENCES, draw, held, code=codeword.word, phrase=text) + "."
+        text = _way(EXCEPTIONS, draw, held, phrase=text, kind=kind, other=_phrase(other, draw, held))
+    return _way(SENTENCES, draw, held, code=codeword.word, phrase=text) + "."
 
 
 def say_style(style: Style, draw: random.Random, held: bool = False, spared: str | None = None) -> str:
     """One sentence about how answers are written, except perhaps for one word."""
     text = _filled(_way((style.seen, style.held), draw, held), draw, held)
-    return (_way(p.SPARED, draw, held, style=text, code=spared) if spared else text) + "."
+    return (_way(SPARED, draw, held, style=text, code=spared) if spared else text) + "."
 
 
 def say_priority(counts: Literal["first", "last"], draw: random.Random, held: bool = False) -> str:
     """One sentence about which of two rules for the same word counts."""
-    return _way(p.PRIORITIES[counts], draw, held) + "."
+    return _way(PRIORITIES[counts], draw, held) + "."
 
 
 def _phrase(operation: Operation, draw: random.Random, held: bool) -> str:
     return _filled(_way((operation.seen, operation.held), draw, held), draw, held)
 
 
-def _way(ways: p.Ways, draw: random.Random, held: bool, **parts: str) -> str:
+def _way(ways: tuple[p.Ways, p.Ways], draw: random.Random, held: bool, **parts: str) -> str:
     """One of the ways, its slots filled: by `parts`, or at random."""
     return re.sub(
         r"\{(\w+)\}", lambda slot: parts.get(slot[1]) or draw.choice(p.SLOTS[slot[1]]), draw.choice(ways[held])
