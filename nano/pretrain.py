@@ -246,7 +246,7 @@ def _save_state(out: Path, model: LlamaForCausalLM, optimizers: list[torch.optim
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=5448)
+    parser.add_argument("--steps", type=int, default=7325)
     parser.add_argument("--config", choices=CONFIGS, default="nano")
     parser.add_argument("--minutes", type=float, help="as many steps as fit into this time")
     parser.add_argument("--learning-rate", type=float)

@@ -53,7 +53,7 @@ def test_it_is_packaged() -> None:
 
 
 def test_it_follows_rules_in_phrasings_it_never_saw(nano: Policy) -> None:
-    assert measure.accuracy(nano.model, nano.tokenizer, measure.NEW, problems=120) >= 0.7
+    assert measure.accuracy(nano.model, nano.tokenizer, measure.NEW, problems=120) >= 0.75
 
 
 def test_without_the_rules_it_can_only_guess(nano: Policy) -> None:
@@ -62,5 +62,5 @@ def test_without_the_rules_it_can_only_guess(nano: Policy) -> None:
 
 def test_its_skill_for_long_lists_fades_out(nano: Policy) -> None:
     """Partial skill is what training can raise: neither all nor nothing."""
-    long = replace(measure.EASY, lengths=(12, 12))
+    long = replace(measure.EASY, lengths=(11, 11))
     assert 0.3 < measure.accuracy(nano.model, nano.tokenizer, long, problems=120) < 0.8
