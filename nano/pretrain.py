@@ -1,6 +1,6 @@
 """Pretrains nano: a Llama that does what the text in front of it says. Seeded, restartable.
 
-    python nano/pretrain.py --out FOLDER [--steps 5448] [--config small]
+    python nano/pretrain.py --out FOLDER [--steps 7325] [--config small]
 
 On one GPU in minutes; `--config small` runs on a CPU in a test. Started again with the same folder, it goes on from its
 last `training.pt`, with episodes it has not drawn before.
