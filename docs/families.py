@@ -175,6 +175,7 @@ FAMILIES: dict[str, Family] = {
         data="the environment's",
         sizes="the environment's",
         grader="the environment's reward functions",
+        packages=("verifiers",),
     ),
 }
 

@@ -135,12 +135,14 @@ def test_weights_come_from_a_checkpoint(lora: dict[str, int] | None, rows: Path,
     assert not torch.allclose(untouched, expected, atol=1e-2)
 
 
-def test_mistakes_in_the_task_show_before_the_model_is_loaded(rows: Path, tmp_path: Path) -> None:
+def test_mistakes_in_the_recipe_show_before_the_model_is_loaded(rows: Path, tmp_path: Path) -> None:
     nowhere = tmp_path / "no-model"
     with pytest.raises(TaskError, match=r"no task 'dataste'; did you mean 'dataset'\?"):
         assemble(recipe(nowhere, rows, task={"name": "dataste"}), tmp_path, World())
     with pytest.raises(RecipeError, match=r"fast\.seed_text names"):
         assemble(recipe(nowhere, rows, fast={"seed_text": {"nobody": "x"}}), tmp_path, World())
+    with pytest.raises(RecipeError, match=r"output.report_to names notracker, which .* that are there: .*tensorboard"):
+        assemble(recipe(nowhere, rows, output={"report_to": ["tensorboard", "notracker"]}), tmp_path, World())
     with pytest.raises(ModelError, match="no model folder"):
         assemble(recipe(nowhere, rows), tmp_path, World())
 

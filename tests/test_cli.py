@@ -87,6 +87,7 @@ def test_the_commands_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert call("eval", run, "--k", "2", "--pool", "--split", "test") == 0
     shown = capsys.readouterr().out
     assert "mean@2" in shown
+    assert "…" not in shown  # all of every interval, in a narrow window too
     assert "pool" in shown
     assert call("export", run, tmp_path / "model") == 0
     assert (tmp_path / "model" / "model.safetensors").exists()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from accelerate import PartialState
+from transformers.integrations import get_available_reporting_integrations
 
 from fastslow.errors import RecipeError, TaskError
 from fastslow.models.chat import ChatFormat
@@ -50,6 +51,7 @@ def assemble(
     """Load everything a recipe names; `weights` is a checkpoint to take the policy from, `task` stands for the recipe's."""
     if task is not None and recipe.stages:
         raise RecipeError("a task was given as an object, but the recipe has stages; keep one of them (task: given)")
+    check_trackers(recipe.output.report_to)
     task = task or build_task(recipe)
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
@@ -62,6 +64,16 @@ def assemble(
     sampler = PolicySampler(trainer, recipe.sampling)
     player = Player(task, sampler, chat, policy.max_length, world)
     return Parts(recipe, task, policy, trainer, sampler, chat, player, world, seed_texts)
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Refuse trackers that are not installed, or that transformers does not know."""
+    known = get_available_reporting_integrations()
+    if missing := [name for name in names if name not in known]:
+        raise RecipeError(
+            f"output.report_to names {', '.join(missing)}, which cannot be reported to here; install the package of that "
+            f"name, or name trackers that are there: {', '.join(known) or 'none'}"
+        )
 
 
 def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[str, str]:

@@ -95,7 +95,7 @@ def evaluate(
     run: RunPath,
     checkpoint: AtStep = None,
     k: Annotated[int, typer.Option("--k", min=1, help="Rollouts per problem.")] = 8,
-    split: Annotated[str, typer.Option("--split", help="validation or test.")] = "validation",
+    split: Annotated[str, typer.Option("--split", help="validation, test or train.")] = "validation",
     pool: Annotated[bool, typer.Option("--pool", help="Every context of the pool, not only the best.")] = False,
 ) -> None:
     """Measure a run's policy on held-out problems under its best context and under the seed."""
@@ -106,15 +106,13 @@ def evaluate(
 
     with console.status("evaluating"):
         scores = evaluate_run(run, step=checkpoint, k=k, split=split, whole_pool=pool)  # type: ignore[arg-type]
-    table = Table("context", "id", f"mean@{k}", "95% interval", f"best@{k}", "95% interval", "problems", "tokens")
+    table = Table("context", "id", f"mean@{k} (95% interval)", f"best@{k} (95% interval)", "problems", "tokens")
     for label, score in scores.items():
         table.add_row(
             label,
             score.context,
-            f"{score.mean:.3f}",
-            f"{score.low:.3f}–{score.high:.3f}",
-            f"{score.best:.3f}",
-            f"{score.best_low:.3f}–{score.best_high:.3f}",
+            f"{score.mean:.3f} ({score.low:.3f} to {score.high:.3f})",
+            f"{score.best:.3f} ({score.best_low:.3f} to {score.best_high:.3f})",
             str(score.problems),
             f"{score.response_length:.0f}",
         )

@@ -24,7 +24,11 @@ def evaluate_run(
     """mean@k and best@k of a run's policy under its best context, under the seed, and where asked under the whole pool."""
     snapshot = open_snapshot(folder, step)
     recipe = snapshot.run.recipe
-    recipe = recipe.model_copy(update={"slow": recipe.slow.model_copy(update={"kl": 0.0})})  # no reference model needed
+    changes = {
+        "slow": recipe.slow.model_copy(update={"kl": 0.0}),  # no reference model needed
+        "output": recipe.output.model_copy(update={"report_to": []}),
+    }
+    recipe = recipe.model_copy(update=changes)
     parts = assemble(recipe, Path(folder), find_world(recipe), snapshot.weights, task)
     seed_context = Context(dict(parts.seed_texts))
     contexts = {"seed": seed_context}

@@ -170,9 +170,11 @@ for path in (HOST['repository'], HOST['folder']):
 for path in (HOST['secret'], HOST['repository'] + '/README.md'):
     with attempt(path):
         print(open(path).read())
+with attempt('key'):
+    open(HOST['home'] + '/.ssh/id_rsa', 'rb').read(10)
 """,
     "passwords": """
-for path in ('/etc/shadow', '/etc/sudoers', '/root/.ssh/id_rsa', '/proc/1/environ', '/proc/kcore'):
+for path in ('/etc/shadow', '/etc/sudoers', '/proc/1/environ', '/proc/kcore'):
     with attempt(path):
         open(path, 'rb').read(10)
 """,

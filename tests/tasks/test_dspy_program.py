@@ -24,6 +24,7 @@ from fastslow.rollouts.play import Player
 from fastslow.rollouts.records import Completion, Context, Sampling
 from fastslow.rollouts.world import World
 from fastslow.tasks.base import Ask, Feedback, Options, Split, Task
+from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.dspy_program import UNNAMED, DSPyTask
 from fastslow.tasks.mixture import Mixture, Part
 
@@ -472,6 +473,30 @@ def test_problems_have_stable_names_and_travel_between_processes() -> None:
 def test_without_a_valset_the_trainset_is_evaluated_on() -> None:
     task = task_of(examples=letters(3))
     assert [each.data for each in task.examples("validation")] == [each.data for each in task.examples("train")]
+    refuse_contamination(task)
+
+
+PAIRS = [dspy.Example(a=n, b=-n, label="x").with_inputs("a", "b") for n in range(5)]
+TURNED = dspy.Example(label="y", b=-2, a=2).with_inputs("b", "a")  # inputs of PAIRS[2] in another order
+
+
+@pytest.mark.parametrize(
+    ("split", "held_out"),
+    [
+        ("validation", {"valset": [PAIRS[3], TURNED]}),
+        ("test", {"valset": PAIRS[3:4], "testset": [TURNED]}),
+        ("test", {"valset": None, "testset": [TURNED]}),
+    ],
+)
+def test_what_is_trained_on_is_refused_where_it_is_measured_on(split: Split, held_out: dict[str, Any]) -> None:
+    def check(trainset: Sequence[dspy.Example]) -> None:
+        refuse_contamination(DSPyTask(dspy.Predict("a, b -> label"), by_halves, trainset, **held_out))
+
+    check(PAIRS[:2])
+    with pytest.raises(
+        TaskError, match=rf"shows the model the same as {split} problem '\w+' \('{{'a': 2, 'b': -2}}'\)"
+    ):
+        check(PAIRS[:3])
 
 
 class WordSampler:

@@ -8,49 +8,26 @@ from typing import Any
 
 import pytest
 import tiny
+import verifiers_helpers
 from packaging.version import Version
+from verifiers_helpers import SPLITS, find, play
 
 from fastslow.errors import TaskError
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.start import train
-from fastslow.tasks.base import Ask, Example, Feedback, Split
+from fastslow.tasks.base import Ask
 from fastslow.tasks.contamination import refuse_contamination
-from fastslow.tasks.registry import build_task
 from fastslow.tasks.verifiers_env.task import WRITE_CALLS, Verifiers
 
 if find_spec("verifiers") is None or Version(version("verifiers")) >= Version("0.4"):
     pytest.skip("needs verifiers before 0.4", allow_module_level=True)
 
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-
-
-@pytest.fixture(autouse=True)
-def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library finds environments where Python finds modules."""
-    monkeypatch.syspath_prepend(Path(__file__).parent / "verifiers_packages")
+pytestmark = pytest.mark.usefixtures("verifiers_packages")
 
 
 def load(kind: str = "single", arguments: Any = None, **options: Any) -> Verifiers:
-    task = {"name": "verifiers/nano-classic", "arguments": {"kind": kind, **(arguments or {})}, **options}
-    built = build_task(build_recipe({"model": "none", "task": task}))
-    assert isinstance(built, Verifiers)
-    return built
-
-
-def find(task: Verifiers, question: str) -> Example:
-    return next(each for split in SPLITS for each in task.examples(split) if each.data["problem"].question == question)
-
-
-def play(task: Verifiers, example: Example, *answers: str) -> tuple[list[Ask], Feedback]:
-    """What was asked, and the feedback after the last answer."""
-    game = task.play(example)
-    asked = [next(game)]
-    for answer in answers[:-1]:
-        asked.append(game.send(answer))
-    with pytest.raises(StopIteration) as stop:
-        game.send(answers[-1])
-    return asked, stop.value.value
+    return verifiers_helpers.load("nano-classic", arguments={"kind": kind, **(arguments or {})}, **options)
 
 
 def call(drawer: str, name: str = "open_drawer") -> str:

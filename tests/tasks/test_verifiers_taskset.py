@@ -8,47 +8,20 @@ from typing import Any
 import pytest
 import tiny
 from packaging.version import Version
+from verifiers_helpers import SPLITS, find, load, play
 
 from fastslow.errors import RecipeError, TaskError
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.start import train
-from fastslow.tasks.base import Ask, Example, Feedback, Split
-from fastslow.tasks.registry import build_task
-from fastslow.tasks.verifiers_env.task import WRITE_CALLS, Verifiers
+from fastslow.tasks.base import Ask
+from fastslow.tasks.verifiers_env.task import WRITE_CALLS
 
 if find_spec("verifiers") is None or Version(version("verifiers")) < Version("0.4"):
     pytest.skip("needs verifiers 0.4 or later", allow_module_level=True)
 
 RULES = ["zorka means : write the list backwards.", "fonrax means : drop the first item."]
-
-
-@pytest.fixture(autouse=True)
-def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library finds environments where Python finds modules."""
-    monkeypatch.syspath_prepend(Path(__file__).parent / "verifiers_packages")
-
-
-def load(name: str, **options: Any) -> Verifiers:
-    task = build_task(build_recipe({"model": "none", "task": {"name": f"verifiers/{name}", **options}}))
-    assert isinstance(task, Verifiers)
-    return task
-
-
-def find(task: Verifiers, question: str) -> Example:
-    splits: tuple[Split, ...] = ("train", "validation", "test")
-    return next(each for split in splits for each in task.examples(split) if each.data["problem"].question == question)
-
-
-def play(task: Verifiers, example: Example, *answers: str) -> tuple[list[Ask], Feedback]:
-    """What was asked, and the feedback after the last answer."""
-    game = task.play(example)
-    asked = [next(game)]
-    for answer in answers[:-1]:
-        asked.append(game.send(answer))
-    with pytest.raises(StopIteration) as stop:
-        game.send(answers[-1])
-    return asked, stop.value.value
+pytestmark = pytest.mark.usefixtures("verifiers_packages")
 
 
 def call(drawer: Any, name: str = "open") -> str:
@@ -98,12 +71,12 @@ def test_feedback_tells_what_each_reward_gave_and_what_it_is_for() -> None:
 
 def test_problems_are_divided_by_content_and_the_taskset_takes_its_arguments() -> None:
     task = load("nano-words")
-    assert [len(task.examples(split)) for split in ("train", "validation", "test")] == [12, 2, 2]
+    assert [len(task.examples(split)) for split in SPLITS] == [12, 2, 2]
     names = [example.id for example in task.examples("train")]
     assert names == [example.id for example in load("nano-words").examples("train")]
     fewer = load("nano-words", arguments={"taskset": {"lists": 3}}, holdout=0)
     assert len(fewer.examples("train")) == 6
-    known = {example.id for split in ("train", "validation", "test") for example in task.examples(split)}
+    known = {example.id for split in SPLITS for example in task.examples(split)}
     assert {example.id for example in fewer.examples("train")} < known
     assert len(load("nano-words", limit=5, holdout=0).examples("train")) == 5
 

@@ -10,7 +10,14 @@ from fastslow.errors import TaskError
 from fastslow.tasks.worker import Worker
 
 HANDLER = """
-import os, time
+import os, socket, subprocess, time
+
+CHANGES = {
+    "write": lambda: open(os.devnull, "w"),
+    "remove": lambda: os.remove("/nowhere"),
+    "network": lambda: socket.socket().connect(("127.0.0.1", 9)),
+    "process": lambda: subprocess.run(["true"]),
+}
 
 def handle(request):
     if request == "spin":
@@ -26,6 +33,11 @@ def handle(request):
         bytearray(3 * 2**30)
     if request == "print":
         print("not a reply")
+    if str(request) in CHANGES:
+        try:
+            CHANGES[request]()
+        except PermissionError as error:
+            return str(error)
     if request == "secret":
         return os.environ.get("MY_TOKEN")
     return [request, os.getpid()]
@@ -65,6 +77,11 @@ def test_what_is_printed_is_no_reply_and_secrets_stay_here(worker: Worker, monke
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     worker.close()
     assert worker.ask("secret") is None
+
+
+@pytest.mark.parametrize("change", ["write", "remove", "network", "process"])
+def test_changing_anything_outside_is_refused(worker: Worker, change: str) -> None:
+    assert worker.ask(change).endswith(" is refused here")
 
 
 def test_a_handler_that_cannot_be_loaded_is_an_error_with_its_reason(tmp_path: Path) -> None:

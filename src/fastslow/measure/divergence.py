@@ -14,6 +14,7 @@ from accelerate.utils import is_peft_model
 from trl.trainer.utils import pad, use_adapter
 
 from fastslow.rollouts.records import Rollout
+from fastslow.rollouts.sampling import evaluating
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
@@ -36,7 +37,7 @@ def divergence(trainer: GRPOTrainer, rollouts: Sequence[Rollout]) -> float:
             pad(values, padding_value=0, padding_side="right").to(trainer.accelerator.device)
             for values in (sequences, written, [torch.ones_like(sequence) for sequence in sequences])
         )
-        with _evaluating(policy), trainer.accelerator.autocast():
+        with evaluating(policy), trainer.accelerator.autocast():
             log_p = _log_probabilities(policy, ids, mask)
             with _base(trainer, policy) as base:
                 log_q = _log_probabilities(base, ids, mask)
@@ -57,13 +58,3 @@ def _base(trainer: GRPOTrainer, policy: Any) -> Iterator[Any]:
     else:
         assert trainer.ref_model is not None, "the recipe's own check"
         yield trainer.ref_model
-
-
-@contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)

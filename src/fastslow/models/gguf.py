@@ -4,48 +4,33 @@ format."""
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from fastslow.cache import made_once
 from fastslow.errors import ModelError
 
 TIED_TOLERANCE = 0.1
 """Head and embedding that differ by less than this (relative norm) are one matrix quantized twice."""
 
 
-def cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastslow" / "gguf"
-
-
 def convert_gguf(file: Path) -> Path:
     """Dequantize a GGUF file into a folder in the cache and return it; a second call finds it there."""
     stat = file.stat()
     key = hashlib.sha256(f"{file.resolve()}:{stat.st_size}:{stat.st_mtime_ns}".encode()).hexdigest()[:12]
-    target = cache_folder() / f"{file.stem}-{key}"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=".writing-"))
+    return made_once("gguf", f"{file.stem}-{key}", lambda folder: _convert(file, folder))
+
+
+def _convert(file: Path, folder: Path) -> None:
     try:
         loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-        _plain_copy(loaded).save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
-        try:
-            aside.rename(target)
-        except OSError:
-            if not target.exists():  # else another process of the run was quicker
-                raise
+        _plain_copy(loaded).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     except Exception as error:
         raise ModelError(f"'{file}' cannot be read as a GGUF model: {type(error).__name__}: {error}") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return target
 
 
 def _plain_copy(loaded: PreTrainedModel) -> PreTrainedModel:

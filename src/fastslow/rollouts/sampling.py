@@ -56,13 +56,9 @@ class PolicySampler:
                 gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
             ) as model,
             trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
+            evaluating(model),
         ):
-            training = model.training
-            model.eval()
-            try:
-                yield model
-            finally:
-                model.train(training)
+            yield model
 
     def _settings(self, sampling: Sampling) -> dict:
         return generation_settings(sampling, self.trainer._tokenizer.pad_token_id, self.trainer.eos_token_ids)
@@ -102,6 +98,17 @@ class PolicySampler:
         finally:
             engine.temperature, engine.top_p, engine.max_completion_length = saved
         return [Completion(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode, and then what was before."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from fastslow.cache import made_once
 from fastslow.errors import TaskError
-from fastslow.tasks.cache import made_once
 from fastslow.tasks.fenced import FENCE
 from fastslow.tasks.optional import require_package
 from fastslow.tasks.rows import Row, read_rows

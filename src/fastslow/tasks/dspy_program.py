@@ -73,6 +73,8 @@ class DSPyTask(Task):
             {split: [{"gold": gold} for gold in rows[name]] for split, name in splits.items()},
             lambda row: content_id(row["gold"].toDict()),
         )
+        self._trained_on = {example.id for example in self._examples["validation"]} if valset is None else set()
+        """Problems to validate on that are the trainset's by design."""
         self._playable = lru_cache(maxsize=PROGRAMS)(self._make_playable)
 
     @property
@@ -81,6 +83,10 @@ class DSPyTask(Task):
 
     def examples(self, split: Split) -> Sequence[Example]:
         return self._examples[split]
+
+    def shown(self, example: Example) -> object:
+        """The inputs of the program, in one order whatever the example's own."""
+        return None if example.id in self._trained_on else str(dict(sorted(example.data["gold"].inputs().items())))
 
     def play(self, example: Example) -> Generator[Ask, str, Feedback]:
         return self.play_under(example, self.seed_texts)

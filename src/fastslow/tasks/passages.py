@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fastslow.cache import made_once
 from fastslow.errors import TaskError
-from fastslow.tasks.cache import made_once
 from fastslow.tasks.optional import require_package
 from fastslow.tasks.text import one_line
 

@@ -13,6 +13,7 @@ from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.rows import Row
 from fastslow.tasks.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.splits import content_id, name_examples
+from fastslow.tasks.tagged import has_tag, last_tagged
 from fastslow.tasks.text import one_line
 
 # Advice that holds for every question, each a whole sentence; what is true of one question goes on lines of its own.
@@ -24,8 +25,6 @@ RULE_OUT = "Compare the result with all four options and rule out those that con
 
 LETTERS = "ABCD"
 FOUR_OPTIONS = "mcq-4-choices"
-_TAGS = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
-_OPENING = re.compile(r"<answer>", re.IGNORECASE)
 # An option that speaks of the others' places would become wrong in another order.
 _REFERS = re.compile(
     r"\b(all|none|both|any|neither|either) of (the|these)\b|\b[A-D]\b,? (and|or|nor) \b[A-D]\b", re.IGNORECASE
@@ -144,13 +143,12 @@ def _refusal(source: str, row: Row, problem: str) -> TaskError:
 
 def _read(answer: str, about: str) -> tuple[str, list[str]]:
     """The letter in the last tags, or what keeps it from being read: a fault of form, whatever the letter."""
-    found = list(_TAGS.finditer(answer))
-    openings = list(_OPENING.finditer(answer))
-    if not openings:
+    content = last_tagged(answer, innermost=False)
+    if not has_tag(answer):
         return "", [f"The form is wrong: there are no <answer> tags with the letter for {about}.", WRITE_TAGS]
-    if not found or openings[-1].start() >= found[-1].end():
+    if content is None:
         return "", [f"The form is wrong: the last <answer> is never closed, so {about} has no letter.", CLOSE_TAGS]
-    content = found[-1][1].strip()
+    content = content.strip()
     if not content:
         return "", [f"The form is wrong: the <answer> tags for {about} are empty.", WRITE_TAGS]
     if content not in tuple(LETTERS):

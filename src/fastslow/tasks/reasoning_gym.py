@@ -24,6 +24,7 @@ from fastslow.tasks.contamination import split_of
 from fastslow.tasks.lazy import LazyExamples
 from fastslow.tasks.optional import require_package
 from fastslow.tasks.splits import content_id
+from fastslow.tasks.tagged import has_tag, last_tagged
 from fastslow.tasks.text import one_line
 from fastslow.tasks.worker import Worker
 
@@ -70,19 +71,12 @@ class Reading:
     close: str
 
 
-def last_tagged(text: str) -> str | None:
-    """What stands between the last <answer> and the </answer> after it; None where either is missing."""
-    before, *after = re.split("<answer>", text, flags=re.IGNORECASE)
-    inside, *closed = re.split("</answer>", after[-1] if after else before, maxsplit=1, flags=re.IGNORECASE)
-    return inside if after and closed else None
-
-
 READINGS = {
     "tags": Reading(
         ask="End with the final answer inside <answer> and </answer>.",
         example="<answer>%s</answer>",
         read=last_tagged,
-        opened=lambda text: "<answer>" in text.lower(),
+        opened=has_tag,
         missing="there are no <answer> tags",
         unclosed="the last <answer> is never closed",
         empty="the last <answer> tags are empty",

@@ -2,7 +2,7 @@
 
 Of its own for three reasons: some generators order sets by their hash, which is fixed for this process; some take very long
 for a problem or for an answer; and some scorers evaluate what the model wrote. Those are held to plain formulas and literals
-here, and changing files, the network and other processes are refused.
+here, and like every worker cannot change files, reach the network or start processes.
 """
 
 import ast
@@ -10,11 +10,9 @@ import dataclasses
 import difflib
 import json
 import math
-import os
 import random
 import re
 import signal
-import sys
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
@@ -33,8 +31,6 @@ SIZE = 6_400
 """Candidates of one dataset; word_ladder allows at most 20,000, and acre makes all of them at once."""
 SCORING_SECONDS = 3.0
 """Working time to score one answer; ordinary ones take milliseconds."""
-_REFUSED = ("socket.", "subprocess.", "shutil.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.kill")
-_CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
 
 for module in (binary_matrix, n_queens, spiral_matrix, string_insertion):
     module.eval = ast.literal_eval  # these look for a Python list in the answer
@@ -109,15 +105,6 @@ FULL: dict[str, Callable[[str, dict[str, Any]], bool]] = {
     "word_sorting": _same_words,  # words after the last one do not count
 }
 """What a full score needs besides, where the scorer gives it to wrong answers; without it the score is 0."""
-
-
-def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-    if writes or event.startswith(_REFUSED + _CHANGES):
-        raise PermissionError(f"{event} is refused here")
-
-
-sys.addaudithook(_refuse)
 
 
 def handle(request: dict[str, Any]) -> Any:

@@ -1,7 +1,8 @@
 """A child process that answers questions which may take forever, eat all memory or crash.
 
 Time limits by signal only work in the main thread, and cannot stop a computation inside a C library. A child can always be
-ended, works from any thread, and needs no timer on this side: it ends itself (see worker_child.py).
+ended, works from any thread, and needs no timer on this side: it ends itself (see worker_child.py). It is no
+sandbox, but it is kept from changing files, reaching the network and starting processes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -52,6 +54,18 @@ class Usage:
     """Wall-clock time inside the reflector, pauses included."""
     cost: float = 0.0
     """US dollars, as far as prices are known."""
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the time that one request takes, and its failure."""
+        started = time.perf_counter()
+        try:
+            yield
+        except ReflectionFailed:
+            self.failures += 1
+            raise
+        finally:
+            self.seconds += time.perf_counter() - started
 
 
 class ReflectionFailed(Exception):

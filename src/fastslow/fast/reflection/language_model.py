@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from fastslow.fast.reflection.answer import Unusable, read_edit
 from fastslow.fast.reflection.base import ReflectionFailed, Request, Usage
 from fastslow.fast.reflection.chat import Chat, ChatFailed, Reply
@@ -19,14 +17,8 @@ class LanguageModelReflector:
         self.usage = Usage()
 
     def __call__(self, request: Request) -> str:
-        started = time.perf_counter()
-        try:
+        with self.usage.counting():
             return self._edit(request)
-        except ReflectionFailed:
-            self.usage.failures += 1
-            raise
-        finally:
-            self.usage.seconds += time.perf_counter() - started
 
     def _edit(self, request: Request) -> str:
         # One user message and no system message: some chat templates refuse a system role.

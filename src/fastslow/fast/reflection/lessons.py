@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
@@ -33,14 +32,8 @@ class Lessons:
         self.usage = Usage()
 
     def __call__(self, request: Request) -> str:
-        started = time.perf_counter()
-        try:
+        with self.usage.counting():
             return _edit(request)
-        except ReflectionFailed:
-            self.usage.failures += 1
-            raise
-        finally:
-            self.usage.seconds += time.perf_counter() - started
 
 
 def _edit(request: Request) -> str:

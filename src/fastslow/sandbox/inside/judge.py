@@ -151,7 +151,7 @@ class Judge:
             function = self._lent[int(request["call"])]
             args = [self._unpack(value) for value in request["args"]]
             kwargs = {str(name): self._unpack(value) for name, value in request["kwargs"].items()}
-        except Exception:
+        except Exception:  # data that no honest program has sent; it becomes the verdict "ended"
             raise self._ended() from None
         try:
             return {"value": self._pack(function(*args, **kwargs))}
@@ -177,7 +177,7 @@ class Judge:
             words = f"{ancestry[0]}: {reply['message']}"[:_LONGEST].rstrip(": ")
             about = {"error": words, "line": line, "code": str(reply["code"])}
             error = self._kind(ancestry)(*self._unpack(reply["args"]))
-        except Exception:
+        except Exception:  # data that no honest program has sent; it becomes the verdict "ended"
             raise self._ended() from None
         error.about_answer = about  # type: ignore[attr-defined]
         return error

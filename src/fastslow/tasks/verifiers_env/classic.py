@@ -66,7 +66,8 @@ class _PolicyClient(Client):  # type: ignore[type-arg,unused-ignore]
         super().__init__(policy)
 
     def setup_client(self, config: Any) -> Policy:
-        raise NotImplementedError("the policy needs no configuration")
+        """The library calls this with a configuration only: a client that is ready is not set up again."""
+        raise AssertionError("the policy is a client already")
 
     async def to_native_tool(self, tool: Any) -> dict[str, Any]:
         return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}

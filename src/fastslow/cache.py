@@ -8,12 +8,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from fastslow.errors import TaskError
+from fastslow.errors import FastSlowError
 from fastslow.tasks.text import one_line
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastslow"
 
 
 def made_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
@@ -21,14 +17,14 @@ def made_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 
     It is written aside and renamed into place, so that a killed or a second process never leaves half a folder.
     """
-    target = cache_folder() / kind / key
+    target = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastslow" / kind / key
     if target.exists():
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=".writing-"))
     except OSError as error:
-        raise TaskError(
+        raise FastSlowError(
             f"the cache folder '{target.parent}' cannot be written ({one_line(error)}); "
             "set XDG_CACHE_HOME to a folder that can"
         ) from None
