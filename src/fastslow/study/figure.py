@@ -26,6 +26,7 @@ LOOKS: dict[Method, Look] = {
     "fst": Look("FST", "evolves the prompt and trains the weights", "#D55E00", "o"),
     "rl": Look("RL only", "trains the weights", "#0072B2", "s"),
     "gepa": Look("GEPA only", "evolves the prompt", "#009E73", "^"),
+    "distill": Look("FST-distill", "trains what the prompt does into the weights", "#CC79A7", "D"),
 }
 
 
