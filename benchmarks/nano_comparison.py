@@ -49,7 +49,9 @@ def interval(values: list[float]) -> str:
 def report(folder: Path, figure: Path | None) -> None:
     """Print where the methods ended, over seeds and seed by seed; with `figure`, draw their curves."""
     files = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("seed-*.json"))}
-    curves = {method: [Curve.from_rows(rows[method]) for rows in files.values()] for method in next(iter(files.values()))}
+    curves = {
+        method: [Curve.from_rows(rows[method]) for rows in files.values()] for method in next(iter(files.values()))
+    }
     final = {method: [curve.rewards[-1] for curve in seeds] for method, seeds in curves.items()}
     print(f"{len(files)} seeds: {', '.join(files)}")
     for method, seeds in curves.items():

@@ -9,6 +9,7 @@ import pytest
 from helpers import EXAMPLE, outcome
 
 from fastslow import start
+from fastslow.errors import RecipeError
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 
@@ -60,5 +61,5 @@ def test_an_interrupted_run_ends_as_if_never_interrupted(finished: Path, step: i
 
 
 def test_contexts_must_share_a_group_evenly() -> None:
-    with pytest.raises(Exception, match="fast.population=3 does not divide slow.group=4"):
+    with pytest.raises(RecipeError, match=r"fast.population=3 does not divide slow.group=4"):
         load_recipe(EXAMPLE, ["method=distill", "fast.population=3"])

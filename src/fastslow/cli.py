@@ -99,8 +99,7 @@ def evaluate(
     pool: Annotated[bool, typer.Option("--pool", help="Every context of the pool, not only the best.")] = False,
 ) -> None:
     """Measure a run's policy on held-out problems under its best context and under the seed."""
-    if split not in ("validation", "test", "train"):
-        raise FastSlowError(f"--split {split}: expected validation, test or train")
+    _known_split(split)
     _quiet()
     from fastslow.evaluate import evaluate_run
 
@@ -122,6 +121,27 @@ def evaluate(
 
 
 @app.command()
+def divergence(
+    run: RunPath,
+    split: Annotated[str, typer.Option("--split", help="validation or test.")] = "validation",
+    problems: Annotated[int | None, typer.Option("--problems", min=1, help="Problems; as in the recipe.")] = None,
+) -> None:
+    """Measure how far each checkpoint of a run has moved from the base model, under its best context and the seed."""
+    _known_split(split)
+    _quiet()
+    from fastslow.diverge import FILE, measure_divergence
+
+    with console.status("measuring") as status:
+        rows = measure_divergence(run, split=split, problems=problems, progress=status.update)  # type: ignore[arg-type]
+    table = Table("step", "context", "id", "KL, nats a token", "95% interval", "reward", "problems", "tokens")
+    for row in rows:
+        shown = (f"{row.kl:.5f}", f"{row.low:.5f}–{row.high:.5f}", f"{row.reward:.3f}")
+        table.add_row(str(row.step), row.context, row.id, *shown, str(row.problems), f"{row.tokens:,}")
+    console.print(table)
+    console.print(f"written to {run / FILE}", highlight=False)
+
+
+@app.command()
 def contexts(
     run: RunPath, full: Annotated[bool, typer.Option("--full", help="Whole texts and all feedback.")] = False
 ) -> None:
@@ -139,6 +159,11 @@ def export(run: RunPath, folder: Annotated[Path, typer.Argument(metavar="DIR")],
     from fastslow.export import export_run
 
     console.print(f"exported to {export_run(run, folder, checkpoint)}")
+
+
+def _known_split(split: str) -> None:
+    if split not in ("validation", "test", "train"):
+        raise FastSlowError(f"--split {split}: expected validation, test or train")
 
 
 def _quiet() -> None:

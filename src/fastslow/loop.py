@@ -352,7 +352,7 @@ class Loop:
             seed=derive_seed(self.recipe.seed, "divergence"),
         )
         self.ledger.book_rollouts("evaluation", rollouts, timing.total)
-        return divergence(self.trainer, rollouts)
+        return divergence(self.trainer, rollouts).kl
 
     def _checkpoint(self, last: bool) -> None:
         """Save everything; a failure to save costs this checkpoint, not the run, unless it is the last."""

@@ -96,14 +96,17 @@ def _scale(config: Any) -> float:
 
 @torch.no_grad()
 def check_halves(model: Any) -> None:
-    """Refuse a model whose halves do not make its own logits: an architecture with a head of a kind not known here."""
+    """Refuse a model whose halves do not make its own logits: an architecture with a head of a kind not known here.
+
+    To be called under the precision that the model computes in.
+    """
     ids = torch.arange(4, device=next(model.parameters()).device)[None]
     training = model.training
     model.eval()
     with hidden_states(model) as caught:
         whole = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.float()
     model.train(training)
-    if not torch.allclose(output_head(model)(caught[0]), whole, atol=1e-2, rtol=1e-2):
+    if not torch.allclose(output_head(model)(caught[0]), whole, atol=5e-2, rtol=5e-2):
         name = type(causal_model(model)).__name__
         raise ModelError(
             f"the logits of a {name} are not its output layer applied to its last hidden states, so the KL over the whole "

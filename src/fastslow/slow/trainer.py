@@ -122,7 +122,8 @@ class FastSlowTrainer(GRPOTrainer):
                 "method=distill keeps a copy of the trained weights, which FSDP and DeepSpeed spread over processes; run "
                 "it on one GPU, or with plain data parallelism"
             )
-        return Teacher(self.accelerator.unwrap_model(self.model))
+        with self.accelerator.autocast():
+            return Teacher(self.accelerator.unwrap_model(self.model))
 
     @staticmethod
     def flatten(folder: Path) -> None:
