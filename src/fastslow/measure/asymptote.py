@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.optimize import least_squares
+from scipy.special import expit
 
 from fastslow.errors import FastSlowError
 
@@ -60,8 +61,13 @@ class Asymptote:
 
 
 def curve(compute: Floats, start: float, limit: float, middle: float, steepness: float) -> Floats:
-    with np.errstate(divide="ignore", over="ignore"):
-        return start + (limit - start) / (1 + (middle / compute) ** steepness)
+    return start + (limit - start) * _gone(compute, np.log(middle), steepness)
+
+
+def _gone(compute: Floats, log_middle: float, steepness: float) -> Floats:
+    """The share of the way from R0 to A: 1 / (1 + (Cmid/C)^B)."""
+    with np.errstate(divide="ignore"):
+        return expit(steepness * (np.log(compute) - log_middle))
 
 
 def fit_asymptote(
@@ -70,7 +76,8 @@ def fit_asymptote(
     """Fit one curve to the points of several runs, each (compute, reward), with a bootstrap interval for A.
 
     With three runs or more whole runs are drawn anew, which is the interval over seeds; with fewer there is nothing to draw
-    from, and the residuals of the fit are drawn in their place: that interval knows of the evaluations' noise alone.
+    from, and the residuals of the fit are drawn in their place: that interval knows of the evaluations' noise alone. Few
+    runs or points spread less than what they are drawn from; the interval is widened by what Student's t asks for.
     """
     runs = [(np.asarray(x, dtype=float), np.asarray(y, dtype=float)) for x, y in curves]
     runs = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in runs]
@@ -83,7 +90,6 @@ def fit_asymptote(
     scale = compute.max()
     best = _fit(compute / scale, rewards, _starts(rewards, ceiling), ceiling)
     residuals = rewards - curve(compute / scale, *best)
-    residuals *= np.sqrt(len(rewards) / max(len(rewards) - 4, 1))  # a fit of four numbers takes some of the noise away
     draw, limits = np.random.default_rng(seed), []
     for _ in range(draws):
         if len(runs) >= 3:
@@ -92,10 +98,19 @@ def fit_asymptote(
         else:
             again_x, again_y = compute, curve(compute / scale, *best) + draw.choice(residuals, size=len(residuals))
         limits.append(_fit(again_x / scale, again_y, [best, _flatter(best, ceiling)], ceiling)[1])
-    low, high = np.quantile(limits, [0.025, 0.975])
-    start, limit, middle, steepness = best
+    units, fitted = (len(runs), 1) if len(runs) >= 3 else (len(rewards), 4)
+    start, limit, middle, steepness = (float(value) for value in best)
+    low, high = _widened(limit, limits, units, max(units - fitted, 1), ceiling)
     doubts = _doubts(best, (low, high), compute / scale, rewards, ceiling)
-    return Asymptote(start, limit, min(low, limit), max(high, limit), middle * scale, steepness, tuple(doubts))
+    return Asymptote(start, limit, low, high, middle * scale, steepness, tuple(doubts))
+
+
+def _widened(limit: float, limits: Sequence[float], units: int, freedom: int, ceiling: float) -> tuple[float, float]:
+    """The middle 95% of the draws, stretched about the estimate."""
+    low, high = np.quantile(limits, [0.025, 0.975])
+    factor = np.sqrt(units / freedom) * stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975)
+    below, above = max(limit - low, 0.0), max(high - limit, 0.0)
+    return float(max(limit - factor * below, 0.0)), float(min(limit + factor * above, ceiling))
 
 
 def _doubts(best: Floats, interval: tuple[float, float], compute: Floats, rewards: Floats, ceiling: float) -> list[str]:
@@ -139,14 +154,22 @@ def _fit(compute: Floats, rewards: Floats, starts: Sequence[Floats], ceiling: fl
     high = np.array([ceiling, ceiling, np.log(1e2), np.log(STEEPNESS[1])])
 
     def miss(parameters: Floats) -> Floats:
-        start, limit, middle, steepness = parameters
-        return curve(compute, start, limit, np.exp(middle), np.exp(steepness)) - rewards
+        start, limit, log_middle, log_steepness = parameters
+        return start + (limit - start) * _gone(compute, log_middle, np.exp(log_steepness)) - rewards
+
+    def slopes(parameters: Floats) -> Floats:
+        start, limit, log_middle, log_steepness = parameters
+        gone, steepness = _gone(compute, log_middle, np.exp(log_steepness)), np.exp(log_steepness)
+        bend = (limit - start) * gone * (1 - gone) * steepness
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distance = np.where(compute > 0, np.log(compute) - log_middle, 0.0)
+        return np.stack([1 - gone, gone, -bend, bend * distance], axis=1)
 
     fits = []
     for start in starts:
         first = np.array([start[0], start[1], np.log(start[2]), np.log(start[3])])
         inside = np.clip(first, low + 1e-6, high - 1e-6)
-        fits.append(least_squares(miss, inside, bounds=(low, high), loss="soft_l1", f_scale=OUTLIER, max_nfev=200))
+        fits.append(least_squares(miss, inside, slopes, (low, high), loss="soft_l1", f_scale=OUTLIER, max_nfev=100))
     found = min(fits, key=lambda fit: fit.cost).x
     return np.array([found[0], found[1], np.exp(found[2]), np.exp(found[3])])
 
