@@ -129,7 +129,8 @@ def divergence(
     """Measure how far each checkpoint of a run has moved from the base model, under its best context and the seed."""
     _known_split(split)
     _quiet()
-    from fastslow.diverge import FILE, measure_divergence
+    from fastslow.diverge import measure_divergence
+    from fastslow.runs.tables import DIVERGENCE
 
     with console.status("measuring") as status:
         rows = measure_divergence(run, split=split, problems=problems, progress=status.update)  # type: ignore[arg-type]
@@ -138,7 +139,23 @@ def divergence(
         shown = (f"{row.kl:.5f}", f"{row.low:.5f}–{row.high:.5f}", f"{row.reward:.3f}")
         table.add_row(str(row.step), row.context, row.id, *shown, str(row.problems), f"{row.tokens:,}")
     console.print(table)
-    console.print(f"written to {run / FILE}", highlight=False)
+    console.print(f"written to {run / DIVERGENCE}", highlight=False)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or not.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the tables and pictures go.")] = Path(
+        "comparison"
+    ),
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="What the others are held against; rl when not given.")
+    ] = None,
+) -> None:
+    """Line up runs, methods by seeds: reward against steps, rollouts, tokens and time, cost of the baseline's peak, KL."""
+    from fastslow.compare import compare_runs
+
+    compare_runs(runs, out, console, baseline)
 
 
 @app.command()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from fastslow.assembly import assemble, find_world
 from fastslow.errors import RunError
@@ -14,13 +12,11 @@ from fastslow.measure.divergence import divergence
 from fastslow.recipe import Recipe
 from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.records import Context
-from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.snapshot import open_snapshot
+from fastslow.runs.tables import DIVERGENCE, write_csv
 from fastslow.tasks.base import Split, Task
 from fastslow.tasks.stages import Stages
-
-FILE = "divergence.csv"
 
 
 @dataclass(frozen=True)
@@ -81,24 +77,8 @@ def measure_divergence(
                 Row(step, label, context.id, found.kl, found.low, found.high, reward, len(chosen), found.tokens)
             )
     if parts.world.main:
-        write_csv(run.path / FILE, [asdict(row) for row in rows])
+        write_csv(run.path / DIVERGENCE, [asdict(row) for row in rows])
     return rows
-
-
-def read_divergence(run: RunFolder) -> dict[tuple[int, str], float]:
-    """The KL by step and context, from the table in a run's folder; empty where none was measured."""
-    path = run.path / FILE
-    if not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        return {(int(row["step"]), row["context"]): float(row["kl"]) for row in csv.DictReader(file)}
-
-
-def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    with files.aside(path) as unfinished, unfinished.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [field.name for field in fields(Row)])
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _with_base(recipe: Recipe) -> Recipe:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from helpers import EXAMPLE
 from transformers import AutoModelForCausalLM
 
 from fastslow import start
-from fastslow.diverge import FILE, measure_divergence
+from fastslow.diverge import measure_divergence
 from fastslow.errors import RunError
 from fastslow.measure.divergence import divergence, token_divergences
 from fastslow.models import hidden
@@ -23,6 +22,7 @@ from fastslow.recipe import build_recipe, load_recipe
 from fastslow.rollouts.records import Completion, Context, Rollout, Turn
 from fastslow.rollouts.world import World
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.tables import DIVERGENCE, read_divergence
 from fastslow.slow.trainer import FastSlowTrainer
 from fastslow.tasks import Example, Feedback
 
@@ -107,10 +107,8 @@ def test_every_checkpoint_of_a_run_is_measured_as_it_would_have_been_in_training
     assert {(row.step, row.context): pytest.approx(row.kl, rel=1e-4, abs=1e-7) for row in rows} == recorded
     assert len(said) == len(rows) >= 3
     assert all(row.low <= row.kl <= row.high for row in rows)
-    with (run.path / FILE).open() as file:
-        assert [(int(row["step"]), row["context"], float(row["kl"])) for row in csv.DictReader(file)] == [
-            (row.step, row.context, row.kl) for row in rows
-        ]
+    assert (run.path / DIVERGENCE).exists()
+    assert read_divergence(run.path) == {(row.step, row.context): row.kl for row in rows}
 
 
 def test_a_run_without_anything_to_measure_is_refused(tmp_path: Path) -> None:

@@ -10,16 +10,20 @@ from PIL import Image
 
 from fastslow.recipe.model import Method
 from fastslow.study.curves import Curve
-from fastslow.study.figure import LOOKS, draw, headline
+from fastslow.study.figure import draw, headline
+from fastslow.study.looks import LOOKS
 
 
 def curve(*rewards: float, step: int = 100) -> Curve:
     return Curve(
+        steps=tuple(range(len(rewards))),
         rollouts=tuple(step * index for index in range(len(rewards))),
+        tokens=(float("nan"),) * len(rewards),
         rewards=rewards,
         lows=tuple(reward - 0.05 for reward in rewards),
         highs=tuple(reward + 0.05 for reward in rewards),
         kls=(0.0,) * len(rewards),
+        seed_kls=(0.0,) * len(rewards),
         seconds=(1.0,) * len(rewards),
     )
 
