@@ -159,6 +159,30 @@ def compare(
 
 
 @app.command()
+def suite(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN... [KEY=VALUE]...", help="Run folders; settings of the fast loop.")
+    ],
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", help="rulebook/harbour, or {name: rulebook, book: harbour}; repeat it."),
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option("--recipe", help="Settings; else those of the first run.")] = None,
+    cycles: Annotated[int, typer.Option("--cycles", min=1, help="Cycles of GEPA.")] = 1,
+    k: Annotated[int, typer.Option("--k", min=1, help="Rollouts per problem.")] = 8,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the runs go.")] = Path("runs/suite"),
+) -> None:
+    """GEPA alone from the base model and from the weights of runs, on several tasks: a table and a radar. Goes on where it
+    was stopped."""
+    _quiet()
+    from fastslow.suite import run_suite
+
+    folders = [argument for argument in runs if "=" not in argument]
+    settings = [argument for argument in runs if "=" in argument]
+    run_suite(folders, task or [], out, console, recipe=recipe, overrides=settings, cycles=cycles, k=k)
+
+
+@app.command()
 def contexts(
     run: RunPath, full: Annotated[bool, typer.Option("--full", help="Whole texts and all feedback.")] = False
 ) -> None:
