@@ -16,10 +16,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
+from rich.console import Console
 
+from fastslow.compare import show
+from fastslow.study.arms import Arm
+from fastslow.study.comparison import Comparison, findings
 from fastslow.study.curves import Curve
-from fastslow.study.figure import LOOKS, draw
+from fastslow.study.figure import draw
+from fastslow.study.looks import LOOKS
 
 
 def run_seed(seed: int, out: Path, overrides: list[str]) -> None:
@@ -37,40 +41,24 @@ def run_seed(seed: int, out: Path, overrides: list[str]) -> None:
             (out / f"seed-{seed}.json").write_text(json.dumps(results))
 
 
-def interval(values: list[float]) -> str:
-    """Mean and 95% interval over seeds, Student's t."""
-    mean = sum(values) / len(values)
-    if len(values) < 2 or max(values) == min(values):
-        return f"{mean:.3f} (all {len(values)} alike)" if len(values) > 1 else f"{mean:.3f}"
-    low, high = stats.t.interval(0.95, len(values) - 1, mean, stats.sem(values))
-    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-
-
 def report(folder: Path, figure: Path | None) -> None:
-    """Print where the methods ended, over seeds and seed by seed; with `figure`, draw their curves."""
-    files = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("seed-*.json"))}
-    curves = {method: [Curve.from_rows(rows[method]) for rows in files.values()] for method in LOOKS}
-    final = {method: [curve.rewards[-1] for curve in seeds] for method, seeds in curves.items()}
-    print(f"{len(files)} seeds: {', '.join(files)}")
-    for method, seeds in curves.items():
-        spent = sum(curve.rollouts[-1] for curve in seeds) / len(seeds)
-        kl = interval([curve.kls[-1] for curve in seeds])
-        print(f"{LOOKS[method].name:10} final reward {interval(final[method])}  rollouts {spent:.0f}  KL {kl}")
-    for other in ("rl", "gepa"):
-        margins = [a - b for a, b in zip(final["fst"], final[other], strict=True)]
-        print(f"FST − {LOOKS[other].name}: {interval(margins)}")
-    for name, fst, rl in zip(files, curves["fst"], curves["rl"], strict=True):
-        peak = max(rl.rewards)
-        if peak == 0:
-            print(f"{name}: RL only never left zero; FST did by {fst.rollouts_to(1e-9):.0f} rollouts")
-            continue
-        ours, theirs = fst.rollouts_to(peak), rl.rollouts_to(peak)
-        print(
-            f"{name}: RL's peak {peak:.2f} at {theirs:.0f} rollouts; FST reaches it at {ours:.0f} "
-            f"({theirs / ours:.1f}× fewer); KL there: RL {rl.kl_at(peak):.4f}, FST {fst.kl_at(peak):.4f}"
+    """Print what the methods cost and reached, over seeds; with `figure`, draw their curves."""
+    found = {int(path.stem.removeprefix("seed-")): json.loads(path.read_text()) for path in folder.glob("seed-*.json")}
+    methods = [method for method in LOOKS if all(method in rows for rows in found.values())]
+    arms = [
+        Arm(
+            LOOKS[method].name,
+            method,
+            {seed: Curve.from_rows(rows[method], method) for seed, rows in sorted(found.items())},
         )
+        for method in methods
+    ]
+    comparison = Comparison.of(arms)
+    show(comparison, Console())
+    print(*findings(comparison), sep="\n")
     if figure is not None:
-        draw(curves, figure, f"a hidden rulebook, model nano, {len(files)} seeds, a line for each")
+        curves = {arm.method: list(arm.curves.values()) for arm in arms}
+        draw(curves, figure, f"a hidden rulebook, model nano, {len(found)} seeds; bands: 95% intervals over seeds")
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ from fastslow.rollouts.records import Context
 from fastslow.runs import files
 from fastslow.study.curves import read_curve
 from fastslow.study.equal_rollouts import METHODS, check, run_method
-from fastslow.study.figure import LOOKS
+from fastslow.study.looks import LOOKS
 from fastslow.tasks.registry import build_task
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "star-graph.yaml"

@@ -302,7 +302,7 @@ def test_a_key_like_no_other_is_answered_with_where_they_are_listed(key: str) ->
         ({"fast": {"reflection": {"kind": "gpt"}}}, ["fast.reflection.kind='gpt'", "'lessons'"]),
         ({"fast": {"seed_text": {"system": 5}}}, ["fast.seed_text.system=5", "string"]),
         ({"fast": {"seed_text": 5}}, ["fast.seed_text=5", "string", "mapping"]),
-        ({"method": "sft"}, ["method='sft'", "'fst', 'rl' or 'gepa'"]),
+        ({"method": "sft"}, ["method='sft'", "'fst', 'rl', 'gepa' or 'distill'"]),
         ({"slow": {"group": 1}}, ["slow.group=1", "2"]),
         ({"slow": {"steps": 1.5}}, ["slow.steps=1.5", "integer"]),
         ({"slow": {"learning_rate": "quick"}}, ["slow.learning_rate='quick'", "number"]),

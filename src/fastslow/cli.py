@@ -99,8 +99,7 @@ def evaluate(
     pool: Annotated[bool, typer.Option("--pool", help="Every context of the pool, not only the best.")] = False,
 ) -> None:
     """Measure a run's policy on held-out problems under its best context and under the seed."""
-    if split not in ("validation", "test", "train"):
-        raise FastSlowError(f"--split {split}: expected validation, test or train")
+    _known_split(split)
     _quiet()
     from fastslow.evaluate import evaluate_run
 
@@ -117,6 +116,68 @@ def evaluate(
             f"{score.response_length:.0f}",
         )
     console.print(table)
+
+
+@app.command()
+def divergence(
+    run: RunPath,
+    split: Annotated[str, typer.Option("--split", help="validation or test.")] = "validation",
+    problems: Annotated[int | None, typer.Option("--problems", min=1, help="Problems; as in the recipe.")] = None,
+) -> None:
+    """Measure how far each checkpoint of a run has moved from the base model, under its best context and the seed."""
+    _known_split(split)
+    _quiet()
+    from fastslow.diverge import measure_divergence
+    from fastslow.runs.tables import DIVERGENCE
+
+    with console.status("measuring") as status:
+        rows = measure_divergence(run, split=split, problems=problems, progress=status.update)  # type: ignore[arg-type]
+    table = Table("step", "context", "id", "KL, nats a token", "95% interval", "reward", "problems", "tokens")
+    for row in rows:
+        shown = (f"{row.kl:.5f}", f"{row.low:.5f}–{row.high:.5f}", f"{row.reward:.3f}")
+        table.add_row(str(row.step), row.context, row.id, *shown, str(row.problems), f"{row.tokens:,}")
+    console.print(table)
+    console.print(f"written to {run / DIVERGENCE}", highlight=False)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or not.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the tables and pictures go.")] = Path(
+        "comparison"
+    ),
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="What the others are held against; rl when not given.")
+    ] = None,
+) -> None:
+    """Line up runs, methods by seeds: reward against steps, rollouts, tokens and time, cost of the baseline's peak, KL."""
+    from fastslow.compare import compare_runs
+
+    compare_runs(runs, out, console, baseline)
+
+
+@app.command()
+def suite(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN... [KEY=VALUE]...", help="Run folders; settings of the fast loop.")
+    ],
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", help="rulebook/harbour, or {name: rulebook, book: harbour}; repeat it."),
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option("--recipe", help="Settings; else those of the first run.")] = None,
+    cycles: Annotated[int, typer.Option("--cycles", min=1, help="Cycles of GEPA.")] = 1,
+    k: Annotated[int, typer.Option("--k", min=1, help="Rollouts per problem.")] = 8,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the runs go.")] = Path("runs/suite"),
+) -> None:
+    """GEPA alone from the base model and from the weights of runs, on several tasks: a table and a radar. Goes on where it
+    was stopped."""
+    _quiet()
+    from fastslow.suite import run_suite
+
+    folders = [argument for argument in runs if "=" not in argument]
+    settings = [argument for argument in runs if "=" in argument]
+    run_suite(folders, task or [], out, console, recipe=recipe, overrides=settings, cycles=cycles, k=k)
 
 
 @app.command()
@@ -137,6 +198,11 @@ def export(run: RunPath, folder: Annotated[Path, typer.Argument(metavar="DIR")],
     from fastslow.export import export_run
 
     console.print(f"exported to {export_run(run, folder, checkpoint)}")
+
+
+def _known_split(split: str) -> None:
+    if split not in ("validation", "test", "train"):
+        raise FastSlowError(f"--split {split}: expected validation, test or train")
 
 
 def _quiet() -> None:

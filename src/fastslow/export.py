@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fastslow.errors import RunError
 from fastslow.fast.pool import Pool
 from fastslow.models.load import load_pretrained
 from fastslow.recipe import dump_recipe
+from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.snapshot import Snapshot, open_snapshot
 from fastslow.tasks.base import SYSTEM
@@ -33,6 +35,17 @@ def export_run(folder: str | Path, target: str | Path, step: int | None = None) 
     (target / "contexts.json").write_text(json.dumps(pool, indent=2, ensure_ascii=False))
     (target / "README.md").write_text(model_card(snapshot.run, snapshot.step, snapshot.pool))
     return target
+
+
+def save_policy(snapshot: Snapshot, target: Path) -> None:
+    """Write a run's policy alone, as a model folder to start from: an adapter is merged, the chat template left as it is."""
+    model, tokenizer = _policy(snapshot)
+    with files.explained(target):
+        unfinished = target.with_name(files.ASIDE + target.name)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        unfinished.rename(target)
 
 
 def _policy(snapshot: Snapshot) -> tuple[Any, PreTrainedTokenizerBase]:

@@ -5,7 +5,8 @@
     then T times: G rollouts a problem, G/K under each context, one group; one CISPO update of the weights.
 
 `Loop.updates` is that, top to bottom. It is a generator: each `yield` hands the trainer one update, and what follows the
-yield runs when the trainer has made it. RL only leaves the evolving out, GEPA only the updates. Stages change what the stream
+yield runs when the trainer has made it. RL only leaves the evolving out, GEPA only the updates; FST-distill plays under the
+seed text and learns from the contexts as teachers (slow/distill.py). Stages change what the stream
 holds and nothing else: no part of the loop starts anew at a boundary, and a cycle that lies across one looks at both sides.
 
 Where this differs from the paper: every score carries the step of the policy that earned it, and the carried population is
@@ -34,12 +35,14 @@ from fastslow.measure.evaluation import evaluate_task
 from fastslow.models.load import load_pretrained
 from fastslow.rollouts.play import Timing, derive_seed
 from fastslow.rollouts.records import Context, Rollout, Sampling
+from fastslow.rollouts.replay import replay
 from fastslow.rollouts.stream import open_stream
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger, Purpose
 from fastslow.runs.view import View
+from fastslow.slow.distill import build_distillation
 from fastslow.slow.update import Update, build_update
 from fastslow.tasks.base import Example
 from fastslow.tasks.stages import Stages
@@ -56,6 +59,7 @@ class Loop:
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.learns = self.recipe.method != "gepa"
         self.evolves = self.recipe.method != "rl"
+        self.distills = self.recipe.method == "distill"
         self.stages = parts.task if isinstance(parts.task, Stages) else None
         self.stream = open_stream(parts.task, self.recipe.slow.problems, derive_seed(self.recipe.seed, "stream"))
         self.seed_context = Context(dict(parts.seed_texts))
@@ -89,10 +93,14 @@ class Loop:
             if self.evolves and self.step % length == 0:
                 self.pool = self._evolve(self.step // length, self.stream.take(position, length * problems))
             if self.learns:
-                minibatch = self.stream.take(position, problems)
-                rollouts, timing = self._play_slow(minibatch, self.pool.active(recipe.slow.group))
+                minibatch, contexts = self.stream.take(position, problems), self.pool.active(recipe.slow.group)
+                rollouts, timing = self._play_slow(minibatch, [self.seed_context] if self.distills else contexts)
                 last = self.step + 1 == recipe.slow.steps or self._rollouts_spent
-                update = build_update(rollouts, recipe.slow, self.step + 1, last)
+                update = (
+                    self._distillation(rollouts, contexts, last)
+                    if self.distills
+                    else build_update(rollouts, recipe.slow, self.step + 1, last)
+                )
                 started = time.perf_counter()
                 yield update
                 self.seconds["update"] = time.perf_counter() - started
@@ -125,6 +133,18 @@ class Loop:
         self._book("slow", rollouts, timing)
         return rollouts, timing
 
+    def _distillation(self, rollouts: Sequence[Rollout], contexts: Sequence[Context], last: bool) -> Update:
+        """What the student wrote, each rollout with the prompts that its teacher, one of the contexts, reads."""
+        slow, teacher = self.recipe.slow, self.trainer.teacher
+        assert teacher is not None, "the recipe's method"
+        if self.step % self.recipe.fast.cycle == 0:
+            teacher.freeze()
+        teachers = compose(contexts, len(rollouts) // slow.group, slow.group)
+        prompts = replay(self.parts.player, rollouts, teachers)
+        if lost := prompts.count(None):
+            self.ledger.book("slow", faults={"replay": lost})
+        return build_distillation(rollouts, prompts, slow, self.step + 1, last)
+
     def _record(self, rollouts: Sequence[Rollout], update: Update, timing: Timing) -> None:
         """A row of numbers for the step just made."""
         scores = [rollout.score for rollout in rollouts]
@@ -146,6 +166,7 @@ class Loop:
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             # Of a step that trained nothing these are not known, rather than 0.
             **{key: logs.get(key) if update.rows else None for key in ("loss", "grad_norm", "entropy", "kl")},
+            **({"distillation": logs.get("distillation") if update.rows else None} if self.distills else {}),
             "learning_rate": logs.get("learning_rate"),
             "seconds": sum(self.seconds.values()),
             "phases": dict(self.seconds),
@@ -310,6 +331,7 @@ class Loop:
                 **self._stage(),
                 "results": results,
                 "seconds": started - self.began,
+                "tokens": self.ledger.training_tokens,
                 **self._spent(),
             }
             self.run.append("evals", row)
@@ -330,7 +352,7 @@ class Loop:
             seed=derive_seed(self.recipe.seed, "divergence"),
         )
         self.ledger.book_rollouts("evaluation", rollouts, timing.total)
-        return divergence(self.trainer, rollouts)
+        return divergence(self.trainer, rollouts).kl
 
     def _checkpoint(self, last: bool) -> None:
         """Save everything; a failure to save costs this checkpoint, not the run, unless it is the last."""
@@ -366,6 +388,8 @@ class Loop:
                     "seconds": time.perf_counter() - self.began,
                 }
                 files.write_json(folder / "state.json", state)
+                if self.trainer.teacher and self.step % self.recipe.fast.cycle:  # else the next cycle makes a new one
+                    self.trainer.teacher.save(folder)
         except Exception as error:  # a full disk shows as OSError, RuntimeError or safetensors' own
             return files.cause(error)
         return None
@@ -376,3 +400,5 @@ class Loop:
         self.step, self.pool = state["step"], Pool.from_dict(state["pool"])
         self.ledger = Ledger.from_dict(state["ledger"])
         self.began -= state.get("seconds", 0.0)
+        if self.trainer.teacher:
+            self.trainer.teacher.load(checkpoint)

@@ -22,7 +22,8 @@ from fastslow.runs.snapshot import open_snapshot
 from fastslow.runs.words import number, printable
 from fastslow.study.curves import Curve, read_curve
 from fastslow.study.equal_rollouts import METHODS, check, is_finished, run_method
-from fastslow.study.figure import LOOKS, draw
+from fastslow.study.figure import draw
+from fastslow.study.looks import LOOKS
 from fastslow.tasks.registry import build_task
 
 RECIPE = Path(__file__).with_name("quickstart.yaml")

@@ -13,6 +13,7 @@ from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.rollouts.records import Completion, Context, Rollout, Turn
 from fastslow.rollouts.world import World
+from fastslow.slow.distill import build_distillation
 from fastslow.slow.trainer import FastSlowTrainer
 from fastslow.slow.update import Update, build_update
 from fastslow.tasks import Example, Feedback
@@ -20,7 +21,14 @@ from fastslow.tasks import Example, Feedback
 PROBLEMS, GROUP = 4, 4
 
 
-def make_recipe(folder: Path, *, lora: dict[str, Any] | None = None, temperature: float = 1.0, **slow: Any) -> Recipe:
+def make_recipe(
+    folder: Path,
+    *,
+    lora: dict[str, Any] | None = None,
+    temperature: float = 1.0,
+    method: str = "rl",
+    **slow: Any,
+) -> Recipe:
     """One step of 4 problems by 4 rollouts, with a learning rate of 1 so that weights move by the gradient."""
     settings = {
         "steps": 1, "problems": PROBLEMS, "group": GROUP, "microbatch": 4, "learning_rate": 1.0, "warmup_steps": 0,
@@ -28,10 +36,11 @@ def make_recipe(folder: Path, *, lora: dict[str, Any] | None = None, temperature
     }  # fmt: skip
     return build_recipe(
         {
-            "method": "rl",
+            "method": method,
             "model": {"name": str(folder), "lora": lora},
             "task": "star-graph",
             "slow": settings,
+            "fast": {"population": 2},
             "sampling": {"max_tokens": 12, "temperature": temperature},
         }
     )
@@ -95,15 +104,29 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "cispo": {"kl": 0.1},
     "grpo": {"loss": "grpo", "kl": 0.1},
     "dr_grpo": {"loss": "dr_grpo"},
+    "distill": {"method": "distill", "learning_rate": 10.0},
 }
 """What the number of microbatches and processes must not change."""
+
+
+def make_update(recipe: Recipe, rollouts: Sequence[Rollout], step: int = 1) -> Update:
+    """What the method makes of the rollouts. Teachers read other prompts, longer and shorter ones; one rollout has none."""
+    if recipe.method != "distill":
+        return build_update(rollouts, recipe.slow, step)
+    prompts = [
+        [(5 + index % 7, 6, *turn.prompt_ids[index % 3 :]) for turn in rollout.turns]
+        for index, rollout in enumerate(rollouts)
+    ]
+    return build_distillation(rollouts, [None, *prompts[1:]], recipe.slow, step)
 
 
 def one_update(model: Path, folder: Path, world: World, **slow: Any) -> dict[str, Any]:
     """One update from rollouts of one, two and three asks: the microbatches that reach the loss, the weights after it."""
     recipe = make_recipe(model, **slow)
     turns = [1 + index % 3 for index in range(len(REWARDS))]
-    update = build_update(make_rollouts(REWARDS, turns=turns, contexts=2), recipe.slow, step=1)
+    update = make_update(recipe, make_rollouts(REWARDS, turns=turns, contexts=2))
     trainer = make_trainer(recipe, folder, [update], world)
+    if trainer.teacher:
+        trainer.teacher.freeze()
     after = weights_after(trainer)
     return {"microbatches": trainer._buffered_inputs, "weights": after, "logs": trainer.last_logs}

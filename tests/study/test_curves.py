@@ -47,12 +47,37 @@ def test_a_curve_counts_both_loops_and_is_judged_under_the_best_context() -> Non
 
 def test_the_first_evaluation_that_reaches_a_reward_counts() -> None:
     curve = Curve.from_rows(ROWS)
-    assert curve.rollouts_to(0.2) == 0
-    assert curve.rollouts_to(0.3) == 100
-    assert curve.rollouts_to(0.5) == 100
-    assert curve.rollouts_to(0.51) == math.inf
+    assert curve.cost(0.2, "rollouts") == 0
+    assert curve.cost(0.3, "rollouts") == 100
+    assert curve.cost(0.5, "rollouts") == 100
+    assert curve.cost(0.51, "rollouts") == math.inf
     assert curve.kl_at(0.4) == 0.2
     assert math.isnan(curve.kl_at(0.51))
+    assert curve.cost(0.5, "seconds") == 5.0
+    assert curve.peak == 0.5
+
+
+def test_rewards_within_a_cost_or_a_divergence() -> None:
+    curve = Curve.from_rows(ROWS)
+    assert curve.reward_after(150, "rollouts") == 0.5
+    assert curve.reward_after(200, "rollouts") == 0.4
+    assert curve.reward_within(0.1) == 0.2
+    assert curve.reward_within(0.3) == 0.5
+    assert math.isnan(curve.reward_within(-1))
+
+
+def test_the_student_of_a_distillation_is_judged_under_the_seed() -> None:
+    curve = Curve.from_rows(ROWS, "distill")
+    assert curve.rewards == (0.2, 0.3, 0.9)
+    assert curve.kls == curve.seed_kls == (0.0, 0.1, 0.5)
+
+
+def test_divergence_measured_afterwards_fills_the_gaps() -> None:
+    rows = [{**row, "step": index, "results": {**row["results"]}} for index, row in enumerate(ROWS)]
+    rows[1]["results"] = {label: {**found, "kl": None} for label, found in ROWS[1]["results"].items()}
+    curve = Curve.from_rows(rows, "fst", {(1, "best context"): 0.25, (2, "best context"): 9.0})
+    assert curve.kls == (0.0, 0.25, 0.3)
+    assert math.isnan(curve.seed_kls[1])
 
 
 def test_what_was_not_measured_is_not_a_number() -> None:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from PIL import Image
 
 from fastslow.recipe.model import Method
 from fastslow.study.curves import Curve
-from fastslow.study.equal_rollouts import METHODS
-from fastslow.study.figure import LOOKS, draw, headline
+from fastslow.study.figure import draw, headline
+from fastslow.study.looks import LOOKS
 
 
 def curve(*rewards: float, step: int = 100) -> Curve:
     return Curve(
+        steps=tuple(range(len(rewards))),
         rollouts=tuple(step * index for index in range(len(rewards))),
+        tokens=(float("nan"),) * len(rewards),
         rewards=rewards,
         lows=tuple(reward - 0.05 for reward in rewards),
         highs=tuple(reward + 0.05 for reward in rewards),
         kls=(0.0,) * len(rewards),
+        seed_kls=(0.0,) * len(rewards),
         seconds=(1.0,) * len(rewards),
     )
 
@@ -28,9 +32,9 @@ ONE: dict[Method, list[Curve]] = {"fst": [curve(0.1, 0.8)], "rl": [curve(0.1, 0.
 
 
 def test_every_method_looks_different() -> None:
-    assert set(LOOKS) == set(METHODS)
+    assert set(LOOKS) == set(get_args(Method))
     for part in ("name", "does", "colour", "marker"):
-        assert len({getattr(look, part) for look in LOOKS.values()}) == len(METHODS)
+        assert len({getattr(look, part) for look in LOOKS.values()}) == len(LOOKS)
 
 
 def test_the_headline_says_what_the_data_say() -> None:
@@ -48,6 +52,6 @@ def test_a_png_is_written_in_the_colours_of_its_methods(seeds: int, tmp_path: Pa
         assert min(picture.size) > 500
         drawn = {colour for _, colour in picture.convert("RGB").getcolors(picture.width * picture.height) or []}
     if seeds == 1:  # lines of several seeds let each other show through
-        assert {tuple(bytes.fromhex(look.colour[1:])) for look in LOOKS.values()} <= drawn
+        assert {tuple(bytes.fromhex(LOOKS[method].colour[1:])) for method in ONE} <= drawn
     assert len(drawn) > 10
     assert [path.name for path in target.parent.iterdir()] == ["curves.png"]

@@ -1,18 +1,23 @@
 """How far training has moved a policy: the exact KL(policy ‖ base) of each token, over the whole vocabulary.
 
-Measured on what the policy itself writes, both models reading the same text; the mean over tokens.
+Measured on what the policy itself writes, both models reading the same text; the mean over tokens. Logits are made for a
+few tokens at a time. With an adapter the base model is the policy with its adapter off, and no second model is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import is_peft_model
 from trl.trainer.utils import pad, use_adapter
 
+from fastslow.measure.evaluation import Z95
+from fastslow.models.hidden import call, check_halves, chunk_tokens, hidden_states, output_head
 from fastslow.rollouts.records import Rollout
 from fastslow.rollouts.sampling import evaluating
 
@@ -20,34 +25,88 @@ if TYPE_CHECKING:
     from trl import GRPOTrainer
 
 ROWS = 32
-"""Sequences compared at a time: two sets of logits over the vocabulary are in memory for these."""
+"""Sequences compared at a time."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The mean KL of a token in nats, with a 95% interval over rollouts."""
+
+    kl: float
+    low: float
+    high: float
+    tokens: int
+
+
+def divergence(trainer: GRPOTrainer, rollouts: Sequence[Rollout]) -> Divergence:
+    """Mean token KL of a trainer's policy from its base: its reference model, or itself with the adapter off."""
+    found = token_divergences(trainer, rollouts)
+    sums, counts = [sum(values) for values in found], [len(values) for values in found]
+    tokens = sum(counts)
+    if not tokens:
+        return Divergence(0.0, 0.0, 0.0, 0)
+    mean = sum(sums) / tokens
+    return Divergence(mean, *_interval(mean, sums, counts), tokens)
 
 
 @torch.no_grad()
-def divergence(trainer: GRPOTrainer, rollouts: Sequence[Rollout]) -> float:
-    """Mean token KL of a trainer's policy from its base: its reference model, or itself with the adapter off."""
+def token_divergences(trainer: GRPOTrainer, rollouts: Sequence[Rollout]) -> list[list[float]]:
+    """The KL of every token that was written, rollout by rollout."""
     policy = trainer.accelerator.unwrap_model(trainer.model)
-    total, tokens = 0.0, 0
-    turns = [turn for rollout in rollouts for turn in rollout.turns]
-    for start in range(0, len(turns), ROWS):
-        chosen = turns[start : start + ROWS]
-        sequences = [torch.tensor([*turn.prompt_ids, *turn.completion.ids]) for turn in chosen]
-        written = [torch.tensor([0] * len(turn.prompt_ids) + [1] * len(turn.completion.ids)) for turn in chosen]
-        ids, drawn, mask = (
-            pad(values, padding_value=0, padding_side="right").to(trainer.accelerator.device)
-            for values in (sequences, written, [torch.ones_like(sequence) for sequence in sequences])
-        )
-        with evaluating(policy), trainer.accelerator.autocast():
-            log_p = _log_probabilities(policy, ids, mask)
-            with _base(trainer, policy) as base:
-                log_q = _log_probabilities(base, ids, mask)
-        kl = (log_p.exp() * (log_p - log_q)).sum(-1)[drawn[:, 1:].bool()]
-        total, tokens = total + kl.sum().item(), tokens + kl.numel()
-    return total / max(tokens, 1)
+    turns = [(index, turn) for index, rollout in enumerate(rollouts) for turn in rollout.turns]
+    found: list[list[float]] = [[] for _ in rollouts]
+    with evaluating(policy), trainer.accelerator.autocast():
+        check_halves(policy)
+        for start in range(0, len(turns), ROWS):
+            chosen = turns[start : start + ROWS]
+            sequences = [torch.tensor([*turn.prompt_ids, *turn.completion.ids]) for _, turn in chosen]
+            written = [torch.tensor([0] * len(turn.prompt_ids) + [1] * len(turn.completion.ids)) for _, turn in chosen]
+            ids, drawn, mask = (
+                pad(values, padding_value=0, padding_side="right").to(trainer.accelerator.device)
+                for values in (sequences, written, [torch.ones_like(sequence) for sequence in sequences])
+            )
+            values = _of_rows(trainer, policy, ids, mask, drawn[:, 1:].bool())
+            for (index, turn), row in zip(chosen, _split(values, [t for _, t in chosen]), strict=True):
+                assert len(row) == len(turn.completion.ids)
+                found[index] += row
+    return found
 
 
-def _log_probabilities(model: Callable[..., Any], ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return torch.log_softmax(model(input_ids=ids, attention_mask=mask).logits[:, :-1].float(), dim=-1)
+def _of_rows(
+    trainer: GRPOTrainer, policy: Any, ids: torch.Tensor, mask: torch.Tensor, drawn: torch.Tensor
+) -> torch.Tensor:
+    """The KL at every drawn token, row after row."""
+    hidden_p = _hidden(policy, ids, mask)[:, :-1][drawn]
+    with _base(trainer, policy) as base:
+        hidden_q = _hidden(base, ids, mask)[:, :-1][drawn]
+    size = chunk_tokens(policy.get_input_embeddings().weight.size(0))
+    values = []
+    for p, q in zip(hidden_p.split(size), hidden_q.split(size), strict=True):
+        log_p = torch.log_softmax(output_head(policy)(p), dim=-1)
+        with _base(trainer, policy) as base:
+            log_q = torch.log_softmax(output_head(base)(q), dim=-1)
+        values.append((log_p.exp() * (log_p - log_q)).sum(dim=-1))
+    return torch.cat(values)
+
+
+def _hidden(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    with hidden_states(model) as caught:
+        call(model, ids, mask)
+    return caught[0]
+
+
+def _split(values: torch.Tensor, turns: Sequence[Any]) -> list[list[float]]:
+    return [part.tolist() for part in values.split([len(turn.completion.ids) for turn in turns])]
+
+
+def _interval(mean: float, sums: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
+    """95% of a ratio of sums over rollouts, which are drawn apart from each other while the tokens of one are not."""
+    rollouts = len(sums)
+    if rollouts < 2:
+        return 0.0, math.inf
+    spread = sum((total - mean * count) ** 2 for total, count in zip(sums, counts, strict=True))
+    error = math.sqrt(spread * rollouts / (rollouts - 1)) / sum(counts)
+    return max(0.0, mean - Z95 * error), mean + Z95 * error
 
 
 @contextmanager

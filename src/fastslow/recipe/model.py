@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from fastslow.rollouts.records import Sampling
 
-Method = Literal["fst", "rl", "gepa"]
+Method = Literal["fst", "rl", "gepa", "distill"]
 Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
 
 
@@ -107,7 +107,7 @@ class SlowRecipe(Section):
     drop_zero_variance: bool = True
     """Leave groups whose rewards are all equal out of the update (they are not refilled)."""
     kl: float = Field(default=1e-3, ge=0)
-    """Coefficient of the KL penalty to the base model; 0 loads no reference model."""
+    """Coefficient of the KL penalty to the base model; 0 loads no reference model. `distill` has no such penalty."""
     learning_rate: float = Field(default=1e-6, gt=0)
     """AdamW's learning rate after warm-up; constant from there."""
     warmup_steps: int = Field(default=10, ge=0)
@@ -258,7 +258,9 @@ class Recipe(Section):
     """Everything needed to run again."""
 
     method: Method = "fst"
-    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights."""
+    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights.
+    `distill` runs both, but the weights learn, under the seed text, from the same model under the contexts in place of
+    rewards."""
     model: ModelRecipe
     """The policy."""
     task: TaskRecipe | list[TaskRecipe] | None = None
@@ -321,14 +323,14 @@ class Recipe(Section):
     def _adds_up(self) -> Recipe:
         self._tasks_add_up()
         group, population = self.slow.group, self.fast.population
-        if self.method == "fst":
+        if self.method in ("fst", "distill"):
             if group % population:
                 right = [k for k in range(1, group + 1) if group % k == 0]
                 raise ValueError(
                     f"fast.population={population} does not divide slow.group={group}: every context gets the same number "
                     f"of rollouts in a group; set fast.population to one of {right}"
                 )
-            if self.slow.baseline == "prompt" and group // population < 2:
+            if self.method == "fst" and self.slow.baseline == "prompt" and group // population < 2:
                 raise ValueError(
                     f"slow.baseline=prompt compares rollouts that share a context, but slow.group={group} over "
                     f"fast.population={population} leaves one each; raise slow.group or lower fast.population"

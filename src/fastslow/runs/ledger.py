@@ -89,6 +89,12 @@ class Ledger:
         """What learning took: everything but measuring."""
         return self.total().rollouts - self["evaluation"].rollouts
 
+    @property
+    def training_tokens(self) -> int:
+        """Tokens the policy read and wrote in training rollouts; what a reflection model read and wrote is not among them."""
+        spent = self.total(purpose for purpose in PURPOSES if purpose not in ("evaluation", "reflection"))
+        return spent.prompt_tokens + spent.completion_tokens
+
     def snapshot(self) -> Ledger:
         return Ledger(dict(self.entries))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import DistributedType
 from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -24,6 +25,7 @@ from fastslow.models.load import Policy
 from fastslow.recipe import Recipe
 from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.world import World
+from fastslow.slow.distill import Teacher, distillation
 from fastslow.slow.update import Row, Update
 
 
@@ -54,7 +56,8 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         importance_sampling_level="sequence" if slow.loss == "gspo" else "token",
         epsilon=slow.clip,
         epsilon_high=slow.ratio_cap if cispo else slow.clip,
-        beta=slow.kl,
+        # Distillation has no penalty, but divergence from the base model may have to be measured.
+        beta=slow.kl if recipe.method != "distill" or recipe.evaluation.divergence else 0.0,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         max_completion_length=sampling.max_tokens,
@@ -98,6 +101,7 @@ class FastSlowTrainer(GRPOTrainer):
             processing_class=policy.tokenizer,
             peft_config=policy.lora,
         )
+        self.teacher = self._make_teacher() if recipe.method == "distill" else None
         self.remove_callback(PrinterCallback)
         self.add_callback(_Listener(self))
 
@@ -111,6 +115,15 @@ class FastSlowTrainer(GRPOTrainer):
         self.save_folder = folder
         # Past TRL's own method, which adds a model card to the run folder.
         super(GRPOTrainer, self)._save_checkpoint(self.model, trial=None)
+
+    def _make_teacher(self) -> Teacher:
+        if self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+            raise RecipeError(
+                "method=distill keeps a copy of the trained weights, which FSDP and DeepSpeed spread over processes; run "
+                "it on one GPU, or with plain data parallelism"
+            )
+        with self.accelerator.autocast():
+            return Teacher(self.accelerator.unwrap_model(self.model))
 
     @staticmethod
     def flatten(folder: Path) -> None:
@@ -158,6 +171,11 @@ class FastSlowTrainer(GRPOTrainer):
             "num_items_in_batch": torch.tensor(sum(len(row.turn.completion.ids) for row in update.rows), device=device),
             "filled": torch.tensor((len(update.rows) + fillers) / max(len(update.rows), 1), device=device),
         }
+        if self.teacher:
+            read = [list(row.teacher_prompt) if row else [pad_id] for row in rows]
+            batch["teacher_ids"] = padded(read, pad_id, "left")
+            batch["teacher_mask"] = padded([[1] * len(ids) for ids in read], 0, "left")
+            return batch
         if self.use_vllm or any(row.policy_step < update.step - 1 for row in update.rows):
             batch["old_per_token_logps"] = padded(
                 [list(row.turn.completion.logprobs) if row else [0.0] for row in rows], 0.0, "right"
@@ -167,9 +185,22 @@ class FastSlowTrainer(GRPOTrainer):
         return batch
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        if self.teacher:
+            return self._distillation_loss(model, self.teacher, inputs)
         loss = super()._compute_loss(model, inputs)
         # These count the fillers as rows, and how many there are depends on microbatch and processes.
         return loss * inputs["filled"] if self.loss_type in ("grpo", "dr_grpo") else loss
+
+    def _distillation_loss(self, model: Any, teacher: Teacher, inputs: dict[str, Any]) -> torch.Tensor:
+        with self.accelerator.autocast():
+            total, kl, entropy = distillation(model, teacher, inputs, self.temperature)
+        sums = torch.stack([kl.sum(), entropy.sum(), torch.tensor(float(kl.numel()), device=total.device)])
+        kl_sum, entropy_sum, tokens = self.accelerator.reduce(sums, reduction="sum").tolist()
+        if tokens:
+            self._metrics["train"]["distillation"].append(kl_sum / tokens)
+            self._metrics["train"]["entropy"].append(entropy_sum / tokens)
+        # The mean over all processes' tokens; accelerate averages gradients over processes.
+        return total * self.accelerator.num_processes / inputs["num_items_in_batch"].clamp(min=1)
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: dict[str, Any]) -> torch.Tensor:

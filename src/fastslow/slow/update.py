@@ -19,6 +19,8 @@ class Row:
     turn: Turn
     advantage: float
     policy_step: int
+    teacher_prompt: Sequence[int] = ()
+    """Distillation: what the teacher reads in place of the turn's prompt."""
 
 
 @dataclass(frozen=True)

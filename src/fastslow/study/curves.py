@@ -1,4 +1,4 @@
-"""A run as a curve: what it had reached after so many rollouts."""
+"""A run as a curve: what it had reached after so many steps, rollouts, tokens and seconds."""
 
 from __future__ import annotations
 
@@ -6,65 +6,112 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fastslow.errors import RunError
+from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.tables import read_divergence
+
+Cost = Literal["steps", "rollouts", "tokens", "seconds"]
+"""What learning is paid in."""
 
 
 @dataclass(frozen=True)
 class Curve:
     """One point for every evaluation of a run, in order; what was not measured is not a number.
 
-    A run is judged under its best context, or under the seed while there is no better.
+    A run is judged under its best context, or under the seed while there is no better. FST-distill is judged under the seed:
+    its student is the model without a context.
     """
 
-    rollouts: tuple[int, ...]
+    steps: tuple[float, ...]
+    """Steps of the loop; with frozen weights none of them updates anything."""
+    rollouts: tuple[float, ...]
     """Training rollouts spent, of both loops."""
+    tokens: tuple[float, ...]
+    """Tokens the policy read and wrote for them."""
+    seconds: tuple[float, ...]
+    """Time spent on training, evaluation left out."""
     rewards: tuple[float, ...]
     """Mean reward on validation problems."""
     lows: tuple[float, ...]
     highs: tuple[float, ...]
-    """The 95% interval of the reward."""
+    """The 95% interval of the reward, over problems."""
     kls: tuple[float, ...]
-    """How far the policy has moved from the base model."""
-    seconds: tuple[float, ...]
-    """Time spent on training, evaluation left out."""
+    """How far the policy has moved from the base model, both under the context it is judged under."""
+    seed_kls: tuple[float, ...]
+    """The same with both under the seed text."""
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Mapping[str, Any]]) -> Curve:
-        """The curve that the rows of an `evals.jsonl` draw."""
-        judged = [row["results"].get("best context", row["results"]["seed"]) for row in rows]
+    def from_rows(
+        cls,
+        rows: Sequence[Mapping[str, Any]],
+        method: Method = "fst",
+        measured: Mapping[tuple[int, str], float] | None = None,
+    ) -> Curve:
+        """The curve that the rows of an `evals.jsonl` draw; `measured` are KLs by step and context that they lack."""
+        judged = [_label(row["results"], method) for row in rows]
+
+        def kl(row: Mapping[str, Any], label: str) -> float:
+            found = row["results"][label].get("kl")
+            return _number((measured or {}).get((row.get("step", -1), label)) if found is None else found)
+
+        def column(name: str) -> tuple[float, ...]:
+            return tuple(row["results"][label][name] for row, label in zip(rows, judged, strict=True))
+
         return cls(
+            steps=tuple(_number(row.get("step")) for row in rows),
             rollouts=tuple(row["rollouts_slow"] + row["rollouts_fast"] for row in rows),
-            rewards=tuple(result["mean"] for result in judged),
-            lows=tuple(result["low"] for result in judged),
-            highs=tuple(result["high"] for result in judged),
-            kls=tuple(_measured(result.get("kl")) for result in judged),
-            seconds=tuple(_measured(row.get("seconds")) for row in rows),
+            tokens=tuple(_number(row.get("tokens")) for row in rows),
+            seconds=tuple(_number(row.get("seconds")) for row in rows),
+            rewards=column("mean"),
+            lows=column("low"),
+            highs=column("high"),
+            kls=tuple(kl(row, label) for row, label in zip(rows, judged, strict=True)),
+            seed_kls=tuple(kl(row, "seed") for row in rows),
         )
 
-    def rollouts_to(self, reward: float) -> float:
-        """Rollouts spent at the first evaluation that reaches a reward; infinity where none does."""
+    @property
+    def peak(self) -> float:
+        return max(self.rewards)
+
+    def cost(self, reward: float, of: Cost) -> float:
+        """What was spent at the first evaluation that reaches a reward; infinity where none does."""
         at = self._first(reward)
-        return math.inf if at is None else self.rollouts[at]
+        return math.inf if at is None else getattr(self, of)[at]
 
     def kl_at(self, reward: float) -> float:
         """KL from the base model at the first evaluation that reaches a reward; not a number where none does."""
         at = self._first(reward)
         return math.nan if at is None else self.kls[at]
 
+    def reward_within(self, kl: float) -> float:
+        """The best reward at which the KL from the base model was no more than this; not a number where none was."""
+        within = [reward for reward, moved in zip(self.rewards, self.kls, strict=True) if moved <= kl]
+        return max(within, default=math.nan)
+
+    def reward_after(self, spent: float, of: Cost) -> float:
+        """The reward at the last evaluation within a cost."""
+        within = [reward for reward, cost in zip(self.rewards, getattr(self, of), strict=True) if cost <= spent]
+        return within[-1] if within else math.nan
+
     def _first(self, reward: float) -> int | None:
         return next((index for index, reached in enumerate(self.rewards) if reached >= reward), None)
 
 
-def _measured(value: float | None) -> float:
+def _label(results: Mapping[str, Any], method: Method) -> str:
+    return "best context" if "best context" in results and method != "distill" else "seed"
+
+
+def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
 def read_curve(folder: str | Path) -> Curve:
     """The curve of a run so far, from its folder."""
-    rows = RunFolder.open(folder).rows("evals")
+    run = RunFolder.open(folder)
+    rows = run.rows("evals")
     if not rows:
         raise RunError(f"'{folder}' has no evaluations to draw a curve from; run it with evaluation.every above 0")
-    return Curve.from_rows(rows)
+    return Curve.from_rows(rows, run.recipe.method, read_divergence(run.path))

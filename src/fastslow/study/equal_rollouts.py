@@ -7,14 +7,12 @@ only may spend. A run is in the sub-folder of its method; one that was interrupt
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from fastslow import start
 from fastslow.errors import FastSlowError
 from fastslow.recipe import Recipe
 from fastslow.recipe.model import Method
-from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import read_curve
+from fastslow.study.finish import finish, finished, refuse_other_settings
 
 METHODS: tuple[Method, ...] = ("fst", "rl", "gepa")
 """In the order they are run."""
@@ -38,7 +36,7 @@ def check(recipe: Recipe, folder: Path) -> None:
         raise FastSlowError(f"'{folder}' is a file; choose another folder")
     for method in METHODS:
         if (folder / method / "run.json").exists():
-            _refuse_other_settings(method, recipe, folder)
+            refuse_other_settings(recipe_of(method, recipe, folder), folder / method, folder)
         elif method == "fst" and folder.exists() and any(folder.iterdir()):
             raise FastSlowError(
                 f"'{folder}' holds something else: there is no run in '{folder / method}'; remove it, or choose another "
@@ -47,18 +45,12 @@ def check(recipe: Recipe, folder: Path) -> None:
 
 
 def is_finished(method: Method, folder: Path) -> bool:
-    run = RunFolder(folder / method).read_json("run.json")
-    return run is not None and run["status"] == "finished"
+    return finished(folder / method)
 
 
 def run_method(method: Method, recipe: Recipe, folder: Path) -> Path:
     """Bring the run of one method to its end, from wherever it is; those before it in `METHODS` are finished."""
-    path = folder / method
-    if is_finished(method, folder):
-        return path
-    if (path / "run.json").exists():
-        return start.resume(path)
-    return start.train(recipe_of(method, recipe, folder), path)
+    return finish(lambda: recipe_of(method, recipe, folder), folder / method)
 
 
 def recipe_of(method: Method, recipe: Recipe, folder: Path) -> Recipe:
@@ -72,23 +64,3 @@ def recipe_of(method: Method, recipe: Recipe, folder: Path) -> Recipe:
             "slow": recipe.slow.model_copy(update={"steps": UNTIL_SPENT}),
         }
     )
-
-
-def _refuse_other_settings(method: Method, recipe: Recipe, folder: Path) -> None:
-    there = _flat(RunFolder.open(folder / method).recipe.model_dump())
-    here = _flat(recipe_of(method, recipe, folder).model_dump())
-    if there != here:
-        keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
-        differences = ", ".join(f"{key} is {there.get(key)} there and {here.get(key)} here" for key in keys)
-        raise FastSlowError(
-            f"'{folder}' was made with other settings: {differences}; give the same ones to go on, remove the folder, or "
-            f"choose another"
-        )
-
-
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat

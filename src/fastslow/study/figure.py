@@ -1,32 +1,22 @@
-"""Curves as a picture, and what a method is called and looks like in it."""
+"""Curves as a picture."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fastslow.recipe.model import Method
 from fastslow.runs import files
+from fastslow.study.arms import Arm
 from fastslow.study.curves import Curve
+from fastslow.study.intervals import over_seeds
+from fastslow.study.looks import LINES, LOOKS
 
-
-@dataclass(frozen=True)
-class Look:
-    """How a method is shown: its name, what it does in a few words, a colour and a marker."""
-
-    name: str
-    does: str
-    colour: str
-    marker: str
-
-
-# Colours of Okabe and Ito, which people with any kind of colour vision can tell apart.
-LOOKS: dict[Method, Look] = {
-    "fst": Look("FST", "evolves the prompt and trains the weights", "#D55E00", "o"),
-    "rl": Look("RL only", "trains the weights", "#0072B2", "s"),
-    "gepa": Look("GEPA only", "evolves the prompt", "#009E73", "^"),
-}
+SEEDS_FOR_BAND = 3
+"""The interval of two seeds is wider than any picture."""
 
 
 def headline(curves: Mapping[Method, Sequence[Curve]]) -> str:
@@ -42,37 +32,72 @@ def headline(curves: Mapping[Method, Sequence[Curve]]) -> str:
 
 
 def draw(curves: Mapping[Method, Sequence[Curve]], target: Path, subtitle: str) -> None:
-    """Validation reward against training rollouts as a PNG: a line for every seed, with its interval where there is one."""
-    from matplotlib.figure import Figure  # without pyplot: no window, no state, and Agg draws the PNG
-
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    """Validation reward against training rollouts as a PNG: a line for every seed, and their mean where there are several."""
+    figure = new_figure((8, 5))
     axes = figure.subplots()
     for method, seeds in curves.items():
-        look = LOOKS[method]
-        for index, curve in enumerate(seeds):
-            axes.plot(
-                curve.rollouts,
-                curve.rewards,
-                color=look.colour,
-                marker=look.marker,
-                markersize=5,
-                clip_on=False,
-                alpha=1.0 if len(seeds) == 1 else 0.6,
-                label=f"{look.name}: {look.does}" if index == 0 else None,
-            )
-            if len(seeds) == 1:
-                axes.fill_between(curve.rollouts, curve.lows, curve.highs, color=look.colour, alpha=0.15, linewidth=0)
-    axes.set(
-        xlabel="training rollouts spent (number of answers graded to learn from)",
-        ylabel="validation reward (0 to 1)",
-        ylim=(-0.02, 1.02),
-    )
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.grid(axis="y", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(headline(curves), loc="left", fontsize=11, weight="bold", pad=24)
-    axes.annotate(subtitle, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=9.5, color="0.3")
+        draw_arm(axes, Arm(LOOKS[method].name, method, dict(enumerate(seeds))), "rollouts", "rewards")
+    dress(axes, "training rollouts spent (number of answers graded to learn from)", "validation reward (0 to 1)")
+    axes.set(ylim=(-0.02, 1.02))
+    title(axes, headline(curves), subtitle)
     figure.legend(loc="outside lower left", frameon=False)
     with files.aside(target) as unfinished:
         figure.savefig(unfinished, format="png", dpi=150)
+
+
+def new_figure(size: tuple[float, float]) -> Any:
+    from matplotlib.figure import Figure  # without pyplot: no window, no state, and Agg draws the PNG
+
+    return Figure(figsize=size, layout="constrained")
+
+
+def dress(axes: Any, xlabel: str, ylabel: str) -> None:
+    """What all panels have in common."""
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def title(axes: Any, finding: str, subtitle: str) -> None:
+    axes.set_title(finding, loc="left", fontsize=11, weight="bold", pad=24)
+    axes.annotate(subtitle, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=9.5, color="0.3")
+
+
+def draw_arm(axes: Any, arm: Arm, x: str, y: str, *, per: float = 1.0, label: bool = True) -> None:
+    """One arm in one panel: with one seed its line, and its interval over problems where `y` is the reward; with more their
+    mean over a faint line each, and with three or more the 95% interval over seeds."""
+    look = LOOKS[arm.method]
+    lines = [
+        (np.array(getattr(curve, x), dtype=float) / per, np.array(getattr(curve, y), dtype=float))
+        for curve in arm.curves.values()
+    ]
+    lines = [(xs[known], ys[known]) for xs, ys in lines for known in [np.isfinite(xs) & np.isfinite(ys)] if known.any()]
+    if not lines:
+        return
+    style = {"color": look.colour, "linestyle": LINES[arm.variant % len(LINES)], "clip_on": False}
+    named = {"label": f"{arm.label}: {look.does}"} if label else {}
+    if len(lines) == 1:
+        axes.plot(*lines[0], **style, marker=look.marker, markersize=5, **named)
+        if y == "rewards":
+            (curve,) = arm.curves.values()
+            spent = np.array(getattr(curve, x), dtype=float) / per
+            axes.fill_between(spent, curve.lows, curve.highs, color=look.colour, alpha=0.15, linewidth=0)
+        return
+    for xs, ys in lines:
+        axes.plot(xs, ys, color=look.colour, linestyle=style["linestyle"], linewidth=0.8, alpha=0.45)
+    grid, estimates = mean_line(lines)
+    axes.plot(grid, [found.mean for found in estimates], **style, marker=look.marker, markersize=5, **named)
+    if len(lines) >= SEEDS_FOR_BAND:
+        low, high = [found.low for found in estimates], [found.high for found in estimates]
+        axes.fill_between(grid, low, high, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def mean_line(lines: Sequence[tuple[Any, Any]]) -> tuple[Any, list[Any]]:
+    """The mean of several lines with its interval, as far as all of them go; between its own points a line is straight."""
+    start, end = max(xs[0] for xs, _ in lines), min(xs[-1] for xs, _ in lines)
+    longest = max((xs for xs, _ in lines), key=len)
+    grid = np.unique(np.concatenate([[start], longest[(longest > start) & (longest < end)], [end]]))
+    values = np.stack([np.interp(grid, xs, ys) for xs, ys in lines])
+    return grid, [over_seeds(list(values[:, index])) for index in range(len(grid))]

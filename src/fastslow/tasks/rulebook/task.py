@@ -126,6 +126,7 @@ class Rulebook(QuestionTask):
     """Do what a made-up word means to a short list, by rules that only the grader knows."""
 
     Options = RulebookOptions
+    named = "book"
     options: RulebookOptions
     seed_text = "Answer the question."
 

@@ -1,0 +1,193 @@
+"""Where a learning curve is heading: R(C) = R0 + (A − R0) / (1 + (Cmid/C)^B), fitted to reward against steps or rollouts.
+
+R0 is the reward before training, A what it approaches, Cmid where it is halfway between, B how steeply it goes there. The
+loss is robust, since single evaluations are noisy; every fit starts from several points, since the surface has flat places.
+A curve that has not bent yet, or has not risen, is compatible with almost any A: then the fit says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+from scipy.optimize import least_squares
+from scipy.special import expit
+
+from fastslow.errors import FastSlowError
+
+Floats = NDArray[np.float64]
+
+FEWEST = 6
+"""Evaluations after the start of training: four numbers are fitted."""
+BENT = 0.7
+"""Share of the way from R0 to A that the curve must have gone by its last point."""
+WIDEST = 0.5
+"""Width of A's interval that is still telling, as a share of the way from R0 to A."""
+NARROW = 0.05
+"""Width of A's interval that always is."""
+STEEPNESS = (0.3, 12.0)
+"""Bounds of B: flatter is a straight line over decades, steeper a jump between two evaluations."""
+OUTLIER = 0.03
+"""Residuals beyond this count less than their square."""
+
+
+@dataclass(frozen=True)
+class Asymptote:
+    """The fitted curve, the 95% interval of A, and what speaks against taking A for known."""
+
+    start: float
+    """R0."""
+    limit: float
+    """A."""
+    low: float
+    high: float
+    middle: float
+    """Cmid."""
+    steepness: float
+    """B."""
+    doubts: tuple[str, ...]
+    """Why the data do not determine A; empty where they do."""
+
+    @property
+    def determined(self) -> bool:
+        return not self.doubts
+
+    def at(self, compute: ArrayLike) -> Floats:
+        return curve(np.asarray(compute, dtype=float), self.start, self.limit, self.middle, self.steepness)
+
+
+def curve(compute: Floats, start: float, limit: float, middle: float, steepness: float) -> Floats:
+    return start + (limit - start) * _gone(compute, np.log(middle), steepness)
+
+
+def _gone(compute: Floats, log_middle: float, steepness: float) -> Floats:
+    """The share of the way from R0 to A: 1 / (1 + (Cmid/C)^B)."""
+    with np.errstate(divide="ignore"):
+        return expit(steepness * (np.log(compute) - log_middle))
+
+
+def fit_asymptote(
+    curves: Sequence[tuple[ArrayLike, ArrayLike]], *, draws: int = 200, seed: int = 0, ceiling: float = 1.0
+) -> Asymptote:
+    """Fit one curve to the points of several runs, each (compute, reward), with a bootstrap interval for A.
+
+    With three runs or more whole runs are drawn anew, which is the interval over seeds; with fewer there is nothing to draw
+    from, and the residuals of the fit are drawn in their place: that interval knows of the evaluations' noise alone. Few
+    runs or points spread less than what they are drawn from; the interval is widened by what Student's t asks for.
+    """
+    runs = [(np.asarray(x, dtype=float), np.asarray(y, dtype=float)) for x, y in curves]
+    runs = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in runs]
+    compute, rewards = _joined(runs)
+    if len(np.unique(compute[compute > 0])) < FEWEST:
+        raise FastSlowError(
+            f"{len(np.unique(compute[compute > 0]))} evaluations after the start do not determine a curve of four numbers; "
+            f"at least {FEWEST} are needed: lower evaluation.every, or train for longer"
+        )
+    scale = compute.max()
+    best = _fit(compute / scale, rewards, _starts(rewards, ceiling), ceiling)
+    residuals = rewards - curve(compute / scale, *best)
+    draw, limits = np.random.default_rng(seed), []
+    for _ in range(draws):
+        if len(runs) >= 3:
+            chosen = [runs[index] for index in draw.integers(len(runs), size=len(runs))]
+            again_x, again_y = _joined(chosen)
+        else:
+            again_x, again_y = compute, curve(compute / scale, *best) + draw.choice(residuals, size=len(residuals))
+        limits.append(_fit(again_x / scale, again_y, [best, _flatter(best, ceiling)], ceiling)[1])
+    units, fitted = (len(runs), 1) if len(runs) >= 3 else (len(rewards), 4)
+    start, limit, middle, steepness = (float(value) for value in best)
+    low, high = _widened(limit, limits, units, max(units - fitted, 1), ceiling)
+    doubts = _doubts(best, (low, high), compute / scale, rewards, ceiling)
+    return Asymptote(start, limit, low, high, middle * scale, steepness, tuple(doubts))
+
+
+def _widened(limit: float, limits: Sequence[float], units: int, freedom: int, ceiling: float) -> tuple[float, float]:
+    """The middle 95% of the draws, stretched about the estimate."""
+    low, high = np.quantile(limits, [0.025, 0.975])
+    factor = np.sqrt(units / freedom) * stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975)
+    below, above = max(limit - low, 0.0), max(high - limit, 0.0)
+    return float(max(limit - factor * below, 0.0)), float(min(limit + factor * above, ceiling))
+
+
+def _doubts(best: Floats, interval: tuple[float, float], compute: Floats, rewards: Floats, ceiling: float) -> list[str]:
+    """What speaks against A, in words."""
+    start, limit, _, _ = best
+    low, high = interval
+    end = float(curve(compute.max(keepdims=True), *best)[0])
+    found = []
+    if not _changes(best, compute, rewards):
+        found.append(f"reward does not change beyond the noise of its evaluations (it stays near {rewards.mean():.2f})")
+    elif abs(end - start) < BENT * abs(limit - start):
+        share = abs(end - start) / abs(limit - start)
+        found.append(
+            f"the curve has gone only {share:.0%} of the way to the fitted {limit:.2f}: it ends at {end:.2f} and has not "
+            "bent yet; train for longer"
+        )
+    if high - low > max(NARROW, WIDEST * abs(limit - start)):
+        found.append(
+            f"the interval of the limit is wide: {low:.2f} to {high:.2f}; more seeds or evaluation.problems help"
+        )
+    if abs(limit - ceiling) < 1e-3 and end < ceiling - 0.1:
+        found.append(f"the fitted limit is the highest possible reward, {ceiling:g}, and the curve ends at {end:.2f}")
+    return found
+
+
+def _changes(best: Floats, compute: Floats, rewards: Floats) -> bool:
+    """Whether the curve explains more than a constant does, by an F test."""
+    constant = float(((rewards - rewards.mean()) ** 2).sum())
+    fitted = float(((rewards - curve(compute, *best)) ** 2).sum())
+    freedom = len(rewards) - 4
+    if constant < 1e-12:
+        return False
+    if freedom < 1 or fitted < 1e-12:
+        return True
+    return bool(stats.f.sf((constant - fitted) / 3 / (fitted / freedom), 3, freedom) < 0.01)
+
+
+def _fit(compute: Floats, rewards: Floats, starts: Sequence[Floats], ceiling: float) -> Floats:
+    """R0, A, Cmid and B of the best fit; compute is in units of its largest value."""
+    low = np.array([0.0, 0.0, np.log(1e-4), np.log(STEEPNESS[0])])
+    high = np.array([ceiling, ceiling, np.log(1e2), np.log(STEEPNESS[1])])
+
+    def miss(parameters: Floats) -> Floats:
+        start, limit, log_middle, log_steepness = parameters
+        return start + (limit - start) * _gone(compute, log_middle, np.exp(log_steepness)) - rewards
+
+    def slopes(parameters: Floats) -> Floats:
+        start, limit, log_middle, log_steepness = parameters
+        gone, steepness = _gone(compute, log_middle, np.exp(log_steepness)), np.exp(log_steepness)
+        bend = (limit - start) * gone * (1 - gone) * steepness
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distance = np.where(compute > 0, np.log(compute) - log_middle, 0.0)
+        return np.stack([1 - gone, gone, -bend, bend * distance], axis=1)
+
+    fits = []
+    for start in starts:
+        first = np.array([start[0], start[1], np.log(start[2]), np.log(start[3])])
+        inside = np.clip(first, low + 1e-6, high - 1e-6)
+        fits.append(least_squares(miss, inside, slopes, (low, high), loss="soft_l1", f_scale=OUTLIER, max_nfev=100))
+    found = min(fits, key=lambda fit: fit.cost).x
+    return np.array([found[0], found[1], np.exp(found[2]), np.exp(found[3])])
+
+
+def _starts(rewards: Floats, ceiling: float) -> list[Floats]:
+    low, high = float(np.quantile(rewards, 0.05)), float(np.quantile(rewards, 0.95))
+    far = min(ceiling, high + (high - low) + 0.05)
+    return [
+        np.array([low, limit, middle, steepness])
+        for limit, middle, steepness in product((high, far), (0.1, 0.5, 1.5), (1.0, 4.0))
+    ]
+
+
+def _flatter(best: Floats, ceiling: float) -> Floats:
+    """A start from where the limit lies further off, which a draw may be better explained by."""
+    start, limit, middle, steepness = best
+    return np.array([start, min(ceiling, limit + 0.3), min(middle * 2, 50.0), max(steepness / 2, STEEPNESS[0])])
+
+
+def _joined(runs: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    return np.concatenate([x for x, _ in runs]), np.concatenate([y for _, y in runs])

@@ -1,0 +1,29 @@
+"""Tables that lie beside a run's own files, as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastslow.runs import files
+
+DIVERGENCE = "divergence.csv"
+"""In a run folder: KL from the base model at each checkpoint (`fastslow divergence`)."""
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with files.aside(path) as unfinished, unfinished.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_divergence(folder: Path) -> dict[tuple[int, str], float]:
+    """The KL by step and context that `fastslow divergence` has measured of a run; empty where it has not."""
+    path = folder / DIVERGENCE
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        return {(int(row["step"]), row["context"]): float(row["kl"]) for row in csv.DictReader(file)}

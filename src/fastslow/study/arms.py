@@ -1,0 +1,129 @@
+"""Runs sorted into arms: those that differ in nothing but their seed are one arm of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastslow.errors import FastSlowError, RunError
+from fastslow.recipe.model import Method
+from fastslow.runs.folder import RunFolder
+from fastslow.study.curves import Curve, read_curve
+from fastslow.study.looks import LOOKS
+
+ENDS = ("slow.steps", "rollouts")
+"""When a run ends: runs of one arm may end at different times."""
+MEASURE = (
+    *("model.name", "task", "stages"),
+    *("evaluation.problems", "evaluation.k", "evaluation.temperature", "evaluation.top_p"),
+)
+"""What must be the same for rewards to be comparable."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way of training, over its seeds."""
+
+    label: str
+    method: Method
+    curves: Mapping[int, Curve]
+    """By seed."""
+    entropies: Mapping[int, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    """By seed: step and entropy of the policy, where it was trained."""
+    folders: Mapping[int, Path] = field(default_factory=dict)
+    unfinished: Mapping[int, str] = field(default_factory=dict)
+    """By seed: how far a run is that is not finished."""
+    variant: int = 0
+    """Which of the arms with this method."""
+
+
+def gather(folders: Sequence[str | Path]) -> tuple[list[Arm], list[str]]:
+    """The arms that some runs make, methods in their usual order, and what a person should know of them."""
+    runs, remarks = [], []
+    for folder in dict.fromkeys(Path(folder) for folder in folders):
+        run = RunFolder.open(folder)
+        if run.rows("evals"):
+            runs.append(run)
+        else:
+            remarks.append(f"'{folder}' has no evaluations yet and is left out")
+    if not runs:
+        raise RunError("none of the runs has an evaluation yet; run them with evaluation.every above 0")
+    settings = {run.path: flat(run.recipe.model_dump(mode="json")) for run in runs}
+    _refuse_other_measures(settings)
+    groups: dict[tuple[Any, ...], list[RunFolder]] = {}
+    for run in runs:
+        chosen = _arm_settings(settings[run.path])
+        groups.setdefault(tuple(sorted((key, repr(value)) for key, value in chosen.items())), []).append(run)
+    order = list(LOOKS)
+    sorted_groups = sorted(groups.values(), key=lambda members: order.index(members[0].recipe.method))
+    arms: list[Arm] = []
+    for members in sorted_groups:
+        method = members[0].recipe.method
+        alike = [group for group in sorted_groups if group[0].recipe.method == method]
+        differing = _differences([_arm_settings(settings[group[0].path]) for group in alike])
+        own = _arm_settings(settings[members[0].path])
+        described = ", ".join(f"{key}={own.get(key)}" for key in differing)
+        label = LOOKS[method].name + (f" ({described})" if described else "")
+        arms.append(_arm(label, method, members, alike.index(members)))
+    remarks += [f"{arm.label}, seed {seed}: {how}" for arm in arms for seed, how in arm.unfinished.items()]
+    return arms, remarks
+
+
+def _arm(label: str, method: Method, members: Sequence[RunFolder], variant: int) -> Arm:
+    curves: dict[int, Curve] = {}
+    folders: dict[int, Path] = {}
+    unfinished: dict[int, str] = {}
+    entropies: dict[int, tuple[tuple[int, float], ...]] = {}
+    for run in sorted(members, key=lambda run: run.recipe.seed):
+        seed = run.recipe.seed
+        if seed in curves:
+            raise FastSlowError(
+                f"'{folders[seed]}' and '{run.path}' are runs of the same recipe with the same seed; leave one of them out"
+            )
+        curves[seed], folders[seed] = read_curve(run.path), run.path
+        rows = run.rows("metrics")
+        entropies[seed] = tuple((row["step"], row["entropy"]) for row in rows if row.get("entropy") is not None)
+        status = (run.read_json("run.json") or {}).get("status")
+        if status != "finished":
+            step, total = int(curves[seed].steps[-1]), run.recipe.slow.steps
+            unfinished[seed] = f"not finished ({status}), shown as far as it is: step {step} of {total}"
+    return Arm(label, method, curves, entropies, folders, unfinished, variant)
+
+
+def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in settings.items()
+        if key != "seed" and key not in ENDS and not key.startswith("output.")
+    }
+
+
+def _differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for each in settings for key in each)
+    return [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings)]
+
+
+def _refuse_other_measures(settings: Mapping[Path, Mapping[str, Any]]) -> None:
+    (first, reference), *others = settings.items()
+    for path, each in others:
+        for key in _differences([reference, each]):
+            if any(key == name or key.startswith(f"{name}.") for name in MEASURE):
+                raise FastSlowError(
+                    f"rewards of these runs cannot be compared: {key} is {reference.get(key)} in '{first}' and "
+                    f"{each.get(key)} in '{path}'; compare runs of one model and one task, measured alike, at a time"
+                )
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted keys."""
+    return dict(_flat(data, prefix))
+
+
+def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

@@ -1,0 +1,234 @@
+"""The pictures of a comparison. Each title says what the data say; each is a PNG to look at and an SVG to print."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastslow.runs import files
+from fastslow.study.arms import Arm
+from fastslow.study.comparison import Comparison
+from fastslow.study.curves import Cost
+from fastslow.study.figure import draw_arm, dress, mean_line, new_figure
+from fastslow.study.intervals import Estimate
+from fastslow.study.looks import LINES, LOOKS
+
+AXES: dict[Cost, str] = {
+    "steps": "optimizer steps",
+    "rollouts": "training rollouts, both loops",
+    "tokens": "tokens read and written in training",
+    "seconds": "minutes of training",
+}
+
+
+def charts(comparison: Comparison, subtitle: str) -> dict[str, Any]:
+    """Every picture that the data allow, by name."""
+    found = {"reward": reward_figure(comparison, subtitle)}
+    if savings(comparison):
+        found["cost"] = cost_figure(comparison, subtitle)
+    if comparison.has_kl:
+        found["divergence"] = divergence_figure(comparison, subtitle)
+    if any(series for arm in comparison.arms for series in arm.entropies.values()):
+        found["entropy"] = entropy_figure(comparison, subtitle)
+    return found
+
+
+def save(figure: Any, folder: Path, name: str) -> None:
+    for kind in ("png", "svg"):
+        with files.aside(folder / f"{name}.{kind}") as unfinished:
+            figure.savefig(unfinished, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+
+
+def as_svg(figure: Any) -> str:
+    """The picture as an element of a page."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+
+
+def reward_figure(comparison: Comparison, subtitle: str) -> Any:
+    from matplotlib.ticker import EngFormatter
+
+    figure = new_figure((10, 7.6))
+    panels = figure.subplots(2, 2, sharey=True).flat
+    for panel, (cost, label) in zip(panels, AXES.items(), strict=True):
+        for arm in comparison.arms:
+            if cost == "steps" and arm.method == "gepa":
+                _level(panel, arm, comparison.end(arm))
+            else:
+                draw_arm(panel, arm, cost, "rewards", per=60 if cost == "seconds" else 1, label=cost == "rollouts")
+        dress(panel, label, "")
+        if cost == "tokens":
+            panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 10k, 20k: in full they run into each other
+        if not panel.lines:
+            panel.annotate("not recorded in these runs", (0.5, 0.5), xycoords="axes fraction", ha="center", color="0.4")
+    top = max(max(curve.highs) for arm in comparison.arms for curve in arm.curves.values())
+    panels = figure.axes
+    panels[0].set_ylim(-0.02 * top, min(1.02, 1.05 * top))
+    for panel in panels[::2]:
+        panel.set_ylabel("validation reward (0 to 1)")
+    _titled(figure, reward_title(comparison), subtitle)
+    figure.legend(loc="outside lower left", frameon=False)
+    return figure
+
+
+def reward_title(comparison: Comparison) -> str:
+    base = comparison.baseline
+    best = max(comparison.arms, key=lambda arm: comparison.end(arm).mean)
+    ends = [(arm.label, comparison.end(arm).mean) for arm in comparison.arms]
+    if best is not base and len(comparison.arms) > 1:
+        saved = comparison.saving(best, "rollouts")
+        if not math.isnan(saved.mean):
+            times = f"{saved.mean:.1f}× fewer" if saved.mean >= 1 else f"{1 / saved.mean:.1f}× the"
+            reached = f"{best.label} reaches the peak of {base.label} with {times} rollouts"
+            return f"{reached}, and ends at {comparison.end(best).mean:.2f}"
+    ranked = sorted(ends, key=lambda end: -end[1])
+    return "Reward at the end: " + ", ".join(f"{label} {reward:.2f}" for label, reward in ranked)
+
+
+def savings(comparison: Comparison) -> dict[str, dict[Cost, Estimate]]:
+    """How much less each arm needs than the baseline, where that is known."""
+    found: dict[str, dict[Cost, Estimate]] = {}
+    for arm in comparison.others:
+        known = {cost: saved for cost in AXES if not math.isnan((saved := comparison.saving(arm, cost)).mean)}
+        if known:
+            found[arm.label] = known
+    return found
+
+
+def cost_figure(comparison: Comparison, subtitle: str) -> Any:
+    found = savings(comparison)
+    arms = {arm.label: arm for arm in comparison.arms}
+    rows = [(label, cost, saved) for label, costs in found.items() for cost, saved in costs.items()]
+    figure = new_figure((9, 1.9 + 0.36 * len(rows)))
+    axes = figure.subplots()
+    for place, (label, _, saved) in enumerate(rows):
+        look = LOOKS[arms[label].method]
+        if saved.has_interval:
+            axes.plot([saved.low, saved.high], [place, place], color=look.colour, linewidth=2, alpha=0.6)
+        axes.plot([saved.mean], [place], color=look.colour, marker=look.marker, markersize=8)
+        axes.annotate(
+            f"{saved.mean:.1f}×", (saved.mean, place), (0, 7), textcoords="offset points", ha="center", fontsize=8.5
+        )
+    axes.axvline(1, color="0.3", linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(rows)), [f"{label}: {cost}" for label, cost, _ in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.7)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}×")
+    _within(axes, [saved for _, _, saved in rows])
+    axes.set_xlabel(f"times less than {comparison.baseline.label} needs (right of 1×: cheaper)")
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    peak = sum(comparison.peaks.values()) / len(comparison.peaks)
+    best = max(rows, key=lambda row: row[2].mean)
+    _titled(
+        figure,
+        f"To reach the peak of {comparison.baseline.label} ({peak:.2f}), {best[0]} needs {best[2].mean:.1f}× fewer {best[1]}"
+        if best[2].mean > 1
+        else f"No method reaches the peak of {comparison.baseline.label} ({peak:.2f}) for less than it needs itself",
+        subtitle,
+    )
+    return figure
+
+
+def _within(axes: Any, found: list[Estimate]) -> None:
+    """Show all means, and of wide intervals as much as leaves the means apart."""
+    means = [saved.mean for saved in found] + [1.0]
+    low = min([*means, *(saved.low for saved in found if saved.has_interval)])
+    high = max([*means, *(saved.high for saved in found if saved.has_interval)])
+    axes.set_xlim(max(low, min(means) / 8) / 1.2, min(high, max(means) * 8) * 1.2)
+
+
+def divergence_figure(comparison: Comparison, subtitle: str) -> Any:
+    figure = new_figure((10, 4.8))
+    left, right = figure.subplots(1, 2)
+    for arm in comparison.arms:
+        if arm.method == "gepa":
+            continue
+        _path(left, arm)
+        draw_arm(right, arm, "steps", "kls", label=False)
+    dress(left, "KL from the base model, nats a token", "validation reward (0 to 1)")
+    dress(right, "optimizer steps", "KL from the base model, nats a token")
+    right.set_ylim(bottom=0)
+    _titled(figure, divergence_title(comparison), subtitle)
+    figure.legend(loc="outside lower left", frameon=False)
+    return figure
+
+
+def divergence_title(comparison: Comparison) -> str:
+    base = comparison.baseline
+    theirs = comparison.kl_at_peak(base).mean
+    for arm in comparison.others:
+        ours = comparison.kl_at_peak(arm).mean
+        if arm.method != "gepa" and comparison.baseline_rises and theirs > 0 and not math.isnan(ours):
+            change = f"{1 - ours / theirs:.0%} nearer to" if ours <= theirs else f"{ours / theirs - 1:.0%} further from"
+            return f"At the peak of {base.label}, {arm.label} has stayed {change} the base model"
+    ends = [(arm.label, comparison.last(arm, "kls").mean) for arm in comparison.arms if arm.method != "gepa"]
+    return "KL from the base model at the end: " + ", ".join(
+        f"{label} {kl:.3f}" for label, kl in sorted(ends, key=lambda end: end[1]) if not math.isnan(kl)
+    )
+
+
+def _path(axes: Any, arm: Arm) -> None:
+    """Reward against KL as training goes: the mean over seeds at each evaluation, and every seed's points."""
+    look, line = LOOKS[arm.method], LINES[arm.variant % len(LINES)]
+    curves = [curve for curve in arm.curves.values() if not all(math.isnan(kl) for kl in curve.kls)]
+    if not curves:
+        return
+    for curve in curves if len(curves) > 1 else []:
+        axes.plot(
+            curve.kls, curve.rewards, color=look.colour, marker=look.marker, markersize=3, linestyle="", alpha=0.4
+        )
+    count = min(len(curve.kls) for curve in curves)
+    means = [
+        [float(np.mean([getattr(curve, of)[index] for curve in curves])) for index in range(count)]
+        for of in ("kls", "rewards")
+    ]
+    label = f"{arm.label}: {look.does}"
+    axes.plot(*means, color=look.colour, marker=look.marker, markersize=6, linestyle=line, label=label)
+
+
+def entropy_figure(comparison: Comparison, subtitle: str) -> Any:
+    figure = new_figure((9, 4.8))
+    axes = figure.subplots()
+    for arm in comparison.arms:
+        lines = [tuple(np.array(series, dtype=float).T) for series in arm.entropies.values() if series]
+        if not lines:
+            continue
+        look, line = LOOKS[arm.method], LINES[arm.variant % len(LINES)]
+        for xs, ys in lines if len(lines) > 1 else []:
+            axes.plot(xs, ys, color=look.colour, linewidth=0.8, alpha=0.45)
+        grid, estimates = mean_line(lines)
+        mean = [found.mean for found in estimates]
+        every = max(1, len(grid) // 12)
+        style = {"color": look.colour, "linestyle": line, "marker": look.marker, "markersize": 5, "markevery": every}
+        axes.plot(grid, mean, **style, label=f"{arm.label}: {look.does}")
+        if len(lines) > 2:
+            low, high = [found.low for found in estimates], [found.high for found in estimates]
+            axes.fill_between(grid, low, high, color=look.colour, alpha=0.15, linewidth=0)
+    dress(axes, "optimizer steps", "entropy of the policy, nats a token")
+    axes.set_ylim(bottom=0)
+    ends = {arm.label: comparison.entropy(arm).mean for arm in comparison.arms if arm.method != "gepa"}
+    ranked = sorted(((label, end) for label, end in ends.items() if not math.isnan(end)), key=lambda end: -end[1])
+    _titled(figure, "Entropy at the end: " + ", ".join(f"{label} {end:.2f}" for label, end in ranked), subtitle)
+    figure.legend(loc="outside lower left", frameon=False)
+    return figure
+
+
+def _level(axes: Any, arm: Arm, end: Estimate) -> None:
+    """A method without steps, as a level beside those that have them."""
+    look = LOOKS[arm.method]
+    axes.axhline(end.mean, color=look.colour, linestyle=(0, (1, 2)), linewidth=1.5)
+    axes.annotate(
+        f"{arm.label}: no updates", (0.99, end.mean), (0, 3), xycoords=("axes fraction", "data"),
+        textcoords="offset points", fontsize=8, color=look.colour, ha="right",
+    )  # fmt: skip
+
+
+def _titled(figure: Any, finding: str, subtitle: str) -> None:
+    figure.suptitle(finding, x=0.01, ha="left", fontsize=11.5, weight="bold")
+    figure.axes[0].set_title(subtitle, loc="left", fontsize=9, color="0.3")

@@ -1,0 +1,258 @@
+"""What several arms cost and reached, over their seeds, and beside one of them, the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fastslow.errors import FastSlowError
+from fastslow.measure.asymptote import Asymptote, fit_asymptote
+from fastslow.study.arms import Arm
+from fastslow.study.curves import Cost, Curve
+from fastslow.study.intervals import Estimate, difference, over_seeds, ratio
+
+COLUMNS = {
+    "steps": "step",
+    "rollouts": "rollouts",
+    "tokens": "tokens",
+    "seconds": "seconds",
+    "rewards": "reward",
+    "lows": "low",
+    "highs": "high",
+    "kls": "kl",
+    "seed_kls": "kl_under_seed",
+}
+"""Of a curve, by what they are called in a table."""
+DRAWS = 100
+"""Of the bootstrap behind an asymptote's interval."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Arms and the one the others are held against."""
+
+    arms: Sequence[Arm]
+    baseline: Arm
+
+    @classmethod
+    def of(cls, arms: Sequence[Arm], baseline: str | None = None) -> Comparison:
+        """The baseline is RL only where there is such an arm, else the first; or the one asked for, by label or method."""
+        wanted = "rl" if baseline is None else baseline
+        found = [arm for arm in arms if wanted in (arm.label, arm.method)]
+        if not found and baseline is not None:
+            labels = ", ".join(f"'{arm.label}'" for arm in arms)
+            raise FastSlowError(f"there is no arm '{baseline}' to hold the others against; there are {labels}")
+        return cls(arms, found[0] if found else arms[0])
+
+    @property
+    def others(self) -> list[Arm]:
+        return [arm for arm in self.arms if arm is not self.baseline]
+
+    # What was reached --------------------------------------------------------------------------------------------------
+
+    def end(self, arm: Arm) -> Estimate:
+        """Reward at the last evaluation."""
+        return over_seeds([curve.rewards[-1] for curve in arm.curves.values()], 0.0, 1.0)
+
+    def margin(self, arm: Arm) -> Estimate:
+        """Reward at the last evaluation, less the baseline's."""
+        ours, theirs = (_each(each, lambda curve: curve.rewards[-1]) for each in (arm, self.baseline))
+        return difference(ours, theirs).within(-1.0, 1.0)
+
+    @cached_property
+    def shared_rollouts(self) -> float:
+        """Rollouts that every run has spent."""
+        return min(curve.rollouts[-1] for arm in self.arms for curve in arm.curves.values())
+
+    def at_equal_rollouts(self, arm: Arm) -> Estimate:
+        """Reward at the last evaluation within the rollouts that every run has spent."""
+        return over_seeds(
+            [curve.reward_after(self.shared_rollouts, "rollouts") for curve in arm.curves.values()], 0.0, 1.0
+        )
+
+    def asymptote(self, arm: Arm) -> Asymptote | str:
+        """The limit of reward against rollouts; where it cannot be fitted, why."""
+        try:
+            return fit_asymptote([(curve.rollouts, curve.rewards) for curve in arm.curves.values()], draws=DRAWS)
+        except FastSlowError as error:
+            return str(error).partition(";")[0]
+
+    # What it cost to reach the baseline's peak -------------------------------------------------------------------------
+
+    @cached_property
+    def peaks(self) -> dict[int, float]:
+        """The highest reward of the baseline, by seed."""
+        return _each(self.baseline, lambda curve: curve.peak)
+
+    def target(self, seed: int) -> float:
+        """The baseline's peak with the same seed; the mean over its seeds where it has no such seed.
+
+        A peak before training costs nothing to reach; there, the target is to do better.
+        """
+        if seed not in self.peaks:
+            return sum(self.peaks.values()) / len(self.peaks)
+        peak = self.peaks[seed]
+        return peak if peak > self.baseline.curves[seed].rewards[0] else math.nextafter(peak, math.inf)
+
+    @property
+    def baseline_rises(self) -> bool:
+        """Whether the baseline does better than before training, with any seed."""
+        return any(curve.peak > curve.rewards[0] for curve in self.baseline.curves.values())
+
+    def costs(self, arm: Arm, of: Cost) -> dict[int, float]:
+        """What each seed had spent when it reached the baseline's peak; infinity where it has not."""
+        return {seed: curve.cost(self.target(seed), of) for seed, curve in arm.curves.items()}
+
+    def cost(self, arm: Arm, of: Cost) -> Estimate:
+        """Over the seeds that reached it; an interval only where all have, as the others would have cost more."""
+        if of == "steps" and arm.method == "gepa":
+            return Estimate(math.nan, seeds=0, note="no updates")
+        costs = list(self.costs(arm, of).values())
+        reached = [cost for cost in costs if cost < math.inf]
+        if len(reached) == len(costs):
+            return over_seeds(reached, 0.0)
+        if not reached:
+            return Estimate(math.nan, seeds=0, note="not reached")
+        return Estimate(
+            sum(reached) / len(reached), seeds=len(reached), note=f"(in {len(reached)} of {len(costs)} seeds)"
+        )
+
+    def saving(self, arm: Arm, of: Cost) -> Estimate:
+        """How many times less it cost than the baseline itself to reach the baseline's peak."""
+        if arm is self.baseline:
+            return Estimate(1.0)
+        if of == "steps" and "gepa" in (arm.method, self.baseline.method):
+            return Estimate(math.nan, seeds=0, note="no updates")
+        if not self.baseline_rises:
+            return Estimate(math.nan, seeds=0, note="baseline never rises")
+        ours = {seed: cost for seed, cost in self.costs(arm, of).items() if 0 < cost < math.inf}
+        theirs = {seed: cost for seed, cost in self.costs(self.baseline, of).items() if 0 < cost < math.inf}
+        if not ours or not theirs:
+            never = all(cost == math.inf for cost in self.costs(arm, of).values())
+            return Estimate(math.nan, seeds=0, note="not reached" if never else "-")
+        found = ratio(theirs, ours)
+        if len(ours) < len(arm.curves):
+            note = f"(of {len(ours)} of {len(arm.curves)} seeds)"
+            return Estimate(found.mean, seeds=len(ours), note=note)
+        return found
+
+    # How far it moved --------------------------------------------------------------------------------------------------
+
+    @property
+    def has_kl(self) -> bool:
+        return not math.isnan(self.shared_kl)
+
+    def kl_at_peak(self, arm: Arm) -> Estimate:
+        """KL from the base model when the baseline's peak was reached."""
+        return over_seeds([curve.kl_at(self.target(seed)) for seed, curve in arm.curves.items()], 0.0)
+
+    @cached_property
+    def shared_kl(self) -> float:
+        """KL from the base model that every run that trains has reached; not a number where none was measured."""
+        ends = [
+            max((kl for kl in curve.kls if not math.isnan(kl)), default=math.nan)
+            for arm in self.arms
+            if arm.method != "gepa"
+            for curve in arm.curves.values()
+        ]
+        return min((end for end in ends if not math.isnan(end)), default=math.nan)
+
+    def reward_at_kl(self, arm: Arm) -> Estimate:
+        """The best reward within the KL that every run has reached."""
+        return over_seeds([curve.reward_within(self.shared_kl) for curve in arm.curves.values()], 0.0, 1.0)
+
+    def last(self, arm: Arm, of: str) -> Estimate:
+        """Any column of the curves at the last evaluation."""
+        return over_seeds([getattr(curve, of)[-1] for curve in arm.curves.values()], 0.0)
+
+    def entropy(self, arm: Arm) -> Estimate:
+        """Entropy of the policy at the last step, nats a token."""
+        return over_seeds([series[-1][1] for series in arm.entropies.values() if series], 0.0)
+
+    # As a table ---------------------------------------------------------------------------------------------------------
+
+    def measures(self) -> Iterator[tuple[Arm, str, Estimate]]:
+        """Every number of the comparison, in plain order."""
+        for arm in self.arms:
+            yield arm, "reward at the end", self.end(arm)
+            yield arm, f"reward at the end, less that of {self.baseline.label}", self.margin(arm)
+            yield arm, f"reward within {self.shared_rollouts:.0f} rollouts", self.at_equal_rollouts(arm)
+            for of in ("steps", "rollouts", "tokens", "seconds"):
+                yield arm, f"{of} at the end", self.last(arm, of)
+                yield arm, f"{of} to reach the peak of {self.baseline.label}", self.cost(arm, of)
+                yield arm, f"times fewer {of} to reach it", self.saving(arm, of)
+            yield arm, "KL from base at the end, nats per token", self.last(arm, "kls")
+            yield arm, "KL from base at the end, both under the seed text", self.last(arm, "seed_kls")
+            yield arm, f"KL from base at the peak of {self.baseline.label}", self.kl_at_peak(arm)
+            yield arm, f"reward within a KL of {self.shared_kl:.4f}", self.reward_at_kl(arm)
+            yield arm, "entropy at the end, nats per token", self.entropy(arm)
+
+    def table(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "arm": arm.label,
+                "method": arm.method,
+                "measure": measure,
+                "mean": _plain(found.mean),
+                "low": _plain(found.low),
+                "high": _plain(found.high),
+                "seeds": found.seeds,
+                "note": found.note,
+            }
+            for arm, measure, found in self.measures()
+        ]
+
+    def points(self) -> list[dict[str, Any]]:
+        """Every evaluation of every run."""
+        return [
+            {"arm": arm.label, "method": arm.method, "seed": seed}
+            | {name: _plain(getattr(curve, column)[index]) for column, name in COLUMNS.items()}
+            for arm in self.arms
+            for seed, curve in arm.curves.items()
+            for index in range(len(curve.rewards))
+        ]
+
+
+def _each(arm: Arm, value: Callable[[Curve], float]) -> dict[int, float]:
+    return {seed: value(curve) for seed, curve in arm.curves.items()}
+
+
+def _plain(value: float) -> float | str:
+    """An empty cell where nothing is known."""
+    return "" if math.isnan(value) else value
+
+
+def findings(comparison: Comparison, limits: Mapping[str, Asymptote | str] | None = None) -> list[str]:
+    """What the numbers say, in sentences."""
+    base = comparison.baseline
+    said = []
+    peak = over_seeds(list(comparison.peaks.values()), 0.0, 1.0)
+    if comparison.others and not comparison.baseline_rises:
+        said.append(f"{base.label} never does better than before training ({peak.words()}).")
+    for arm in comparison.others:
+        margin = comparison.margin(arm)
+        settled = margin.has_interval and (margin.low > 0 or margin.high < 0)
+        how = "" if settled else ", which the seeds do not settle" if margin.has_interval else ", one seed"
+        said.append(
+            f"{arm.label} ends at {comparison.end(arm).mean:.2f}, {base.label} at {comparison.end(base).mean:.2f}: "
+            f"{margin.words()}{how}."
+        )
+        steps, rollouts = comparison.saving(arm, "steps"), comparison.saving(arm, "rollouts")
+        if not math.isnan(rollouts.mean):
+            parts = [f"{rollouts.words(1)} times fewer rollouts, the fast loop's counted"]
+            if arm.method != "gepa" and not math.isnan(steps.mean):
+                parts.insert(0, f"{steps.words(1)} times fewer steps")
+            said.append(f"{arm.label} reaches the peak of {base.label} ({peak.words()}) with {' and '.join(parts)}.")
+        elif comparison.baseline_rises:
+            said.append(f"{arm.label} does not reach the peak of {base.label} ({peak.words()}).")
+    for label, limit in (limits or {}).items():
+        if isinstance(limit, str):
+            said.append(f"{label}: no asymptote, {limit}.")
+        elif limit.determined:
+            said.append(f"{label} is heading for {limit.limit:.2f} [{limit.low:.2f}, {limit.high:.2f}].")
+        else:
+            said.append(f"{label}: the asymptote is not determined; {'; '.join(limit.doubts)}.")
+    return said

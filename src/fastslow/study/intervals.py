@@ -1,0 +1,79 @@
+"""A number over seeds: its mean and the interval that the spread between seeds allows. One seed has no interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its 95% interval; without one where there are too few seeds."""
+
+    mean: float
+    low: float = math.nan
+    high: float = math.nan
+    seeds: int = 1
+    note: str = ""
+
+    @property
+    def has_interval(self) -> bool:
+        return not math.isnan(self.low)
+
+    def within(self, floor: float, ceiling: float) -> Estimate:
+        """The same, with what cannot be cut off the interval."""
+        return replace(self, low=max(self.low, floor), high=min(self.high, ceiling)) if self.has_interval else self
+
+    def words(self, digits: int = 2, unit: str = "") -> str:
+        if math.isnan(self.mean):
+            return self.note or "-"
+        text = f"{self.mean:,.{digits}f}{unit}"
+        if self.has_interval:
+            text += f" [{self.low:,.{digits}f}, {self.high:,.{digits}f}]"
+        return f"{text} {self.note}".rstrip()
+
+
+def over_seeds(values: Sequence[float], floor: float = -math.inf, ceiling: float = math.inf) -> Estimate:
+    """Student's t over the seeds that have a value; what lies outside of the possible is cut off the interval."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return Estimate(math.nan, seeds=0)
+    mean = float(np.mean(known))
+    if len(known) < 2:
+        return Estimate(mean)
+    half = float(stats.t.ppf(0.975, len(known) - 1) * stats.sem(known))
+    return Estimate(mean, mean - half, mean + half, len(known)).within(floor, ceiling)
+
+
+def ratio(theirs: Mapping[int, float], ours: Mapping[int, float]) -> Estimate:
+    """How many times less ours is than theirs: a geometric mean, seed by seed where both have the same two or more seeds.
+
+    Else each side has a spread of its own, and the interval is Welch's; where a side has one seed there is none.
+    """
+    paired = sorted(set(theirs) & set(ours))
+    logs_theirs, logs_ours = ({seed: math.log(value) for seed, value in side.items()} for side in (theirs, ours))
+    if len(paired) >= 2:
+        found = over_seeds([logs_theirs[seed] - logs_ours[seed] for seed in paired])
+    else:
+        found = _welch(list(logs_theirs.values()), list(logs_ours.values()))
+    return Estimate(math.exp(found.mean), math.exp(found.low), math.exp(found.high), found.seeds, found.note)
+
+
+def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
+    """How much more ours is than theirs, seed by seed where both have the same two or more seeds, else by Welch."""
+    paired = sorted(set(theirs) & set(ours))
+    if len(paired) >= 2:
+        return over_seeds([ours[seed] - theirs[seed] for seed in paired])
+    return _welch(list(ours.values()), list(theirs.values()))
+
+
+def _welch(first: Sequence[float], second: Sequence[float]) -> Estimate:
+    mean, seeds = float(np.mean(first) - np.mean(second)), min(len(first), len(second))
+    if seeds < 2:
+        return Estimate(mean, seeds=seeds)
+    found = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    return Estimate(mean, float(found.low), float(found.high), seeds, "(other seeds)")

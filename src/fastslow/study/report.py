@@ -1,0 +1,179 @@
+"""A comparison on one page: findings, tables, pictures, the evolved texts and how they came about, in one file."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fastslow.recipe import dump_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.lineage import show_contexts
+from fastslow.study.arms import Arm
+from fastslow.study.charts import as_svg
+from fastslow.study.comparison import Comparison
+from fastslow.study.looks import LOOKS
+
+TEMPLATE = Path(__file__).with_name("report.html.j2")
+READING = (
+    "Numbers are means over seeds; in brackets 95% intervals over seeds (Student's t; times fewer: on a logarithmic scale, "
+    "seed by seed where both arms have the same seeds). With one seed there is no interval. The reward of a run is under the "
+    "context that was best on training problems, that of RL only and FST-distill under the seed text. A peak counts as "
+    "reached at the first evaluation that shows it."
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A table of the comparison, for the terminal and for the page: a row for each arm, in their order."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def summaries(comparison: Comparison) -> list[Summary]:
+    base = comparison.baseline
+    arms = comparison.arms
+
+    def rows(*columns: Any) -> list[list[str]]:
+        return [[arm.label, *(column(arm) for column in columns)] for arm in arms]
+
+    reached = Summary(
+        "What was reached",
+        [
+            "",
+            "seeds",
+            "reward at the end",
+            f"less {base.label}",
+            f"reward within {comparison.shared_rollouts:,.0f} rollouts",
+        ],
+        rows(
+            lambda arm: str(len(arm.curves)),
+            lambda arm: comparison.end(arm).words(),
+            lambda arm: "" if arm is base else comparison.margin(arm).words(),
+            lambda arm: comparison.at_equal_rollouts(arm).words(),
+        ),
+    )
+    spent = Summary(
+        "What was spent",
+        ["", "steps", "rollouts", "tokens", "minutes"],
+        rows(
+            lambda arm: "no updates" if arm.method == "gepa" else f"{comparison.last(arm, 'steps').mean:,.0f}",
+            lambda arm: f"{comparison.last(arm, 'rollouts').mean:,.0f}",
+            lambda arm: _whole(comparison.last(arm, "tokens").mean),
+            lambda arm: f"{comparison.last(arm, 'seconds').mean / 60:,.1f}",
+        ),
+    )
+    peak = sum(comparison.peaks.values()) / len(comparison.peaks)
+    cost = Summary(
+        f"Until the peak of {base.label} ({peak:.2f}) was reached"
+        if comparison.baseline_rises
+        else f"Until there was more than {base.label} has before training ({peak:.2f}), its best",
+        ["", "steps", "times fewer", "rollouts", "times fewer"],
+        rows(
+            lambda arm: comparison.cost(arm, "steps").words(0),
+            lambda arm: "" if arm is base else comparison.saving(arm, "steps").words(1),
+            lambda arm: comparison.cost(arm, "rollouts").words(0),
+            lambda arm: "" if arm is base else comparison.saving(arm, "rollouts").words(1),
+        ),
+    )
+    moved = Summary(
+        "How far from the base model (KL, nats a token)",
+        [
+            "",
+            "at the end",
+            "both under the seed text",
+            f"at the peak of {base.label}",
+            f"reward within {comparison.shared_kl:.3f}",
+            "entropy",
+        ],
+        rows(
+            lambda arm: comparison.last(arm, "kls").words(4),
+            lambda arm: comparison.last(arm, "seed_kls").words(4),
+            lambda arm: comparison.kl_at_peak(arm).words(4),
+            lambda arm: comparison.reward_at_kl(arm).words(),
+            lambda arm: comparison.entropy(arm).words(),
+        ),
+    )
+    return [reached, spent, *([cost] if comparison.others else []), *([moved] if comparison.has_kl else [])]
+
+
+def _whole(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:,.0f}"
+
+
+def render(
+    comparison: Comparison,
+    said: Sequence[str],
+    remarks: Sequence[str],
+    figures: Mapping[str, Any],
+    title: str,
+    subtitle: str,
+) -> str:
+    """The page."""
+    from jinja2 import Environment
+
+    colours = [LOOKS[arm.method].colour for arm in comparison.arms]
+    tables = [
+        {
+            "title": table.title,
+            "head": table.head,
+            "rows": [{"colour": colour, "cells": row} for colour, row in zip(colours, table.rows, strict=True)],
+        }
+        for table in summaries(comparison)
+    ]
+    return (
+        Environment(autoescape=True, trim_blocks=True)
+        .from_string(TEMPLATE.read_text())
+        .render(
+            title=title,
+            subtitle=subtitle,
+            findings=said,
+            remarks=remarks,
+            tables=tables,
+            reading=READING,
+            figures={name: as_svg(figure) for name, figure in figures.items()},
+            runs=[run for arm in comparison.arms for run in _runs(arm)],
+            recipes=[_recipe(arm) for arm in comparison.arms if arm.folders],
+        )
+    )
+
+
+def _runs(arm: Arm) -> list[dict[str, Any]]:
+    """The text each run ended with and its lineage; only those that evolve any."""
+    found = []
+    for seed, folder in arm.folders.items():
+        run = RunFolder.open(folder)
+        cycles = run.cycles()
+        if cycles:
+            last = cycles[-1]
+            texts = next(member["texts"] for member in last["population"] if member["id"] == last["best"])
+            found.append(
+                {
+                    "label": arm.label,
+                    "colour": LOOKS[arm.method].colour,
+                    "seed": seed,
+                    "where": f"{folder}, context {last['best']}",
+                    "texts": texts,
+                    "lineage": _lineage(run),
+                }
+            )
+    return found
+
+
+def _lineage(run: RunFolder) -> str:
+    """The family tree that `fastslow contexts` shows, as it is coloured there."""
+    console = Console(record=True, file=io.StringIO(), width=110, force_terminal=True, color_system="standard")
+    show_contexts(run, console, full=False)
+    return console.export_html(code_format="<pre>{code}</pre>", inline_styles=True)
+
+
+def _recipe(arm: Arm) -> dict[str, str]:
+    folder = next(iter(arm.folders.values()))
+    return {"label": arm.label, "text": dump_recipe(RunFolder.open(folder).recipe)}

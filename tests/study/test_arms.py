@@ -1,0 +1,79 @@
+"""Sorting runs into arms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from study_helpers import made_run
+
+from fastslow.errors import FastSlowError, RunError
+from fastslow.recipe import build_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.study.arms import gather
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_arm(tmp_path: Path) -> None:
+    folders = [
+        made_run(tmp_path / "b", [0.1, 0.3], method="rl", seed=1),
+        made_run(tmp_path / "a", [0.1, 0.2, 0.5], method="rl", seed=0),  # of another length: the same arm
+        made_run(tmp_path / "c", [0.1, 0.6], seed=0),
+    ]
+    arms, remarks = gather(folders)
+    assert [(arm.label, list(arm.curves)) for arm in arms] == [("FST", [0]), ("RL only", [0, 1])]
+    assert arms[1].curves[0].rewards == (0.1, 0.2, 0.5)
+    assert arms[1].folders == {0: tmp_path / "a", 1: tmp_path / "b"}
+    assert remarks == []
+    assert arms[0].entropies[0][0] == (1, pytest.approx(1 / 1.1))
+
+
+def test_arms_of_one_method_are_named_by_what_differs(tmp_path: Path) -> None:
+    settings = {"fast": {"population": 2}, "sampling": {"max_tokens": 64}}
+    folders = [
+        made_run(tmp_path / "a", [0.1, 0.3]),
+        made_run(tmp_path / "b", [0.1, 0.4], settings=settings),
+        made_run(tmp_path / "c", [0.1, 0.3], method="rl"),
+    ]
+    arms, _ = gather(folders)
+    assert [arm.label for arm in arms] == [
+        "FST (fast.population=8, sampling.max_tokens=1024)",
+        "FST (fast.population=2, sampling.max_tokens=64)",
+        "RL only",
+    ]
+    assert [arm.variant for arm in arms] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"task": {"name": "rulebook", "book": "harbour"}}, "task.book is library .* and harbour"),
+        ({"task": "star-graph"}, "task.name is rulebook"),
+        ({"model": "other"}, "model.name is nano"),
+        ({"evaluation": {"k": 8}}, "evaluation.k is 4 .* and 8"),
+        ({"task": None, "stages": ["rulebook@20"], "slow": {"problems": 4, "microbatch": 8}}, "task"),
+    ],
+)
+def test_rewards_of_another_task_model_or_measure_are_not_compared(settings: dict, key: str, tmp_path: Path) -> None:
+    folders = [made_run(tmp_path / "a", [0.1, 0.3]), made_run(tmp_path / "b", [0.1, 0.3], settings=settings)]
+    with pytest.raises(FastSlowError, match=f"cannot be compared: {key}"):
+        gather(folders)
+
+
+def test_an_unfinished_run_is_shown_as_far_as_it_is_and_an_empty_one_left_out(tmp_path: Path) -> None:
+    recipe = build_recipe({"model": "nano", "task": {"name": "rulebook", "book": "library"}})
+    RunFolder.create(tmp_path / "empty", recipe).close()
+    arms, remarks = gather([made_run(tmp_path / "a", [0.1, 0.3], status="interrupted"), tmp_path / "empty"])
+    assert remarks == [
+        f"'{tmp_path / 'empty'}' has no evaluations yet and is left out",
+        "FST, seed 0: not finished (interrupted), shown as far as it is: step 10 of 10",
+    ]
+    assert len(arms) == 1
+    with pytest.raises(RunError, match="none of the runs has an evaluation"):
+        gather([tmp_path / "empty"])
+
+
+def test_the_same_run_twice_is_one_and_a_repeated_seed_is_refused(tmp_path: Path) -> None:
+    first, second = made_run(tmp_path / "a", [0.1, 0.3]), made_run(tmp_path / "b", [0.1, 0.3])
+    assert len(gather([first, first])[0][0].curves) == 1
+    with pytest.raises(FastSlowError, match="same recipe with the same seed"):
+        gather([first, second])

@@ -1,0 +1,160 @@
+"""Comparisons of made-up runs, by hand."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+from rich.console import Console
+from study_helpers import made_run
+
+from fastslow.compare import compare_runs
+from fastslow.errors import FastSlowError
+from fastslow.study.arms import gather
+from fastslow.study.charts import reward_title
+from fastslow.study.comparison import Comparison, findings
+
+FST = {0: [0.1, 0.4, 0.6, 0.8], 1: [0.1, 0.5, 0.5, 0.7], 2: [0.1, 0.3, 0.5, 0.9]}
+RL = {0: [0.1, 0.2, 0.4, 0.3], 1: [0.1, 0.2, 0.3, 0.5], 2: [0.1, 0.1, 0.2, 0.3]}
+
+
+def folders(tmp_path: Path, seeds: int = 3) -> list[Path]:
+    """FST pays 160 rollouts of its fast loop for every 320 of its slow one."""
+    made = [made_run(tmp_path / f"fst-{seed}", FST[seed], seed=seed, fast=160) for seed in range(seeds)]
+    made += [made_run(tmp_path / f"rl-{seed}", RL[seed], method="rl", seed=seed, kl=0.02) for seed in range(seeds)]
+    return made
+
+
+def comparison(tmp_path: Path, seeds: int = 3, baseline: str | None = None) -> Comparison:
+    return Comparison.of(gather(folders(tmp_path, seeds))[0], baseline)
+
+
+def test_rl_only_is_the_baseline_where_there_is_one(tmp_path: Path) -> None:
+    found = comparison(tmp_path)
+    assert found.baseline.label == "RL only"
+    assert [arm.label for arm in found.others] == ["FST"]
+    assert Comparison.of(found.arms, "fst").baseline.label == "FST"
+    assert Comparison.of(found.others).baseline.label == "FST"
+    with pytest.raises(FastSlowError, match=r"there is no arm 'ppo' .* 'FST', 'RL only'"):
+        Comparison.of(found.arms, "ppo")
+
+
+def test_the_cost_of_the_baselines_peak_is_counted_seed_by_seed(tmp_path: Path) -> None:
+    """RL's peaks are 0.4, 0.5 and 0.3 at steps 20, 30 and 30; FST is there at step 10 each time."""
+    found = comparison(tmp_path)
+    fst, rl = found.arms
+    assert found.peaks == {0: 0.4, 1: 0.5, 2: 0.3}
+    assert found.costs(rl, "steps") == {0: 20, 1: 30, 2: 30}
+    assert found.costs(fst, "steps") == {0: 10, 1: 10, 2: 10}
+    assert found.costs(fst, "rollouts") == {0: 480, 1: 480, 2: 480}
+    assert found.saving(fst, "steps").mean == pytest.approx((2 * 3 * 3) ** (1 / 3))
+    # The fast loop's rollouts count: half as much again.
+    assert found.saving(fst, "rollouts").mean == pytest.approx((2 * 3 * 3) ** (1 / 3) / 1.5)
+    assert found.saving(fst, "rollouts").has_interval
+    assert found.cost(fst, "rollouts").words(0) == "480 [480, 480]"
+
+
+def test_rewards_at_the_end_and_at_equal_rollouts(tmp_path: Path) -> None:
+    found = comparison(tmp_path)
+    fst, rl = found.arms
+    assert found.end(fst).mean == pytest.approx(0.8)
+    assert found.margin(fst).mean == pytest.approx((0.5 + 0.2 + 0.6) / 3)
+    assert found.shared_rollouts == 960  # RL's; FST has 1,440
+    assert found.at_equal_rollouts(fst).mean == pytest.approx((0.6 + 0.5 + 0.5) / 3)
+    assert found.at_equal_rollouts(rl).mean == pytest.approx((0.3 + 0.5 + 0.3) / 3)
+
+
+def test_reward_against_divergence(tmp_path: Path) -> None:
+    found = comparison(tmp_path)
+    fst, rl = found.arms
+    assert found.has_kl
+    assert found.kl_at_peak(fst).mean == pytest.approx(0.01)
+    assert found.kl_at_peak(rl).mean == pytest.approx((0.04 + 0.06 + 0.06) / 3)
+    assert found.shared_kl == pytest.approx(0.03)
+    assert found.reward_at_kl(rl).mean == pytest.approx((0.2 + 0.2 + 0.1) / 3)
+    assert found.reward_at_kl(fst).mean == pytest.approx(0.8)
+    assert found.last(fst, "seed_kls").mean == pytest.approx(0.06)
+    assert found.entropy(fst).mean == pytest.approx(1 / 4 + 0.01)
+
+
+def test_a_peak_that_is_not_reached_has_no_saving(tmp_path: Path) -> None:
+    found = comparison(tmp_path, baseline="fst")
+    rl = found.arms[1]
+    assert math.isnan(found.saving(rl, "rollouts").mean)
+    assert found.cost(rl, "rollouts").words() == "not reached"
+    assert "RL only does not reach the peak of FST (0.80 [0.55, 1.00])." in findings(found)
+
+
+def test_reached_by_some_seeds_is_said_and_has_no_interval(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path / f"a{s}", r, seed=s) for s, r in enumerate([[0.1, 0.5], [0.1, 0.2]])]
+    runs += [made_run(tmp_path / f"b{s}", [0.1, 0.4], method="rl", seed=s) for s in range(2)]
+    found = Comparison.of(gather(runs)[0])
+    cost = found.cost(found.arms[0], "steps")
+    assert cost.words(0) == "10 (in 1 of 2 seeds)"
+    assert not found.saving(found.arms[0], "steps").has_interval
+
+
+def test_a_baseline_that_never_rises_is_to_be_surpassed(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path / "a", [0.1, 0.1, 0.3]), made_run(tmp_path / "b", [0.1, 0.0, 0.1], method="rl")]
+    found = Comparison.of(gather(runs)[0])
+    assert not found.baseline_rises
+    assert found.costs(found.arms[0], "steps") == {0: 20}
+    assert found.saving(found.arms[0], "steps").words() == "baseline never rises"
+    assert findings(found)[0] == "RL only never does better than before training (0.10)."
+
+
+def test_one_seed_has_no_intervals_and_frozen_weights_no_steps(tmp_path: Path) -> None:
+    runs = [*folders(tmp_path, 1), made_run(tmp_path / "gepa", [0.1, 0.4], method="gepa", fast=100, kl=0.0)]
+    found = Comparison.of(gather(runs)[0])
+    assert not any(estimate.has_interval for _, _, estimate in found.measures())
+    gepa = found.arms[2]
+    assert found.cost(gepa, "steps").words() == "no updates"
+    assert found.saving(gepa, "rollouts").mean == pytest.approx(640 / 100)
+    assert "one seed" in " ".join(findings(found))
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_everything_is_written(seeds: int, tmp_path: Path) -> None:
+    extra = [made_run(tmp_path / "gepa", [0.1, 0.4], method="gepa", fast=100, kl=0.0)]
+    extra += [made_run(tmp_path / "distill", [0.1, 0.4, 0.5, 0.6], method="distill", tokens=False)]
+    console = Console(record=True, width=160)
+    out = tmp_path / "out"
+    found = compare_runs([*folders(tmp_path, seeds), *extra], out, console)
+    shown = console.export_text()
+    assert "What was reached" in shown
+    assert "Until the peak of RL only" in shown
+    names = {path.name for path in out.iterdir()}
+    pictures = ("reward", "cost", "divergence", "entropy")
+    assert names == {"table.csv", "points.csv", "report.html"} | {f"{p}.{k}" for p in pictures for k in ("png", "svg")}
+    for name in pictures:
+        with Image.open(out / f"{name}.png") as picture:
+            assert min(picture.size) > 300
+        ElementTree.parse(out / f"{name}.svg")
+    with (out / "points.csv").open() as file:
+        points = list(csv.DictReader(file))
+    assert len(points) == sum(len(curve.rewards) for arm in found.arms for curve in arm.curves.values())
+    assert points[1]["rollouts"] == "480"
+    with (out / "table.csv").open() as file:
+        rows = {(row["arm"], row["measure"]): row for row in csv.DictReader(file)}
+    assert float(rows["FST", "reward at the end"]["mean"]) == pytest.approx(found.end(found.arms[0]).mean)
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") == 4
+    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    )
+    assert "src=" not in page  # one file, nothing beside it
+    assert "zorka means &lt;b&gt;reverse&lt;/b&gt; &amp; stop" in page
+    assert "<b>reverse</b>" not in page
+    assert "zorka &lt;i&gt;means&lt;/i&gt; reverse" in page  # the lineage
+
+
+def test_titles_state_the_finding(tmp_path: Path) -> None:
+    assert reward_title(comparison(tmp_path)) == (
+        "FST reaches the peak of RL only with 1.7× fewer rollouts, and ends at 0.80"
+    )
+    found = comparison(tmp_path / "other", baseline="fst")
+    assert reward_title(found) == "Reward at the end: FST 0.80, RL only 0.37"

@@ -1,0 +1,60 @@
+"""Intervals over seeds, against scipy and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fastslow.study.intervals import Estimate, difference, over_seeds, ratio
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=8))
+def test_the_interval_is_that_of_a_t_test(values: list[float]) -> None:
+    found = over_seeds(values)
+    assert found.mean == pytest.approx(np.mean(values))
+    if np.std(values) > 1e-6:
+        expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert found.low <= found.mean <= found.high
+    assert found.seeds == len(values)
+
+
+def test_one_seed_has_no_interval_and_none_has_no_mean() -> None:
+    one = over_seeds([0.5, math.nan])
+    assert (one.mean, one.has_interval, one.seeds) == (0.5, False, 1)
+    assert one.words() == "0.50"
+    none = over_seeds([math.nan])
+    assert math.isnan(none.mean)
+    assert none.words() == "-"
+
+
+def test_an_interval_stays_within_what_is_possible() -> None:
+    found = over_seeds([0.1, 0.9], 0.0, 1.0)
+    assert (found.low, found.high) == (0.0, 1.0)
+    assert Estimate(1234.5, 1000, 2000, 3).words(0) == "1,234 [1,000, 2,000]"
+
+
+def test_a_ratio_is_taken_seed_by_seed() -> None:
+    """Twice as cheap with every seed: certain, though the costs themselves differ tenfold."""
+    found = ratio({0: 100, 1: 1000, 2: 400}, {0: 50, 1: 500, 2: 200})
+    assert found.mean == pytest.approx(2)
+    assert (found.low, found.high) == pytest.approx((2, 2))
+    assert found.seeds == 3
+    # Seeds that only one of them has are not used where two or more are shared.
+    assert ratio({0: 100, 1: 1000, 9: 1}, {0: 50, 1: 500}).mean == pytest.approx(2)
+
+
+def test_without_shared_seeds_both_sides_have_a_spread() -> None:
+    ours, theirs = {0: 0.5, 1: 0.7}, {2: 0.1, 3: 0.2}
+    found = difference(ours, theirs)
+    expected = stats.ttest_ind([0.5, 0.7], [0.1, 0.2], equal_var=False).confidence_interval(0.95)
+    assert found.mean == pytest.approx(0.45)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert "other seeds" in found.note
+    assert not difference({0: 0.5}, {0: 0.1}).has_interval
