@@ -92,6 +92,9 @@ class SlowRecipe(Section):
     """G: rollouts per problem; all of them form one group."""
     microbatch: int = Field(default=8, ge=1)
     """Rollouts per device and backward pass; changes memory and speed, not the result."""
+    shared_prefix: bool = True
+    """Compute what the rollouts of a microbatch begin with together (context, problem, earlier turns) once, without padding;
+    changes memory and speed, not the result. Models that cannot do it say so, once, and go without."""
     loss: Loss = "cispo"
     """The policy loss; all but `cispo` are TRL's, with TRL's own aggregation."""
     ratio_cap: float = Field(default=4.0, gt=0)

@@ -24,6 +24,7 @@ from fastslow.models.load import Policy
 from fastslow.recipe import Recipe
 from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.world import World
+from fastslow.slow.shared_prefix import SharedPrefixTrainer
 from fastslow.slow.update import Row, Update
 
 
@@ -80,7 +81,7 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
     )
 
 
-class FastSlowTrainer(GRPOTrainer):
+class FastSlowTrainer(SharedPrefixTrainer):
     """TRL's trainer, fed with updates."""
 
     def __init__(self, policy: Policy, recipe: Recipe, folder: Path, world: World) -> None:
@@ -97,6 +98,7 @@ class FastSlowTrainer(GRPOTrainer):
             train_dataset=Dataset.from_dict({"prompt": ["-"] * (recipe.slow.problems * recipe.slow.steps)}),
             processing_class=policy.tokenizer,
             peft_config=policy.lora,
+            shared_prefix=recipe.slow.shared_prefix,
         )
         self.remove_callback(PrinterCallback)
         self.add_callback(_Listener(self))
@@ -139,7 +141,12 @@ class FastSlowTrainer(GRPOTrainer):
         share = self.args.steps_per_generation * self.world.size
         fillers = -len(update.rows) % share or (0 if update.rows else share)
         rows: list[Row | None] = [*update.rows, *[None] * fillers]
-        rows = rows[self.world.rank :: self.world.size]
+        if self.shared_prefix:  # the same beginnings side by side, and so in the same process and microbatch
+            rows = [*sorted(update.rows, key=lambda row: tuple(row.turn.prompt_ids)), *[None] * fillers]
+            size = len(rows) // self.world.size
+            rows = rows[self.world.rank * size : (self.world.rank + 1) * size]
+        else:
+            rows = rows[self.world.rank :: self.world.size]
         pad_id = self._tokenizer.pad_token_id
 
         def padded(values: list[list[Any]], fill: Any, side: str) -> torch.Tensor:
