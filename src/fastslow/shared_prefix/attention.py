@@ -57,9 +57,13 @@ def _attend_gathered(
     groups = query.shape[1] // key.shape[1]
     parts = []
     for batch in mask.gathered.batches:
-        states = [_take(query, batch.queries), _take(key, batch.keys, groups), _take(value, batch.keys, groups)]
         attended = functional.scaled_dot_product_attention(
-            *states, attn_mask=batch.mask, scale=scale, dropout_p=dropout
+            _take(query, batch.queries),
+            _take(key, batch.keys, groups),
+            _take(value, batch.keys, groups),
+            attn_mask=batch.mask,
+            scale=scale,
+            dropout_p=dropout,
         )
         parts.append(attended.transpose(1, 2).flatten(0, 1))
     return torch.cat(parts).index_select(0, mask.gathered.order)[None]

@@ -1,4 +1,4 @@
-"""Who attends to whom in a tree: a token to those before it on its own path, within a sliding window where a layer has one."""
+"""Who attends to whom in a tree: a token to those before it on its own path, within a sliding window if a layer has one."""
 
 from __future__ import annotations
 

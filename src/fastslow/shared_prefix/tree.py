@@ -1,9 +1,9 @@
 """Token sequences as one tree, laid out in a row: what several of them begin with stands there once.
 
-The order is depth first, so the descendants of a token are the interval that ends at `ends`, and a token's own past is every
-earlier one whose interval holds it. One label can be scored at a place; a token that is followed by several scored ones gets a
-twin for each further one: a copy at the same position that nothing follows. Last tokens of completions predict nothing and are
-left out, so a tree is never longer than its distinct tokens.
+The order is depth first, so the descendants of a token are the interval that ends at `ends`, and a token's own past is
+every earlier one whose interval holds it. One label can be scored at a place, so a token that several scored ones follow
+gets a twin for each but one of them: a copy at the same position that nothing follows. The last token of a completion
+predicts nothing and is left out, so a tree is never longer than its distinct tokens.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ class SharedPrefixTrainer(GRPOTrainer):
     """
 
     shared_prefix: bool
+    _buffered_inputs: Any
     scored: Tensor
     """Log-probabilities of the last microbatch."""
 
