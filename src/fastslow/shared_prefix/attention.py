@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.flex_attention import flex_attention
 from transformers import AttentionInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-from fastslow.shared_prefix.mask import TreeMask
+from fastslow.shared_prefix.mask import KERNEL_BLOCK, TreeMask
 
 IMPLEMENTATION = "sdpa"
 
@@ -39,14 +39,28 @@ def attend(
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     scale, dropout = options.get("scaling"), options.get("dropout", 0.0)
     if query.device.type == "cuda" and not dropout:
-        out = _flex()(query, key, value, block_mask=attention_mask, scale=scale, enable_gqa=True)
-        return out.transpose(1, 2).contiguous(), None
+        return _attend_blocks(query, key, value, attention_mask, scale), None
     return _attend_gathered(query, key, value, attention_mask, scale, dropout), None
 
 
+def _attend_blocks(query: Tensor, key: Tensor, value: Tensor, mask: TreeMask, scale: float | None) -> Tensor:
+    """FlexAttention, compiled once for trees of all lengths."""
+    groups = query.shape[1] // key.shape[1]
+    # Its backward pass has one worker for each block of keys and head of keys, and all rollouts read the few blocks of a
+    # context: with shared heads most of the card would wait for these.
+    states = (query, repeat_kv(key, groups), repeat_kv(value, groups))
+    out = _compiled()(*(state.unflatten(2, (-1, KERNEL_BLOCK)) for state in states), mask, scale)
+    return out.transpose(1, 2).contiguous()
+
+
 @cache
-def _flex() -> Any:
-    return torch.compile(flex_attention, dynamic=True)
+def _compiled() -> Any:
+    return torch.compile(_flex, dynamic=True)
+
+
+def _flex(query: Tensor, key: Tensor, value: Tensor, mask: TreeMask, scale: float | None) -> Tensor:
+    """Takes whole blocks, so that the compiler knows of any length that it is a multiple and leaves bounds checks out."""
+    return flex_attention(query.flatten(2, 3), key.flatten(2, 3), value.flatten(2, 3), block_mask=mask, scale=scale)
 
 
 def _attend_gathered(

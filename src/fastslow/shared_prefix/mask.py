@@ -28,6 +28,7 @@ class TreeMask(BlockMask):
 
     tree: Tree
     window: int | None
+    ndim = 4  # some models ask for it
 
     @classmethod
     def build(cls, tree: Tree, device: torch.device, window: int | None = None) -> TreeMask:

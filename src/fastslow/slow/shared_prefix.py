@@ -54,16 +54,16 @@ class SharedPrefixTrainer(GRPOTrainer):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         # Images, and the balance of experts over all rows, are TRL's own way only.
         plain = compute_aux_loss or any(value is not None for value in more.values())
-        if plain or not self._shares(model):
+        if plain or not self.shares(model):
             found = super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss, **more
             )
         else:
-            found = *self._score(model, input_ids, attention_mask, logits_to_keep, batch_size), None
+            found = *self._score_tree(model, input_ids, attention_mask, logits_to_keep, batch_size), None
         self.scored = found[0].detach()
         return found
 
-    def _score(
+    def _score_tree(
         self, model: Any, ids: Tensor, mask: Tensor, width: int, batch_size: int | None
     ) -> tuple[Tensor, Tensor | None]:
         prompts, completions = (
@@ -81,7 +81,7 @@ class SharedPrefixTrainer(GRPOTrainer):
         assert logps is not None
         return logps, entropies
 
-    def _shares(self, model: Any) -> bool:
+    def shares(self, model: Any) -> bool:
         """Whether the model can; asked once, of the first to be scored."""
         if self.shared_prefix and not self._checked:
             self._checked = True
