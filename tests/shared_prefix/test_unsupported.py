@@ -10,7 +10,7 @@ import transformers
 from prefix_helpers import MODELS, SHAPE, make
 from trl.trainer.utils import add_fused_lm_head
 
-from fastslow.shared_prefix import unsupported
+from fastslow.shared_prefix import attention, unsupported
 
 
 def build(kind: str, config: str, **settings: Any) -> Any:
@@ -78,6 +78,13 @@ def test_a_model_that_does_not_heed_positions_is_found_out() -> None:
     forward = backbone.forward
     backbone.forward = lambda *arguments, **named: forward(*arguments, **{**named, "position_ids": None})
     assert "gives other log-probabilities over a tree" in (unsupported(model) or "")
+
+
+def test_a_wrong_gradient_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forward pass alone would not tell: on a GPU the two are different kernels."""
+    take = attention._take
+    monkeypatch.setattr(attention, "_take", lambda states, *rest: take(states.detach(), *rest))
+    assert "gives other gradients over a tree" in (unsupported(make("llama")) or "")
 
 
 def test_half_precision_is_given_room() -> None:

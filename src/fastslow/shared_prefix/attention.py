@@ -5,6 +5,7 @@ A model that is handed a `TreeMask` attends by it; handed anything else it atten
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -49,6 +50,8 @@ def _attend_blocks(query: Tensor, key: Tensor, value: Tensor, mask: TreeMask, sc
     # Its backward pass has one worker for each block of keys and head of keys, and all rollouts read the few blocks of a
     # context: with shared heads most of the card would wait for these.
     states = (query, repeat_kv(key, groups), repeat_kv(value, groups))
+    if scale is not None and math.isclose(scale, query.shape[-1] ** -0.5):
+        scale = None  # the same, known to the compiler
     out = _compiled()(*(state.unflatten(2, (-1, KERNEL_BLOCK)) for state in states), mask, scale)
     return out.transpose(1, 2).contiguous()
 
@@ -59,8 +62,12 @@ def _compiled() -> Any:
 
 
 def _flex(query: Tensor, key: Tensor, value: Tensor, mask: TreeMask, scale: float | None) -> Tensor:
-    """Takes whole blocks, so that the compiler knows of any length that it is a multiple and leaves bounds checks out."""
-    return flex_attention(query.flatten(2, 3), key.flatten(2, 3), value.flatten(2, 3), block_mask=mask, scale=scale)
+    """Takes the tokens as whole blocks: so the compiler knows of every length that it is a multiple, and checks no bounds."""
+    batch, heads, blocks, _, size = query.shape
+    shape = (batch, heads, blocks * KERNEL_BLOCK, size)
+    return flex_attention(
+        query.reshape(shape), key.reshape(shape), value.reshape(*shape[:3], -1), block_mask=mask, scale=scale
+    )
 
 
 def _attend_gathered(
