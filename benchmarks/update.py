@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-import torch
-
 from fastslow.models.load import load_policy
 from fastslow.quickstart import RECIPE
 from fastslow.recipe import Recipe, load_recipe
@@ -50,14 +48,11 @@ def rows(recipe: Recipe, context: int, problem: int, vocabulary: int) -> list[Ro
 def seconds(recipe: Recipe, made: list[Row], steps: int) -> list[float]:
     """Of each update after the first."""
     taken: list[float] = []
-    trainer = None
 
     def updates() -> Iterator[Update]:
         for step in range(1, steps + 2):
             started = time.perf_counter()
             yield Update(step, [Row(row.turn, row.advantage, step - 1) for row in made], 0.0, step == steps + 1)
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
             taken.append(time.perf_counter() - started)
 
     with tempfile.TemporaryDirectory() as work:

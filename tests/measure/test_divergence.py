@@ -52,3 +52,6 @@ def test_it_is_the_mean_over_written_tokens_of_the_full_kl(tiny_folder: Path, tm
             count += 1
     assert count == sum(len(written) for _, written in turns)
     assert divergence(trainer, rollouts) == pytest.approx(total / count, rel=1e-4)
+    assert trainer.shared_prefix
+    trainer.shared_prefix = False  # as where the model takes no trees
+    assert divergence(trainer, rollouts) == pytest.approx(total / count, rel=1e-4)
