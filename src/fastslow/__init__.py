@@ -25,6 +25,7 @@ _PUBLIC = {
     "start": ["resume", "train"],
     "evaluate": ["evaluate_run"],
     "export": ["export_run"],
+    "shared_prefix": ["completion_logprobs"],
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names}
 __all__ = list(_HOMES)

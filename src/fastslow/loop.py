@@ -48,6 +48,7 @@ from fastslow.tasks.base import Example
 from fastslow.tasks.stages import Stages
 
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
+TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
 
 
 class Loop:
@@ -165,7 +166,7 @@ class Loop:
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             # Of a step that trained nothing these are not known, rather than 0.
-            **{key: logs.get(key) if update.rows else None for key in ("loss", "grad_norm", "entropy", "kl")},
+            **{key: logs.get(key) if update.rows else None for key in TRAINED},
             **({"distillation": logs.get("distillation") if update.rows else None} if self.distills else {}),
             "learning_rate": logs.get("learning_rate"),
             "seconds": sum(self.seconds.values()),

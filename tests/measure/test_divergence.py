@@ -74,10 +74,13 @@ def test_it_is_the_mean_over_written_tokens_of_the_full_kl(
             for position in range(len(turn.prompt_ids) - 1, ids.size(1) - 1):
                 pairs = zip(p[position], q[position], strict=True)
                 expected[-1].append(sum(float(a * (a / b).log()) for a, b in pairs))
-    found = token_divergences(trainer, rollouts)
-    assert [len(values) for values in found] == [6, 5, 1, 0, 9]
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-6)
+    for shared in (True, False):  # False: as where the model takes no trees
+        assert trainer.shares(trainer.model)
+        trainer.shared_prefix = shared
+        found = token_divergences(trainer, rollouts)
+        assert [len(values) for values in found] == [6, 5, 1, 0, 9]
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-6)
     mean = np.mean([*chain(*expected)])
     whole = divergence(trainer, rollouts)
     assert whole.kl == pytest.approx(mean, rel=1e-4)

@@ -132,6 +132,8 @@ def test_the_ratio_cap_is_epsilon_high_itself(trainer: FastSlowTrainer) -> None:
         "advantages": torch.ones(1),
         "num_items_in_batch": torch.tensor(1),
         "filled": torch.ones(()),
+        "sampled_logps": torch.zeros(1, 1),
+        "fresh": torch.zeros(1, dtype=torch.bool),
     }
     trainer.model.train()
     logits = trainer.model(input_ids=torch.tensor([[3, 4]])).logits[0, -1]

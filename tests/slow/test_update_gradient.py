@@ -180,7 +180,7 @@ def test_with_lora_the_reference_is_the_disabled_adapter(tiny_folder: Path, tmp_
     # The adapter has moved; the reference is still the base model.
     batch = trainer._tensors(updates[0])
     base = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
-    for index, row in enumerate(updates[0].rows):
+    for index, row in enumerate(sorted(updates[0].rows, key=lambda row: row.turn.prompt_ids)):
         with torch.no_grad():
             expected = logprobs(base, row.turn).gather(1, torch.tensor(row.turn.completion.ids)[:, None])[:, 0]
         found = batch["ref_per_token_logps"][index][: len(expected)]

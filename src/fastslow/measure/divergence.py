@@ -7,22 +7,26 @@ few tokens at a time. With an adapter the base model is the policy with its adap
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from accelerate.utils import is_peft_model
 from trl.trainer.utils import pad, use_adapter
 
 from fastslow.measure.evaluation import Z95
 from fastslow.models.hidden import call, check_halves, chunk_tokens, hidden_states, output_head
-from fastslow.rollouts.records import Rollout
+from fastslow.rollouts.records import Rollout, Turn
 from fastslow.rollouts.sampling import evaluating
+from fastslow.shared_prefix.logprobs import tree_inputs
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
+
+    from fastslow.slow.shared_prefix import SharedPrefixTrainer
 
 ROWS = 32
 """Sequences compared at a time."""
@@ -38,7 +42,7 @@ class Divergence:
     tokens: int
 
 
-def divergence(trainer: GRPOTrainer, rollouts: Sequence[Rollout]) -> Divergence:
+def divergence(trainer: SharedPrefixTrainer, rollouts: Sequence[Rollout]) -> Divergence:
     """Mean token KL of a trainer's policy from its base: its reference model, or itself with the adapter off."""
     found = token_divergences(trainer, rollouts)
     sums, counts = [sum(values) for values in found], [len(values) for values in found]
@@ -50,35 +54,29 @@ def divergence(trainer: GRPOTrainer, rollouts: Sequence[Rollout]) -> Divergence:
 
 
 @torch.no_grad()
-def token_divergences(trainer: GRPOTrainer, rollouts: Sequence[Rollout]) -> list[list[float]]:
+def token_divergences(trainer: SharedPrefixTrainer, rollouts: Sequence[Rollout]) -> list[list[float]]:
     """The KL of every token that was written, rollout by rollout."""
     policy = trainer.accelerator.unwrap_model(trainer.model)
     turns = [(index, turn) for index, rollout in enumerate(rollouts) for turn in rollout.turns]
     found: list[list[float]] = [[] for _ in rollouts]
     with evaluating(policy), trainer.accelerator.autocast():
         check_halves(policy)
+        hidden = _hidden_of_tree if trainer.shares(policy) else _hidden_of_rows
         for start in range(0, len(turns), ROWS):
             chosen = turns[start : start + ROWS]
-            sequences = [torch.tensor([*turn.prompt_ids, *turn.completion.ids]) for _, turn in chosen]
-            written = [torch.tensor([0] * len(turn.prompt_ids) + [1] * len(turn.completion.ids)) for _, turn in chosen]
-            ids, drawn, mask = (
-                pad(values, padding_value=0, padding_side="right").to(trainer.accelerator.device)
-                for values in (sequences, written, [torch.ones_like(sequence) for sequence in sequences])
-            )
-            values = _of_rows(trainer, policy, ids, mask, drawn[:, 1:].bool())
-            for (index, turn), row in zip(chosen, _split(values, [t for _, t in chosen]), strict=True):
-                assert len(row) == len(turn.completion.ids)
+            values = _of_turns(trainer, policy, hidden, [turn for _, turn in chosen])
+            for (index, _), row in zip(chosen, values, strict=True):
                 found[index] += row
     return found
 
 
-def _of_rows(
-    trainer: GRPOTrainer, policy: Any, ids: torch.Tensor, mask: torch.Tensor, drawn: torch.Tensor
-) -> torch.Tensor:
-    """The KL at every drawn token, row after row."""
-    hidden_p = _hidden(policy, ids, mask)[:, :-1][drawn]
+def _of_turns(
+    trainer: GRPOTrainer, policy: Any, hidden: Callable[[Any, Sequence[Turn]], torch.Tensor], turns: Sequence[Turn]
+) -> list[list[float]]:
+    """The KL at every written token, turn by turn."""
+    hidden_p = hidden(policy, turns)
     with _base(trainer, policy) as base:
-        hidden_q = _hidden(base, ids, mask)[:, :-1][drawn]
+        hidden_q = hidden(base, turns)
     size = chunk_tokens(policy.get_input_embeddings().weight.size(0))
     values = []
     for p, q in zip(hidden_p.split(size), hidden_q.split(size), strict=True):
@@ -86,17 +84,29 @@ def _of_rows(
         with _base(trainer, policy) as base:
             log_q = torch.log_softmax(output_head(base)(q), dim=-1)
         values.append((log_p.exp() * (log_p - log_q)).sum(dim=-1))
-    return torch.cat(values)
+    return [part.tolist() for part in torch.cat(values).split([len(turn.completion.ids) for turn in turns])]
 
 
-def _hidden(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _hidden_of_tree(model: Any, turns: Sequence[Turn]) -> torch.Tensor:
+    """Hidden states from which each written token is predicted, with what turns begin with together computed once."""
+    prompts, written = [turn.prompt_ids for turn in turns], [turn.completion.ids for turn in turns]
+    tree, inputs = tree_inputs(model, prompts, written, model.device)
+    with hidden_states(model) as caught:
+        model(**inputs, logits_to_keep=1, use_cache=False)
+    return caught[0][0, torch.from_numpy(np.concatenate(tree.places)).to(model.device)]
+
+
+def _hidden_of_rows(model: Any, turns: Sequence[Turn]) -> torch.Tensor:
+    """The same from padded rows."""
+    sequences = [torch.tensor([*turn.prompt_ids, *turn.completion.ids]) for turn in turns]
+    written = [torch.tensor([0] * len(turn.prompt_ids) + [1] * len(turn.completion.ids)) for turn in turns]
+    ids, drawn, mask = (
+        pad(values, padding_value=0, padding_side="right").to(model.device)
+        for values in (sequences, written, [torch.ones_like(sequence) for sequence in sequences])
+    )
     with hidden_states(model) as caught:
         call(model, ids, mask)
-    return caught[0]
-
-
-def _split(values: torch.Tensor, turns: Sequence[Any]) -> list[list[float]]:
-    return [part.tolist() for part in values.split([len(turn.completion.ids) for turn in turns])]
+    return caught[0][:, :-1][drawn[:, 1:].bool()]
 
 
 def _interval(mean: float, sums: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:

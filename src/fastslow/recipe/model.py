@@ -91,7 +91,10 @@ class SlowRecipe(Section):
     group: int = Field(default=8, ge=2)
     """G: rollouts per problem; all of them form one group."""
     microbatch: int = Field(default=8, ge=1)
-    """Rollouts per device and backward pass; changes memory and speed, not the result."""
+    """Rollouts per device and backward pass; changes memory and speed, not the result. The more, the more they share."""
+    shared_prefix: bool = True
+    """Compute what the rollouts of a microbatch begin with together (context, problem, earlier turns) once, without padding;
+    changes memory and speed, not the result. A model that cannot says so, once, and goes without."""
     loss: Loss = "cispo"
     """The policy loss; all but `cispo` are TRL's, with TRL's own aggregation."""
     ratio_cap: float = Field(default=4.0, gt=0)

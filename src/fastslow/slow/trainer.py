@@ -26,6 +26,7 @@ from fastslow.recipe import Recipe
 from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.world import World
 from fastslow.slow.distill import Teacher, distillation
+from fastslow.slow.shared_prefix import SharedPrefixTrainer
 from fastslow.slow.update import Row, Update
 
 
@@ -83,7 +84,7 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
     )
 
 
-class FastSlowTrainer(GRPOTrainer):
+class FastSlowTrainer(SharedPrefixTrainer):
     """TRL's trainer, fed with updates."""
 
     def __init__(self, policy: Policy, recipe: Recipe, folder: Path, world: World) -> None:
@@ -100,6 +101,7 @@ class FastSlowTrainer(GRPOTrainer):
             train_dataset=Dataset.from_dict({"prompt": ["-"] * (recipe.slow.problems * recipe.slow.steps)}),
             processing_class=policy.tokenizer,
             peft_config=policy.lora,
+            shared_prefix=recipe.slow.shared_prefix,
         )
         self.teacher = self._make_teacher() if recipe.method == "distill" else None
         self.remove_callback(PrinterCallback)
@@ -151,8 +153,13 @@ class FastSlowTrainer(GRPOTrainer):
         device = self.accelerator.device
         share = self.args.steps_per_generation * self.world.size
         fillers = -len(update.rows) % share or (0 if update.rows else share)
-        rows: list[Row | None] = [*update.rows, *[None] * fillers]
-        rows = rows[self.world.rank :: self.world.size]
+        if self.shared_prefix:  # the same beginnings side by side, and so in the same process and microbatch
+            ordered = sorted(update.rows, key=lambda row: tuple(row.turn.prompt_ids))
+            size = (len(ordered) + fillers) // self.world.size
+            mine = slice(self.world.rank * size, (self.world.rank + 1) * size)
+        else:
+            ordered, mine = list(update.rows), slice(self.world.rank, None, self.world.size)
+        rows: list[Row | None] = [*ordered, *[None] * fillers][mine]
         pad_id = self._tokenizer.pad_token_id
 
         def padded(values: list[list[Any]], fill: Any, side: str) -> torch.Tensor:
@@ -169,6 +176,12 @@ class FastSlowTrainer(GRPOTrainer):
             ),
             "advantages": torch.tensor([row.advantage if row else 0.0 for row in rows], device=device),
             "num_items_in_batch": torch.tensor(sum(len(row.turn.completion.ids) for row in update.rows), device=device),
+            "sampled_logps": padded(
+                [list(row.turn.completion.logprobs) if row else [0.0] for row in rows], 0.0, "right"
+            ),
+            "fresh": torch.tensor(
+                [row is not None and row.policy_step == update.step - 1 for row in rows], device=device
+            ),
             "filled": torch.tensor((len(update.rows) + fillers) / max(len(update.rows), 1), device=device),
         }
         if self.teacher:
@@ -177,17 +190,25 @@ class FastSlowTrainer(GRPOTrainer):
             batch["teacher_mask"] = padded([[1] * len(ids) for ids in read], 0, "left")
             return batch
         if self.use_vllm or any(row.policy_step < update.step - 1 for row in update.rows):
-            batch["old_per_token_logps"] = padded(
-                [list(row.turn.completion.logprobs) if row else [0.0] for row in rows], 0.0, "right"
-            )
+            batch["old_per_token_logps"] = self._behaviour_logprobs(batch)
         if self.beta:
             batch["ref_per_token_logps"] = self._reference_logprobs(batch)
         return batch
+
+    def _behaviour_logprobs(self, batch: dict[str, Any]) -> torch.Tensor:
+        """What the sampler said, or, of a row that it has no number for, what the policy says now."""
+        sampled = batch["sampled_logps"]
+        unknown = ~sampled.isfinite().all(dim=1)
+        if unknown.any():
+            again = {key: value[unknown] if value.ndim else value for key, value in batch.items()}
+            sampled = sampled.index_put((unknown,), self._score(self.model, again))
+        return sampled
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         if self.teacher:
             return self._distillation_loss(model, self.teacher, inputs)
         loss = super()._compute_loss(model, inputs)
+        self._note_mismatch(inputs)
         # These count the fillers as rows, and how many there are depends on microbatch and processes.
         return loss * inputs["filled"] if self.loss_type in ("grpo", "dr_grpo") else loss
 
@@ -203,21 +224,35 @@ class FastSlowTrainer(GRPOTrainer):
         return total * self.accelerator.num_processes / inputs["num_items_in_batch"].clamp(min=1)
 
     @torch.no_grad()
+    def _note_mismatch(self, inputs: dict[str, Any]) -> None:
+        """How far the sampler's log-probabilities are from the trainer's, of rows that the policy in training has drawn."""
+        sampled = inputs["sampled_logps"]
+        known = inputs["completion_mask"].bool() & inputs["fresh"][:, None] & sampled.isfinite()
+        off = (self.scored - sampled).abs()[known]
+        total, count = self.accelerator.reduce(torch.stack([off.sum(), known.sum().float()]), reduction="sum").tolist()
+        if count:
+            self._metrics["train"]["sampler_mismatch"].append(total / count)
+
     def _reference_logprobs(self, batch: dict[str, Any]) -> torch.Tensor:
         """Log-probabilities under the base model: the reference model, or the policy with its adapter off."""
-        arguments = (
-            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-            batch["completion_ids"].size(1),
-        )
-        size = self.args.per_device_train_batch_size
         if self.ref_model is not None:
-            return self._get_per_token_logps_and_entropies(self.ref_model, *arguments, batch_size=size)[0]
+            return self._score(self.ref_model, batch)
         with (
             use_adapter(self.accelerator.unwrap_model(self.model), adapter_name=None),
             disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
         ):
-            return self._get_per_token_logps_and_entropies(self.model, *arguments, batch_size=size)[0]
+            return self._score(self.model, batch)
+
+    @torch.no_grad()
+    def _score(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
+        """Log-probabilities of a batch's completions under a model as it is."""
+        return self._get_per_token_logps_and_entropies(
+            model,
+            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+            batch["completion_ids"].size(1),
+            batch_size=self.args.per_device_train_batch_size,
+        )[0]
 
 
 class _Listener(TrainerCallback):
