@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
@@ -11,19 +12,24 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation import ContinuousBatchingConfig
 from trl.models import unwrap_model_for_generation
 
+from fastslow.errors import FastSlowWarning
 from fastslow.recipe import SamplingRecipe
 from fastslow.rollouts.generate import generate, generation_settings
 from fastslow.rollouts.records import Completion, Sampling
+from fastslow.rollouts.shared_sampling import SharedSampler
+from fastslow.rollouts.sharing import why_not
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
 
 
 class PolicySampler:
-    """Samples through transformers' generate, transformers' continuous batching, or vLLM driven by TRL."""
+    """Samples through transformers with shared prefixes, its continuous batching, or vLLM driven by TRL."""
 
     def __init__(self, trainer: GRPOTrainer, recipe: SamplingRecipe) -> None:
         self.trainer, self.recipe = trainer, recipe
+        self.shares: bool | None = None
+        """Whether the model can be sampled with shared prefixes; not known before it is tried."""
 
     def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]:
         """One completion per prompt, in order; on one machine with transformers the same seed draws the same tokens."""
@@ -33,15 +39,28 @@ class PolicySampler:
         with self._model(sampling) as model:
             if self.recipe.backend == "continuous":
                 return self._continuous(model, prompts, sampling, seed)
-            return generate(
-                model,
-                prompts,
-                sampling,
-                pad_id=self.trainer._tokenizer.pad_token_id,
-                eos_ids=self.trainer.eos_token_ids,
-                batch=self.recipe.batch,
-                autocast=self.trainer.accelerator.autocast(),
-            )
+            with self.trainer.accelerator.autocast():
+                return self._transformers(model, prompts, sampling, seed)
+
+    def _transformers(
+        self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int
+    ) -> list[Completion]:
+        """With shared prefixes, or with transformers' own `generate` for a model that cannot."""
+        ends, batch = self.trainer.eos_token_ids, self.recipe.batch
+        if self.shares is None:
+            reason = why_not(model)
+            self.shares = reason is None
+            if reason:
+                warnings.warn(
+                    f"every rollout reads its whole prompt, contexts are not shared, because {reason}; sampling is slower",
+                    FastSlowWarning,
+                    stacklevel=2,
+                )
+        if self.shares:
+            return SharedSampler(model, ends, sampling).sample(prompts, seed, batch)
+        return generate(
+            model, prompts, sampling, pad_id=self.trainer._tokenizer.pad_token_id, eos_ids=ends, batch=batch
+        )
 
     @contextmanager
     def _model(self, sampling: Sampling) -> Iterator[PreTrainedModel]:
