@@ -4,13 +4,14 @@
     problems    what a prompt has beyond its context and before its last token, each (context, problem) once
     rows        one for every completion wanted: its problem, and the prompt's last token, which decoding starts with
 
-Nothing is known here of texts or templates: beginnings are found among the token ids, so that whatever prompts share is shared.
+Nothing is known here of texts or templates: beginnings are found among the token ids, so whatever prompts share is shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -45,7 +46,8 @@ def plant(prompts: Sequence[Sequence[int]]) -> PromptTree:
     bodies = sorted({tuple(prompts[index][:-1]) for index in order})
     contexts: dict[Tokens, int] = {}
     placed: dict[Tokens, tuple[int, int]] = {}
-    problems, context_of = [], []
+    problems: list[Tokens] = []
+    context_of: list[int] = []
     groups = [(group[0][: _common(group[0], group[-1])] if len(group) > 1 else (), group) for group in _share(bodies)]
     for text, group in sorted(groups):
         shared, context = len(text), contexts.setdefault(text, len(contexts))
@@ -71,7 +73,7 @@ def _share(bodies: Sequence[Tokens]) -> list[Sequence[Tokens]]:
     A run of n that begin with L tokens alike computes those once instead of n times. All of a batch begin alike with the
     chat template's first tokens, so the longest beginning common to all is never the right one for all.
     """
-    alike = np.array([0, *(_common(one, other) for one, other in zip(bodies, bodies[1:], strict=False))])
+    alike = np.array([0, *(_common(one, other) for one, other in pairwise(bodies))])
     saved, cuts = np.zeros(len(bodies) + 1, dtype=np.int64), [0] * (len(bodies) + 1)
     for end in range(1, len(bodies) + 1):
         # By where the run ending here starts, last first: how many tokens all of it begin with alike.

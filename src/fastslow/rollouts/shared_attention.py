@@ -1,9 +1,9 @@
 """Attention over keys and values that many rows share, without copying them to each row.
 
-A row sees some *levels* (its context, its problem), each stored once for all rows under it, and tokens of its own. Scores are
-computed for each apart, for a level with the queries of all its rows side by side in one matrix product; one softmax goes over
-all of them. transformers' models call this in place of their own attention (`shared_prefixes`), with the pass under way among
-their arguments, so that it serves every model whose attention can be replaced that way.
+A row sees some *levels* (its context, its problem), each stored once for all rows under it, and tokens of its own. Scores
+are computed for each apart, for a level with the queries of all its rows side by side in one matrix product; one softmax goes
+over all of them. transformers' models call this in place of their own attention (`shared_prefixes`), with the pass under way
+among their arguments, so that it serves every model whose attention can be replaced that way.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class Store:
         self.rows, self.columns = rows, columns
         self.layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def layer(self, number: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def layer(
+        self, number: int, key: torch.Tensor, value: torch.Tensor, kind: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         if number not in self.layers:
-            kind = _kind(key)
             self.layers[number] = (
                 key.new_zeros((self.rows, key.shape[1], self.columns, key.shape[3]), dtype=kind),
                 value.new_zeros((self.rows, value.shape[1], self.columns, value.shape[3]), dtype=kind),
@@ -143,13 +144,14 @@ class Pass:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
+        kind: torch.dtype,
         scale: float,
         window: int | None,
         softcap: float | None,
     ) -> torch.Tensor:
-        """Attention of (rows, heads, new tokens, features), which are stored on the way."""
-        keys, values = (each[self.rows] for each in self.own.layer(layer, key, value))
-        kind, new = keys.dtype, query.shape[2]
+        """Attention of (rows, heads, new tokens, features); the keys and values are stored on the way."""
+        keys, values = (each[self.rows] for each in self.own.layer(layer, key, value, kind))
+        new = query.shape[2]
         if isinstance(self.column, int):
             keys, values = keys[:, :, : self.column + new], values[:, :, : self.column + new]
             keys[:, :, self.column :] = key
@@ -160,6 +162,7 @@ class Pass:
         window = None if window is None or window > self.farthest else window
         # (rows, key heads, query heads of one key head, new tokens, features)
         query_RHGTD = (query * scale).to(kind).unflatten(1, (keys.shape[1], -1))
+        seen: list[tuple[Groups | None, torch.Tensor, torch.Tensor, torch.Tensor | None]]
         seen = [(None, keys, values, self._own_mask(window, new))]
         for number, level in enumerate(self.levels):
             seen.append((level.groups, *level.store.layers[layer], self._level_mask(number, window)))
@@ -260,8 +263,9 @@ def _attention(
         if arguments.get(name) is not None:
             raise NotShared(f"its attention takes {name}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    kind = _kind(key)
     with torch.autocast(query.device.type, enabled=False):
-        out = shared.attend(int(module.layer_idx), query, key, value, scale, sliding_window, softcap)
+        out = shared.attend(module.layer_idx, query, key, value, kind, scale, sliding_window, softcap)  # type: ignore[arg-type]
     return out.transpose(1, 2).contiguous(), None
 
 

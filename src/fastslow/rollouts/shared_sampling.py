@@ -1,13 +1,14 @@
 """Sampling with every context computed once, every problem under it once, and all rollouts decoded together.
 
-What prompts begin with alike is found among their tokens (`prefixes`), stored once and never copied to the rows that share it
-(`shared_attention`). Rows that have ended leave the batch. What a row draws depends on the seed and its own number, not on the
-rows beside it (`draw`). On a GPU a decoding step is recorded as a CUDA graph and replayed, since starting its hundreds of
+What prompts begin with alike is found among their tokens (`prefixes`), stored once and never copied to the rows that share
+it (`shared_attention`). Rows that have ended leave the batch. What a row draws depends on the seed and its own number, not on
+the rows beside it (`draw`). On a GPU a decoding step is recorded as a CUDA graph and replayed, since starting its hundreds of
 small kernels one by one takes several times longer than running them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -216,7 +217,7 @@ class _Decoding:
     def _until_end(self, ids: list[int], logprobs: list[float]) -> Completion:
         ends = (place + 1 for place, token in enumerate(ids) if token in self.sampler.eos_ids)
         end = next(ends, len(ids))
-        if any(logprob != logprob for logprob in logprobs[:end]):
+        if any(map(math.isnan, logprobs[:end])):
             raise ModelError(
                 "the model gives no probabilities (NaN): its weights are damaged or training has diverged; lower "
                 "slow.learning_rate and start from an earlier checkpoint"
