@@ -93,9 +93,12 @@ class Loop:
                 rollouts, timing = self._play_slow(minibatch, self.pool.active(recipe.slow.group))
                 last = self.step + 1 == recipe.slow.steps or self._rollouts_spent
                 update = build_update(rollouts, recipe.slow, self.step + 1, last)
+                self.parts.sampler.rest()
                 started = time.perf_counter()
                 yield update
                 self.seconds["update"] = time.perf_counter() - started
+                if seconds := self.parts.sampler.sync():
+                    self.seconds["sync"] = seconds
             self.step += 1
             if self.learns:
                 self._record(rollouts, update, timing)

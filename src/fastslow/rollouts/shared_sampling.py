@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -19,7 +17,7 @@ from transformers import PreTrainedModel
 from fastslow.errors import ModelError
 from fastslow.rollouts.draw import draw, uniforms
 from fastslow.rollouts.prefixes import PromptTree, Tokens, plant
-from fastslow.rollouts.records import Completion, Sampling
+from fastslow.rollouts.records import Completion, Finished, Sampling
 from fastslow.rollouts.shared_attention import Level, Pass, Store, shared_prefixes
 
 BLOCK = 128
@@ -53,18 +51,25 @@ class SharedSampler:
         prompts: Sequence[Sequence[int]],
         seed: int,
         batch: int,
-        autocast: AbstractContextManager[Any] | None = None,
+        finished: Finished | None = None,
     ) -> list[Completion]:
-        """One completion per prompt, in the prompts' order; `batch` of them are decoded together."""
+        """One completion per prompt, in the prompts' order; `batch` of them are decoded together, and `finished` is told of
+        each as it leaves."""
         order = sorted(range(len(prompts)), key=lambda index: (tuple(prompts[index]), index))
         completions: dict[int, Completion] = {}
-        with autocast or nullcontext(), shared_prefixes(self.model):
+
+        def leave(row: int, completion: Completion) -> None:
+            completions[row] = completion
+            if finished:
+                finished(row, completion)
+
+        with shared_prefixes(self.model):
             for start in range(0, len(order), batch):
                 chosen = order[start : start + batch]
                 tree = plant([prompts[index] for index in chosen])
                 rows = [chosen[prompt] for prompt in tree.prompt_of]
                 decoding = _Decoding(self, tree, self._read(tree), rows, seed)
-                decoding.run(completions)
+                decoding.run(leave)
         return [completions[index] for index in range(len(prompts))]
 
     def forward(self, tokens: torch.Tensor, shared: Pass) -> torch.Tensor:
@@ -102,7 +107,9 @@ class SharedSampler:
             return None
         store = Store(len(texts), max(lengths))
         for rows in self._chunks(lengths, above_of if above else [0] * len(texts), above.store.columns if above else 0):
-            width = max(lengths[rows], default=0)
+            width = max(lengths[rows])
+            if not width:
+                continue
             tokens = torch.tensor([[*text, *[0] * (width - len(text))] for text in texts[rows]], device=self.device)
             first = torch.tensor(starts[rows], device=self.device)[:, None]
             levels = [above.part(above_of[rows])] if above else []
@@ -150,12 +157,12 @@ class _Decoding:
         self.column = torch.zeros(1, dtype=torch.long, device=device)
         self.drawn = 0
 
-    def run(self, completions: dict[int, Completion]) -> None:
+    def run(self, finished: Finished) -> None:
         while self.rows and self.drawn < self.limit:
             if self.drawn == self.own.columns:
                 self.own.widen(min(2 * self.own.columns, self.limit))
             self._stretch()
-            self._leave(completions)
+            self._leave(finished)
 
     def _stretch(self) -> None:
         """Steps until the own columns are full or enough rows have ended. Of a recorded step the first is made as it is:
@@ -191,7 +198,7 @@ class _Decoding:
         self.column.add_(1)
         self.ended.logical_or_((token[:, None] == self.sampler.eos).any(1))
 
-    def _leave(self, completions: dict[int, Completion]) -> None:
+    def _leave(self, finished: Finished) -> None:
         """Rows that have ended, or may draw no more, hand in their completions; the others close ranks."""
         ended = self.ended.tolist()
         if self.drawn == self.limit:
@@ -203,7 +210,7 @@ class _Decoding:
         ids = self.ids[chosen, : self.drawn].tolist()
         logprobs = self.logprobs[chosen, : self.drawn].tolist()
         for row, tokens, logs in zip(leaving, ids, logprobs, strict=True):
-            completions[self.rows[row]] = self._until_end(tokens, logs)
+            finished(self.rows[row], self._until_end(tokens, logs))
         staying = [row for row, end in enumerate(ended) if not end]
         self.rows = [self.rows[row] for row in staying]
         if not staying:
