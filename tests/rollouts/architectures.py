@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM as Models
 from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
@@ -16,7 +17,6 @@ from transformers import (
     Qwen2Config,
     Qwen3Config,
 )
-from transformers import AutoModelForCausalLM as Models
 
 VOCABULARY = 25
 SHAPE: dict[str, Any] = {
@@ -59,7 +59,7 @@ def build(config: Any, seed: int = 0) -> PreTrainedModel:
         model.get_output_embeddings().weight *= 20
         for name, parameter in model.named_parameters():
             if "q_proj" in name or "k_proj" in name:
-                parameter *= 10  # a fresh model attends to everything alike, and then every mask looks right
+                parameter.mul_(10)  # a fresh model attends to everything alike, and then every mask looks right
     return model
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from os.path import commonprefix
+from itertools import pairwise, takewhile
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +43,8 @@ def test_no_way_to_cut_sorted_prompts_computes_less(prompts: list[list[int]]) ->
     bodies = sorted({tuple(prompt[:-1]) for prompt in prompts})
 
     def cost(run: list[tuple[int, ...]]) -> int:
-        shared = len(commonprefix(run)) if len(run) > 1 else 0
+        columns = zip(*run, strict=False) if len(run) > 1 else ()
+        shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
         return shared + sum(len(body) - shared for body in run)
 
     least = [0]
