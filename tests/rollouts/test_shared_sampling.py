@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from scipy.stats import chi2_contingency
 from transformers import PreTrainedModel
 
 from fastslow.errors import ModelError
-from fastslow.rollouts import shared_sampling
+from fastslow.rollouts import shared_attention, shared_sampling
 from fastslow.rollouts.generate import generate
 from fastslow.rollouts.records import Completion, Sampling
 from fastslow.rollouts.shared_sampling import SharedSampler
@@ -112,6 +113,47 @@ def test_any_tree_of_prompts(
 
 
 MODELS: dict[str, PreTrainedModel] = {}
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of one shape, which a GPU records and replays, looked at now and then; here they are made anew each time."""
+    made = SharedSampler.__init__
+
+    def init(self: SharedSampler, *arguments: Any) -> None:
+        made(self, *arguments)
+        self.graphs, self.every, self.crowd = True, 3, 0.5
+
+    monkeypatch.setattr(SharedSampler, "__init__", init)
+    monkeypatch.setattr(shared_sampling._Decoding, "_record", lambda decoding: decoding._step)
+    monkeypatch.setattr(shared_sampling, "BLOCK", 4)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gemma2, window 5", "gemma3, window 5"])
+@pytest.mark.parametrize("ends", [(), (END, 7, 9)])
+def test_steps_of_one_shape_give_the_same(name: str, ends: tuple[int, ...], as_on_a_gpu: None) -> None:
+    model, sampling = build(CONFIGS[name]()), Sampling(8.0, 1.0, 13)
+    prompts = random_prompts([30, 17, 4], [3, 9, 1], 4)
+    completions = sample(model, prompts, sampling, ends=ends)
+    check(model, prompts, completions, sampling)
+    lengths = {len(completion.ids) for completion in completions}
+    assert lengths == {13} if not ends else len(lengths) > 3
+
+
+def test_keys_and_values_in_bf16_cost_no_more_than_bf16_does(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a GPU keeps them; the product that it sums in fp32 is here one of fp32 numbers."""
+    monkeypatch.setattr(shared_attention, "_kind", lambda key: torch.bfloat16)
+    monkeypatch.setattr(shared_attention, "_product", lambda one, other: torch.bmm(one.float(), other.float()))
+    prompts = random_prompts([30, 17, 4], [3, 9, 1])
+    off = []
+    for prompt, completion in zip(prompts, sample(model, prompts, ends=()), strict=True):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *completion.ids]])).logits[0, len(prompt) - 1 : -1]
+        exact = logits.log_softmax(-1).gather(1, torch.tensor(completion.ids)[:, None])[:, 0]
+        off.append((exact - torch.tensor(completion.logprobs)).abs())
+    assert 1e-4 < torch.cat(off).mean() < 0.05
 
 
 def test_prompts_without_anything_in_common(model: PreTrainedModel) -> None:

@@ -1,0 +1,58 @@
+"""The benchmark of a step runs where there is nothing but a CPU, and its numbers hang together."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+SIZES = ["--problems=2", "--group=4", "--population=2", "--tokens=3", "--problem-tokens=8", "--microbatch=4"]
+    "--problems",
+    "2",
+    "--group",
+    "4",
+    "--population",
+    "2",
+    "--tokens",
+    "3",
+    "--problem-tokens",
+    "8",
+    "--microbatch",
+    "4",
+    "--repeats",
+    "1",
+]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("benchmark") / "step"
+    command = [sys.executable, "-m", "benchmarks.step", "--model", "tiny", "--contexts", "0", "90", "--out", str(out), "--repeats=1"]
+    ran = subprocess.run([*command, *SIZES], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "TRL, transformers" in ran.stdout
+    return out
+
+
+def test_every_system_and_length_has_its_phases(out: Path) -> None:
+    report = json.loads(out.with_suffix(".json").read_text())
+    assert [(row["system"], row["context"]) for row in report["rows"]] == [
+        ("fastslow", 0),
+        ("fastslow", 90),
+        ("trl", 0),
+        ("trl", 90),
+    ]
+    for row in report["rows"]:
+        assert row["seconds"] == pytest.approx(sum(row["phases"].values()))
+        assert all(row["phases"][phase] > 0 for phase in ("sampling", "grading", "reference", "update"))
+        assert row["tokens_per_second"] == pytest.approx(8 * 3 / row["seconds"])
+        assert row["peak_bytes"] > 1e8
+        assert 0 < row["shares"]["sampling"]["matrix"] < 1
+
+
+def test_there_is_a_picture(out: Path) -> None:
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
