@@ -11,28 +11,13 @@ import pytest
 from helpers import ROOT
 
 SIZES = ["--problems=2", "--group=4", "--population=2", "--tokens=3", "--problem-tokens=8", "--microbatch=4"]
-    "--problems",
-    "2",
-    "--group",
-    "4",
-    "--population",
-    "2",
-    "--tokens",
-    "3",
-    "--problem-tokens",
-    "8",
-    "--microbatch",
-    "4",
-    "--repeats",
-    "1",
-]
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("benchmark") / "step"
-    command = [sys.executable, "-m", "benchmarks.step", "--model", "tiny", "--contexts", "0", "90", "--out", str(out), "--repeats=1"]
-    ran = subprocess.run([*command, *SIZES], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.step", "--model=tiny", "--repeats=1", f"--out={out}", *SIZES]
+    ran = subprocess.run([*command, "--contexts", "0", "90"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "TRL, transformers" in ran.stdout
     return out
