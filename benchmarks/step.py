@@ -20,6 +20,7 @@ import gc
 import json
 import platform
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,11 @@ from benchmarks.step_workload import SHAPES, LeastWork, Workload, measure_device
 from fastslow.models.load import load_pretrained, resolve
 
 
-def main() -> None:
-    options = read_options()
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = read_options(arguments)
     if options.draw:
         draw(json.loads(options.draw.read_text()), options.draw.with_suffix(".png"))
         return
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     name = options.model or ("qwen2.5-0.5b" if device == "cuda" else "nano")
     rates = {"name": device_name(device), **measure_device(device)}
@@ -68,7 +67,7 @@ def main() -> None:
     draw(report, options.out.with_suffix(".png"))
 
 
-def read_options() -> argparse.Namespace:
+def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--model", help=f"nano, a folder, a hub id, or a shape with random weights: {', '.join(SHAPES)}"
@@ -82,7 +81,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--draw", type=Path, metavar="JSON", help="only draw the picture of results from before")
     for field in ("problems", "group", "population", "tokens", "problem-tokens", "microbatch"):
         parser.add_argument(f"--{field}", type=int)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.vllm:
         options.systems = [*options.systems, "trl-vllm"]
     return options
@@ -198,4 +197,6 @@ def print_table(report: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     main()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-import subprocess
-import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ SIZES = ["--problems=2", "--group=4", "--population=2", "--tokens=3", "--problem
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("benchmark") / "step"
-    command = [sys.executable, "-m", "benchmarks.step", "--model=tiny", "--repeats=1", f"--out={out}", *SIZES]
-    ran = subprocess.run([*command, "--contexts", "0", "90"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert "TRL, transformers" in ran.stdout
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as printed:
+        patch.syspath_prepend(ROOT)
+        step = importlib.import_module("benchmarks.step")
+        step.main(["--model=tiny", "--repeats=1", f"--out={out}", *SIZES, "--contexts", "0", "90"])
+    assert "TRL, transformers" in printed.getvalue()
     return out
 
 
