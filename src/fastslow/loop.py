@@ -102,9 +102,12 @@ class Loop:
                     if self.distills
                     else build_update(rollouts, recipe.slow, self.step + 1, last)
                 )
+                self.parts.sampler.rest()
                 started = time.perf_counter()
                 yield update
                 self.seconds["update"] = time.perf_counter() - started
+                if seconds := self.parts.sampler.sync():
+                    self.seconds["sync"] = seconds
             self.step += 1
             if self.learns:
                 self._record(rollouts, update, timing)

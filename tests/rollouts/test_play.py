@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator
+import os
+import threading
+from collections.abc import Callable, Generator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,9 +17,9 @@ from rollout_helpers import COLOURS, PlanAndDo, ScriptedSampler, contexts, probl
 
 from fastslow.errors import RecipeError
 from fastslow.rollouts.play import Player, derive_seed
-from fastslow.rollouts.records import Context, Rollout, Sampling
+from fastslow.rollouts.records import Completion, Context, Finished, Rollout, Sampling
 from fastslow.rollouts.world import World
-from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, QuestionTask
+from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, Options, QuestionTask, Split
 
 SAMPLING = Sampling(1.0, 1.0, 4)
 
@@ -298,3 +300,80 @@ def test_derived_seeds_never_change() -> None:
 
     digest = hashlib.sha256(b"(3, 'slow', 12)").hexdigest()
     assert derive_seed(3, "slow", 12) == int(digest[:8], 16)
+
+
+class Slow(QuestionTask):
+    """Graded in threads: each grading waits until a second one has begun, which in one thread it never would."""
+
+    grades_apart = True
+
+    def __init__(self) -> None:
+        super().__init__(Options())
+        self.together = threading.Barrier(2, timeout=20)
+        self.threads: set[str] = set()
+
+    def examples(self, split: Split) -> list[Example]:
+        return problems([1] * 4)
+
+    def messages(self, example: Example) -> list[Message]:
+        return [{"role": "user", "content": COLOURS[example.data["index"] % 3]}]
+
+    def grade(self, example: Example, answer: str) -> Feedback:
+        self.threads.add(threading.current_thread().name)
+        self.together.wait()
+        if example.data["index"] == 3:
+            raise ValueError("no such colour")
+        return Feedback(example.data["index"] / 4, answer)
+
+
+class EarlySampler(ScriptedSampler):
+    """Tells of every second completion before it returns, last first, and of nothing else until those are graded."""
+
+    early: bool = True
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, finished: Finished | None = None
+    ) -> list[Completion]:
+        completions = super().sample(prompts, sampling, seed)
+        if self.early and finished is not None:
+            for number in reversed(range(0, len(prompts), 2)):
+                finished(number, completions[number])
+        return completions
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_graders_that_wait_grade_beside_one_another_and_every_answer_once(
+    early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    sampler, task, texts = EarlySampler(), Slow(), contexts(1)[0]
+    sampler.early = early
+    rollouts = play(task, sampler, [(example, Context({SYSTEM: "a"}, texts.parents)) for example in problems([1] * 4)])
+    assert [rollout.score for rollout in rollouts] == [0.0, 0.25, 0.5, 0.0]
+    assert [len(rollout.turns) for rollout in rollouts] == [1] * 4
+    assert rollouts[3].faults == {"grader": 1}
+    assert all(name.startswith("grading") for name in task.threads)
+
+
+def test_other_graders_stay_in_the_main_thread() -> None:
+    """Time limits by signal work nowhere else."""
+
+    class Main(Slow):
+        grades_apart = False
+
+        def grade(self, example: Example, answer: str) -> Feedback:
+            self.threads.add(threading.current_thread().name)
+            return Feedback(0.0, answer)
+
+    task = Main()
+    play(task, EarlySampler(), [(example, Context({SYSTEM: "a"})) for example in problems([1] * 4)])
+    assert task.threads == {threading.main_thread().name}
+
+
+def test_a_fault_of_the_settings_reaches_the_main_thread() -> None:
+    class Wrong(Slow):
+        def grade(self, example: Example, answer: str) -> Feedback:
+            raise RecipeError("no such file")
+
+    with pytest.raises(RecipeError, match="no such file"):
+        play(Wrong(), EarlySampler(), [(problems([1])[0], Context({SYSTEM: "a"}))])

@@ -202,7 +202,8 @@ class SamplingRecipe(Section):
     """How rollouts are drawn in both loops."""
 
     backend: Literal["transformers", "continuous", "vllm", "vllm-server"] = "transformers"
-    """transformers' generate, transformers' continuous batching, vLLM in this process, or a running vLLM server."""
+    """transformers with what prompts share computed once, its continuous batching, vLLM in this process, or a running vLLM
+    server."""
     temperature: float = Field(default=1.0, gt=0)
     """Temperature of training rollouts."""
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -210,11 +211,13 @@ class SamplingRecipe(Section):
     max_tokens: int = Field(default=1024, ge=1)
     """Longest completion."""
     batch: int = Field(default=256, ge=1)
-    """Sequences sampled together by the `transformers` backend."""
+    """Sequences sampled together by the `transformers` backend; changes memory and speed."""
     chat: dict[str, Any] = {}
     """Extra arguments of the chat template, such as `enable_thinking: false`."""
     vllm_memory: float = Field(default=0.3, gt=0, le=1)
     """`vllm`: share of GPU memory it may take."""
+    vllm_sleep: bool = False
+    """`vllm`: give that memory back while weights are updated; waking it costs time in every step."""
     vllm_server: str | None = None
     """`vllm-server`: its address."""
 

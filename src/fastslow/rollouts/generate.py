@@ -1,9 +1,10 @@
-"""Drawing completions from a transformers model, with the log-probability each token had when it was drawn."""
+"""Sampling through transformers' `generate`, for models that cannot be sampled with shared prefixes: with the log-probability
+each token had when it was drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -65,13 +66,12 @@ def generate(
     pad_id: int,
     eos_ids: Sequence[int],
     batch: int,
-    autocast: AbstractContextManager[Any] | None = None,
 ) -> list[Completion]:
     """One completion per prompt, in the prompts' order; long and short prompts are batched apart to save padding."""
     config = GenerationConfig(**generation_settings(sampling, pad_id, eos_ids), disable_compile=True)
     order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
     completions: dict[int, Completion] = {}
-    with autocast or nullcontext(), _plain(model):
+    with _plain(model):
         for start in range(0, len(order), batch):
             chosen = order[start : start + batch]
             width = max(len(prompts[index]) for index in chosen)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Protocol
 
 from fastslow.errors import RecipeError
 from fastslow.models.chat import ChatFormat
-from fastslow.rollouts.records import Completion, Context, Rollout, Sampling, Turn
+from fastslow.rollouts.records import Completion, Context, Finished, Rollout, Sampling, Turn
 from fastslow.rollouts.world import World
 from fastslow.tasks.base import Answer, Ask, Example, Feedback, Task
 
@@ -19,7 +21,11 @@ from fastslow.tasks.base import Answer, Ask, Example, Feedback, Task
 class Sampler(Protocol):
     """Draws from the policy as it is now. Called by all processes together, each with its own prompts, equally many."""
 
-    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]: ...
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, finished: Finished | None = None
+    ) -> list[Completion]:
+        """One completion per prompt, in order; `finished` may be told of them before, once of each."""
+        ...
 
 
 @dataclass
@@ -28,6 +34,7 @@ class Timing:
 
     sampling: float = 0.0
     grading: float = 0.0
+    """What grading adds: where answers are graded while others are still being written, that part is not counted."""
 
     @property
     def total(self) -> float:
@@ -57,6 +64,7 @@ class Player:
 
     def __init__(self, task: Task, sampler: Sampler, chat: ChatFormat, max_length: int | None, world: World) -> None:
         self.task, self.sampler, self.chat, self.max_length, self.world = task, sampler, chat, max_length, world
+        self.graders = ThreadPoolExecutor(os.cpu_count(), "grading") if task.grades_apart else None
 
     def play(
         self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
@@ -76,21 +84,43 @@ class Player:
             # Sampling may be collective: a process with less to ask joins in with fillers.
             filled = prompts + [self._filler()] * (longest - len(prompts))
             started = time.perf_counter()
-            completions = self.sampler.sample(filled, sampling, derive_seed(seed, turn, rank))
+            graded: dict[int, Future[None]] = {}
+            if self.graders is None:
+                completions = self.sampler.sample(filled, sampling, derive_seed(seed, turn, rank))
+            else:
+                grade = self._in_thread(pending, graded, sampling)
+                completions = self.sampler.sample(filled, sampling, derive_seed(seed, turn, rank), grade)
             timing.sampling += time.perf_counter() - started
             started = time.perf_counter()
-            for attempt, completion in zip(pending, completions[: len(pending)], strict=True):
-                answer = self.chat.answer(completion.ids)
-                assert attempt.ask is not None
-                attempt.turns.append(
-                    Turn(attempt.ask.component, attempt.question, tuple(attempt.prompt), completion, answer)
-                )
-                self._advance(attempt, Answer(answer, completion.ids), sampling)
+            for number, (attempt, completion) in enumerate(zip(pending, completions[: len(pending)], strict=True)):
+                if self.graders is None:
+                    self._take(attempt, completion, sampling)
+                elif number not in graded:
+                    grade(number, completion)
+            for future in graded.values():
+                future.result()
             timing.grading += time.perf_counter() - started
             turn += 1
         mine = [self._finish(attempt, policy_step) for attempt in attempts]
         shares = self.world.gather(mine)
         return [shares[index % size][index // size] for index in range(len(pairs))], timing
+
+    def _in_thread(self, pending: Sequence[_Attempt], graded: dict[int, Future[None]], sampling: Sampling) -> Finished:
+        """Hands answers to the graders' threads; fillers have no attempt."""
+
+        def grade(number: int, completion: Completion) -> None:
+            if number < len(pending) and self.graders is not None:
+                graded[number] = self.graders.submit(self._take, pending[number], completion, sampling)
+
+        return grade
+
+    def _take(self, attempt: _Attempt, completion: Completion, sampling: Sampling) -> None:
+        """Note an answer and go on with it."""
+        answer = self.chat.answer(completion.ids)
+        assert attempt.ask is not None
+        turn = Turn(attempt.ask.component, attempt.question, tuple(attempt.prompt), completion, answer)
+        attempt.turns.append(turn)
+        self._advance(attempt, Answer(answer, completion.ids), sampling)
 
     def _advance(self, attempt: _Attempt, answer: str | None, sampling: Sampling) -> None:
         """Send the answer to the task; it asks again or grades. What goes wrong inside a task costs that rollout only."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -40,6 +40,10 @@ class Completion:
 
     ids: Sequence[int]
     logprobs: Sequence[float]
+
+
+Finished = Callable[[int, Completion], None]
+"""Told of a completion as soon as it is there: the number of its prompt, and what was written."""
 
 
 @dataclass(frozen=True)

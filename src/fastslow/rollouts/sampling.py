@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
@@ -11,37 +12,73 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation import ContinuousBatchingConfig
 from trl.models import unwrap_model_for_generation
 
+from fastslow.errors import FastSlowWarning
 from fastslow.recipe import SamplingRecipe
 from fastslow.rollouts.generate import generate, generation_settings
-from fastslow.rollouts.records import Completion, Sampling
+from fastslow.rollouts.records import Completion, Finished, Sampling
+from fastslow.rollouts.shared_sampling import SharedSampler
+from fastslow.rollouts.sharing import why_not
+from fastslow.rollouts.vllm import Vllm
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
 
 
 class PolicySampler:
-    """Samples through transformers' generate, transformers' continuous batching, or vLLM driven by TRL."""
+    """Samples through transformers with shared prefixes, its continuous batching, or vLLM driven by TRL."""
 
     def __init__(self, trainer: GRPOTrainer, recipe: SamplingRecipe) -> None:
         self.trainer, self.recipe = trainer, recipe
+        self.vllm = Vllm(trainer) if recipe.backend.startswith("vllm") else None
+        self.shares: bool | None = None
+        """Whether the model can be sampled with shared prefixes; not known before it is tried."""
 
-    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]:
+    def sync(self) -> float:
+        """Bring the weights of a sampler that has its own up to date; gives the seconds that took."""
+        return self.vllm.sync() if self.vllm else 0.0
+
+    def rest(self) -> None:
+        """No sampling before the next update: memory that is only needed for it may be given back."""
+        if self.vllm:
+            self.vllm.rest()
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, finished: Finished | None = None
+    ) -> list[Completion]:
         """One completion per prompt, in order; on one machine with transformers the same seed draws the same tokens."""
-        if self.recipe.backend.startswith("vllm"):
-            return self._vllm(prompts, sampling)
+        if self.vllm:
+            return self.vllm.sample(prompts, sampling)
         torch.manual_seed(seed)
         with self._model(sampling) as model:
             if self.recipe.backend == "continuous":
                 return self._continuous(model, prompts, sampling, seed)
-            return generate(
-                model,
-                prompts,
-                sampling,
-                pad_id=self.trainer._tokenizer.pad_token_id,
-                eos_ids=self.trainer.eos_token_ids,
-                batch=self.recipe.batch,
-                autocast=self.trainer.accelerator.autocast(),
-            )
+            with self.trainer.accelerator.autocast():
+                return self._transformers(model, prompts, sampling, seed, finished)
+
+    def _transformers(
+        self,
+        model: PreTrainedModel,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seed: int,
+        finished: Finished | None,
+    ) -> list[Completion]:
+        """With shared prefixes, or with transformers' own `generate` for a model that cannot."""
+        ends, batch = self.trainer.eos_token_ids, self.recipe.batch
+        if self.shares is None:
+            reason = why_not(model)
+            self.shares = reason is None
+            if reason:
+                warnings.warn(
+                    f"every rollout reads its whole prompt, contexts are not shared, because {reason}; sampling is slower",
+                    FastSlowWarning,
+                    stacklevel=2,
+                )
+        if self.shares:
+            return SharedSampler(model, ends, sampling).sample(prompts, seed, batch, finished)
+        return generate(
+            model, prompts, sampling, pad_id=self.trainer._tokenizer.pad_token_id, eos_ids=ends, batch=batch
+        )
 
     @contextmanager
     def _model(self, sampling: Sampling) -> Iterator[PreTrainedModel]:
@@ -81,23 +118,6 @@ class PolicySampler:
                 f"continuous batching failed for {len(prompts) - len(outputs) + len(errors)} prompts: {errors[:1]}"
             )
         return [Completion(tuple(out.generated_tokens), tuple(out.logprobs)) for out in outputs.values()]
-
-    def _vllm(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[Completion]:
-        engine = self.trainer.vllm_generation
-        saved = engine.temperature, engine.top_p, engine.max_completion_length
-        engine.temperature, engine.top_p, engine.max_completion_length = (
-            sampling.temperature,
-            sampling.top_p,
-            sampling.max_tokens,
-        )
-        try:
-            # num_generations=1: TRL's server mode otherwise keeps one prompt of each group, and contexts differ within one.
-            ids, logprobs = self.trainer._generate_single_turn(
-                [list(prompt) for prompt in prompts], images=None, multimodal_fields={}, num_generations=1
-            )
-        finally:
-            engine.temperature, engine.top_p, engine.max_completion_length = saved
-        return [Completion(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]
 
 
 @contextmanager

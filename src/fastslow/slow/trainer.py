@@ -67,6 +67,7 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         vllm_mode="server" if sampling.backend == "vllm-server" else "colocate",
         vllm_server_base_url=sampling.vllm_server,
         vllm_gpu_memory_utilization=sampling.vllm_memory,
+        vllm_enable_sleep_mode=sampling.vllm_sleep and sampling.backend == "vllm",
         vllm_max_model_length=policy.max_length,
         # Ratios are against the sampler's own log-probabilities, so nothing is left to correct.
         vllm_importance_sampling_correction=False,

@@ -82,6 +82,9 @@ class Task(ABC):
     Options: ClassVar[type[Options]] = Options
     named: ClassVar[str | None] = None
     """The option that NAME fills where a recipe says `task: FAMILY/NAME`."""
+    grades_apart: bool = False
+    """Grading mostly waits for another process and is safe in several threads at once: answers are then graded beside one
+    another, while others are still being written."""
 
     def __init__(self, options: Any) -> None:
         self.options = options

@@ -68,6 +68,7 @@ class Code(QuestionTask):
     Options = CodeOptions
     options: CodeOptions
     seed_text = "Write Python code that solves the problem."
+    grades_apart = True
 
     def __init__(self, options: CodeOptions) -> None:
         super().__init__(options)

@@ -70,6 +70,7 @@ class Mathematics(QuestionTask):
     Options = MathematicsOptions
     options: MathematicsOptions
     seed_text = "Solve the problem."
+    grades_apart = True
 
     def __init__(self, options: MathematicsOptions) -> None:
         super().__init__(options)

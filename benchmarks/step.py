@@ -1,0 +1,202 @@
+"""How long a training step takes by phase, stock TRL against fastslow, as contexts grow.
+
+    python -m benchmarks.step [--model nano] [--contexts 0 500 1000 2000] [--vllm] [--out benchmarks/results/step]
+
+Both make the same steps: the same model, prompts, numbers of rollouts and tokens (every completion has the full length), the
+same loss. Contexts come in front of problems, and a step has a few of them in many rollouts, as in Fast-Slow Training. A GPU
+takes a model of Qwen2.5-0.5B's shape with random weights, a CPU nano; `--model` takes any other: a shape (qwen2.5-0.5b,
+tiny), a folder or a hub id. Prints a table and writes OUT.json and OUT.png.
+
+`--vllm` adds TRL with vLLM in its process, last; `--systems` chooses freely among trl, fastslow, trl-vllm, fastslow-vllm, of
+which a process takes one with vLLM at most. The shares say how near a phase comes to the device's bandwidth and matrix rate,
+both measured at the start: what the phase cannot do without (every context and problem once, every weight read once a
+decoding step) over what the device could have done in that time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig
+from transformers.utils import logging
+
+from benchmarks.step_clock import PHASES, Clock
+from benchmarks.step_figure import draw
+from benchmarks.step_systems import SYSTEMS, Job, out_of_memory
+from benchmarks.step_workload import SHAPES, LeastWork, Workload, measure_device, prepare_model
+from fastslow.models.load import load_pretrained, resolve
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = read_options(arguments)
+    if options.draw:
+        draw(json.loads(options.draw.read_text()), options.draw.with_suffix(".png"))
+        return
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    name = options.model or ("qwen2.5-0.5b" if device == "cuda" else "nano")
+    rates = {"name": device_name(device), **measure_device(device)}
+    print(f"{rates['name']}: {rates['bytes_per_second'] / 1e9:,.0f} GB/s copied, "
+          f"{rates['operations_per_second'] / 1e12:,.2f} TFLOP/s in matrix products")  # fmt: skip
+    with tempfile.TemporaryDirectory() as work:
+        model = prepare_model(name, Path(work))
+        vocabulary = AutoConfig.from_pretrained(resolve(model)).get_text_config().vocab_size
+        load = Workload(**{**defaults(device), **given(options)}, vocabulary=vocabulary)
+        weights = count_weights(model)
+        report: dict[str, Any] = {
+            "model": f"random weights of {name}'s shape" if name in SHAPES else name,
+            "weights": weights,
+            "device": rates,
+            "workload": asdict(load),
+            "kl": options.kl,
+            "rows": [],
+        }
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        for system in options.systems:
+            report["rows"] += run(system, model, device, load, weights, options, Path(work), rates)
+            options.out.with_suffix(".json").write_text(json.dumps(report, indent=1))
+    print_table(report)
+    draw(report, options.out.with_suffix(".png"))
+
+
+def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--model", help=f"nano, a folder, a hub id, or a shape with random weights: {', '.join(SHAPES)}"
+    )
+    parser.add_argument("--contexts", type=int, nargs="+", default=[0, 500, 1000, 2000], help="their lengths in tokens")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["fastslow", "trl"])
+    parser.add_argument("--vllm", action="store_true", help="also TRL with vLLM in its process")
+    parser.add_argument("--repeats", type=int, default=2, help="steps measured at each length")
+    parser.add_argument("--kl", type=float, default=1e-3, help="coefficient of the KL penalty; 0 asks no reference")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/step"))
+    parser.add_argument("--draw", type=Path, metavar="JSON", help="only draw the picture of results from before")
+    for field in ("problems", "group", "population", "tokens", "problem-tokens", "microbatch"):
+        parser.add_argument(f"--{field}", type=int)
+    options = parser.parse_args(arguments)
+    if options.vllm:
+        options.systems = [*options.systems, "trl-vllm"]
+    return options
+
+
+def defaults(device: str) -> dict[str, int]:
+    small = {"problems": 4, "group": 8, "contexts": 4, "tokens": 16, "problem_tokens": 40, "microbatch": 32}
+    large = {"problems": 32, "group": 8, "contexts": 4, "tokens": 128, "problem_tokens": 80, "microbatch": 64}
+    return large if device == "cuda" else small
+
+
+def given(options: argparse.Namespace) -> dict[str, int]:
+    names = {"population": "contexts"}
+    fields = ("problems", "group", "population", "tokens", "problem_tokens", "microbatch")
+    return {names.get(each, each): getattr(options, each) for each in fields if getattr(options, each) is not None}
+
+
+def device_name(device: str) -> str:
+    return (
+        torch.cuda.get_device_name()
+        if device == "cuda"
+        else f"{torch.get_num_threads()} CPU cores ({platform.machine()})"
+    )
+
+
+def count_weights(model: str) -> int:
+    loaded, _ = load_pretrained(model)
+    return sum(parameter.numel() for parameter in loaded.parameters())
+
+
+def run(
+    system: str,
+    model: str,
+    device: str,
+    load: Workload,
+    weights: int,
+    options: argparse.Namespace,
+    work: Path,
+    rates: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """All steps of a system in one go: at each length one to warm up, then those that are measured."""
+    start, vllm, name = SYSTEMS[system]
+    each = 1 + options.repeats
+    prompts = [load.prompts(length, seed) for length in options.contexts for seed in range(each)]
+    clock = Clock()
+    print(f"{name}: {len(prompts)} steps …", flush=True)
+    try:
+        start(Job(model, device, load, prompts, options.kl, vllm, work), clock)
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        print(f"{name}: out of memory in step {len(clock.rows) + 1}", flush=True)
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    rows = []
+    for place, length in enumerate(options.contexts):
+        measured = clock.rows[place * each + 1 : (place + 1) * each]
+        least = LeastWork.of(prompts[place * each], load.tokens, weights, 2 if device == "cuda" else 4)
+        rows.append({"system": system, "name": name, "context": length, **summary(measured, load, least, rates)})
+    return rows
+
+
+def summary(
+    measured: list[dict[str, float]], load: Workload, least: LeastWork, rates: dict[str, Any]
+) -> dict[str, Any]:
+    """Means over the measured steps; nothing where there are none, because the system ran out of memory before."""
+    if not measured:
+        return {"seconds": None}
+    phases = {phase: sum(row[phase] for row in measured) / len(measured) for phase in PHASES}
+    seconds = sum(phases.values())
+
+    def shares(work: tuple[float, float], spent: float) -> dict[str, float]:
+        operations, moved = work
+        return {
+            "matrix": operations / spent / rates["operations_per_second"],
+            "bandwidth": moved / spent / rates["bytes_per_second"],
+        }
+
+    return {
+        "seconds": seconds,
+        "every_step": [sum(row[phase] for phase in PHASES) for row in measured],
+        "phases": phases,
+        "tokens_per_second": load.rollouts * load.tokens / seconds,
+        "sampled_tokens_per_second": load.rollouts * load.tokens / phases["sampling"],
+        "peak_bytes": max(row["memory"] for row in measured),
+        "shares": {
+            "sampling": shares(least.sampling(), phases["sampling"]),
+            "update": shares(least.update(), phases["update"]),
+        },
+    }
+
+
+def print_table(report: dict[str, Any]) -> None:
+    print(f"\n{'':24}{'context':>8}{'step s':>8}" + "".join(f"{phase:>11}" for phase in PHASES)
+          + f"{'tokens/s':>10}{'peak GiB':>10}   share of the device: sampling, update")  # fmt: skip
+    for row in report["rows"]:
+        line = f"{row['name']:24}{row['context']:>8}"
+        if row["seconds"] is None:
+            print(line + "   does not fit into memory")
+            continue
+        shares = row["shares"]
+        print(
+            line
+            + f"{row['seconds']:>8.2f}"
+            + "".join(f"{row['phases'][phase]:>11.2f}" for phase in PHASES)
+            + f"{row['tokens_per_second']:>10,.0f}{row['peak_bytes'] / 2**30:>10.1f}"
+            + "".join(
+                f"   {each['bandwidth']:.0%} bandwidth {each['matrix']:.0%} matrix"
+                for each in (shares["sampling"], shares["update"])
+            )
+        )
+
+
+if __name__ == "__main__":
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    main()
