@@ -154,7 +154,7 @@ def test_everything_is_written(seeds: int, tmp_path: Path) -> None:
 
 def test_titles_state_the_finding(tmp_path: Path) -> None:
     assert reward_title(comparison(tmp_path)) == (
-        "FST reaches the peak of RL only with 1.7× fewer rollouts, and ends at 0.80"
+        "FST reaches the peak of RL only with 1.7× [1.0, 3.1] fewer rollouts, and ends at 0.80"
     )
     found = comparison(tmp_path / "other", baseline="fst")
     assert reward_title(found) == "Reward at the end: FST 0.80, RL only 0.37"
