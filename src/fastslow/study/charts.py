@@ -40,16 +40,26 @@ def charts(comparison: Comparison, subtitle: str) -> dict[str, Any]:
 
 
 def save(figure: Any, folder: Path, name: str) -> None:
-    for kind in ("png", "svg"):
-        with files.aside(folder / f"{name}.{kind}") as unfinished:
-            figure.savefig(unfinished, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    with files.aside(folder / f"{name}.png") as unfinished:
+        figure.savefig(unfinished, format="png", dpi=150)
+    files.write_bytes(folder / f"{name}.svg", files.encode(_svg(figure)))
 
 
 def as_svg(figure: Any) -> str:
     """The picture as an element of a page."""
+    text = _svg(figure)
+    return text[text.index("<svg") :]
+
+
+def _svg(figure: Any) -> str:
+    from matplotlib import rc_context
+
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+    with rc_context(
+        {"svg.hashsalt": "fastslow"}
+    ):  # else names inside are drawn at random, and no two files are the same
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def reward_figure(comparison: Comparison, subtitle: str) -> Any:
