@@ -45,6 +45,10 @@ BAD = {
     "not a run": (["contexts", ROOT / "src"], "is not a run folder"),
     "no run to evaluate": (["eval", "nowhere"], "no run folder 'nowhere'"),
     "no run to export": (["export", "nowhere", "model"], "no run folder 'nowhere'"),
+    "no run to measure": (["divergence", "nowhere"], "no run folder 'nowhere'"),
+    "no run to compare": (["compare", "nowhere"], "no run folder 'nowhere'"),
+    "no run to start a suite from": (["suite", "nowhere", "--task", "rulebook"], "no run folder 'nowhere'"),
+    "bad split of a divergence": (["divergence", "nowhere", "--split", "half"], "--split half: expected validation"),
     "bad split": (["eval", "nowhere", "--split", "half"], "--split half: expected validation, test or train"),
 }
 
@@ -89,6 +93,11 @@ def test_the_commands_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert "mean@2" in shown
     assert "…" not in shown  # all of every interval, in a narrow window too
     assert "pool" in shown
+    assert call("divergence", run, "--problems", "2") == 0
+    assert "best context" in capsys.readouterr().out
+    assert call("compare", run, "--out", tmp_path / "comparison") == 0
+    assert "What was reached" in capsys.readouterr().out
+    assert (tmp_path / "comparison" / "report.html").exists()
     assert call("export", run, tmp_path / "model") == 0
     assert (tmp_path / "model" / "model.safetensors").exists()
     assert call("recipe", run / "recipe.yaml") == 0

@@ -132,10 +132,12 @@ def divergence(
 
     with console.status("measuring") as status:
         rows = measure_divergence(run, split=split, problems=problems, progress=status.update)  # type: ignore[arg-type]
-    table = Table("step", "context", "id", "KL, nats a token", "95% interval", "reward", "problems", "tokens")
+    table = Table(
+        "step", "context", "KL, nats a token", "95% interval", "reward", title=f"on {rows[0].problems} problems"
+    )
     for row in rows:
         shown = (f"{row.kl:.5f}", f"{row.low:.5f}–{row.high:.5f}", f"{row.reward:.3f}")
-        table.add_row(str(row.step), row.context, row.id, *shown, str(row.problems), f"{row.tokens:,}")
+        table.add_row(str(row.step), row.context, *shown)
     console.print(table)
     console.print(f"written to {run / DIVERGENCE}", highlight=False)
 

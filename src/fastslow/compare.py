@@ -64,9 +64,9 @@ def described(recipe: Recipe, arms: Sequence[Arm]) -> str:
     counts = sorted({len(arm.curves) for arm in arms})
     shown = {
         count: {
-            1: f"bands of one seed: 95% over {recipe.evaluation.problems} problems",
+            1: f"bands of one seed: 95% intervals over {recipe.evaluation.problems} problems",
             2: "two seeds: a faint line each, bold their mean",
-        }.get(count, "bands: 95% over seeds")
+        }.get(count, "bands and bars: 95% intervals over seeds")
         for count in counts
     }
     seeds = "1 seed" if counts == [1] else f"{' to '.join(str(count) for count in {counts[0]: 0, counts[-1]: 0})} seeds"

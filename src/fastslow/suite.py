@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.errors import FastSlowError
+from fastslow.errors import FastSlowError, Interrupted
 from fastslow.export import save_policy
 from fastslow.recipe import Recipe, build_recipe, load_recipe
 from fastslow.recipe.model import Method
@@ -71,7 +71,7 @@ def run_suite(
         if not finished(path):
             head = f"\n{place} of {len(planned)}: {source.label} → GEPA on {name}, seed {source.seed}"
             console.print(Text(head, style="bold"), soft_wrap=True)
-            finish(lambda made=made: made, path)  # type: ignore[misc]
+            _run(made, path)
     spokes = collect(out, list(named), sources)
     write_csv(out / "suite.csv", [spoke.row() for spoke in spokes])
     console.print(suite_table(spokes, k))
@@ -83,6 +83,13 @@ def run_suite(
             Text(f"A radar needs three tasks or more, these are {len(named)}; {out / 'suite.csv'} has the table.")
         )
     return spokes
+
+
+def _run(recipe: Recipe, path: Path) -> None:
+    try:
+        finish(lambda: recipe, path)
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted("interrupted; the same command goes on") from None
 
 
 def find_sources(runs: Sequence[str | Path]) -> list[Source]:

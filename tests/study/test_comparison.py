@@ -29,6 +29,10 @@ def folders(tmp_path: Path, seeds: int = 3) -> list[Path]:
     return made
 
 
+def folders_there(tmp_path: Path) -> list[Path]:
+    return sorted(path.parent for path in tmp_path.glob("*/run.json"))
+
+
 def comparison(tmp_path: Path, seeds: int = 3, baseline: str | None = None) -> Comparison:
     return Comparison.of(gather(folders(tmp_path, seeds))[0], baseline)
 
@@ -142,6 +146,9 @@ def test_everything_is_written(seeds: int, tmp_path: Path) -> None:
         rows = {(row["arm"], row["measure"]): row for row in csv.DictReader(file)}
     assert float(rows["FST", "reward at the end"]["mean"]) == pytest.approx(found.end(found.arms[0]).mean)
     page = (out / "report.html").read_text()
+    svg = (out / "reward.svg").read_bytes()
+    compare_runs([*folders_there(tmp_path)], out, console)
+    assert (out / "reward.svg").read_bytes() == svg  # the same data, the same picture
     assert page.count("<svg") == 4
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
@@ -154,7 +161,7 @@ def test_everything_is_written(seeds: int, tmp_path: Path) -> None:
 
 def test_titles_state_the_finding(tmp_path: Path) -> None:
     assert reward_title(comparison(tmp_path)) == (
-        "FST reaches the peak of RL only with 1.7× fewer rollouts, and ends at 0.80"
+        "FST reaches the peak of RL only with 1.7× [1.0, 3.1] fewer rollouts, and ends at 0.80"
     )
     found = comparison(tmp_path / "other", baseline="fst")
     assert reward_title(found) == "Reward at the end: FST 0.80, RL only 0.37"

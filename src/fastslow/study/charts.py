@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from fastslow.runs import files
 from fastslow.study.arms import Arm
 from fastslow.study.comparison import Comparison
 from fastslow.study.curves import Cost
-from fastslow.study.figure import draw_arm, dress, mean_line, new_figure
+from fastslow.study.figure import colours, draw_arm, dress, mean_line, new_figure
 from fastslow.study.intervals import Estimate
 from fastslow.study.looks import LINES, LOOKS
 
@@ -38,23 +40,35 @@ def charts(comparison: Comparison, subtitle: str) -> dict[str, Any]:
 
 
 def save(figure: Any, folder: Path, name: str) -> None:
-    for kind in ("png", "svg"):
-        with files.aside(folder / f"{name}.{kind}") as unfinished:
-            figure.savefig(unfinished, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    with files.aside(folder / f"{name}.png") as unfinished:
+        figure.savefig(unfinished, format="png", dpi=150)
+    files.write_bytes(folder / f"{name}.svg", files.encode(_svg(figure)))
 
 
 def as_svg(figure: Any) -> str:
     """The picture as an element of a page."""
+    text = _svg(figure)
+    return text[text.index("<svg") :]
+
+
+def _svg(figure: Any) -> str:
+    from matplotlib import rc_context
+
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+    with rc_context(
+        {"svg.hashsalt": "fastslow"}
+    ):  # else names inside are drawn at random, and no two files are the same
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def reward_figure(comparison: Comparison, subtitle: str) -> Any:
     from matplotlib.ticker import EngFormatter
 
     figure = new_figure((10, 7.6))
-    panels = figure.subplots(2, 2, sharey=True).flat
+    panels = figure.subplots(2, 2, sharey=True).flatten()
+    top = max(max(curve.highs) for arm in comparison.arms for curve in arm.curves.values())
+    panels[0].set_ylim(-0.02 * top, min(1.02, 1.05 * top))
     for panel, (cost, label) in zip(panels, AXES.items(), strict=True):
         for arm in comparison.arms:
             if cost == "steps" and arm.method == "gepa":
@@ -66,9 +80,6 @@ def reward_figure(comparison: Comparison, subtitle: str) -> Any:
             panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 10k, 20k: in full they run into each other
         if not panel.lines:
             panel.annotate("not recorded in these runs", (0.5, 0.5), xycoords="axes fraction", ha="center", color="0.4")
-    top = max(max(curve.highs) for arm in comparison.arms for curve in arm.curves.values())
-    panels = figure.axes
-    panels[0].set_ylim(-0.02 * top, min(1.02, 1.05 * top))
     for panel in panels[::2]:
         panel.set_ylabel("validation reward (0 to 1)")
     _titled(figure, reward_title(comparison), subtitle)
@@ -77,14 +88,18 @@ def reward_figure(comparison: Comparison, subtitle: str) -> Any:
 
 
 def reward_title(comparison: Comparison) -> str:
+    def worth(arm: Arm) -> tuple[float, float]:
+        """Of arms that end alike, the one that got there for less."""
+        saved = comparison.saving(arm, "rollouts").mean
+        return round(comparison.end(arm).mean, 3), 0.0 if math.isnan(saved) else saved
+
     base = comparison.baseline
-    best = max(comparison.arms, key=lambda arm: comparison.end(arm).mean)
+    best = max(comparison.arms, key=worth)
     ends = [(arm.label, comparison.end(arm).mean) for arm in comparison.arms]
     if best is not base and len(comparison.arms) > 1:
         saved = comparison.saving(best, "rollouts")
         if not math.isnan(saved.mean):
-            times = f"{saved.mean:.1f}× fewer" if saved.mean >= 1 else f"{1 / saved.mean:.1f}× the"
-            reached = f"{best.label} reaches the peak of {base.label} with {times} rollouts"
+            reached = f"{best.label} reaches the peak of {base.label} with {_times(saved)} rollouts"
             return f"{reached}, and ends at {comparison.end(best).mean:.2f}"
     ranked = sorted(ends, key=lambda end: -end[1])
     return "Reward at the end: " + ", ".join(f"{label} {reward:.2f}" for label, reward in ranked)
@@ -110,7 +125,7 @@ def cost_figure(comparison: Comparison, subtitle: str) -> Any:
         look = LOOKS[arms[label].method]
         if saved.has_interval:
             axes.plot([saved.low, saved.high], [place, place], color=look.colour, linewidth=2, alpha=0.6)
-        axes.plot([saved.mean], [place], color=look.colour, marker=look.marker, markersize=8)
+        axes.plot([saved.mean], [place], marker=look.marker, markersize=8, **colours(arms[label]))
         axes.annotate(
             f"{saved.mean:.1f}×", (saved.mean, place), (0, 7), textcoords="offset points", ha="center", fontsize=8.5
         )
@@ -123,16 +138,28 @@ def cost_figure(comparison: Comparison, subtitle: str) -> Any:
     axes.set_xlabel(f"times less than {comparison.baseline.label} needs (right of 1×: cheaper)")
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    peak = sum(comparison.peaks.values()) / len(comparison.peaks)
-    best = max(rows, key=lambda row: row[2].mean)
-    _titled(
-        figure,
-        f"To reach the peak of {comparison.baseline.label} ({peak:.2f}), {best[0]} needs {best[2].mean:.1f}× fewer {best[1]}"
-        if best[2].mean > 1
-        else f"No method reaches the peak of {comparison.baseline.label} ({peak:.2f}) for less than it needs itself",
-        subtitle,
-    )
+    _titled(figure, cost_title(comparison), subtitle)
     return figure
+
+
+def cost_title(comparison: Comparison) -> str:
+    """Of the arm that needs fewest rollouts: how many fewer, and how many fewer steps, which leave the fast loop out."""
+    found = {label: costs for label, costs in savings(comparison).items() if "rollouts" in costs}
+    peak = sum(comparison.peaks.values()) / len(comparison.peaks)
+    target = f"the peak of {comparison.baseline.label} ({peak:.2f})"
+    best = max(found, key=lambda label: found[label]["rollouts"].mean, default="")
+    if not best or (found[best]["rollouts"].mean <= 1 and "steps" not in found[best]):
+        return f"No method reaches {target} for less than it needs itself"
+    parts = [f"{_times(found[best][cost])} {cost}" for cost in ("steps", "rollouts") if cost in found[best]]
+    return f"To reach {target}, {best} needs {' and '.join(parts)}"
+
+
+def _times(saved: Estimate) -> str:
+    """How many times fewer, or more, with the interval."""
+    fewer = saved.mean >= 1
+    mean, *ends = (value if fewer else 1 / value for value in (saved.mean, saved.low, saved.high))
+    interval = f" [{min(ends):.1f}, {max(ends):.1f}]" if saved.has_interval else ""
+    return f"{mean:.1f}×{interval} {'fewer' if fewer else 'more'}"
 
 
 def _within(axes: Any, found: list[Estimate]) -> None:
@@ -161,16 +188,20 @@ def divergence_figure(comparison: Comparison, subtitle: str) -> Any:
 
 def divergence_title(comparison: Comparison) -> str:
     base = comparison.baseline
-    theirs = comparison.kl_at_peak(base).mean
-    for arm in comparison.others:
-        ours = comparison.kl_at_peak(arm).mean
-        if arm.method != "gepa" and comparison.baseline_rises and theirs > 0 and not math.isnan(ours):
-            change = f"{1 - ours / theirs:.0%} nearer to" if ours <= theirs else f"{ours / theirs - 1:.0%} further from"
-            return f"At the peak of {base.label}, {arm.label} has stayed {change} the base model"
-    ends = [(arm.label, comparison.last(arm, "kls").mean) for arm in comparison.arms if arm.method != "gepa"]
-    return "KL from the base model at the end: " + ", ".join(
-        f"{label} {kl:.3f}" for label, kl in sorted(ends, key=lambda end: end[1]) if not math.isnan(kl)
+    trained = [arm for arm in comparison.arms if arm.method != "gepa"]
+    matched = {arm.label: comparison.kl_at_peak(arm).mean for arm in trained} if comparison.baseline_rises else {}
+    matched = {label: kl for label, kl in matched.items() if not math.isnan(kl)}
+    if len(matched) > 1:
+        peak = sum(comparison.peaks.values()) / len(comparison.peaks)
+        return f"KL from the base model at the peak of {base.label} ({peak:.2f}): {_ranked(matched)}"
+    return f"KL from the base model at the end: {_ranked({arm.label: comparison.last(arm, 'kls').mean for arm in trained})}"
+
+
+def _ranked(values: Mapping[str, float]) -> str:
+    known = sorted(
+        ((label, value) for label, value in values.items() if not math.isnan(value)), key=lambda each: each[1]
     )
+    return ", ".join(f"{label} {value:.2g}" for label, value in known)
 
 
 def _path(axes: Any, arm: Arm) -> None:
@@ -189,7 +220,7 @@ def _path(axes: Any, arm: Arm) -> None:
         for of in ("kls", "rewards")
     ]
     label = f"{arm.label}: {look.does}"
-    axes.plot(*means, color=look.colour, marker=look.marker, markersize=6, linestyle=line, label=label)
+    axes.plot(*means, **colours(arm), marker=look.marker, markersize=6, linestyle=line, label=label)
 
 
 def entropy_figure(comparison: Comparison, subtitle: str) -> Any:
@@ -205,7 +236,7 @@ def entropy_figure(comparison: Comparison, subtitle: str) -> Any:
         grid, estimates = mean_line(lines)
         mean = [found.mean for found in estimates]
         every = max(1, len(grid) // 12)
-        style = {"color": look.colour, "linestyle": line, "marker": look.marker, "markersize": 5, "markevery": every}
+        style = colours(arm) | {"linestyle": line, "marker": look.marker, "markersize": 5, "markevery": every}
         axes.plot(grid, mean, **style, label=f"{arm.label}: {look.does}")
         if len(lines) > 2:
             low, high = [found.low for found in estimates], [found.high for found in estimates]
@@ -222,13 +253,18 @@ def entropy_figure(comparison: Comparison, subtitle: str) -> Any:
 def _level(axes: Any, arm: Arm, end: Estimate) -> None:
     """A method without steps, as a level beside those that have them."""
     look = LOOKS[arm.method]
+    below = end.mean > 0.9 * axes.get_ylim()[1]
     axes.axhline(end.mean, color=look.colour, linestyle=(0, (1, 2)), linewidth=1.5)
     axes.annotate(
-        f"{arm.label}: no updates", (0.99, end.mean), (0, 3), xycoords=("axes fraction", "data"),
-        textcoords="offset points", fontsize=8, color=look.colour, ha="right",
+        f"{arm.label}: no updates", (0.99, end.mean), (0, -11 if below else 3), xycoords=("axes fraction", "data"),
+        textcoords="offset points", fontsize=8, color=look.colour, ha="right", zorder=5,
+        bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
     )  # fmt: skip
 
 
 def _titled(figure: Any, finding: str, subtitle: str) -> None:
-    figure.suptitle(finding, x=0.01, ha="left", fontsize=11.5, weight="bold")
-    figure.axes[0].set_title(subtitle, loc="left", fontsize=9, color="0.3")
+    """The finding in bold over the whole width, and below it what was compared, in room of its own."""
+    width, height = figure.get_size_inches()
+    lines = textwrap.wrap(subtitle, int(12.5 * width))
+    figure.suptitle(finding + "\n" * len(lines), x=0.01, ha="left", fontsize=11.5, weight="bold")
+    figure.text(0.012, 1 - 0.3 / height, "\n".join(lines), va="top", fontsize=9, color="0.3", linespacing=1.3)

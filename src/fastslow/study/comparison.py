@@ -254,5 +254,5 @@ def findings(comparison: Comparison, limits: Mapping[str, Asymptote | str] | Non
         elif limit.determined:
             said.append(f"{label} is heading for {limit.limit:.2f} [{limit.low:.2f}, {limit.high:.2f}].")
         else:
-            said.append(f"{label}: the asymptote is not determined; {'; '.join(limit.doubts)}.")
+            said.append(f"{label}: the asymptote is not determined: {limit.doubts[0]}.")
     return said

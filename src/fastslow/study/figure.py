@@ -65,6 +65,12 @@ def title(axes: Any, finding: str, subtitle: str) -> None:
     axes.annotate(subtitle, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=9.5, color="0.3")
 
 
+def colours(arm: Arm) -> dict[str, str]:
+    """A method's colour; of several arms with one method, every other one has hollow markers."""
+    colour = LOOKS[arm.method].colour
+    return {"color": colour, "markerfacecolor": "white" if arm.variant % 2 else colour}
+
+
 def draw_arm(axes: Any, arm: Arm, x: str, y: str, *, per: float = 1.0, label: bool = True) -> None:
     """One arm in one panel: with one seed its line, and its interval over problems where `y` is the reward; with more their
     mean over a faint line each, and with three or more the 95% interval over seeds."""
@@ -76,7 +82,7 @@ def draw_arm(axes: Any, arm: Arm, x: str, y: str, *, per: float = 1.0, label: bo
     lines = [(xs[known], ys[known]) for xs, ys in lines for known in [np.isfinite(xs) & np.isfinite(ys)] if known.any()]
     if not lines:
         return
-    style = {"color": look.colour, "linestyle": LINES[arm.variant % len(LINES)], "clip_on": False}
+    style = colours(arm) | {"linestyle": LINES[arm.variant % len(LINES)], "clip_on": False}
     named = {"label": f"{arm.label}: {look.does}"} if label else {}
     if len(lines) == 1:
         axes.plot(*lines[0], **style, marker=look.marker, markersize=5, **named)

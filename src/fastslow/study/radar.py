@@ -43,60 +43,77 @@ class Spoke:
 
 
 def radar_title(spokes: Sequence[Spoke], measure: str = "mean") -> str:
-    """On how many tasks each starting point ends highest, ties counted for all."""
-    ends = {(spoke.task, spoke.source): spoke.score.mean for spoke in spokes if _is(spoke, "after", measure)}
+    """On how many tasks each starting point ends highest, ties counted for all, and on how many by more than intervals."""
+    ends = {(spoke.task, spoke.source): spoke.score for spoke in spokes if _is(spoke, "after", measure)}
     tasks = list(dict.fromkeys(task for task, _ in ends))
-    wins = {
-        source: sum(
-            ends[task, source] == max(end for (other, _), end in ends.items() if other == task) for task in tasks
-        )
-        for source in dict.fromkeys(source for _, source in ends)
-    }
+    wins: dict[str, int] = {}
+    clear: dict[str, int] = {}
+    for (task, source), mine in ends.items():
+        others = [score for (other, _), score in ends.items() if other == task and score is not mine]
+        wins[source] = wins.get(source, 0) + all(mine.mean >= score.mean for score in others)
+        apart = mine.has_interval and all(score.has_interval and mine.low > score.high for score in others)
+        clear[source] = clear.get(source, 0) + apart
     most = max(wins.values())
-    best = " and ".join(source for source, count in wins.items() if count == most)
-    return f"After GEPA, {best} {'is' if best in wins else 'are each'} best on {most} of {len(tasks)} tasks"
+    best = [source for source, count in wins.items() if count == most]
+    on = f"highest on {most} of {len(tasks)} tasks"
+    if len(best) > 1:
+        return f"After GEPA, {' and '.join(best)} are each {on}"
+    return f"After GEPA, {best[0]} is {on}, beyond the intervals on {clear[best[0]]}"
 
 
 def radar(spokes: Sequence[Spoke], k: int) -> Any:
     """Two radars, mean@k and best@k: dashed before GEPA, solid after."""
-    tasks = list(dict.fromkeys(spoke.task for spoke in spokes))
-    sources = dict.fromkeys((spoke.source, spoke.method) for spoke in spokes)
-    angles = [2 * math.pi * index / len(tasks) for index in range(len(tasks))]
     figure = new_figure((11, 6.4))
     panels = figure.subplots(1, 2, subplot_kw={"projection": "polar"})
-    top = max(spoke.score.mean for spoke in spokes)
+    tasks = list(dict.fromkeys(spoke.task for spoke in spokes))
     for panel, measure in zip(panels, ("mean", "best"), strict=True):
-        for source, method in sources:
-            colour, marker = (LOOKS[method].colour, LOOKS[method].marker) if method else BASE_LOOK
-            for when, style in (("before", "--"), ("after", "-")):
-                found = {
-                    spoke.task: spoke.score for spoke in spokes if spoke.source == source and _is(spoke, when, measure)
-                }
-                values = [found[task].mean for task in tasks]
-                ring, around = [*values, values[0]], [*angles, angles[0]]
-                label = f"{source} → GEPA" if when == "after" else f"{source}, before"
-                panel.plot(
-                    around, ring, color=colour, linestyle=style, marker=marker if when == "after" else None, markersize=6,
-                    linewidth=2 if when == "after" else 1.2, label=label if measure == "mean" else None,
-                )  # fmt: skip
-                if when == "after":
-                    for angle, score in zip(angles, found.values(), strict=True):
-                        if score.has_interval:
-                            panel.plot([angle, angle], [score.low, score.high], color=colour, linewidth=1, alpha=0.5)
-        panel.set_theta_offset(math.pi / 2)
-        panel.set_theta_direction(-1)
-        panel.set_xticks(angles, tasks, fontsize=9)
-        panel.tick_params(axis="x", pad=12)
-        panel.set_ylim(0, min(1.0, max(0.1, 1.1 * top)))
-        panel.set_rlabel_position(180 / len(tasks))
-        panel.tick_params(axis="y", labelsize=8, labelcolor="0.4")
-        panel.set_title(f"{measure}@{k} (reward, 0 to 1)", fontsize=10, pad=18)
+        _draw(panel, [spoke for spoke in spokes if spoke.measure == measure], tasks, labelled=measure == "mean")
+        panel.set_title(f"{measure}@{k} (reward, 0 to 1)", fontsize=10, pad=28)
+        panel.set_ylim(0, min(1.0, max(0.1, 1.15 * max(spoke.score.mean for spoke in spokes))))
     seeds = max(spoke.score.seeds for spoke in spokes)
     over = f"{seeds} seeds" if seeds > 1 else f"{spokes[0].problems} problems, one seed"
     figure.suptitle(f"{radar_title(spokes)}\n", x=0.01, ha="left", fontsize=11.5, weight="bold")
-    figure.text(0.012, 0.93, f"whiskers: 95% intervals over {over}", fontsize=9, color="0.3")
+    figure.text(0.012, 0.93, f"whiskers, set apart to be seen: 95% intervals over {over}", fontsize=9, color="0.3")
+    sources = dict.fromkeys(spoke.source for spoke in spokes)
     figure.legend(loc="outside lower center", ncols=len(sources), frameon=False)
     return figure
+
+
+def _draw(panel: Any, spokes: Sequence[Spoke], tasks: Sequence[str], labelled: bool) -> None:
+    angles = [2 * math.pi * index / len(tasks) for index in range(len(tasks))]
+    sources = list(dict.fromkeys((spoke.source, spoke.method) for spoke in spokes))
+    for place, (source, method) in enumerate(sources):
+        colour, marker = (LOOKS[method].colour, LOOKS[method].marker) if method else BASE_LOOK
+        aside = 0.035 * (place - (len(sources) - 1) / 2)
+        for when, style in (("before", "--"), ("after", "-")):
+            found = {spoke.task: spoke.score for spoke in spokes if spoke.source == source and spoke.when == when}
+            ring = [found[task].mean for task in (*tasks, tasks[0])]
+            after = when == "after"
+            label = f"{source} → GEPA" if after else f"{source}, before"
+            panel.plot(
+                [*angles, angles[0]], ring, color=colour, linestyle=style, marker=marker if after else None,
+                markersize=6, linewidth=2 if after else 1.2, label=label if labelled else None,
+            )  # fmt: skip
+            for angle, task in zip(angles, tasks, strict=True):
+                if after and found[task].has_interval:
+                    ends = [found[task].low, found[task].high]
+                    panel.plot([angle + aside] * 2, ends, color=colour, linewidth=1.2, alpha=0.6)
+    panel.set_theta_offset(math.pi / 2)
+    panel.set_theta_direction(-1)
+    panel.set_xticks(angles, _short(tasks), fontsize=9)
+    for label, angle in zip(panel.get_xticklabels(), angles, strict=True):
+        side = math.sin(angle)  # to the right of the middle a name begins at the rim, to the left it ends there
+        label.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
+    panel.set_rlabel_position(180 / len(tasks))
+    panel.tick_params(axis="y", labelsize=8, labelcolor="0.4")
+
+
+def _short(tasks: Sequence[str]) -> list[str]:
+    """Names without the family they share."""
+    families = {task.partition("/")[0] for task in tasks}
+    return (
+        [task.partition("/")[2] for task in tasks] if len(families) == 1 and all("/" in t for t in tasks) else [*tasks]
+    )
 
 
 def _is(spoke: Spoke, when: str, measure: str) -> bool:
