@@ -65,7 +65,7 @@ def described(recipe: Recipe, arms: Sequence[Arm]) -> str:
     shown = {
         count: {
             1: f"bands of one seed: 95% intervals over {recipe.evaluation.problems} problems",
-            2: "two seeds: a faint line each, bold their mean",
+            2: "faint: each seed, bold: their mean; bars: 95% intervals over seeds",
         }.get(count, "bands and bars: 95% intervals over seeds")
         for count in counts
     }

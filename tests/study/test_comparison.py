@@ -59,7 +59,7 @@ def test_the_cost_of_the_baselines_peak_is_counted_seed_by_seed(tmp_path: Path) 
     # The fast loop's rollouts count: half as much again.
     assert found.saving(fst, "rollouts").mean == pytest.approx((2 * 3 * 3) ** (1 / 3) / 1.5)
     assert found.saving(fst, "rollouts").has_interval
-    assert found.cost(fst, "rollouts").words(0) == "480 [480, 480]"
+    assert found.cost(fst, "rollouts").words(0) == "480 (all alike)"
 
 
 def test_rewards_at_the_end_and_at_equal_rollouts(tmp_path: Path) -> None:

@@ -18,11 +18,17 @@ from fastslow.study.intervals import Estimate, difference, over_seeds, ratio
 def test_the_interval_is_that_of_a_t_test(values: list[float]) -> None:
     found = over_seeds(values)
     assert found.mean == pytest.approx(np.mean(values))
-    if np.std(values) > 1e-6:
+    assert found.seeds == len(values)
+    if np.ptp(values) > 1e-6:
         expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
         assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert found.low <= found.mean <= found.high
-    assert found.seeds == len(values)
+        assert found.low <= found.mean <= found.high
+
+
+def test_seeds_that_are_all_alike_do_not_tell_how_far_they_may_differ() -> None:
+    found = over_seeds([3.0, 3.0, 3.0])
+    assert not found.has_interval
+    assert found.words(0) == "3 (all alike)"
 
 
 def test_one_seed_has_no_interval_and_none_has_no_mean() -> None:
@@ -41,10 +47,13 @@ def test_an_interval_stays_within_what_is_possible() -> None:
 
 
 def test_a_ratio_is_taken_seed_by_seed() -> None:
-    """Twice as cheap with every seed: certain, though the costs themselves differ tenfold."""
-    found = ratio({0: 100, 1: 1000, 2: 400}, {0: 50, 1: 500, 2: 200})
-    assert found.mean == pytest.approx(2)
-    assert (found.low, found.high) == pytest.approx((2, 2))
+    """About twice as cheap with every seed: nearly certain, though the costs themselves differ tenfold."""
+    found = ratio({0: 100, 1: 1000, 2: 400}, {0: 50, 1: 510, 2: 195})
+    logs = np.log([2, 1000 / 510, 400 / 195])
+    expected = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+    assert found.mean == pytest.approx(np.exp(logs.mean()))
+    assert (found.low, found.high) == pytest.approx((np.exp(expected.low), np.exp(expected.high)))
+    assert found.high - found.low < 0.25
     assert found.seeds == 3
     # Seeds that only one of them has are not used where two or more are shared.
     assert ratio({0: 100, 1: 1000, 9: 1}, {0: 50, 1: 500}).mean == pytest.approx(2)

@@ -235,7 +235,8 @@ def findings(comparison: Comparison, limits: Mapping[str, Asymptote | str] | Non
     for arm in comparison.others:
         margin = comparison.margin(arm)
         settled = margin.has_interval and (margin.low > 0 or margin.high < 0)
-        how = "" if settled else ", which the seeds do not settle" if margin.has_interval else ", one seed"
+        how = "" if settled else ", which the seeds do not settle" if margin.has_interval else ""
+        how = ", one seed" if margin.seeds < 2 else how
         said.append(
             f"{arm.label} ends at {comparison.end(arm).mean:.2f}, {base.label} at {comparison.end(base).mean:.2f}: "
             f"{margin.words()}{how}."

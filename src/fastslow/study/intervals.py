@@ -38,13 +38,18 @@ class Estimate:
 
 
 def over_seeds(values: Sequence[float], floor: float = -math.inf, ceiling: float = math.inf) -> Estimate:
-    """Student's t over the seeds that have a value; what lies outside of the possible is cut off the interval."""
+    """Student's t over the seeds that have a value; what lies outside of the possible is cut off the interval.
+
+    Seeds that are all alike, as where each reaches a peak at the same evaluation, do not tell how far they may differ.
+    """
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return Estimate(math.nan, seeds=0)
     mean = float(np.mean(known))
     if len(known) < 2:
         return Estimate(mean)
+    if max(known) - min(known) < 1e-12:
+        return Estimate(mean, seeds=len(known), note="(all alike)")
     half = float(stats.t.ppf(0.975, len(known) - 1) * stats.sem(known))
     return Estimate(mean, mean - half, mean + half, len(known)).within(floor, ceiling)
 
