@@ -32,7 +32,7 @@ def test_taken(name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "config", "settings"),
     [
-        ("GPT2LMHeadModel", "GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+        ("GPT2LMHeadModel", "GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512}),
         ("GPTNeoXForCausalLM", "GPTNeoXConfig", {}),
         ("Phi3ForCausalLM", "Phi3Config", {"sliding_window": 4}),
         ("Cohere2ForCausalLM", "Cohere2Config", {"sliding_window": 4, "layer_types": None}),

@@ -31,8 +31,10 @@ def test_version() -> None:
 def test_signatures() -> None:
     assert parameters(GRPOTrainer._generate_and_score_completions) == ["self", "inputs"]
     assert parameters(GRPOTrainer._compute_loss) == ["self", "model", "inputs"]
+    assert parameters(GRPOTrainer._prepare_inputs) == ["self", "generation_batch"]
     logps = parameters(GRPOTrainer._get_per_token_logps_and_entropies)
     assert logps[:6] == ["self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"]
+    assert logps[6:8] == ["compute_entropy", "compute_aux_loss"]
     single = parameters(GRPOTrainer._generate_single_turn)
     assert single[:5] == ["self", "prompt_ids", "images", "multimodal_fields", "num_generations"]
     assert "num_generations" in parameters(VLLMGeneration.generate)

@@ -40,10 +40,10 @@ def unsupported(model: Any) -> str | None:
 
 
 def _difference(model: Any, vocabulary: int) -> str | None:
-    """Score a few short rows as a tree and one by one."""
+    """Score a few short rows, of more than one block together, as a tree and one by one."""
     draw = torch.Generator().manual_seed(0)
     context, first, second, *answers = (
-        torch.randint(vocabulary, (length,), generator=draw).tolist() for length in (12, 5, 3, 4, 6, 1)
+        torch.randint(vocabulary, (length,), generator=draw).tolist() for length in (140, 5, 3, 4, 6, 1)
     )
     prompts = [context + first, context + first, context + second, context + first + answers[0] + second, second]
     completions = [answers[0], answers[1], answers[1], answers[2], answers[0]]

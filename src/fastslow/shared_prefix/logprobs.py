@@ -45,7 +45,7 @@ def tree_inputs(
 ) -> tuple[Tree, dict[str, Any]]:
     """The rows as one tree, and what a model is called with to run over it."""
     attention.enable()
-    tree = plant(prompts, completions, multiple=KERNEL_BLOCK if device.type == "cuda" else 1)
+    tree = plant(prompts, completions, multiple=2 * KERNEL_BLOCK if device.type == "cuda" else 1)
     windows = layer_windows(getattr(model, "module", model).config)
     masks = {kind: TreeMask.build(tree, device, window) for kind, window in windows.items()}
     return tree, {

@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from fastslow.shared_prefix.tree import Tree
 
 KERNEL_BLOCK = 128
-"""Tokens a block of FlexAttention; trees for it are a multiple of this long."""
+"""Tokens a block of FlexAttention; trees for it are a multiple of two blocks: a single one would be compiled apart."""
 QUERY_BLOCK = 64
 """Neighbouring tokens that attend together where there is no FlexAttention."""
 KEY_BUCKET = 128

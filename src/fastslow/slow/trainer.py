@@ -3,7 +3,8 @@ accumulation, optimizer, adapters, distribution, weight sync).
 
 The trainer pulls: whenever it wants the next batch it takes the next `Update` from the loop's generator, so the method
 itself reads top to bottom in loop.py. Deviations from stock TRL, each of them data: rows of zero-variance groups are left
-out, advantages are scaled for the per-problem mean, and importance ratios are against the policy that sampled a row.
+out, advantages are scaled for the per-problem mean, and importance ratios are against the policy that sampled a row. How
+log-probabilities are computed, though not what they are, is `SharedPrefixTrainer`'s.
 """
 
 from __future__ import annotations
