@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from fastslow.rollouts.records import Sampling
 
 Method = Literal["fst", "rl", "gepa"]
+Optimizer = Literal[
+    "gepa", "ape", "opro", "evoprompt", "promptbreeder", "textgrad", "reflexion", "ace", "mipro", "dspy-gepa"
+]
 Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
 
 
@@ -152,8 +155,10 @@ class ReflectionRecipe(Section):
 
 
 class FastRecipe(Section):
-    """The fast loop: GEPA on the contexts."""
+    """The fast loop: GEPA, or another optimizer, on the contexts."""
 
+    optimizer: Optimizer = "gepa"
+    """How new texts are found (docs/optimizers.md): `gepa`, the method's own, or in the manner of another."""
     population: int = Field(default=8, ge=1)
     """K: contexts kept; must divide slow.group."""
     cycle: int = Field(default=6, ge=1)
