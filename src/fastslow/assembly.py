@@ -9,6 +9,7 @@ from pathlib import Path
 from accelerate import PartialState
 
 from fastslow.errors import RecipeError, TaskError
+from fastslow.fast.optimizers import find_optimizer
 from fastslow.models.chat import ChatFormat
 from fastslow.models.load import Policy, choose_device, load_policy
 from fastslow.recipe import Recipe
@@ -50,6 +51,10 @@ def assemble(
     """Load everything a recipe names; `weights` is a checkpoint to take the policy from, `task` stands for the recipe's."""
     if task is not None and recipe.stages:
         raise RecipeError("a task was given as an object, but the recipe has stages; keep one of them (task: given)")
+    if recipe.method != "rl":
+        find_optimizer(
+            recipe.fast.optimizer
+        )  # a package that it needs is missed now rather than after the model is loaded
     task = task or build_task(recipe)
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)

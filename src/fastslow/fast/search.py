@@ -195,16 +195,26 @@ class Search(ABC):
         before: float = 0.0,
     ) -> Context | None:
         """The context that a proposed text makes, if the text keeps to its budget and the context is new."""
-        if self.loop.count_tokens(text) > self.recipe.max_tokens:
+        return self.offer_texts(parents, {component: text}, feedback, before)
+
+    def offer_texts(
+        self,
+        parents: Sequence[Context],
+        texts: Mapping[str, str],
+        feedback: Sequence[str] = (),
+        before: float = 0.0,
+    ) -> Context | None:
+        """The same for new texts of several components at once."""
+        if any(self.loop.count_tokens(text) > self.recipe.max_tokens for text in texts.values()):
             self.fault("proposal_too_long")
             return None
-        child = Context({**parents[0].texts, component: text}, tuple(parent.id for parent in parents), self.cycle)
+        child = Context({**parents[0].texts, **texts}, tuple(parent.id for parent in parents), self.cycle)
         if child.id in self.contexts:
             self.fault("proposal_not_new")
             return None
         self.failures_in_a_row = 0
         self.contexts[child.id] = child
-        self.edits[child.id] = Edit(child.id, parents[0].id, component, list(feedback), before)
+        self.edits[child.id] = Edit(child.id, parents[0].id, ", ".join(texts), list(feedback), before)
         return child
 
     def fault(self, name: str) -> None:

@@ -248,7 +248,7 @@ class OutputRecipe(Section):
     """What a run leaves behind."""
 
     folder: str | None = None
-    """The run folder; by default `runs/RECIPE-METHOD-seedN`."""
+    """The run folder; by default `runs/RECIPE-METHOD-seedN`, after METHOD the optimizer if it is not `gepa`."""
     checkpoint_every: int = Field(default=50, ge=1)
     """Steps between checkpoints; the last step always makes one."""
     keep_checkpoints: int | None = Field(default=None, ge=1)
@@ -263,7 +263,8 @@ class Recipe(Section):
     """Everything needed to run again."""
 
     method: Method = "fst"
-    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights."""
+    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights,
+    whichever `fast.optimizer` it is."""
     model: ModelRecipe
     """The policy."""
     task: TaskRecipe | list[TaskRecipe] | None = None
@@ -338,6 +339,8 @@ class Recipe(Section):
                     f"slow.baseline=prompt compares rollouts that share a context, but slow.group={group} over "
                     f"fast.population={population} leaves one each; raise slow.group or lower fast.population"
                 )
+        if self.method != "rl":
+            self._optimizer_adds_up()
         rollouts = self.slow.problems * group
         if rollouts % self.slow.microbatch:
             raise ValueError(
@@ -349,6 +352,22 @@ class Recipe(Section):
                 "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
             )
         return self
+
+    def _optimizer_adds_up(self) -> None:
+        fast = self.fast
+        if fast.optimizer in ("evoprompt", "promptbreeder") and fast.population < 2:
+            raise ValueError(
+                f"fast.optimizer={fast.optimizer} breeds from two texts, but fast.population={fast.population}; raise "
+                "fast.population, or choose another fast.optimizer"
+            )
+        anchors = min(fast.anchors, fast.cycle * self.slow.problems)
+        least = (2 * min(fast.minibatch, anchors) + anchors) * fast.samples
+        if fast.optimizer != "gepa" and 0 < fast.budget < least:
+            raise ValueError(
+                f"fast.budget={fast.budget} does not pay for one new text under fast.optimizer={fast.optimizer}: two "
+                f"minibatches and all {anchors} anchors, fast.samples={fast.samples} times, are {least} rollouts; raise "
+                "fast.budget, or lower fast.anchors, fast.minibatch or fast.samples"
+            )
 
     def _tasks_add_up(self) -> None:
         if self.task == []:

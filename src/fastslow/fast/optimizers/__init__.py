@@ -8,6 +8,15 @@ from fastslow.fast.search import Search
 
 OPTIMIZERS = {
     "gepa": ("gepa", "Gepa"),
+    "ape": ("ape", "Ape"),
+    "opro": ("opro", "Opro"),
+    "evoprompt": ("evoprompt", "EvoPrompt"),
+    "promptbreeder": ("promptbreeder", "Promptbreeder"),
+    "textgrad": ("textgrad", "TextGrad"),
+    "reflexion": ("reflexion", "Reflexion"),
+    "ace": ("ace", "Ace"),
+    "mipro": ("mipro", "Mipro"),
+    "dspy-gepa": ("dspy_gepa", "DSPyGepa"),
 }
 """The file and class of every `fast.optimizer`; only the one in use is imported."""
 

@@ -9,7 +9,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from fastslow.fast.reflection.base import ReflectionFailed, Request, Usage, Wish
@@ -54,7 +54,7 @@ def _edit(request: Request) -> str:
     parent = request.text.splitlines()
     lessons = new_lessons(request)
     for lines in _children(parent, lessons, request.proposer == "full", chance):
-        child = fit(lines, lessons, request)
+        child = fit(lines, lessons, request.count_tokens, request.max_tokens)
         if child is not None:
             return child
     if not lessons:
@@ -116,10 +116,12 @@ def _children(
             yield rest
 
 
-def fit(lines: list[str], lessons: Mapping[str, float], request: Request) -> str | None:
+def fit(
+    lines: Sequence[str], lessons: Collection[str], count_tokens: Callable[[str], int], max_tokens: int
+) -> str | None:
     """The text within its budget, made so by dropping the oldest lines after the first, never the new ones."""
     lines = list(lines)
-    while request.count_tokens("\n".join(lines)) > request.max_tokens:
+    while count_tokens("\n".join(lines)) > max_tokens:
         first = next((index for index, line in enumerate(lines) if line.strip()), None)
         oldest = next((index for index, line in enumerate(lines) if index != first and line not in lessons), None)
         if oldest is None:
