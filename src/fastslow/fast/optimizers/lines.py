@@ -40,7 +40,10 @@ def lines_of(text: str) -> list[str]:
 
 def distinct(lines: Iterable[str]) -> list[str]:
     """The lines in their order, each once, however it is spaced or numbered."""
-    return list({line_key(line): line for line in reversed(list(lines))}.values())[::-1]
+    found: dict[str, str] = {}
+    for line in lines:
+        found.setdefault(line_key(line), line)
+    return list(found.values())
 
 
 def demonstration(attempt: Attempt) -> str:

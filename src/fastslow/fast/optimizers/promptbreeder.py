@@ -80,7 +80,8 @@ class Promptbreeder(Steps):
 
     def step(self) -> None:
         pair = self.chance.sample(self.units, min(2, len(self.units)))
-        winner = max(pair, key=lambda unit: unit.member.mean)
+        pair.sort(key=lambda unit: unit.member.mean)
+        loser, winner = pair[0], pair[-1]
         operator = self.chance.choice(
             [self._by_prompt, self._by_new_prompt, self._by_style, self._by_list, self._taken]
         )
@@ -91,8 +92,7 @@ class Promptbreeder(Steps):
         self.notes[child.id] = {"mutation": mutation}
         (member,) = self.score([child])
         if len(self.units) == self.recipe.population:
-            loser = min(pair, key=lambda unit: unit.member.mean)
-            self.units.remove(loser if len(pair) > 1 else self.units[-1])
+            self.units.remove(loser)
         self.units.append(Unit(member, mutation))
 
     # Operators ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from fastslow.fast.optimizers.lines import distinct, lines_of
 from fastslow.fast.optimizers.steps import Steps
 from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Wish
-from fastslow.fast.reflection.lessons import line_key, shuffled
+from fastslow.fast.reflection.lessons import fit, line_key, shuffled
 from fastslow.rollouts.records import Context
 
 OWN = 3
@@ -41,7 +41,7 @@ class Lesson:
     problem: str
     component: str
     text: str
-    helped: bool
+    helped: bool = False
 
 
 class Reflexion(Steps):
@@ -60,20 +60,19 @@ class Reflexion(Steps):
         batch = {example.id: example for example in self.minibatch()}
         (trial,) = self.try_out([(self.current, list(batch.values()))])
         failed = {problem: attempt for problem, attempt in trial.attempts.items() if attempt.score < 1}
-        lessons = {problem: self._lesson(problem, attempt) for problem, attempt in failed.items()}
-        again = {problem: Lesson(problem, self.component, text, False) for problem, text in lessons.items() if text}
-        if not again:
+        texts = {problem: self._lesson(problem, attempt) for problem, attempt in failed.items()}
+        lessons = [Lesson(problem, self.component, text) for problem, text in texts.items() if text]
+        if not lessons:
             return
         self.failures_in_a_row = 0
-        tries = self.try_out([(self._second_try(lesson), [batch[problem]]) for problem, lesson in again.items()])
-        for (problem, lesson), second in zip(again.items(), tries, strict=True):
-            self._keep(replace(lesson, helped=second.scores[problem] > trial.scores[problem]))
-        text = self._shown(
-            [lesson.text for lesson in self.memory if lesson.helped and lesson.component == self.component]
-        )
+        tries = self.try_out([(self._second_try(lesson), [batch[lesson.problem]]) for lesson in lessons])
+        for lesson, second in zip(lessons, tries, strict=True):
+            gain = second.scores[lesson.problem] - trial.scores[lesson.problem]
+            self._keep(replace(lesson, helped=gain > 0))
+        text = self._shown([each.text for each in self.memory if each.helped and each.component == self.component])
         if text == self.current.texts[self.component]:
             return
-        feedback = [failed[problem].feedback for problem in again]
+        feedback = [failed[lesson.problem].feedback for lesson in lessons]
         child = self.offer([self.current], self.component, text, feedback, trial.mean)
         if child is not None:
             self.notes[child.id] = self._notes()
@@ -100,8 +99,10 @@ class Reflexion(Steps):
 
     def _shown(self, lessons: Sequence[str]) -> str:
         """The text of the start and the lessons below it, without the oldest where they do not all fit."""
+        base = lines_of(self.base[self.component])
         recent = distinct(reversed([line for lesson in lessons for line in lines_of(lesson)]))[::-1]
-        return self.fitted([*lines_of(self.base[self.component]), *recent], lines_of(self.base[self.component]))
+        text = fit([*base, *recent], base, self.loop.count_tokens, self.recipe.max_tokens)
+        return "\n".join(base) if text is None else text
 
     def _lesson(self, problem: str, attempt: Attempt) -> str | None:
         text, own = self.base[self.component], self._own(problem)

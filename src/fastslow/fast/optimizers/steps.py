@@ -100,8 +100,9 @@ class Steps(Search):
                 if (attempt := self.attempt(drawn[0], self.component)) is not None
             }
             trials.append(Trial(context, scores, attempts))
-            if context.id in self.edits:
-                self.edits[context.id].after = trials[-1].mean
+            edit = self.edits.get(context.id)
+            if edit is not None and edit.after is None:  # later it is tried as a parent
+                edit.after = trials[-1].mean
         return trials
 
     def score(self, contexts: Sequence[Context]) -> list[Member]:
