@@ -26,11 +26,12 @@ from optimizer_helpers import (
     without_chaff,
 )
 
-from fastslow.fast.cycle import PATIENCE, Cycle
+from fastslow.fast.cycle import PATIENCE, Cycle, FastLoop
 from fastslow.fast.optimizers import OPTIMIZERS, find_optimizer
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import ChatFailed, LanguageModelReflector, Lessons, Usage, Wish
 from fastslow.recipe import FastRecipe
+from fastslow.rollouts.world import World
 
 ANCHORS = problems(12)
 
@@ -276,6 +277,45 @@ def test_the_same_seed_gives_the_same_cycles_and_another_seed_others(optimizer: 
 def test_what_an_optimizer_keeps_survives_the_disk(optimizer: str) -> None:
     """A run that was interrupted between two cycles goes on as if it had not been."""
     assert cycles(optimizer, stored=True) == cycles(optimizer)
+
+
+class Main(World):
+    """The process whose proposer writes; what it sends to the others is written down."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2)
+        self.sent: list = []
+
+    def from_main(self, make):
+        self.sent.append(make())
+        return self.sent[-1]
+
+
+class Other(World):
+    """A process that hears what was sent and asks no proposer."""
+
+    def __init__(self, sent: list) -> None:
+        super().__init__(1, 2)
+        self.sent = iter(sent)
+
+    def from_main(self, make):
+        return next(self.sent)
+
+
+@each(*OTHERS)
+def test_other_processes_follow_the_main_one_without_a_proposer_of_their_own(optimizer: str) -> None:
+    main = Main()
+    outcomes = []
+    for world, reflector in ((main, Lessons()), (Other(main.sent), LanguageModelReflector(refused))):
+        if optimizer in ("mipro", "dspy-gepa"):
+            reflector = Lessons()  # whether there is a model decides here what is asked
+        stage = Stage(knows_rule)
+        recipe = FastRecipe(optimizer=optimizer, population=4, budget=120)
+        loop = FastLoop(recipe, reflector, stage.play, lambda text: len(text.split()), world)
+        found = loop.evolve(pool_of("Answer.", "Think."), ANCHORS, cycle=0, policy_step=0, seed=3)
+        outcomes.append((flat(found), stage.calls))
+    assert main.sent
+    assert outcomes[0] == outcomes[1]
 
 
 def fingerprint() -> int:

@@ -35,7 +35,9 @@ ADDED = 2
 TOO_HARMFUL = 3
 """By how many more harmful than helpful marks an item is removed by hand."""
 
-_CHANGE = re.compile(r"^\W*(ADD|UPDATE|REMOVE|HELPFUL|HARMFUL)\b\W*((?:\d+[\s,]*)*)[:.\s]*(.*)$", re.IGNORECASE)
+_CHANGE = re.compile(
+    r"^\W*(?:\d+[.)]\s+)?(ADD|UPDATE|REMOVE|HELPFUL|HARMFUL)\b\W*((?:\d+[\s,]*)*)[:.\s]*(.*)$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
