@@ -306,9 +306,9 @@ class Other(World):
 def test_other_processes_follow_the_main_one_without_a_proposer_of_their_own(optimizer: str) -> None:
     main = Main()
     outcomes = []
-    for world, reflector in ((main, Lessons()), (Other(main.sent), LanguageModelReflector(refused))):
-        if optimizer in ("mipro", "dspy-gepa"):
-            reflector = Lessons()  # whether there is a model decides here what is asked
+    # DSPy's are asked in another way where there is a model, on every process alike.
+    idle = Lessons() if optimizer in ("mipro", "dspy-gepa") else LanguageModelReflector(refused)
+    for world, reflector in ((main, Lessons()), (Other(main.sent), idle)):
         stage = Stage(knows_rule)
         recipe = FastRecipe(optimizer=optimizer, population=4, budget=120)
         loop = FastLoop(recipe, reflector, stage.play, lambda text: len(text.split()), world)

@@ -81,7 +81,14 @@ def test_a_second_try_is_made_with_the_lessons_of_its_own_problem() -> None:
 def test_new_problems_are_shown_the_latest_lessons_that_fit() -> None:
     stage = Stage(by_number)
     found = evolve(
-        stage, Lessons(), pool_of("Answer."), numbered(6), budget=200, optimizer="reflexion", max_tokens=5, population=8
+        stage,
+        Lessons(),
+        pool_of("Answer."),
+        numbered(6),
+        budget=200,
+        optimizer="reflexion",
+        max_tokens=5,
+        population=99,
     )
     last = found.contexts[-1]
     memory = next(member for member in found.pool.members if member.context.id == last.id).notes["memory"]
