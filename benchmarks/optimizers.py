@@ -4,7 +4,7 @@
     python benchmarks/optimizers.py report RESULTS
 
 Two starts. *bare*: the task's seed text, which tells nothing; what is to be learnt stands only in the feedback. *cluttered*:
-a seed text with all the rules among as many false ones about the same words, where even scores alone tell which lines to drop.
+a seed text with all the rules among as many false ones about the same words, where scores alone tell which lines to drop.
 
 `run` writes one JSON file for each optimizer, start and seed as it finishes, and passes over those that are there; `report`
 needs only those files. A run ends with the cycle in which it has spent its rollouts, re-scoring among them.

@@ -128,7 +128,8 @@ class ReflectionRecipe(Section):
 
     kind: Literal["lessons", "litellm", "local", "policy"] = "lessons"
     """`lessons` edits with lines of the feedback and needs no model; `litellm` calls a model by API; `local` loads one;
-    `policy` asks the model in training. `reflection: NAME` alone is short: a kind, or else a LiteLLM name."""
+    `policy` asks the model in training. `reflection: NAME` alone is short: a kind, or else a LiteLLM name. Under another
+    `fast.optimizer` the same model writes what that one wants; with `lessons` it works on lines by itself."""
     model: str | None = None
     """`litellm`: a LiteLLM name such as `openai/gpt-5.2`; `local`: hub id, folder or `.gguf` file."""
     base_url: str | None = None
@@ -166,15 +167,16 @@ class FastRecipe(Section):
     anchors: int = Field(default=192, ge=1)
     """Problems of the look-ahead that contexts are scored on."""
     budget: int = Field(default=960, ge=0)
-    """Rollouts a cycle may spend on new contexts. Re-scoring the carried population comes on top and is shown apart."""
+    """Rollouts a cycle may spend on new contexts; `gepa` finishes the generation in which they run out. Re-scoring the carried
+    population comes on top and is shown apart."""
     minibatch: int = Field(default=3, ge=1)
     """Problems a parent and its child are compared on before the child is scored on all anchors."""
     proposals: int = Field(default=1, ge=1)
-    """Children proposed per generation; more fill a GPU better."""
+    """`gepa`, `opro`: children proposed per generation; more fill a GPU better."""
     samples: int = Field(default=1, ge=1)
     """Rollouts averaged into one score; more keep lucky contexts off the front."""
     proposer: Literal["light", "full"] = "light"
-    """`light` may only make incremental edits to the parent, `full` may rewrite it."""
+    """`gepa`: `light` may only make incremental edits to the parent, `full` may rewrite it."""
     max_tokens: int = Field(default=1024, ge=1)
     """Token budget of one context text; longer proposals are refused."""
     seed_text: str | dict[str, str] | None = None
