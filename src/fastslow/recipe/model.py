@@ -167,8 +167,8 @@ class FastRecipe(Section):
     anchors: int = Field(default=192, ge=1)
     """Problems of the look-ahead that contexts are scored on."""
     budget: int = Field(default=960, ge=0)
-    """Rollouts a cycle may spend on new contexts; `gepa` finishes the generation in which they run out. Re-scoring the carried
-    population comes on top and is shown apart."""
+    """Rollouts a cycle may spend on new contexts; `gepa` finishes the generation in which they run out. Re-scoring the
+    carried population comes on top and is shown apart."""
     minibatch: int = Field(default=3, ge=1)
     """Problems a parent and its child are compared on before the child is scored on all anchors."""
     proposals: int = Field(default=1, ge=1)
