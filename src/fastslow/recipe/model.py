@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from fastslow.rollouts.records import Sampling
 
 Method = Literal["fst", "rl", "gepa", "distill"]
+Optimizer = Literal[
+    "gepa", "ape", "opro", "evoprompt", "promptbreeder", "textgrad", "reflexion", "ace", "mipro", "dspy-gepa"
+]
 Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
 
 
@@ -128,7 +131,8 @@ class ReflectionRecipe(Section):
 
     kind: Literal["lessons", "litellm", "local", "policy"] = "lessons"
     """`lessons` edits with lines of the feedback and needs no model; `litellm` calls a model by API; `local` loads one;
-    `policy` asks the model in training. `reflection: NAME` alone is short: a kind, or else a LiteLLM name."""
+    `policy` asks the model in training. `reflection: NAME` alone is short: a kind, or else a LiteLLM name. Under another
+    `fast.optimizer` the same model writes what that one wants; with `lessons` it works on lines by itself."""
     model: str | None = None
     """`litellm`: a LiteLLM name such as `openai/gpt-5.2`; `local`: hub id, folder or `.gguf` file."""
     base_url: str | None = None
@@ -155,8 +159,10 @@ class ReflectionRecipe(Section):
 
 
 class FastRecipe(Section):
-    """The fast loop: GEPA on the contexts."""
+    """The fast loop: GEPA, or another optimizer, on the contexts."""
 
+    optimizer: Optimizer = "gepa"
+    """How new texts are found (docs/optimizers.md): `gepa`, the method's own, or in the manner of another."""
     population: int = Field(default=8, ge=1)
     """K: contexts kept; must divide slow.group."""
     cycle: int = Field(default=6, ge=1)
@@ -164,15 +170,16 @@ class FastRecipe(Section):
     anchors: int = Field(default=192, ge=1)
     """Problems of the look-ahead that contexts are scored on."""
     budget: int = Field(default=960, ge=0)
-    """Rollouts a cycle may spend on new contexts. Re-scoring the carried population comes on top and is shown apart."""
+    """Rollouts a cycle may spend on new contexts; `gepa` finishes the generation in which they run out. Re-scoring the
+    carried population comes on top and is shown apart."""
     minibatch: int = Field(default=3, ge=1)
     """Problems a parent and its child are compared on before the child is scored on all anchors."""
     proposals: int = Field(default=1, ge=1)
-    """Children proposed per generation; more fill a GPU better."""
+    """`gepa`, `opro`: children proposed per generation; more fill a GPU better."""
     samples: int = Field(default=1, ge=1)
     """Rollouts averaged into one score; more keep lucky contexts off the front."""
     proposer: Literal["light", "full"] = "light"
-    """`light` may only make incremental edits to the parent, `full` may rewrite it."""
+    """`gepa`: `light` may only make incremental edits to the parent, `full` may rewrite it."""
     max_tokens: int = Field(default=1024, ge=1)
     """Token budget of one context text; longer proposals are refused."""
     seed_text: str | dict[str, str] | None = None
@@ -249,7 +256,7 @@ class OutputRecipe(Section):
     """What a run leaves behind."""
 
     folder: str | None = None
-    """The run folder; by default `runs/RECIPE-METHOD-seedN`."""
+    """The run folder; by default `runs/RECIPE-METHOD-seedN`, after METHOD the optimizer if it is not `gepa`."""
     checkpoint_every: int = Field(default=50, ge=1)
     """Steps between checkpoints; the last step always makes one."""
     keep_checkpoints: int | None = Field(default=None, ge=1)
@@ -264,9 +271,9 @@ class Recipe(Section):
     """Everything needed to run again."""
 
     method: Method = "fst"
-    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights.
-    `distill` runs both, but the weights learn, under the seed text, from the same model under the contexts in place of
-    rewards."""
+    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights,
+    whichever `fast.optimizer` it is. `distill` runs both, but the weights learn, under the seed text, from the same model
+    under the contexts in place of rewards."""
     model: ModelRecipe
     """The policy."""
     task: TaskRecipe | list[TaskRecipe] | None = None
@@ -341,6 +348,8 @@ class Recipe(Section):
                     f"slow.baseline=prompt compares rollouts that share a context, but slow.group={group} over "
                     f"fast.population={population} leaves one each; raise slow.group or lower fast.population"
                 )
+        if self.method != "rl":
+            self._optimizer_adds_up()
         rollouts = self.slow.problems * group
         if rollouts % self.slow.microbatch:
             raise ValueError(
@@ -352,6 +361,22 @@ class Recipe(Section):
                 "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
             )
         return self
+
+    def _optimizer_adds_up(self) -> None:
+        fast = self.fast
+        if fast.optimizer in ("evoprompt", "promptbreeder") and fast.population < 2:
+            raise ValueError(
+                f"fast.optimizer={fast.optimizer} breeds from two texts, but fast.population={fast.population}; raise "
+                "fast.population, or choose another fast.optimizer"
+            )
+        anchors = min(fast.anchors, fast.cycle * self.slow.problems)
+        least = (2 * min(fast.minibatch, anchors) + anchors) * fast.samples
+        if fast.optimizer != "gepa" and 0 < fast.budget < least:
+            raise ValueError(
+                f"fast.budget={fast.budget} does not pay for one new text under fast.optimizer={fast.optimizer}: two "
+                f"minibatches and all {anchors} anchors, fast.samples={fast.samples} times, are {least} rollouts; raise "
+                "fast.budget, or lower fast.anchors, fast.minibatch or fast.samples"
+            )
 
     def _tasks_add_up(self) -> None:
         if self.task == []:
