@@ -10,13 +10,15 @@ holds and nothing else: no part of the loop starts anew at a boundary, and a cyc
 
 Where this differs from the paper: every score carries the step of the policy that earned it, and the carried population is
 scored anew at a cycle's start, at a cost that is booked apart; with fewer than K contexts, the largest number of them that
-divides G is used; evaluation is under the context that is best on training problems, never on validation.
+divides G is used; evaluation is under the context that is best on training problems, never on validation. `Memory` is what
+the loops leave for each other where a recipe asks to save rollouts (docs/rollouts.md); by default it stays empty.
 """
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,25 +27,32 @@ import numpy as np
 
 from fastslow.assembly import Parts
 from fastslow.errors import RunError
+from fastslow.fast.allowance import Allowance
 from fastslow.fast.cycle import FastLoop
+from fastslow.fast.drafts import Draft
+from fastslow.fast.evidence import Evidence, choose_anchors
+from fastslow.fast.memory import Memory
 from fastslow.fast.pool import Pool, compose
 from fastslow.fast.reflection import build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.measure.divergence import divergence
 from fastslow.measure.evaluation import evaluate_task
 from fastslow.models.load import load_pretrained
+from fastslow.rollouts.cache import fill
 from fastslow.rollouts.play import Timing, derive_seed
 from fastslow.rollouts.records import Context, Rollout, Sampling
+from fastslow.rollouts.stored import from_data, to_data
 from fastslow.rollouts.stream import open_stream
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
-from fastslow.runs.folder import RunFolder
+from fastslow.runs.folder import RunFolder, cycle_rollouts
 from fastslow.runs.ledger import Ledger, Purpose
 from fastslow.runs.view import View
 from fastslow.slow.update import Update, build_update
 from fastslow.tasks.base import Example
 from fastslow.tasks.stages import Stages
 
+EVIDENCE = "evidence.json.gz"
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
 
 
@@ -63,7 +72,8 @@ class Loop:
         # What a checkpoint holds beside the trainer's part:
         self.step = 0
         self.pool = Pool.from_texts(parts.seed_texts)
-        self.ledger = Ledger()
+        self.memory = Memory(self.recipe.fast)
+        self.ledger, self.written = Ledger(), Ledger()  # booked, and of that what is in the rows of ledger.jsonl
         self.seconds: dict[str, float] = {}
         self.began = time.perf_counter()  # moved so that what has passed since is the time spent on training
 
@@ -84,13 +94,15 @@ class Loop:
         recipe, problems, length = self.recipe, self.recipe.slow.problems, self.recipe.fast.cycle
         if self.step == 0:
             self._evaluate()
+            self._write_ledger()
         while not self.ended:
             position = self.step * problems
             if self.evolves and self.step % length == 0:
                 self.pool = self._evolve(self.step // length, self.stream.take(position, length * problems))
             if self.learns:
                 minibatch = self.stream.take(position, problems)
-                rollouts, timing = self._play_slow(minibatch, self.pool.active(recipe.slow.group))
+                rollouts, played, timing = self._play_slow(minibatch)
+                self._draft()
                 last = self.step + 1 == recipe.slow.steps or self._rollouts_spent
                 update = build_update(rollouts, recipe.slow, self.step + 1, last)
                 started = time.perf_counter()
@@ -98,7 +110,7 @@ class Loop:
                 self.seconds["update"] = time.perf_counter() - started
             self.step += 1
             if self.learns:
-                self._record(rollouts, update, timing)
+                self._record(rollouts, played, update, timing)
             self._finish_step()
 
     @property
@@ -112,20 +124,28 @@ class Loop:
 
     # The slow loop -----------------------------------------------------------------------------------------------------
 
-    def _play_slow(self, minibatch: Sequence[Example], contexts: Sequence[Context]) -> tuple[list[Rollout], Timing]:
+    def _pairs(self, minibatch: Sequence[Example]) -> list[tuple[Example, Context]]:
+        """A step's groups: every problem G times, G/K under each context."""
         group = self.recipe.slow.group
         examples = [example for example in minibatch for _ in range(group)]
-        pairs = list(zip(examples, compose(contexts, len(minibatch), group), strict=True))
-        rollouts, timing = self.parts.player.play(
-            pairs,
+        return list(zip(examples, compose(self.pool.active(group), len(minibatch), group), strict=True))
+
+    def _play_slow(self, minibatch: Sequence[Example]) -> tuple[list[Rollout], list[Rollout], Timing]:
+        """The rollouts of a step, and those of them that were played for it: what is in the cache is claimed first."""
+        pairs = self._pairs(minibatch)
+        claimed = self.memory.cache.claim(pairs, self.step)
+        played, timing = self.parts.player.play(
+            [pair for pair, waiting in zip(pairs, claimed, strict=True) if waiting is None],
             self.recipe.sampling.training(),
             policy_step=self.step,
             seed=derive_seed(self.recipe.seed, "slow", self.step),
         )
-        self._book("slow", rollouts, timing)
-        return rollouts, timing
+        self._book("slow", played, timing)
+        self.ledger.book("slow", reused=len(pairs) - len(played))
+        self.memory.trained(played)
+        return fill(claimed, played), played, timing
 
-    def _record(self, rollouts: Sequence[Rollout], update: Update, timing: Timing) -> None:
+    def _record(self, rollouts: Sequence[Rollout], played: Sequence[Rollout], update: Update, timing: Timing) -> None:
         """A row of numbers for the step just made."""
         scores = [rollout.score for rollout in rollouts]
         by_context: dict[str, list[float]] = {}
@@ -139,6 +159,8 @@ class Loop:
             **self._stage(),
             "reward": float(np.mean(scores)),
             "reward_std": float(np.std(scores)),
+            # Claimed rollouts were drawn before their contexts were chosen by them; they train, but would flatter a mean.
+            "reward_played": float(np.mean([rollout.score for rollout in played])) if played else None,
             "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
             "contexts": len(by_context),
             "zero_variance": update.zero_variance,
@@ -166,9 +188,17 @@ class Loop:
         self.ledger.book_rollouts(purpose, rollouts, timing.total)
         self.view.spent(self.ledger.training_rollouts)
 
+    def _write_ledger(self) -> None:
+        """A row with what was booked since the last one."""
+        cycle = max(self.step - 1, 0) // self.recipe.fast.cycle
+        if self.run and (spent := self.ledger.since(self.written).spent()):
+            self.run.append("ledger", {"step": self.step, "cycle": cycle, "spent": spent})
+        self.written = self.ledger.snapshot()
+
     def _spent(self) -> dict[str, int]:
         return {
             "rollouts_slow": self.ledger["slow"].rollouts,
+            "rollouts_reused": self.ledger["slow"].reused,
             "rollouts_fast": self.ledger.total(FAST).rollouts,
             "rollouts_evaluation": self.ledger["evaluation"].rollouts,
         }
@@ -195,20 +225,24 @@ class Loop:
             pairs, self.recipe.sampling.training(), policy_step=self.step, seed=seed
         )
         self._book(purpose, rollouts, timing)  # type: ignore[arg-type]
+        self.memory.scored(purpose, rollouts)
         return rollouts
 
     def _evolve(self, cycle: int, ahead: Sequence[Example]) -> Pool:
         """One cycle of the fast loop. A cycle found in the run folder was finished before an interruption: it stands."""
         carried = [member.context.id for member in self.pool.members]
-        done = self.world.from_main(lambda: self.run.cycle(cycle) if self.run else None)
+        done = self.world.from_main(lambda: self.run.cycle(cycle, self.recipe.fast.reuse) if self.run else None)
         if done and done["policy_step"] == self.step and done["carried"] == carried:
             spent = Ledger.from_dict(done["spent"])
             self.ledger.add(spent)
             self.began -= spent.total().seconds
+            self.memory.resume(done, ahead)
             return Pool.from_dict(done["population"])
         assert self.fast is not None
         before, started = self.ledger.snapshot(), time.perf_counter()
-        anchors = list({example.id: example for example in ahead}.values())[: self.recipe.fast.anchors]
+        drafts = self._drafts(cycle)
+        evidence = self.memory.open_cycle(self._same_task())
+        anchors = choose_anchors(ahead, evidence, self.recipe.fast.anchors)
         found = self.fast.evolve(
             self.pool,
             anchors,
@@ -216,10 +250,16 @@ class Loop:
             policy_step=self.step,
             seed=derive_seed(self.recipe.seed, "fast", cycle),
             progress=lambda text: self.view.cycle(cycle, text),
+            budget=self.memory.budget,
+            evidence=evidence,
+            drafts=drafts,
         )
         self._book_reflection()
+        for purpose, count in found.reused.items():
+            self.ledger.book(purpose, reused=count)  # type: ignore[arg-type]
         self.seconds["fast"] = time.perf_counter() - started
-        best = found.pool.best
+        best, active = found.pool.best, found.pool.active(self.recipe.slow.group)
+        self.memory.close_cycle(active, ahead, found=best.context.id not in carried)
         if self.run:
             self.run.save_cycle(
                 cycle,
@@ -229,14 +269,16 @@ class Loop:
                     "carried": carried,
                     "anchors": [example.id for example in anchors],
                     "best": best.context.id,
-                    "active": [context.id for context in found.pool.active(self.recipe.slow.group)],
+                    "active": [context.id for context in active],
                     "population": found.pool.to_dict(),
                     "edits": [asdict(edit) for edit in found.edits],
                     "contexts": [{"id": context.id, **asdict(context)} for context in found.contexts],
                     "generations": found.generations,
                     "faults": found.faults,
+                    "allowance": self.memory.allowance.to_dict(),
                     "spent": self.ledger.since(before).to_dict(),
                 },
+                to_data(self.memory.cache.rollouts) if self.recipe.fast.reuse else None,
             )
         for name, count in found.faults.items():
             if name == "reflection_failed":
@@ -245,6 +287,33 @@ class Loop:
                 )
         self.view.context(best.context.id, best.mean, "\n".join(best.context.texts.values()))
         return found.pool
+
+    def _same_task(self) -> bool:
+        """Whether the next problems are of the task that the last ones were of."""
+        return self.stages is None or self.stages.at(self.step).name == self.stages.behind(self.step).name
+
+    def _draft(self) -> None:
+        """From half-way through a cycle, have edits for the next one drafted while the model trains."""
+        length = self.recipe.fast.cycle
+        cycle = self.step // length
+        due = self.step >= self.memory.half_way(cycle) and (cycle + 1) * length < self.recipe.slow.steps
+        if not (self.recipe.fast.overlap and self.evolves and due) or self.memory.desk.begun:
+            return
+        if self.run and self.run.cycle(cycle + 1) is None:
+            self.memory.desk.start(self._drafting(cycle))
+
+    def _drafts(self, cycle: int) -> list[Draft]:
+        """The drafts for a cycle, made now where nobody has begun."""
+        if not self.recipe.fast.overlap or not cycle:
+            return []
+        return self.world.from_main(lambda: self.memory.desk.collect(self._drafting(cycle - 1)))
+
+    def _drafting(self, cycle: int) -> Callable[[], list[Draft]]:
+        assert self.fast is not None
+        # A tokenizer is not for two threads at once: the drafts have a copy.
+        count = copy.deepcopy(self.parts.chat).count
+        seed = derive_seed(self.recipe.seed, "drafts", cycle)
+        return self.memory.drafting(cycle, self.pool, self.fast.reflector, count, seed)
 
     def _book_reflection(self) -> None:
         """Move what the reflector has counted since the last time onto the ledger."""
@@ -268,6 +337,10 @@ class Loop:
         recipe, last = self.recipe, self.ended
         if last or self._evaluation_due():
             self._evaluate()
+        if last and self.fast:
+            self.memory.desk.collect(list)  # drafts that no cycle will ask for were paid for all the same
+            self._book_reflection()
+        self._write_ledger()
         if last or self.step % recipe.output.checkpoint_every == 0:
             self._checkpoint(last)
 
@@ -348,6 +421,8 @@ class Loop:
                 self.trainer.flatten(self.checkpoints.aside(self.step))
                 self.checkpoints.commit(self.step)
                 self.checkpoints.prune(self.recipe.output.keep_checkpoints)
+                if self.run:  # a run goes on from a checkpoint with the rollouts of its cycle, and needs no older ones
+                    self.run.forget_rollouts(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
         except RunError as error:
             if last:
                 raise
@@ -362,10 +437,13 @@ class Loop:
                 state = {
                     "step": self.step,
                     "pool": self.pool.to_dict(),
+                    "allowance": self.memory.allowance.to_dict(),
                     "ledger": self.ledger.to_dict(),
                     "seconds": time.perf_counter() - self.began,
                 }
                 files.write_json(folder / "state.json", state)
+                if self.memory.watches:
+                    files.write_packed(folder / EVIDENCE, to_data(self.memory.evidence.rollouts))
         except Exception as error:  # a full disk shows as OSError, RuntimeError or safetensors' own
             return files.cause(error)
         return None
@@ -375,4 +453,24 @@ class Loop:
         assert state is not None, "the checkpoint's manifest was checked"
         self.step, self.pool = state["step"], Pool.from_dict(state["pool"])
         self.ledger = Ledger.from_dict(state["ledger"])
+        self.written = self.ledger.snapshot()
         self.began -= state.get("seconds", 0.0)
+        self._restore_memory(checkpoint, state)
+
+    def _restore_memory(self, checkpoint: Path, state: dict[str, Any]) -> None:
+        """What the loops had left for each other at this step of its cycle."""
+        memory, problems, length = self.memory, self.recipe.slow.problems, self.recipe.fast.cycle
+        first = (self.step - 1) // length * length  # of the cycle that the last step was made in
+        ahead = self.stream.take(first * problems, length * problems)
+        if "allowance" in state:
+            memory.allowance = Allowance.from_dict(state["allowance"])
+        if evidence := files.read_packed(checkpoint / EVIDENCE):
+            memory.evidence = Evidence(from_data(evidence, ahead))
+        if self.recipe.fast.reuse and self.step % length:
+            left = files.read_packed(self.folder / cycle_rollouts(self.step // length))
+            if left is None:
+                self.view.message("the cycle's rollouts are gone; until the next one all are drawn anew", "warning")
+                return
+            memory.cache.add(from_data(left, ahead))
+            for step in range(first, self.step):
+                memory.cache.claim(self._pairs(self.stream.take(step * problems, problems)), step)

@@ -3,13 +3,14 @@
 Differences from one stock gepa run, and why: the population is re-scored under the current weights before anything else,
 since scores belong to the policy that earned them; the budget counts rollouts actually played and leaves that re-scoring
 out; proposals are checked (token budget, no duplicate) before a single rollout is spent on them; and a reflection model
-that keeps failing ends the cycle, not the run, and so does a context that is right on every anchor.
+that keeps failing ends the cycle, not the run, and so does a context that is right on every anchor. What can be made to
+cost less (`rescore`, `race`, drafts) or to see more clearly (`paired`) is described in docs/rollouts.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gepa import optimize
@@ -17,8 +18,12 @@ from gepa.core.adapter import EvaluationBatch
 from gepa.core.state import GEPAState, ValsetEvaluation
 from gepa.strategies.proposal_sampling import IndependentSampling
 
+from fastslow.fast.drafts import Draft
+from fastslow.fast.evidence import Evidence, read_attempt
 from fastslow.fast.pool import Member, Pool, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
+from fastslow.fast.scores import mean_score
+from fastslow.fast.scoring import PlayFast, Scoring
 from fastslow.recipe import FastRecipe
 from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.records import Context, Rollout
@@ -34,9 +39,6 @@ FLOOR = 2.0**-30
 
 Candidate = dict[int, str]
 """A context in gepa's hands: texts by component number."""
-
-PlayFast = Callable[[Sequence[tuple[Example, Context]], str, int], Sequence[Rollout]]
-"""Plays (example, context) pairs for a purpose on the ledger with a seed, under the current policy."""
 
 
 @dataclass
@@ -64,6 +66,8 @@ class Cycle:
     """Every context the cycle met, carried or proposed, kept or not."""
     generations: int = 0
     faults: dict[str, int] = field(default_factory=dict)
+    reused: dict[str, int] = field(default_factory=dict)
+    """Rollouts by the purpose they served without being played for it."""
 
 
 class FastLoop:
@@ -93,11 +97,19 @@ class FastLoop:
         policy_step: int,
         seed: int,
         progress: Callable[[str], None] = lambda text: None,
+        budget: int | None = None,
+        evidence: Evidence | None = None,
+        drafts: Sequence[Draft] = (),
     ) -> Cycle:
-        """Re-score the carried contexts on the anchors, evolve until the budget is spent, keep the best K."""
-        run = _Run(self, pool, anchors, cycle, policy_step, seed, progress)
-        run.rescore()
-        if self.recipe.budget:
+        """Re-score the carried contexts on the anchors, evolve until the budget is spent, keep the best K.
+
+        `evidence` has the slow loop's rollouts on these anchors, where scores are taken from them; `budget` stands for the
+        recipe's, `drafts` for the first reflections on their parents.
+        """
+        budget = self.recipe.budget if budget is None else budget
+        run = _Run(self, pool, anchors, cycle, policy_step, seed, progress, budget, evidence, drafts)
+        run.scoring.carried(pool, progress)
+        if budget:
             optimize(
                 seed_candidate=run.numbered(pool.best.context),
                 trainset=run.anchors,
@@ -139,48 +151,31 @@ class _Run:
         policy_step: int,
         seed: int,
         progress: Callable[[str], None],
+        budget: int,
+        evidence: Evidence | None,
+        drafts: Sequence[Draft],
     ) -> None:
         self.loop, self.recipe, self.carried = loop, loop.recipe, pool
+        self.budget, self.drafts = budget, list(drafts)
         self.anchors = list({example.id: example for example in anchors}.values())
         self.components = list(pool.best.context.texts)
-        self.cycle, self.policy_step, self.seed, self.progress = cycle, policy_step, seed, progress
+        self.cycle, self.seed, self.progress = cycle, seed, progress
+        self.scoring = Scoring(loop.recipe, loop.play, self.anchors, policy_step, seed, evidence)
+        self.scores = self.scoring.scores
         self.contexts = {member.context.id: member.context for member in pool.members}
-        self.members: dict[str, Member] = {}
         self.edits: dict[str, Edit] = {}
         self.faults: dict[str, int] = {}
-        self.spent = self.calls = self.generations = self.failures_in_a_row = 0
+        self.generations = self.failures_in_a_row = 0
         self.proposing = False
         self.state: GEPAState | None = None
 
     # Scoring -----------------------------------------------------------------------------------------------------------
 
-    def rescore(self) -> None:
-        """Score every carried context on every anchor, all as one batch."""
-        contexts = [member.context for member in self.carried.members]
-        self.progress(f"scoring {len(contexts)} carried context(s) on {len(self.anchors)} problems")
-        played = self._play([(context, self.anchors) for context in contexts], "rescore")
-        for context, rollouts in zip(contexts, played, strict=True):
-            self._remember(context, self.anchors, rollouts)
-
-    def _play(self, items: Sequence[tuple[Context, Sequence[Example]]], purpose: str) -> list[list[list[Rollout]]]:
-        """Rollouts by item and example, `samples` of each, drawn in one batch."""
-        samples = self.recipe.samples
-        pairs = [(example, context) for context, batch in items for example in batch for _ in range(samples)]
-        self.calls += 1
-        rollouts = iter(self.loop.play(pairs, purpose, derive_seed(self.seed, purpose, self.calls)))
-        if purpose != "rescore":
-            self.spent += len(pairs)
-        return [[[next(rollouts) for _ in range(samples)] for _ in batch] for _, batch in items]
-
-    def _remember(self, context: Context, batch: Sequence[Example], rollouts: list[list[Rollout]]) -> None:
-        scores = {example.id: _mean(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
-        self.members[context.id] = Member(context, scores, self.policy_step)
-
     def evaluate(
         self, batch: list[Example], candidate: Candidate, capture_traces: bool = False
     ) -> EvaluationBatch[Rollout, None]:
         """gepa scores its seed this way, which re-scoring already did, and tries merges on a few problems."""
-        known = self.members.get(self._context(candidate).id)
+        known = self.scores.members.get(self._context(candidate).id)
         if known is None:
             scores = self.batch_evaluate([(candidate, batch)])[0].scores
         else:
@@ -189,23 +184,23 @@ class _Run:
 
     def batch_evaluate(self, items: list[tuple[Candidate, list[Example]]]) -> list[EvaluationBatch[Rollout, None]]:
         """Play all (candidate, batch) pairs together: minibatches while proposing, all anchors of an accepted child after."""
-        contexts = [self._context(candidate) for candidate, _ in items]
-        full = not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items)
-        pairs = [(context, batch) for context, (_, batch) in zip(contexts, items, strict=True)]
+        pairs = [(self._context(candidate), batch) for candidate, batch in items]
+        if not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items):
+            return [self._on_anchors(member) for member in self.scoring.in_full([context for context, _ in pairs])]
         results = []
-        for (context, batch), rollouts in zip(
-            pairs, self._play(pairs, "fast-score" if full else "fast-minibatch"), strict=True
-        ):
-            scores = [_mean(drawn) for drawn in rollouts]
+        for (context, batch), rollouts in zip(pairs, self.scoring.minibatches(pairs, self.generations), strict=True):
+            scores = [mean_score(drawn) for drawn in rollouts]
             edit = self.edits.get(context.id)
-            if full:
-                self._remember(context, batch, rollouts)
-                scores = [score + FLOOR for score in scores]
-            elif edit is not None and edit.after is None:
+            if edit is not None and edit.after is None:
                 edit.after = sum(scores) / len(scores)
             traces = [drawn[0] for drawn in rollouts]
             results.append(EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=traces))
         return results
+
+    def _on_anchors(self, member: Member | None) -> EvaluationBatch[Rollout, None]:
+        """A full score; without one, less than any other context has, so that gepa never makes it a parent."""
+        scores = [0.0 if member is None else member.scores[example.id] + FLOOR for example in self.anchors]
+        return EvaluationBatch(outputs=[None] * len(scores), scores=scores)
 
     def numbered(self, context: Context) -> Candidate:
         return {number: context.texts[name] for number, name in enumerate(self.components)}
@@ -227,7 +222,7 @@ class _Run:
             number: [
                 {"attempt": attempt, "before": before}
                 for rollout in evaluation.trajectories or []
-                if (attempt := _attempt(rollout, self.components[number])) is not None
+                if (attempt := read_attempt(rollout, self.components[number])) is not None
             ]
             for number in components
         }
@@ -246,19 +241,20 @@ class _Run:
     def _new_text(self, parent: Context, component: str, records: Sequence[Mapping[str, Any]]) -> str | None:
         attempts: list[Attempt] = [record["attempt"] for record in records]
         before = records[0]["before"] if records else 0.0
+        draft = self._draft(parent, component)
         for _ in range(TRIES):
-            self.calls += 1
-            outcome = self._reflect(
-                Request(
-                    component=component,
-                    text=parent.texts[component],
-                    attempts=attempts,
-                    proposer=self.recipe.proposer,
-                    max_tokens=self.recipe.max_tokens,
-                    count_tokens=self.loop.count_tokens,
-                    seed=derive_seed(self.seed, "reflection", self.calls),
-                )
+            self.scoring.calls += 1
+            request = Request(
+                component=component,
+                text=parent.texts[component],
+                attempts=attempts,
+                proposer=self.recipe.proposer,
+                max_tokens=self.recipe.max_tokens,
+                count_tokens=self.loop.count_tokens,
+                seed=derive_seed(self.seed, "reflection", self.scoring.calls),
             )
+            outcome, seen = (self._reflect(request), attempts) if draft is None else (draft.text, draft.attempts)
+            draft = None
             if isinstance(outcome, ReflectionFailed):
                 self._fault("reflection_failed")
                 self.failures_in_a_row += PATIENCE if outcome.permanent else 1
@@ -273,10 +269,17 @@ class _Run:
                 continue
             self.failures_in_a_row = 0
             self.contexts[child.id] = child
-            feedback = [attempt.feedback for attempt in attempts if attempt.score < 1]
+            feedback = [attempt.feedback for attempt in seen if attempt.score < 1]
             self.edits[child.id] = Edit(child.id, parent.id, component, feedback, before)
             return outcome
         self.failures_in_a_row += 1
+        return None
+
+    def _draft(self, parent: Context, component: str) -> Draft | None:
+        """The next draft of an edit like this, taken off the pile."""
+        for index, draft in enumerate(self.drafts):
+            if (draft.parent, draft.component) == (parent.id, component):
+                return self.drafts.pop(index)
         return None
 
     def _reflect(self, request: Request) -> str | ReflectionFailed:
@@ -297,21 +300,21 @@ class _Run:
 
     def finished(self, state: GEPAState) -> bool:
         """Spent, tired of failures, or a context is right on every anchor and nothing is left to find."""
-        perfect = any(member.mean >= 1 for member in self.members.values())
-        return perfect or self.spent >= self.recipe.budget or self.failures_in_a_row >= PATIENCE
+        return self.scores.perfect or self.scoring.spent >= self.budget or self.failures_in_a_row >= PATIENCE
 
     def on_iteration_start(self, event: Mapping[str, Any]) -> None:
         self.generations += 1
-        self.progress(f"generation {self.generations}: {self.spent}/{self.recipe.budget} rollouts")
+        self.progress(f"generation {self.generations}: {self.scoring.spent}/{self.budget} rollouts")
         self.state = event["state"]
         if self.generations == 1:
-            for member in self.carried.members[1:]:  # the first is gepa's seed
-                scores = self.members[member.context.id].scores
+            for member in self.scores.members.values():
+                if member.context.id == self.carried.best.context.id:  # gepa's seed
+                    continue
                 self.state.update_state_with_new_program(
                     parent_program_idx=[],
                     new_program=self.numbered(member.context),
                     valset_evaluation=ValsetEvaluation(
-                        {}, {number: scores[example.id] + FLOOR for number, example in enumerate(self.anchors)}
+                        {}, {number: member.scores[e.id] + FLOOR for number, e in enumerate(self.anchors)}
                     ),
                     run_dir=None,
                     num_metric_calls_by_discovery_of_new_program=0,
@@ -331,29 +334,21 @@ class _Run:
 
     def result(self) -> Cycle:
         for edit in self.edits.values():
-            if edit.child in self.members:
-                edit.accepted, edit.score = True, self.members[edit.child].mean
+            if edit.child in self.scores.members:
+                edit.accepted, edit.score = True, self.scores.members[edit.child].mean
+            elif edit.child in self.scoring.stopped:
+                drawn = self.scoring.stopped[edit.child]
+                mean = sum(map(mean_score, drawn)) / len(drawn)
+                edit.reason = f"{mean:.2f} on the first {len(drawn)} of {len(self.anchors)} anchors is too far behind"
             elif edit.after is not None:
                 edit.reason = f"{edit.after:.2f} on the minibatch is not above its parent's {edit.before:.2f}"
-        pool = select(list(self.members.values()), self.recipe.population)
-        return Cycle(pool, list(self.edits.values()), list(self.contexts.values()), self.generations, self.faults)
-
-
-def _mean(rollouts: Sequence[Rollout]) -> float:
-    return sum(rollout.score for rollout in rollouts) / len(rollouts)
-
-
-def _attempt(rollout: Rollout, component: str) -> Attempt | None:
-    """What happened in one component of a rollout, in words; nothing where it was never asked or has nothing to learn."""
-    turns = [turn for turn in rollout.turns if turn.component == component]
-    if rollout.turns and not turns:
-        return None
-    own = rollout.feedback.by_component.get(component)
-    if own == "":
-        return None
-    return Attempt(
-        question="\n\n".join(turn.question for turn in turns),
-        answer="\n\n".join(turn.answer for turn in turns),
-        feedback=rollout.feedback.text if own is None else own,
-        score=rollout.score,
-    )
+        chosen = select(list(self.scores.members.values()), self.recipe.population).members
+        spare = [replace(member, front=False, wins=0) for member in self.scoring.reserve]
+        return Cycle(
+            Pool((*chosen, *spare[: self.recipe.population - len(chosen)])),
+            list(self.edits.values()),
+            list(self.contexts.values()),
+            self.generations,
+            self.faults,
+            self.scoring.reused,
+        )

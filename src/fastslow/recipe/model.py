@@ -176,11 +176,36 @@ class FastRecipe(Section):
     """Replaces the task's seed text (a text, or one per component)."""
     reflection: ReflectionRecipe = ReflectionRecipe()
     """Who proposes edits."""
+    rescore: Literal["all", "front", "from-rollouts", "never"] = "all"
+    """How carried contexts get scores under the new weights: `all` or only the `front` are played on the anchors,
+    `from-rollouts` takes the slow loop's rollouts of the last cycle, `never` trusts old scores."""
+    race: bool = False
+    """Score a child on a quarter and a half of the anchors first, and no further once it is too far behind."""
+    paired: bool = False
+    """Draw a child's minibatch with its parent's random numbers, so that an edit that changes nothing gains nothing."""
+    reuse: bool = False
+    """Train on the cycle's own scoring rollouts where a group asks for their problem and context."""
+    reuse_age: int | None = Field(default=None, ge=0)
+    """The most steps between drawing a rollout and training on it; at the end of a cycle all are dropped."""
+    adaptive: bool = False
+    """Spend less of the budget while no child is found that beats the population, all of it again when reward changes."""
+    overlap: bool = False
+    """Ask for edits while the model trains; for the reflectors `lessons` and `litellm`."""
 
     @field_validator("reflection", mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
         return long_reflection(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _can_overlap(self) -> FastRecipe:
+        if self.overlap and self.reflection.kind not in ("lessons", "litellm"):
+            why = {"policy": "samples the model in training", "local": "shares its random numbers with training"}
+            raise ValueError(
+                f"fast.overlap asks for edits while the model trains, but the reflector '{self.reflection.kind}' "
+                f"{why[self.reflection.kind]}; use lessons or litellm, or leave fast.overlap out"
+            )
+        return self
 
 
 def long_stage(name: str) -> dict[str, Any]:
