@@ -230,17 +230,6 @@ def test_a_cycle_without_its_rollouts_is_run_again(alone: dict[str, Path], tmp_p
     assert outcome(folder) == outcome(alone["reuse"])
 
 
-def test_inside_a_cycle_lost_rollouts_are_drawn_anew(alone: dict[str, Path], tmp_path: Path, capsys) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(alone["reuse"], folder)
-    for later in (5, 6):
-        shutil.rmtree(folder / "checkpoints" / f"step-{later:06d}")
-    (folder / "rollouts" / "cycle-0001.json.gz").unlink()
-    start.resume(folder)
-    assert "all are drawn anew" in capsys.readouterr().out
-    assert sum(claimed_by_step(RunFolder.open(folder))[4:]) == 0
-
-
 def test_rollouts_of_cycles_that_no_checkpoint_needs_are_removed(by_words: list[str], tmp_path: Path) -> None:
     opened = run(tmp_path / "run", *SMALL, *by_words, "fast.reuse=true", "fast.cycle=1", "output.keep_checkpoints=2")
     assert opened.checkpoints.steps() == [5, 6]

@@ -27,10 +27,9 @@ import numpy as np
 
 from fastslow.assembly import Parts
 from fastslow.errors import RunError
-from fastslow.fast.allowance import Allowance
 from fastslow.fast.cycle import FastLoop
 from fastslow.fast.drafts import Draft
-from fastslow.fast.evidence import Evidence, choose_anchors
+from fastslow.fast.evidence import choose_anchors
 from fastslow.fast.memory import Memory
 from fastslow.fast.pool import Pool, compose
 from fastslow.fast.reflection import build_reflector
@@ -41,18 +40,17 @@ from fastslow.models.load import load_pretrained
 from fastslow.rollouts.cache import fill
 from fastslow.rollouts.play import Timing, derive_seed
 from fastslow.rollouts.records import Context, Rollout, Sampling
-from fastslow.rollouts.stored import from_data, to_data
 from fastslow.rollouts.stream import open_stream
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
-from fastslow.runs.folder import RunFolder, cycle_rollouts
+from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger, Purpose
 from fastslow.runs.view import View
 from fastslow.slow.update import Update, build_update
 from fastslow.tasks.base import Example
 from fastslow.tasks.stages import Stages
 
-EVIDENCE = "evidence.json.gz"
+MEMORY = "memory.json.gz"
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
 
 
@@ -124,15 +122,11 @@ class Loop:
 
     # The slow loop -----------------------------------------------------------------------------------------------------
 
-    def _pairs(self, minibatch: Sequence[Example]) -> list[tuple[Example, Context]]:
-        """A step's groups: every problem G times, G/K under each context."""
-        group = self.recipe.slow.group
-        examples = [example for example in minibatch for _ in range(group)]
-        return list(zip(examples, compose(self.pool.active(group), len(minibatch), group), strict=True))
-
     def _play_slow(self, minibatch: Sequence[Example]) -> tuple[list[Rollout], list[Rollout], Timing]:
         """The rollouts of a step, and those of them that were played for it: what is in the cache is claimed first."""
-        pairs = self._pairs(minibatch)
+        group = self.recipe.slow.group
+        examples = [example for example in minibatch for _ in range(group)]
+        pairs = list(zip(examples, compose(self.pool.active(group), len(minibatch), group), strict=True))
         claimed = self.memory.cache.claim(pairs, self.step)
         played, timing = self.parts.player.play(
             [pair for pair, waiting in zip(pairs, claimed, strict=True) if waiting is None],
@@ -231,18 +225,18 @@ class Loop:
     def _evolve(self, cycle: int, ahead: Sequence[Example]) -> Pool:
         """One cycle of the fast loop. A cycle found in the run folder was finished before an interruption: it stands."""
         carried = [member.context.id for member in self.pool.members]
-        done = self.world.from_main(lambda: self.run.cycle(cycle, self.recipe.fast.reuse) if self.run else None)
+        done = self.world.from_main(lambda: self.run.cycle(cycle, self.memory.kept) if self.run else None)
         if done and done["policy_step"] == self.step and done["carried"] == carried:
             spent = Ledger.from_dict(done["spent"])
             self.ledger.add(spent)
             self.began -= spent.total().seconds
-            self.memory.resume(done, ahead)
+            self.memory.restore(done.get("memory"), ahead)
             return Pool.from_dict(done["population"])
         assert self.fast is not None
         before, started = self.ledger.snapshot(), time.perf_counter()
         drafts = self._drafts(cycle)
         evidence = self.memory.open_cycle(self._same_task())
-        anchors = choose_anchors(ahead, evidence, self.recipe.fast.anchors)
+        anchors, budget = choose_anchors(ahead, evidence, self.recipe.fast.anchors), self.memory.budget
         found = self.fast.evolve(
             self.pool,
             anchors,
@@ -250,7 +244,7 @@ class Loop:
             policy_step=self.step,
             seed=derive_seed(self.recipe.seed, "fast", cycle),
             progress=lambda text: self.view.cycle(cycle, text),
-            budget=self.memory.budget,
+            budget=budget,
             evidence=evidence,
             drafts=drafts,
         )
@@ -275,10 +269,10 @@ class Loop:
                     "contexts": [{"id": context.id, **asdict(context)} for context in found.contexts],
                     "generations": found.generations,
                     "faults": found.faults,
-                    "allowance": self.memory.allowance.to_dict(),
+                    "budget": budget,
                     "spent": self.ledger.since(before).to_dict(),
                 },
-                to_data(self.memory.cache.rollouts) if self.recipe.fast.reuse else None,
+                self.memory.to_data(),
             )
         for name, count in found.faults.items():
             if name == "reflection_failed":
@@ -293,13 +287,10 @@ class Loop:
         return self.stages is None or self.stages.at(self.step).name == self.stages.behind(self.step).name
 
     def _draft(self) -> None:
-        """From half-way through a cycle, have edits for the next one drafted while the model trains."""
-        length = self.recipe.fast.cycle
-        cycle = self.step // length
-        due = self.step >= self.memory.half_way(cycle) and (cycle + 1) * length < self.recipe.slow.steps
-        if not (self.recipe.fast.overlap and self.evolves and due) or self.memory.desk.begun:
-            return
-        if self.run and self.run.cycle(cycle + 1) is None:
+        """Have edits drafted while the model trains, unless an interrupted run has finished the next cycle already."""
+        cycle = self.step // self.recipe.fast.cycle
+        due = self.run and self.evolves and self.memory.drafts_due(self.step, self.recipe.slow.steps)
+        if due and self.run and self.run.cycle(cycle + 1) is None:
             self.memory.desk.start(self._drafting(cycle))
 
     def _drafts(self, cycle: int) -> list[Draft]:
@@ -421,8 +412,8 @@ class Loop:
                 self.trainer.flatten(self.checkpoints.aside(self.step))
                 self.checkpoints.commit(self.step)
                 self.checkpoints.prune(self.recipe.output.keep_checkpoints)
-                if self.run:  # a run goes on from a checkpoint with the rollouts of its cycle, and needs no older ones
-                    self.run.forget_rollouts(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
+                if self.run:  # cycles before the oldest checkpoint are never gone through again
+                    self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
         except RunError as error:
             if last:
                 raise
@@ -437,13 +428,12 @@ class Loop:
                 state = {
                     "step": self.step,
                     "pool": self.pool.to_dict(),
-                    "allowance": self.memory.allowance.to_dict(),
                     "ledger": self.ledger.to_dict(),
                     "seconds": time.perf_counter() - self.began,
                 }
                 files.write_json(folder / "state.json", state)
-                if self.memory.watches:
-                    files.write_packed(folder / EVIDENCE, to_data(self.memory.evidence.rollouts))
+                if (left := self.memory.to_data()) is not None:
+                    files.write_packed(folder / MEMORY, left)
         except Exception as error:  # a full disk shows as OSError, RuntimeError or safetensors' own
             return files.cause(error)
         return None
@@ -455,22 +445,7 @@ class Loop:
         self.ledger = Ledger.from_dict(state["ledger"])
         self.written = self.ledger.snapshot()
         self.began -= state.get("seconds", 0.0)
-        self._restore_memory(checkpoint, state)
-
-    def _restore_memory(self, checkpoint: Path, state: dict[str, Any]) -> None:
-        """What the loops had left for each other at this step of its cycle."""
-        memory, problems, length = self.memory, self.recipe.slow.problems, self.recipe.fast.cycle
-        first = (self.step - 1) // length * length  # of the cycle that the last step was made in
-        ahead = self.stream.take(first * problems, length * problems)
-        if "allowance" in state:
-            memory.allowance = Allowance.from_dict(state["allowance"])
-        if evidence := files.read_packed(checkpoint / EVIDENCE):
-            memory.evidence = Evidence(from_data(evidence, ahead))
-        if self.recipe.fast.reuse and self.step % length:
-            left = files.read_packed(self.folder / cycle_rollouts(self.step // length))
-            if left is None:
-                self.view.message("the cycle's rollouts are gone; until the next one all are drawn anew", "warning")
-                return
-            memory.cache.add(from_data(left, ahead))
-            for step in range(first, self.step):
-                memory.cache.claim(self._pairs(self.stream.take(step * problems, problems)), step)
+        # Of the cycle that the last step was made in.
+        problems, length = self.recipe.slow.problems, self.recipe.fast.cycle
+        ahead = self.stream.take((self.step - 1) // length * length * problems, length * problems)
+        self.memory.restore(files.read_packed(checkpoint / MEMORY), ahead)

@@ -78,18 +78,18 @@ def test_rows_after_a_checkpoint_are_forgotten_with_it(run: RunFolder) -> None:
     assert [row["step"] for row in run.rows("ledger")] == [0, 1, 2]
 
 
-def test_a_cycles_rollouts_come_back_and_go(run: RunFolder) -> None:
+def test_what_a_cycle_leaves_comes_back_and_goes(run: RunFolder) -> None:
     left = {"contexts": {}, "rollouts": [{"logprob": -0.1 / 3, "text": "odd \udc80"}]}
     run.save_cycle(3, {"cycle": 3}, left)
     run.save_cycle(4, {"cycle": 4})
-    assert run.cycle(3, with_rollouts=True) == {"cycle": 3, "rollouts": left}
-    assert run.cycle(4, with_rollouts=True) is None
+    assert run.cycle(3, with_memory=True) == {"cycle": 3, "memory": left}
+    assert run.cycle(4, with_memory=True) is None
     assert run.cycle(4) == {"cycle": 4}
     assert [data["cycle"] for data in run.cycles()] == [3, 4]
-    run.forget_rollouts(3)
-    assert run.cycle(3, with_rollouts=True) is not None
-    run.forget_rollouts(4)
-    assert run.cycle(3, with_rollouts=True) is None
+    run.forget_memory(3)
+    assert run.cycle(3, with_memory=True) is not None
+    run.forget_memory(4)
+    assert run.cycle(3, with_memory=True) is None
 
 
 def test_a_damaged_packed_file_is_explained(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ contexts do (`rescore: from-rollouts`, `adaptive`) and what goes wrong under the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fastslow.fast.allowance import Allowance
@@ -17,7 +17,7 @@ from fastslow.fast.reflection import Reflector
 from fastslow.recipe import FastRecipe
 from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.records import Context, Rollout
-from fastslow.rollouts.stored import from_data
+from fastslow.rollouts.stored import from_data, to_data
 from fastslow.tasks.base import Example
 
 
@@ -31,6 +31,8 @@ class Memory:
         self.allowance = Allowance()
         self.desk = Desk()
         self.watches = recipe.rescore == "from-rollouts" or recipe.adaptive or recipe.overlap
+        self.kept = self.watches or recipe.reuse
+        """There is something to save with the run."""
 
     @property
     def budget(self) -> int:
@@ -61,24 +63,38 @@ class Memory:
         if self.recipe.adaptive:
             self.allowance.conclude(found)
 
-    def resume(self, done: Mapping[str, Any], ahead: Iterable[Example]) -> None:
-        """Go on from a cycle that was finished before an interruption."""
-        if "allowance" in done:
-            self.allowance = Allowance.from_dict(done["allowance"])
-        self.evidence = Evidence()
-        self.cache.clear()
-        if self.recipe.reuse:
-            self.cache.add(from_data(done["rollouts"], ahead))
+    def to_data(self) -> dict[str, Any] | None:
+        """All of it, as JSON can hold it; nothing where nothing is kept. Drafts are not saved: they are made again."""
+        if not self.kept:
+            return None
+        return {
+            "allowance": self.allowance.to_dict(),
+            "evidence": to_data(self.evidence.rollouts),
+            "cache": to_data(self.cache.rollouts),
+        }
+
+    def restore(self, data: Mapping[str, Any] | None, ahead: Sequence[Example]) -> None:
+        """What was saved in the cycle of these problems."""
+        if data is not None:
+            self.allowance = Allowance.from_dict(data["allowance"])
+            self.evidence = Evidence(from_data(data["evidence"], ahead))
+            self.cache.clear()
+            self.cache.add(from_data(data["cache"], ahead))
 
     # Drafts ------------------------------------------------------------------------------------------------------------
 
-    def half_way(self, cycle: int) -> int:
-        """The step of a cycle whose rollouts are the last that edits for the next one are drafted from."""
-        return cycle * self.recipe.cycle + (self.recipe.cycle - 1) // 2
+    def drafts_due(self, step: int, steps: int) -> bool:
+        """Whether it is time to begin on the edits for the cycle after this step's, in a run of so many steps."""
+        cycle = step // self.recipe.cycle
+        follows = (cycle + 1) * self.recipe.cycle < steps
+        return self.recipe.overlap and follows and step >= self._half_way(cycle) and not self.desk.begun
 
     def drafting(
         self, cycle: int, pool: Pool, reflector: Reflector, count_tokens: Callable[[str], int], seed: int
     ) -> Callable[[], list[Draft]]:
-        """What makes the drafts for the cycle after this one, from this moment's pool and rollouts."""
-        evidence, budget = self.evidence.until(self.half_way(cycle)), self.budget
+        """What makes the drafts for the cycle after this one, from this moment's pool and its rollouts until half-way."""
+        evidence, budget = self.evidence.until(self._half_way(cycle)), self.budget
         return lambda: make_drafts(self.recipe, reflector, pool, evidence, count_tokens, budget=budget, seed=seed)
+
+    def _half_way(self, cycle: int) -> int:
+        return cycle * self.recipe.cycle + (self.recipe.cycle - 1) // 2

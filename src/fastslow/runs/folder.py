@@ -125,22 +125,22 @@ class RunFolder:
     def _log(self, name: Log) -> Path:
         return self.path / f"{name}.jsonl"
 
-    def save_cycle(self, cycle: int, data: dict[str, Any], rollouts: dict[str, Any] | None = None) -> None:
-        """Keep what a cycle found, and the rollouts it leaves to be trained on, if any."""
-        if rollouts is not None:  # first, because a cycle is there once its own file is
-            files.write_packed(self.path / cycle_rollouts(cycle), rollouts)
+    def save_cycle(self, cycle: int, data: dict[str, Any], memory: dict[str, Any] | None = None) -> None:
+        """Keep what a cycle found, and what it leaves for the steps after it, if anything."""
+        if memory is not None:  # first, because a cycle is there once its own file is
+            files.write_packed(self.path / _memory(cycle), memory)
         self.write_json(f"contexts/cycle-{cycle:04d}.json", data)
 
-    def cycle(self, cycle: int, with_rollouts: bool = False) -> dict[str, Any] | None:
-        """What a cycle found, None when there is no such cycle, or not the rollouts that are wanted with it."""
+    def cycle(self, cycle: int, with_memory: bool = False) -> dict[str, Any] | None:
+        """What a cycle found, None when there is no such cycle, or it is without the memory that is wanted."""
         data = self.read_json(f"contexts/cycle-{cycle:04d}.json")
-        if data is None or not with_rollouts:
+        if data is None or not with_memory:
             return data
-        rollouts = files.read_packed(self.path / cycle_rollouts(cycle))
-        return None if rollouts is None else {**data, "rollouts": rollouts}
+        memory = files.read_packed(self.path / _memory(cycle))
+        return None if memory is None else {**data, "memory": memory}
 
-    def forget_rollouts(self, cycle: int) -> None:
-        """Remove the rollouts that cycles before this one left."""
+    def forget_memory(self, cycle: int) -> None:
+        """Remove what the cycles before this one left."""
         with files.explained(self.path):
             for number, path in numbers(self.path / "rollouts", "cycle-*.json.gz").items():
                 if number < cycle:
@@ -192,8 +192,7 @@ class RunFolder:
         self.checkpoints.rewind(step)
 
 
-def cycle_rollouts(cycle: int) -> Path:
-    """Where in a run folder a cycle leaves rollouts to be trained on."""
+def _memory(cycle: int) -> Path:
     return Path("rollouts") / f"cycle-{cycle:04d}.json.gz"
 
 
