@@ -100,7 +100,7 @@ schedules = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=8,
+    max_examples=6,
     derandomize=True,
     deadline=None,
     phases=[Phase.generate],  # a run takes seconds: no time to look for a simpler schedule that fails
@@ -201,8 +201,9 @@ def alone(by_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict
     ("name", "step", "journal"),
     [
         *(("all", *where) for where in [(1, True), (3, True), (3, False), (4, True)]),
-        *(("reuse", *where) for where in [(1, True), (3, True), (4, True)]),
-        *(("free scores", *where) for where in [(3, False), (4, True)]),
+        ("reuse", 1, True),
+        ("reuse", 4, True),
+        ("free scores", 3, False),
         ("front, paired", 4, True),
     ],
 )
@@ -275,5 +276,5 @@ def test_edits_are_drafted_in_a_thread_while_the_model_trains(
 
 @pytest.mark.parametrize("kind", ["policy", "{kind: local, model: nano}"])
 def test_overlap_is_refused_for_reflectors_that_share_the_model_or_its_random_numbers(kind: str) -> None:
-    with pytest.raises(RecipeError, match="use lessons or litellm"):
+    with pytest.raises(RecipeError, match="^fast.overlap asks for edits while the model trains"):
         load_recipe(EXAMPLE, ["fast.overlap=true", f"fast.reflection={kind}"])

@@ -197,16 +197,6 @@ class FastRecipe(Section):
     def _short(cls, value: Any) -> Any:
         return long_reflection(value) if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _can_overlap(self) -> FastRecipe:
-        if self.overlap and self.reflection.kind not in ("lessons", "litellm"):
-            why = {"policy": "samples the model in training", "local": "shares its random numbers with training"}
-            raise ValueError(
-                f"fast.overlap asks for edits while the model trains, but the reflector '{self.reflection.kind}' "
-                f"{why[self.reflection.kind]}; use lessons or litellm, or leave fast.overlap out"
-            )
-        return self
-
 
 def long_stage(name: str) -> dict[str, Any]:
     task, _, steps = name.rpartition("@")
@@ -367,6 +357,12 @@ class Recipe(Section):
         if self.evaluation.divergence and not self.slow.kl and self.model.lora is None and self.method != "gepa":
             raise ValueError(
                 "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
+            )
+        reflector = self.fast.reflection.kind
+        if self.fast.overlap and reflector not in ("lessons", "litellm"):
+            raise ValueError(
+                f"fast.overlap asks for edits while the model trains, but the reflector '{reflector}' shares the model, or "
+                "its random numbers, with training; set fast.reflection to lessons or a LiteLLM name, or fast.overlap=false"
             )
         return self
 
