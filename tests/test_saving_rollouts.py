@@ -276,5 +276,5 @@ def test_edits_are_drafted_in_a_thread_while_the_model_trains(
 
 @pytest.mark.parametrize("kind", ["policy", "{kind: local, model: nano}"])
 def test_overlap_is_refused_for_reflectors_that_share_the_model_or_its_random_numbers(kind: str) -> None:
-    with pytest.raises(RecipeError, match="^fast.overlap asks for edits while the model trains"):
+    with pytest.raises(RecipeError, match=r"^fast\.overlap asks for edits while the model trains"):
         load_recipe(EXAMPLE, ["fast.overlap=true", f"fast.reflection={kind}"])
