@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fastslow.fast.drafts import Draft
+from fastslow.fast.evidence import Evidence
 from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Reflector
-from fastslow.fast.search import PATIENCE, TRIES, Cycle, Edit, PlayFast
+from fastslow.fast.scoring import PlayFast
+from fastslow.fast.search import PATIENCE, TRIES, Cycle, Edit
 from fastslow.recipe import FastRecipe
 from fastslow.rollouts.world import World
 from fastslow.tasks.base import Example
 
-__all__ = ["PATIENCE", "TRIES", "Cycle", "Edit", "FastLoop", "PlayFast"]
+__all__ = ["PATIENCE", "TRIES", "Cycle", "Edit", "FastLoop"]
 
 
 class FastLoop:
@@ -43,6 +46,17 @@ class FastLoop:
         policy_step: int,
         seed: int,
         progress: Callable[[str], None] = lambda text: None,
+        budget: int | None = None,
+        evidence: Evidence | None = None,
+        drafts: Sequence[Draft] = (),
     ) -> Cycle:
-        """Re-score the carried contexts on the anchors, evolve until the budget is spent, keep the best K."""
-        return self.optimizer(self, pool, anchors, cycle, policy_step, seed, progress).run()
+        """Re-score the carried contexts on the anchors, evolve until the budget is spent, keep the best K.
+
+        `evidence` has the slow loop's rollouts on these anchors, where scores are taken from them; `budget` stands for the
+        recipe's, `drafts` for the first reflections on their parents.
+        """
+        budget = self.recipe.budget if budget is None else budget
+        search = self.optimizer(
+            self, pool, anchors, cycle, policy_step, seed, progress, budget=budget, evidence=evidence, drafts=drafts
+        )
+        return search.run()

@@ -3,18 +3,23 @@
 The carried population is scored anew under the current weights before anything else, since scores belong to the policy that
 earned them; the budget counts rollouts actually played and leaves that re-scoring out. Proposals are checked (token budget,
 no duplicate) before a single rollout is spent on them. A proposer that keeps failing ends the cycle, not the run, and so does
-a context that is right on every anchor.
+a context that is right on every anchor. What can be made to cost less (`rescore`, `race`, drafts) or to see more clearly
+(`paired`) is described in docs/rollouts.md.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastslow.fast.pool import Member, Pool, select
+from fastslow.fast.drafts import Draft
+from fastslow.fast.evidence import Evidence, read_attempt
+from fastslow.fast.pool import Pool, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed
+from fastslow.fast.scores import mean_score
+from fastslow.fast.scoring import Scoring
 from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.records import Context, Rollout
 from fastslow.tasks.base import Example
@@ -26,11 +31,6 @@ PATIENCE = 4
 """Failed proposals in a row after which a cycle stops asking."""
 TRIES = 4
 """Proposals drawn until one is new."""
-
-PlayFast = Callable[[Sequence[tuple[Example, Context]], str, int], Sequence[Rollout]]
-"""Plays (example, context) pairs for a purpose on the ledger with a seed, under the current policy."""
-Played = list[list[Rollout]]
-"""The rollouts of one context: by problem, and of each problem as many as `fast.samples` says."""
 
 
 @dataclass
@@ -58,6 +58,8 @@ class Cycle:
     """Every context the cycle met, carried or proposed, kept or not."""
     generations: int = 0
     faults: dict[str, int] = field(default_factory=dict)
+    reused: dict[str, int] = field(default_factory=dict)
+    """Rollouts by the purpose they served without being played for it."""
 
 
 class Search(ABC):
@@ -75,22 +77,28 @@ class Search(ABC):
         policy_step: int,
         seed: int,
         progress: Callable[[str], None],
+        budget: int,
+        evidence: Evidence | None,
+        drafts: Sequence[Draft],
     ) -> None:
         self.loop, self.recipe, self.carried = loop, loop.recipe, pool
         self.anchors = list({example.id: example for example in anchors}.values())
         self.components = list(pool.best.context.texts)
-        self.cycle, self.policy_step, self.seed, self.progress = cycle, policy_step, seed, progress
+        self.cycle, self.seed, self.progress = cycle, seed, progress
+        self.budget, self.drafts = budget, list(drafts)
+        self.scoring = Scoring(loop.recipe, self.play, self.anchors, policy_step, seed, evidence)
+        self.members = self.scoring.scores.members
+        """The scored contexts, by id."""
         self.contexts = {member.context.id: member.context for member in pool.members}
         self.notes: dict[str, Mapping[str, Any]] = {member.context.id: member.notes for member in pool.members}
-        self.members: dict[str, Member] = {}
         self.edits: dict[str, Edit] = {}
         self.faults: dict[str, int] = {}
-        self.spent = self.calls = self.generations = self.failures_in_a_row = 0
+        self.generations = self.failures_in_a_row = 0
 
     def run(self) -> Cycle:
         """Score the carried contexts anew, search until the budget is spent, keep the best K."""
-        self.rescore()
-        if self.recipe.budget:
+        self.scoring.carried(self.carried, self.progress)
+        if self.budget:
             self.search()
         return self.result()
 
@@ -98,49 +106,24 @@ class Search(ABC):
     def search(self) -> None:
         """Propose contexts and score them on all anchors, until `finished`."""
 
-    # Scoring -----------------------------------------------------------------------------------------------------------
+    # Playing -----------------------------------------------------------------------------------------------------------
 
-    def rescore(self) -> None:
-        """Score every carried context on every anchor, all as one batch."""
-        contexts = [member.context for member in self.carried.members]
-        self.progress(f"scoring {len(contexts)} carried context(s) on {len(self.anchors)} problems")
-        played = self.play([(context, self.anchors) for context in contexts], "rescore")
-        for context, rollouts in zip(contexts, played, strict=True):
-            self.remember(context, self.anchors, rollouts)
+    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
+        """All that a cycle plays goes through here."""
+        return self.loop.play(pairs, purpose, seed)
 
-    def play(self, items: Sequence[tuple[Context, Sequence[Example]]], purpose: str) -> list[Played]:
-        """Rollouts by item and example, `samples` of each, drawn in one batch."""
-        samples = self.recipe.samples
-        pairs = [(example, context) for context, batch in items for example in batch for _ in range(samples)]
-        self.calls += 1
-        rollouts = iter(self.loop.play(pairs, purpose, derive_seed(self.seed, purpose, self.calls)))
-        if purpose != "rescore":
-            self.spent += len(pairs)
-        return [[[next(rollouts) for _ in range(samples)] for _ in batch] for _, batch in items]
+    @property
+    def spent(self) -> int:
+        """Rollouts of the budget that were played."""
+        return self.scoring.spent
 
-    def remember(self, context: Context, batch: Sequence[Example], rollouts: Played) -> None:
-        """Make a context that was played on all anchors, in whatever order, a candidate for the next population."""
-        scores = {example.id: mean_score(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
-        self.members[context.id] = Member(context, scores, self.policy_step, notes=self.notes.get(context.id, {}))
+    @property
+    def shows_feedback(self) -> bool:
+        return self.reads_feedback and self.recipe.feedback
 
     def attempt(self, rollout: Rollout, component: str) -> Attempt | None:
-        """What happened in one component of a rollout, in words; nothing where it was never asked or has nothing to learn.
-
-        Who learns from scores alone gets no word of the grader's.
-        """
-        turns = [turn for turn in rollout.turns if turn.component == component]
-        if rollout.turns and not turns:
-            return None
-        own = rollout.feedback.by_component.get(component) if self.reads_feedback else None
-        if own == "":
-            return None
-        words = rollout.feedback.text if own is None else own
-        return Attempt(
-            question="\n\n".join(turn.question for turn in turns),
-            answer="\n\n".join(turn.answer for turn in turns),
-            feedback=words if self.reads_feedback else "",
-            score=rollout.score,
-        )
+        """What happened in one component of a rollout, told no further than the optimizer may know."""
+        return read_attempt(rollout, component, self.shows_feedback)
 
     # Proposing ---------------------------------------------------------------------------------------------------------
 
@@ -164,8 +147,8 @@ class Search(ABC):
 
     def asked(self, ask: Callable[[int], str]) -> str | None:
         """What a proposer writes, given a seed; nothing where it fails, which is counted and told."""
-        self.calls += 1
-        seed = derive_seed(self.seed, "reflection", self.calls)
+        self.scoring.calls += 1
+        seed = derive_seed(self.seed, "reflection", self.scoring.calls)
 
         def answer() -> str | ReflectionFailed:
             try:
@@ -214,7 +197,8 @@ class Search(ABC):
             return None
         self.failures_in_a_row = 0
         self.contexts[child.id] = child
-        self.edits[child.id] = Edit(child.id, parents[0].id, ", ".join(texts), list(feedback), before)
+        told = list(feedback) if self.shows_feedback else []
+        self.edits[child.id] = Edit(child.id, parents[0].id, ", ".join(texts), told, before)
         return child
 
     def fault(self, name: str) -> None:
@@ -224,18 +208,27 @@ class Search(ABC):
 
     def finished(self) -> bool:
         """Spent, tired of failures, or a context is right on every anchor and nothing is left to find."""
-        perfect = any(member.mean >= 1 for member in self.members.values())
-        return perfect or self.spent >= self.recipe.budget or self.failures_in_a_row >= PATIENCE
+        perfect = self.scoring.scores.perfect
+        return perfect or self.spent >= self.budget or self.failures_in_a_row >= PATIENCE
 
     def result(self) -> Cycle:
         for edit in self.edits.values():
             if edit.child in self.members:
                 edit.accepted, edit.score = True, self.members[edit.child].mean
+            elif edit.child in self.scoring.stopped:
+                drawn = self.scoring.stopped[edit.child]
+                mean = sum(map(mean_score, drawn)) / len(drawn)
+                edit.reason = f"{mean:.2f} on the first {len(drawn)} of {len(self.anchors)} anchors is too far behind"
             elif edit.after is not None and not edit.reason:
                 edit.reason = f"{edit.after:.2f} on the minibatch is not above its parent's {edit.before:.2f}"
-        pool = select(list(self.members.values()), self.recipe.population)
-        return Cycle(pool, list(self.edits.values()), list(self.contexts.values()), self.generations, self.faults)
-
-
-def mean_score(rollouts: Sequence[Rollout]) -> float:
-    return sum(rollout.score for rollout in rollouts) / len(rollouts)
+        scored = [replace(member, notes=self.notes.get(key, {})) for key, member in self.members.items()]
+        chosen = select(scored, self.recipe.population).members
+        spare = [replace(member, front=False, wins=0) for member in self.scoring.reserve]
+        return Cycle(
+            Pool((*chosen, *spare[: self.recipe.population - len(chosen)])),
+            list(self.edits.values()),
+            list(self.contexts.values()),
+            self.generations,
+            self.faults,
+            self.scoring.reused,
+        )

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from fastslow.recipe.optimizer import check_optimizer
 from fastslow.rollouts.records import Sampling
 
 Method = Literal["fst", "rl", "gepa", "distill"]
@@ -186,6 +187,23 @@ class FastRecipe(Section):
     """Replaces the task's seed text (a text, or one per component)."""
     reflection: ReflectionRecipe = ReflectionRecipe()
     """Who proposes edits."""
+    feedback: bool = True
+    """Show reflection what the grader said; `false` leaves only scores."""
+    rescore: Literal["all", "front", "from-rollouts", "never"] = "all"
+    """How carried contexts get scores under the new weights: `all` or only the `front` are played on the anchors,
+    `from-rollouts` takes the slow loop's rollouts of the last cycle, `never` trusts old scores."""
+    race: bool = False
+    """Score a child on a quarter and a half of the anchors first, and no further once it is too far behind."""
+    paired: bool = False
+    """Draw a child's minibatch with its parent's random numbers, so that an edit that changes nothing gains nothing."""
+    reuse: bool = False
+    """Train on the cycle's own scoring rollouts where a group asks for their problem and context."""
+    reuse_age: int | None = Field(default=None, ge=0)
+    """The most steps between drawing a rollout and training on it; at the end of a cycle all are dropped."""
+    adaptive: bool = False
+    """Spend less of the budget while no child is found that beats the population, all of it again when reward changes."""
+    overlap: bool = False
+    """Ask for edits while the model trains; for the reflectors `lessons` and `litellm`."""
 
     @field_validator("reflection", mode="before")
     @classmethod
@@ -349,7 +367,7 @@ class Recipe(Section):
                     f"fast.population={population} leaves one each; raise slow.group or lower fast.population"
                 )
         if self.method != "rl":
-            self._optimizer_adds_up()
+            check_optimizer(self.fast, self.method, self.fast.cycle * self.slow.problems)
         rollouts = self.slow.problems * group
         if rollouts % self.slow.microbatch:
             raise ValueError(
@@ -360,23 +378,13 @@ class Recipe(Section):
             raise ValueError(
                 "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
             )
+        reflector = self.fast.reflection.kind
+        if self.fast.overlap and reflector not in ("lessons", "litellm"):
+            raise ValueError(
+                f"fast.overlap asks for edits while the model trains, but the reflector '{reflector}' shares the model, or "
+                "its random numbers, with training; set fast.reflection to lessons or a LiteLLM name, or fast.overlap=false"
+            )
         return self
-
-    def _optimizer_adds_up(self) -> None:
-        fast = self.fast
-        if fast.optimizer in ("evoprompt", "promptbreeder") and fast.population < 2:
-            raise ValueError(
-                f"fast.optimizer={fast.optimizer} breeds from two texts, but fast.population={fast.population}; raise "
-                "fast.population, or choose another fast.optimizer"
-            )
-        anchors = min(fast.anchors, fast.cycle * self.slow.problems)
-        least = (2 * min(fast.minibatch, anchors) + anchors) * fast.samples
-        if fast.optimizer != "gepa" and 0 < fast.budget < least:
-            raise ValueError(
-                f"fast.budget={fast.budget} does not pay for one new text under fast.optimizer={fast.optimizer}: two "
-                f"minibatches and all {anchors} anchors, fast.samples={fast.samples} times, are {least} rollouts; raise "
-                "fast.budget, or lower fast.anchors, fast.minibatch or fast.samples"
-            )
 
     def _tasks_add_up(self) -> None:
         if self.task == []:

@@ -91,8 +91,6 @@ class Ace(Steps):
             "base": self.base,
             "items": {name: [asdict(item) for item in each] for name, each in self.items.items()},
         }
-        if self.current.id in self.members:
-            self.members[self.current.id] = replace(self.members[self.current.id], notes=self.notes[self.current.id])
 
     def _refined(self, items: Sequence[Item]) -> tuple[Sequence[Item], str]:
         """Each item once, and the least useful left out, the elder first, until the playbook fits."""

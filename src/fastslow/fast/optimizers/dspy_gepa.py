@@ -22,7 +22,7 @@ class DSPyGepa(DSPySearch):
     def compile(self, program: dspy.Module, golds: list[dspy.Example]) -> None:
         optimizer = dspy.GEPA(
             metric=_told,
-            max_metric_calls=self.recipe.budget,
+            max_metric_calls=self.budget,
             reflection_lm=self._lm if self.has_model else None,
             instruction_proposer=None if self.has_model else self._by_hand,
             reflection_minibatch_size=self.minibatch,

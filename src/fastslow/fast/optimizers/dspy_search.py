@@ -18,7 +18,8 @@ from typing import Any
 
 from fastslow.errors import RecipeError
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed
-from fastslow.fast.search import Played, Search, mean_score
+from fastslow.fast.scores import mean_score
+from fastslow.fast.search import Search
 from fastslow.rollouts.records import Context, Rollout
 from fastslow.tasks.base import Example
 from fastslow.tasks.text import one_line
@@ -72,7 +73,7 @@ class DSPySearch(Search):
 
     @property
     def left(self) -> int:
-        return (self.recipe.budget - self.spent) // self.recipe.samples
+        return (self.budget - self.spent) // self.recipe.samples
 
     @cached_property
     def minibatch(self) -> int:
@@ -88,16 +89,17 @@ class DSPySearch(Search):
         """The rollouts of a context's last minibatch."""
         return {}
 
-    def remember(self, context: Context, batch: Sequence[Example], rollouts: Played) -> None:
-        super().remember(context, batch, rollouts)
-        self.full[context.id] = {example.id: drawn for example, drawn in zip(batch, rollouts, strict=True)}
-
-    def play(self, items: Sequence[tuple[Context, Sequence[Example]]], purpose: str) -> list[Played]:
-        if purpose == "rescore":
-            return super().play(items, purpose)
-        with dspy.context(**self.outside):
-            self.progress(f"{self.spent}/{self.recipe.budget} rollouts")
-            return super().play(items, purpose)
+    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
+        if purpose == "rescore":  # before DSPy has begun
+            rollouts = super().play(pairs, purpose, seed)
+        else:
+            with dspy.context(**self.outside):
+                self.progress(f"{self.spent}/{self.budget} rollouts")
+                rollouts = super().play(pairs, purpose, seed)
+        if purpose != "fast-minibatch":
+            for rollout in rollouts:
+                self.full.setdefault(rollout.context.id, {}).setdefault(rollout.example.id, []).append(rollout)
+        return rollouts
 
     def prepare(self, program: dspy.Module, golds: Sequence[dspy.Example]) -> None:
         """Play what DSPy is about to evaluate. What is refused or no longer affordable stays unplayed, and scores 0."""
@@ -111,17 +113,21 @@ class DSPySearch(Search):
             if len(batch) > self.left:
                 return
             try:
-                (rollouts,) = self.play([(context, batch)], "fast-score" if whole else "fast-minibatch")
+                rollouts = self._played(context, batch, whole)
             except Exception as error:  # DSPy would pass over it, and a failure to sample must stop the run
                 self.broken = error
                 return
-            if whole:
-                self.remember(context, batch, rollouts)
-            else:
+            if not whole:
                 self.latest[context.id] = [drawn[0] for drawn in rollouts]
                 if context.id in self.edits:
                     self.edits[context.id].after = sum(map(mean_score, rollouts)) / len(rollouts)
             self.ready |= {(texts, example.id): drawn for example, drawn in zip(batch, rollouts, strict=True)}
+
+    def _played(self, context: Context, batch: Sequence[Example], whole: bool) -> list[list[Rollout]]:
+        if not whole:
+            return self.scoring.minibatches([(context, batch)], self.generations)[0]
+        self.scoring.in_full([context])
+        return [self.full[context.id][example.id] for example in batch]
 
     def drawn(self, program: dspy.Module, problem: str) -> list[Rollout]:
         """The rollouts of a program on a problem: those just prepared, or else those it was scored by."""

@@ -14,8 +14,11 @@ from gepa.core.adapter import EvaluationBatch
 from gepa.core.state import GEPAState, ValsetEvaluation
 from gepa.strategies.proposal_sampling import IndependentSampling
 
+from fastslow.fast.drafts import Draft
+from fastslow.fast.pool import Member
 from fastslow.fast.reflection import Attempt, Request
-from fastslow.fast.search import Search, mean_score
+from fastslow.fast.scores import mean_score
+from fastslow.fast.search import Search
 from fastslow.rollouts.records import Context, Rollout
 from fastslow.tasks.base import Example
 
@@ -75,23 +78,23 @@ class Gepa(Search):
 
     def batch_evaluate(self, items: list[tuple[Candidate, list[Example]]]) -> list[EvaluationBatch[Rollout, None]]:
         """Play all (candidate, batch) pairs together: minibatches while proposing, all anchors of an accepted child after."""
-        contexts = [self._context(candidate) for candidate, _ in items]
-        full = not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items)
-        pairs = [(context, batch) for context, (_, batch) in zip(contexts, items, strict=True)]
+        pairs = [(self._context(candidate), batch) for candidate, batch in items]
+        if not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items):
+            return [self._on_anchors(member) for member in self.scoring.in_full([context for context, _ in pairs])]
         results = []
-        for (context, batch), rollouts in zip(
-            pairs, self.play(pairs, "fast-score" if full else "fast-minibatch"), strict=True
-        ):
+        for (context, batch), rollouts in zip(pairs, self.scoring.minibatches(pairs, self.generations), strict=True):
             scores = [mean_score(drawn) for drawn in rollouts]
             edit = self.edits.get(context.id)
-            if full:
-                self.remember(context, batch, rollouts)
-                scores = [score + FLOOR for score in scores]
-            elif edit is not None and edit.after is None:
+            if edit is not None and edit.after is None:
                 edit.after = sum(scores) / len(scores)
             traces = [drawn[0] for drawn in rollouts]
             results.append(EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=traces))
         return results
+
+    def _on_anchors(self, member: Member | None) -> EvaluationBatch[Rollout, None]:
+        """A full score; without one, less than any other context has, so that gepa never makes it a parent."""
+        scores = [0.0 if member is None else member.scores[example.id] + FLOOR for example in self.anchors]
+        return EvaluationBatch(outputs=[None] * len(scores), scores=scores)
 
     def numbered(self, context: Context) -> Candidate:
         return {number: context.texts[name] for number, name in enumerate(self.components)}
@@ -131,6 +134,12 @@ class Gepa(Search):
 
     def _new_text(self, parent: Context, component: str, records: Sequence[Mapping[str, Any]]) -> str | None:
         attempts: list[Attempt] = [record["attempt"] for record in records]
+        before = records[0]["before"] if records else 0.0
+        draft = self._draft(parent, component)
+        if draft is not None:
+            drafted = self.offer([parent], component, draft.text, _complaints(draft.attempts), before)
+            if drafted is not None:
+                return drafted.texts[component]
 
         def ask(seed: int) -> str:
             return self.loop.reflector(
@@ -145,24 +154,31 @@ class Gepa(Search):
                 )
             )
 
-        feedback = [attempt.feedback for attempt in attempts if attempt.score < 1]
-        child = self.child([parent], component, ask, feedback, records[0]["before"] if records else 0.0)
+        child = self.child([parent], component, ask, _complaints(attempts), before)
         return None if child is None else child.texts[component]
+
+    def _draft(self, parent: Context, component: str) -> Draft | None:
+        """The next draft of an edit like this, taken off the pile."""
+        for index, draft in enumerate(self.drafts):
+            if (draft.parent, draft.component) == (parent.id, component):
+                return self.drafts.pop(index)
+        return None
 
     # Watching ----------------------------------------------------------------------------------------------------------
 
     def on_iteration_start(self, event: Mapping[str, Any]) -> None:
         self.generations += 1
-        self.progress(f"generation {self.generations}: {self.spent}/{self.recipe.budget} rollouts")
+        self.progress(f"generation {self.generations}: {self.spent}/{self.budget} rollouts")
         self.state = event["state"]
         if self.generations == 1:
-            for member in self.carried.members[1:]:  # the first is gepa's seed
-                scores = self.members[member.context.id].scores
+            for member in self.members.values():
+                if member.context.id == self.carried.best.context.id:  # gepa's seed
+                    continue
                 self.state.update_state_with_new_program(
                     parent_program_idx=[],
                     new_program=self.numbered(member.context),
                     valset_evaluation=ValsetEvaluation(
-                        {}, {number: scores[example.id] + FLOOR for number, example in enumerate(self.anchors)}
+                        {}, {number: member.scores[e.id] + FLOOR for number, e in enumerate(self.anchors)}
                     ),
                     run_dir=None,
                     num_metric_calls_by_discovery_of_new_program=0,
@@ -179,3 +195,7 @@ class Gepa(Search):
         parents = tuple(self._context(self.state.program_candidates[index]).id for index in event["parent_ids"])
         child = Context(self._texts(event["merged_candidate"]), parents, self.cycle)
         self.contexts.setdefault(child.id, child)
+
+
+def _complaints(attempts: Sequence[Attempt]) -> list[str]:
+    return [attempt.feedback for attempt in attempts if attempt.score < 1]

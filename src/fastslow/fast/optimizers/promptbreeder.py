@@ -73,7 +73,10 @@ class Promptbreeder(Steps):
 
     def search(self) -> None:
         self.units = [
-            Unit(member, str(member.notes.get("mutation") or self.chance.choice(list(SENTENCES))))
+            Unit(
+                member,
+                str(self.notes.get(member.context.id, {}).get("mutation") or self.chance.choice(list(SENTENCES))),
+            )
             for member in self.ranked()[: self.recipe.population]
         ]
         super().search()
@@ -91,6 +94,8 @@ class Promptbreeder(Steps):
             return
         self.notes[child.id] = {"mutation": mutation}
         (member,) = self.score([child])
+        if member is None:
+            return
         if len(self.units) == self.recipe.population:
             self.units.remove(loser)
         self.units.append(Unit(member, mutation))

@@ -13,9 +13,10 @@ from fastslow.fast.optimizers.lines import GENERIC, Source, demonstration, lines
 from fastslow.fast.pool import Member
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Request, Wish
 from fastslow.fast.reflection.lessons import fit, new_lessons
-from fastslow.fast.search import Played, Search, mean_score
+from fastslow.fast.scores import mean_score
+from fastslow.fast.search import Search
 from fastslow.rollouts.play import derive_seed
-from fastslow.rollouts.records import Context
+from fastslow.rollouts.records import Context, Rollout
 from fastslow.tasks.base import Example
 
 SHOWN = 3
@@ -58,7 +59,7 @@ class Steps(Search):
     def search(self) -> None:
         while not self.finished() and self.price <= self.left:
             self.generations += 1
-            self.progress(f"generation {self.generations}: {self.spent}/{self.recipe.budget} rollouts")
+            self.progress(f"generation {self.generations}: {self.spent}/{self.budget} rollouts")
             self.step()
 
     @cached_property
@@ -74,7 +75,7 @@ class Steps(Search):
 
     @property
     def left(self) -> int:
-        return self.recipe.budget - self.spent
+        return self.budget - self.spent
 
     @property
     def trial_price(self) -> int:
@@ -92,7 +93,7 @@ class Steps(Search):
     def try_out(self, items: Sequence[tuple[Context, Sequence[Example]]]) -> list[Trial]:
         """Play contexts on a few problems each, all as one batch."""
         trials = []
-        for (context, batch), rollouts in zip(items, self.play(items, "fast-minibatch"), strict=True):
+        for (context, batch), rollouts in zip(items, self.scoring.minibatches(items, self.generations), strict=True):
             scores = {example.id: mean_score(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
             attempts = {
                 drawn[0].example.id: attempt
@@ -105,20 +106,17 @@ class Steps(Search):
                 edit.after = trials[-1].mean
         return trials
 
-    def score(self, contexts: Sequence[Context]) -> list[Member]:
-        """Play contexts on all anchors, all as one batch, which makes them candidates for the next population."""
-        played = self.play([(context, self.anchors) for context in contexts], "fast-score") if contexts else []
-        for context, rollouts in zip(contexts, played, strict=True):
-            self.remember(context, self.anchors, rollouts)
-        return [self.members[context.id] for context in contexts]
+    def score(self, contexts: Sequence[Context]) -> list[Member | None]:
+        """Play contexts on all anchors, which makes them candidates for the next population; none for who lost a race."""
+        return self.scoring.in_full(contexts) if contexts else []
 
     def ranked(self) -> list[Member]:
         """All that was scored, best first, the elder before the younger."""
         return sorted(self.members.values(), key=lambda member: -member.mean)
 
-    def play(self, items: Sequence[tuple[Context, Sequence[Example]]], purpose: str) -> list[Played]:
-        played = super().play(items, purpose)
-        for rollout in (draw for rollouts in played for drawn in rollouts for draw in drawn):
+    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
+        played = super().play(pairs, purpose, seed)
+        for rollout in played:
             for component in self.components:
                 attempt = self.attempt(rollout, component)
                 if attempt is not None:

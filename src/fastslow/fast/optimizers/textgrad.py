@@ -54,7 +54,7 @@ class TextGrad(Steps):
             self.edits[child.id].reason = f"{after.mean:.2f} on the minibatch is worse than {before.mean:.2f}"
             return
         (member,) = self.score([child])
-        if member.mean >= self.members[self.current.id].mean:
+        if member is not None and member.mean >= self.members[self.current.id].mean:
             self.current = child
 
     def _gradient(self, trial: Trial) -> Wish:

@@ -55,12 +55,13 @@ class LanguageModelReflector:
 
     def ask(self, messages: list[dict[str, str]], seed: int) -> Reply:
         """The model's answer to messages, counted."""
-        self.usage.calls += 1
         try:
             reply = self.chat(list(messages), seed)
         except ChatFailed as error:
+            self.usage.calls += error.asked
             self.usage.retries += error.retries
             raise ReflectionFailed(str(error), permanent=error.permanent) from error
+        self.usage.calls += 1
         self.usage.retries += reply.retries
         self.usage.prompt_tokens += reply.prompt_tokens
         self.usage.completion_tokens += reply.completion_tokens
