@@ -26,9 +26,20 @@ def fastslow(*arguments: str | Path, cwd: Path | None = None, **environment: str
     )
 
 
+def together(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command line on two processes."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m", "fastslow"]
+    return subprocess.run(
+        [*launcher, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
+    )
+
+
 def deterministic(row: dict[str, Any]) -> dict[str, Any]:
     """A row without what a clock put into it."""
-    return {key: value for key, value in row.items() if key not in ("seconds", "phases")}
+    kept = {key: value for key, value in row.items() if key not in ("seconds", "phases")}
+    if "spent" in kept:
+        kept["spent"] = {purpose: deterministic(entry) for purpose, entry in kept["spent"].items()}
+    return kept
 
 
 def outcome(run: Path) -> dict[str, Any]:
@@ -49,6 +60,7 @@ def outcome(run: Path) -> dict[str, Any]:
     return {
         "metrics": lines("metrics.jsonl"),
         "evals": lines("evals.jsonl"),
+        "ledger rows": lines("ledger.jsonl"),
         "cycles": {path.name: cycle(path) for path in sorted((run / "contexts").glob("*.json"))},
         "rollouts": sorted(path.name for path in (run / "rollouts").glob("*.parquet")),
         "ledger": {

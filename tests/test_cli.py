@@ -44,6 +44,7 @@ BAD = {
     "no run": (["train", "--resume", "nowhere"], "no run folder 'nowhere'"),
     "not a run": (["contexts", ROOT / "src"], "is not a run folder"),
     "no run to evaluate": (["eval", "nowhere"], "no run folder 'nowhere'"),
+    "no run to add up": (["ledger", "nowhere"], "no run folder 'nowhere'"),
     "no run to export": (["export", "nowhere", "model"], "no run folder 'nowhere'"),
     "no run to measure": (["divergence", "nowhere"], "no run folder 'nowhere'"),
     "no run to compare": (["compare", "nowhere"], "no run folder 'nowhere'"),
@@ -88,6 +89,8 @@ def test_the_commands_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir("/")
     assert call("contexts", run) == 0
     assert "population by cycle" in capsys.readouterr().out
+    assert call("ledger", run, "--steps") == 0
+    assert "rollouts, by step" in capsys.readouterr().out
     assert call("eval", run, "--k", "2", "--pool", "--split", "test") == 0
     shown = capsys.readouterr().out
     assert "mean@2" in shown

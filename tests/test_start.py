@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import EXAMPLE, ROOT, fastslow, outcome
+from helpers import EXAMPLE, ROOT, fastslow, outcome, together
 from openai_server import OpenAIServer
 
 from fastslow import start
@@ -141,14 +141,6 @@ def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished:
     assert json.loads(marked.read_text())["generations"] == 1234
     assert outcome(folder)["weights"] == outcome(finished)["weights"]
     assert outcome(folder)["ledger"] == outcome(finished)["ledger"]
-
-
-def together(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command line on two processes."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m", "fastslow"]
-    return subprocess.run(
-        [*launcher, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
-    )
 
 
 def test_two_processes_train_one_run_resume_it_and_refuse_another(tmp_path: Path) -> None:

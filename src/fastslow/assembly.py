@@ -10,6 +10,7 @@ from accelerate import PartialState
 from transformers.integrations import get_available_reporting_integrations
 
 from fastslow.errors import RecipeError, TaskError
+from fastslow.fast.optimizers import find_optimizer
 from fastslow.models.chat import ChatFormat
 from fastslow.models.load import Policy, choose_device, load_policy
 from fastslow.recipe import Recipe
@@ -52,6 +53,8 @@ def assemble(
     if task is not None and recipe.stages:
         raise RecipeError("a task was given as an object, but the recipe has stages; keep one of them (task: given)")
     check_trackers(recipe.output.report_to)
+    if recipe.method != "rl":
+        find_optimizer(recipe.fast.optimizer)  # a package that it needs is missed before the model is loaded
     task = task or build_task(recipe)
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)

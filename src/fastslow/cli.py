@@ -194,6 +194,15 @@ def contexts(
 
 
 @app.command()
+def ledger(run: RunPath, steps: Annotated[bool, typer.Option("--steps", help="Also step by step.")] = False) -> None:
+    """Show what a run spent: rollouts, tokens, seconds and cost, by purpose and by cycle."""
+    from fastslow.runs.folder import RunFolder
+    from fastslow.runs.spending import show_ledger
+
+    show_ledger(RunFolder.open(run), console, steps=steps)
+
+
+@app.command()
 def export(run: RunPath, folder: Annotated[Path, typer.Argument(metavar="DIR")], checkpoint: AtStep = None) -> None:
     """Write a run as a standard model folder: merged weights, best context as system prompt, pool, model card."""
     _quiet()

@@ -11,13 +11,15 @@ holds and nothing else: no part of the loop starts anew at a boundary, and a cyc
 
 Where this differs from the paper: every score carries the step of the policy that earned it, and the carried population is
 scored anew at a cycle's start, at a cost that is booked apart; with fewer than K contexts, the largest number of them that
-divides G is used; evaluation is under the context that is best on training problems, never on validation.
+divides G is used; evaluation is under the context that is best on training problems, never on validation. `Memory` is what
+the loops leave for each other where a recipe asks to save rollouts (docs/rollouts.md); by default it stays empty.
 """
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,12 +29,16 @@ import numpy as np
 from fastslow.assembly import Parts
 from fastslow.errors import RunError
 from fastslow.fast.cycle import FastLoop
+from fastslow.fast.drafts import Draft
+from fastslow.fast.evidence import choose_anchors
+from fastslow.fast.memory import Memory
 from fastslow.fast.pool import Pool, compose
 from fastslow.fast.reflection import build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.measure.divergence import divergence
 from fastslow.measure.evaluation import evaluate_task
 from fastslow.models.load import load_pretrained
+from fastslow.rollouts.cache import fill
 from fastslow.rollouts.play import Timing, derive_seed
 from fastslow.rollouts.records import Context, Rollout, Sampling
 from fastslow.rollouts.replay import replay
@@ -47,6 +53,7 @@ from fastslow.slow.update import Update, build_update
 from fastslow.tasks.base import Example
 from fastslow.tasks.stages import Stages
 
+MEMORY = "memory.json.gz"
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
 
@@ -68,7 +75,8 @@ class Loop:
         # What a checkpoint holds beside the trainer's part:
         self.step = 0
         self.pool = Pool.from_texts(parts.seed_texts)
-        self.ledger = Ledger()
+        self.memory = Memory(self.recipe.fast)
+        self.ledger, self.written = Ledger(), Ledger()  # booked, and of that what is in the rows of ledger.jsonl
         self.seconds: dict[str, float] = {}
         self.began = time.perf_counter()  # moved so that what has passed since is the time spent on training
 
@@ -89,13 +97,17 @@ class Loop:
         recipe, problems, length = self.recipe, self.recipe.slow.problems, self.recipe.fast.cycle
         if self.step == 0:
             self._evaluate()
+            self._write_ledger()
         while not self.ended:
             position = self.step * problems
             if self.evolves and self.step % length == 0:
                 self.pool = self._evolve(self.step // length, self.stream.take(position, length * problems))
             if self.learns:
                 minibatch, contexts = self.stream.take(position, problems), self.pool.active(recipe.slow.group)
-                rollouts, timing = self._play_slow(minibatch, [self.seed_context] if self.distills else contexts)
+                rollouts, played, timing = self._play_slow(
+                    minibatch, [self.seed_context] if self.distills else contexts
+                )
+                self._draft()
                 last = self.step + 1 == recipe.slow.steps or self._rollouts_spent
                 update = (
                     self._distillation(rollouts, contexts, last)
@@ -110,7 +122,7 @@ class Loop:
                     self.seconds["sync"] = seconds
             self.step += 1
             if self.learns:
-                self._record(rollouts, update, timing)
+                self._record(rollouts, played, update, timing)
             self._finish_step()
 
     @property
@@ -124,18 +136,24 @@ class Loop:
 
     # The slow loop -----------------------------------------------------------------------------------------------------
 
-    def _play_slow(self, minibatch: Sequence[Example], contexts: Sequence[Context]) -> tuple[list[Rollout], Timing]:
+    def _play_slow(
+        self, minibatch: Sequence[Example], contexts: Sequence[Context]
+    ) -> tuple[list[Rollout], list[Rollout], Timing]:
+        """The rollouts of a step, and those of them that were played for it: what is in the cache is claimed first."""
         group = self.recipe.slow.group
         examples = [example for example in minibatch for _ in range(group)]
         pairs = list(zip(examples, compose(contexts, len(minibatch), group), strict=True))
-        rollouts, timing = self.parts.player.play(
-            pairs,
+        claimed = self.memory.cache.claim(pairs, self.step)
+        played, timing = self.parts.player.play(
+            [pair for pair, waiting in zip(pairs, claimed, strict=True) if waiting is None],
             self.recipe.sampling.training(),
             policy_step=self.step,
             seed=derive_seed(self.recipe.seed, "slow", self.step),
         )
-        self._book("slow", rollouts, timing)
-        return rollouts, timing
+        self._book("slow", played, timing)
+        self.ledger.book("slow", reused=len(pairs) - len(played))
+        self.memory.trained(played)
+        return fill(claimed, played), played, timing
 
     def _distillation(self, rollouts: Sequence[Rollout], contexts: Sequence[Context], last: bool) -> Update:
         """What the student wrote, each rollout with the prompts that its teacher, one of the contexts, reads."""
@@ -149,7 +167,7 @@ class Loop:
             self.ledger.book("slow", faults={"replay": lost})
         return build_distillation(rollouts, prompts, slow, self.step + 1, last)
 
-    def _record(self, rollouts: Sequence[Rollout], update: Update, timing: Timing) -> None:
+    def _record(self, rollouts: Sequence[Rollout], played: Sequence[Rollout], update: Update, timing: Timing) -> None:
         """A row of numbers for the step just made."""
         scores = [rollout.score for rollout in rollouts]
         by_context: dict[str, list[float]] = {}
@@ -163,6 +181,8 @@ class Loop:
             **self._stage(),
             "reward": float(np.mean(scores)),
             "reward_std": float(np.std(scores)),
+            # Claimed rollouts were drawn before their contexts were chosen by them; they train, but would flatter a mean.
+            "reward_played": float(np.mean([rollout.score for rollout in played])) if played else None,
             "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
             "contexts": len(by_context),
             "zero_variance": update.zero_variance,
@@ -191,9 +211,17 @@ class Loop:
         self.ledger.book_rollouts(purpose, rollouts, timing.total)
         self.view.spent(self.ledger.training_rollouts)
 
+    def _write_ledger(self) -> None:
+        """A row with what was booked since the last one."""
+        cycle = max(self.step - 1, 0) // self.recipe.fast.cycle
+        if self.run and (spent := self.ledger.since(self.written).spent()):
+            self.run.append("ledger", {"step": self.step, "cycle": cycle, "spent": spent})
+        self.written = self.ledger.snapshot()
+
     def _spent(self) -> dict[str, int]:
         return {
             "rollouts_slow": self.ledger["slow"].rollouts,
+            "rollouts_reused": self.ledger["slow"].reused,
             "rollouts_fast": self.ledger.total(FAST).rollouts,
             "rollouts_evaluation": self.ledger["evaluation"].rollouts,
         }
@@ -220,20 +248,24 @@ class Loop:
             pairs, self.recipe.sampling.training(), policy_step=self.step, seed=seed
         )
         self._book(purpose, rollouts, timing)  # type: ignore[arg-type]
+        self.memory.scored(purpose, rollouts)
         return rollouts
 
     def _evolve(self, cycle: int, ahead: Sequence[Example]) -> Pool:
         """One cycle of the fast loop. A cycle found in the run folder was finished before an interruption: it stands."""
         carried = [member.context.id for member in self.pool.members]
-        done = self.world.from_main(lambda: self.run.cycle(cycle) if self.run else None)
+        done = self.world.from_main(lambda: self.run.cycle(cycle, self.memory.kept) if self.run else None)
         if done and done["policy_step"] == self.step and done["carried"] == carried:
             spent = Ledger.from_dict(done["spent"])
             self.ledger.add(spent)
             self.began -= spent.total().seconds
+            self.memory.restore(done.get("memory"), ahead)
             return Pool.from_dict(done["population"])
         assert self.fast is not None
         before, started = self.ledger.snapshot(), time.perf_counter()
-        anchors = list({example.id: example for example in ahead}.values())[: self.recipe.fast.anchors]
+        drafts = self._drafts(cycle)
+        evidence = self.memory.open_cycle(self._same_task())
+        anchors, budget = choose_anchors(ahead, evidence, self.recipe.fast.anchors), self.memory.budget
         found = self.fast.evolve(
             self.pool,
             anchors,
@@ -241,10 +273,16 @@ class Loop:
             policy_step=self.step,
             seed=derive_seed(self.recipe.seed, "fast", cycle),
             progress=lambda text: self.view.cycle(cycle, text),
+            budget=budget,
+            evidence=evidence,
+            drafts=drafts,
         )
         self._book_reflection()
+        for purpose, count in found.reused.items():
+            self.ledger.book(purpose, reused=count)  # type: ignore[arg-type]
         self.seconds["fast"] = time.perf_counter() - started
-        best = found.pool.best
+        best, active = found.pool.best, found.pool.active(self.recipe.slow.group)
+        self.memory.close_cycle(active, ahead, found=best.context.id not in carried)
         if self.run:
             self.run.save_cycle(
                 cycle,
@@ -254,14 +292,16 @@ class Loop:
                     "carried": carried,
                     "anchors": [example.id for example in anchors],
                     "best": best.context.id,
-                    "active": [context.id for context in found.pool.active(self.recipe.slow.group)],
+                    "active": [context.id for context in active],
                     "population": found.pool.to_dict(),
                     "edits": [asdict(edit) for edit in found.edits],
                     "contexts": [{"id": context.id, **asdict(context)} for context in found.contexts],
                     "generations": found.generations,
                     "faults": found.faults,
+                    "budget": budget,
                     "spent": self.ledger.since(before).to_dict(),
                 },
+                self.memory.to_data(),
             )
         for name, count in found.faults.items():
             if name == "reflection_failed":
@@ -270,6 +310,30 @@ class Loop:
                 )
         self.view.context(best.context.id, best.mean, "\n".join(best.context.texts.values()))
         return found.pool
+
+    def _same_task(self) -> bool:
+        """Whether the next problems are of the task that the last ones were of."""
+        return self.stages is None or self.stages.at(self.step).name == self.stages.behind(self.step).name
+
+    def _draft(self) -> None:
+        """Have edits drafted while the model trains, unless an interrupted run has finished the next cycle already."""
+        cycle = self.step // self.recipe.fast.cycle
+        due = self.run and self.evolves and self.memory.drafts_due(self.step, self.recipe.slow.steps)
+        if due and self.run and self.run.cycle(cycle + 1) is None:
+            self.memory.desk.start(self._drafting(cycle))
+
+    def _drafts(self, cycle: int) -> list[Draft]:
+        """The drafts for a cycle, made now where nobody has begun."""
+        if not self.recipe.fast.overlap or not cycle:
+            return []
+        return self.world.from_main(lambda: self.memory.desk.collect(self._drafting(cycle - 1)))
+
+    def _drafting(self, cycle: int) -> Callable[[], list[Draft]]:
+        assert self.fast is not None
+        # A tokenizer is not for two threads at once: the drafts have a copy.
+        count = copy.deepcopy(self.parts.chat).count
+        seed = derive_seed(self.recipe.seed, "drafts", cycle)
+        return self.memory.drafting(cycle, self.pool, self.fast.reflector, count, seed)
 
     def _book_reflection(self) -> None:
         """Move what the reflector has counted since the last time onto the ledger."""
@@ -293,6 +357,10 @@ class Loop:
         recipe, last = self.recipe, self.ended
         if last or self._evaluation_due():
             self._evaluate()
+        if last and self.fast:
+            self.memory.desk.collect(list)  # drafts that no cycle will ask for were paid for all the same
+            self._book_reflection()
+        self._write_ledger()
         if last or self.step % recipe.output.checkpoint_every == 0:
             self._checkpoint(last)
 
@@ -374,6 +442,8 @@ class Loop:
                 self.trainer.flatten(self.checkpoints.aside(self.step))
                 self.checkpoints.commit(self.step)
                 self.checkpoints.prune(self.recipe.output.keep_checkpoints)
+                if self.run:  # cycles before the oldest checkpoint are never gone through again
+                    self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
         except RunError as error:
             if last:
                 raise
@@ -394,6 +464,8 @@ class Loop:
                 files.write_json(folder / "state.json", state)
                 if self.trainer.teacher and self.step % self.recipe.fast.cycle:  # else the next cycle makes a new one
                     self.trainer.teacher.save(folder)
+                if (left := self.memory.to_data()) is not None:
+                    files.write_packed(folder / MEMORY, left)
         except Exception as error:  # a full disk shows as OSError, RuntimeError or safetensors' own
             return files.cause(error)
         return None
@@ -403,6 +475,11 @@ class Loop:
         assert state is not None, "the checkpoint's manifest was checked"
         self.step, self.pool = state["step"], Pool.from_dict(state["pool"])
         self.ledger = Ledger.from_dict(state["ledger"])
+        self.written = self.ledger.snapshot()
         self.began -= state.get("seconds", 0.0)
         if self.trainer.teacher:
             self.trainer.teacher.load(checkpoint)
+        # Of the cycle that the last step was made in.
+        problems, length = self.recipe.slow.problems, self.recipe.fast.cycle
+        ahead = self.stream.take((self.step - 1) // length * length * problems, length * problems)
+        self.memory.restore(files.read_packed(checkpoint / MEMORY), ahead)

@@ -20,7 +20,9 @@ from fastslow.tasks import Task
 
 
 def default_folder(recipe: Recipe, name: str) -> Path:
-    return Path(recipe.output.folder or f"runs/{name}-{recipe.method}-seed{recipe.seed}")
+    other = recipe.method != "rl" and recipe.fast.optimizer != "gepa"
+    method = f"{recipe.method}-{recipe.fast.optimizer}" if other else recipe.method
+    return Path(recipe.output.folder or f"runs/{name}-{method}-seed{recipe.seed}")
 
 
 def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:

@@ -121,3 +121,13 @@ def test_every_group_holds_exactly_its_share_of_each_context(data: st.DataObject
 def test_a_pool_that_does_not_divide_the_group_is_cut_to_one_that_does(size: int) -> None:
     pool = Pool(tuple(member(str(index), [1.0]) for index in range(size)))
     assert len(pool.active(8)) == (2 if size == 3 else 4)
+
+
+def test_what_an_optimizer_notes_is_stored_where_there_is_something_and_survives_selection() -> None:
+    plain = Member(Context({"system": "a"}), {"p": 1.0})
+    noted = Member(Context({"system": "b"}), {"p": 0.5}, notes={"items": [["x", 1]]})
+    pool = select([plain, noted], 2)
+    first, second = pool.to_dict()
+    assert "notes" not in first
+    assert second["notes"] == {"items": [["x", 1]]}
+    assert Pool.from_dict(pool.to_dict()) == pool

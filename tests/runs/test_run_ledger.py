@@ -10,13 +10,13 @@ from run_helpers import make_rollout
 
 from fastslow.runs.ledger import PURPOSES, Entry, Ledger
 
-COUNTS = ("rollouts", "calls", "prompt_tokens", "completion_tokens", "seconds", "cost")
+COUNTS = ("rollouts", "calls", "prompt_tokens", "completion_tokens", "reused", "seconds", "cost")
 # Eighths add and subtract without rounding, so the sums can be compared exactly.
 eighths = st.integers(0, 10_000).map(lambda number: number / 8)
 amounts = st.fixed_dictionaries(
     {},
-    optional={name: st.integers(0, 10_000) for name in COUNTS[:4]}
-    | dict.fromkeys(COUNTS[4:], eighths)
+    optional={name: st.integers(0, 10_000) for name in COUNTS[:5]}
+    | dict.fromkeys(COUNTS[5:], eighths)
     | {"faults": st.dictionaries(st.sampled_from(["grader", "timeout", "truncated"]), st.integers(1, 5))},
 )
 bookings = st.lists(st.tuples(st.sampled_from(PURPOSES), amounts), max_size=30)
@@ -67,6 +67,8 @@ def test_since_is_what_came_after_and_adding_it_gives_the_whole(
 def test_it_survives_json(sequence: list[tuple[Any, dict[str, Any]]]) -> None:
     ledger = booked(sequence)
     assert Ledger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger
+    assert Ledger.from_dict(json.loads(json.dumps(ledger.spent()))) == ledger
+    assert all(any(entry.values()) for entry in ledger.spent().values())
 
 
 def test_purposes_missing_in_a_file_are_empty() -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fastslow.recipe import Recipe
 from fastslow.runs.view import LiveView, PlainView, View, make_view
-from fastslow.runs.words import duration, sparkline
+from fastslow.runs.words import duration, rollouts_line, sparkline
 
 METRICS: dict[str, Any] = {
     "reward": 0.25,
@@ -223,3 +223,9 @@ def test_sparkline_and_duration() -> None:
     assert sparkline([0.3, 0.3]) == "▁▁"
     assert sparkline([0.1, 0.2]) == "▁█"
     assert duration(3725.4) == "1:02:05"
+
+
+def test_reused_rollouts_are_shown_beside_those_that_were_played() -> None:
+    used = {"rollouts_slow": 400, "rollouts_fast": 960}
+    assert rollouts_line(used) == rollouts_line({**used, "rollouts_reused": 0}) == "400 slow + 960 fast"
+    assert rollouts_line({**used, "rollouts_reused": 1136}) == "400 slow + 960 fast (1,136 reused)"

@@ -1,69 +1,21 @@
-"""One cycle of the fast loop: a fresh in-memory gepa run on the look-ahead, started from the whole carried population.
-
-Differences from one stock gepa run, and why: the population is re-scored under the current weights before anything else,
-since scores belong to the policy that earned them; the budget counts rollouts actually played and leaves that re-scoring
-out; proposals are checked (token budget, no duplicate) before a single rollout is spent on them; and a reflection model
-that keeps failing ends the cycle, not the run, and so does a context that is right on every anchor.
-"""
+"""One cycle of the fast loop: the recipe's optimizer evolves the carried population on the look-ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from gepa import optimize
-from gepa.core.adapter import EvaluationBatch
-from gepa.core.state import GEPAState, ValsetEvaluation
-from gepa.strategies.proposal_sampling import IndependentSampling
-
-from fastslow.fast.pool import Member, Pool, select
-from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
+from fastslow.fast.drafts import Draft
+from fastslow.fast.evidence import Evidence
+from fastslow.fast.optimizers import find_optimizer
+from fastslow.fast.pool import Pool
+from fastslow.fast.reflection import Reflector
+from fastslow.fast.scoring import PlayFast
+from fastslow.fast.search import PATIENCE, TRIES, Cycle, Edit
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.play import derive_seed
-from fastslow.rollouts.records import Context, Rollout
 from fastslow.rollouts.world import World
 from fastslow.tasks.base import Example
 
-PATIENCE = 4
-"""Failed reflections in a row after which a cycle stops asking."""
-TRIES = 4
-"""Proposals drawn until one is new."""
-FLOOR = 2.0**-30
-"""Added to the scores on all anchors that gepa sees: it draws a merge's ancestor by score and fails where all score 0."""
-
-Candidate = dict[int, str]
-"""A context in gepa's hands: texts by component number."""
-
-PlayFast = Callable[[Sequence[tuple[Example, Context]], str, int], Sequence[Rollout]]
-"""Plays (example, context) pairs for a purpose on the ledger with a seed, under the current policy."""
-
-
-@dataclass
-class Edit:
-    """One proposed child: which feedback led to it and how it fared against its parent on the minibatch."""
-
-    child: str
-    parent: str
-    component: str
-    feedback: list[str]
-    before: float
-    after: float | None = None
-    accepted: bool = False
-    score: float | None = None
-    reason: str = ""
-
-
-@dataclass
-class Cycle:
-    """What a cycle found."""
-
-    pool: Pool
-    edits: list[Edit] = field(default_factory=list)
-    contexts: list[Context] = field(default_factory=list)
-    """Every context the cycle met, carried or proposed, kept or not."""
-    generations: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
+__all__ = ["PATIENCE", "TRIES", "Cycle", "Edit", "FastLoop"]
 
 
 class FastLoop:
@@ -81,6 +33,7 @@ class FastLoop:
     ) -> None:
         self.recipe, self.reflector, self.play = recipe, reflector, play
         self.count_tokens, self.world = count_tokens, world
+        self.optimizer = find_optimizer(recipe.optimizer)
         self.collective = collective
         """The reflector samples the policy, which all processes must do together."""
 
@@ -93,267 +46,17 @@ class FastLoop:
         policy_step: int,
         seed: int,
         progress: Callable[[str], None] = lambda text: None,
+        budget: int | None = None,
+        evidence: Evidence | None = None,
+        drafts: Sequence[Draft] = (),
     ) -> Cycle:
-        """Re-score the carried contexts on the anchors, evolve until the budget is spent, keep the best K."""
-        run = _Run(self, pool, anchors, cycle, policy_step, seed, progress)
-        run.rescore()
-        if self.recipe.budget:
-            optimize(
-                seed_candidate=run.numbered(pool.best.context),
-                trainset=run.anchors,
-                valset=run.anchors,
-                adapter=run,
-                custom_candidate_proposer=run.propose,
-                reflection_minibatch_size=min(self.recipe.minibatch, len(run.anchors)),
-                sampling_strategy=IndependentSampling(self.recipe.proposals),
-                use_merge=len(pool.best.context.texts) > 1,
-                stop_callbacks=[run.finished],
-                callbacks=[run],
-                track_best_outputs=False,
-                logger=_Quiet(),
-                seed=seed,
-            )
-        return run.result()
+        """Re-score the carried contexts on the anchors, evolve until the budget is spent, keep the best K.
 
-
-class _Quiet:
-    def log(self, message: str) -> None:
-        """gepa's commentary; the run folder and the view say it better."""
-
-
-class _Run:
-    """gepa's adapter, proposer, stopper and callback for one cycle.
-
-    gepa walks over sets of problem ids and of component names, and a set of strings has another order in every process: it
-    is given numbers for both, so that one seed gives one result and the processes of a run agree.
-    """
-
-    propose_new_texts = None
-
-    def __init__(
-        self,
-        loop: FastLoop,
-        pool: Pool,
-        anchors: Sequence[Example],
-        cycle: int,
-        policy_step: int,
-        seed: int,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.loop, self.recipe, self.carried = loop, loop.recipe, pool
-        self.anchors = list({example.id: example for example in anchors}.values())
-        self.components = list(pool.best.context.texts)
-        self.cycle, self.policy_step, self.seed, self.progress = cycle, policy_step, seed, progress
-        self.contexts = {member.context.id: member.context for member in pool.members}
-        self.members: dict[str, Member] = {}
-        self.edits: dict[str, Edit] = {}
-        self.faults: dict[str, int] = {}
-        self.spent = self.calls = self.generations = self.failures_in_a_row = 0
-        self.proposing = False
-        self.state: GEPAState | None = None
-
-    # Scoring -----------------------------------------------------------------------------------------------------------
-
-    def rescore(self) -> None:
-        """Score every carried context on every anchor, all as one batch."""
-        contexts = [member.context for member in self.carried.members]
-        self.progress(f"scoring {len(contexts)} carried context(s) on {len(self.anchors)} problems")
-        played = self._play([(context, self.anchors) for context in contexts], "rescore")
-        for context, rollouts in zip(contexts, played, strict=True):
-            self._remember(context, self.anchors, rollouts)
-
-    def _play(self, items: Sequence[tuple[Context, Sequence[Example]]], purpose: str) -> list[list[list[Rollout]]]:
-        """Rollouts by item and example, `samples` of each, drawn in one batch."""
-        samples = self.recipe.samples
-        pairs = [(example, context) for context, batch in items for example in batch for _ in range(samples)]
-        self.calls += 1
-        rollouts = iter(self.loop.play(pairs, purpose, derive_seed(self.seed, purpose, self.calls)))
-        if purpose != "rescore":
-            self.spent += len(pairs)
-        return [[[next(rollouts) for _ in range(samples)] for _ in batch] for _, batch in items]
-
-    def _remember(self, context: Context, batch: Sequence[Example], rollouts: list[list[Rollout]]) -> None:
-        scores = {example.id: _mean(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
-        self.members[context.id] = Member(context, scores, self.policy_step)
-
-    def evaluate(
-        self, batch: list[Example], candidate: Candidate, capture_traces: bool = False
-    ) -> EvaluationBatch[Rollout, None]:
-        """gepa scores its seed this way, which re-scoring already did, and tries merges on a few problems."""
-        known = self.members.get(self._context(candidate).id)
-        if known is None:
-            scores = self.batch_evaluate([(candidate, batch)])[0].scores
-        else:
-            scores = [known.scores[example.id] for example in batch]
-        return EvaluationBatch(outputs=[None] * len(batch), scores=[score + FLOOR for score in scores])
-
-    def batch_evaluate(self, items: list[tuple[Candidate, list[Example]]]) -> list[EvaluationBatch[Rollout, None]]:
-        """Play all (candidate, batch) pairs together: minibatches while proposing, all anchors of an accepted child after."""
-        contexts = [self._context(candidate) for candidate, _ in items]
-        full = not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items)
-        pairs = [(context, batch) for context, (_, batch) in zip(contexts, items, strict=True)]
-        results = []
-        for (context, batch), rollouts in zip(
-            pairs, self._play(pairs, "fast-score" if full else "fast-minibatch"), strict=True
-        ):
-            scores = [_mean(drawn) for drawn in rollouts]
-            edit = self.edits.get(context.id)
-            if full:
-                self._remember(context, batch, rollouts)
-                scores = [score + FLOOR for score in scores]
-            elif edit is not None and edit.after is None:
-                edit.after = sum(scores) / len(scores)
-            traces = [drawn[0] for drawn in rollouts]
-            results.append(EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=traces))
-        return results
-
-    def numbered(self, context: Context) -> Candidate:
-        return {number: context.texts[name] for number, name in enumerate(self.components)}
-
-    def _texts(self, candidate: Candidate) -> dict[str, str]:
-        return {name: candidate[number] for number, name in enumerate(self.components)}
-
-    def _context(self, candidate: Candidate) -> Context:
-        context = Context(self._texts(candidate), born=self.cycle)
-        return self.contexts.get(context.id, context)
-
-    # Proposing ---------------------------------------------------------------------------------------------------------
-
-    def make_reflective_dataset(
-        self, candidate: Candidate, evaluation: EvaluationBatch[Rollout, None], components: list[int]
-    ) -> dict[int, list[dict[str, Any]]]:
-        before = sum(evaluation.scores) / len(evaluation.scores)
-        return {
-            number: [
-                {"attempt": attempt, "before": before}
-                for rollout in evaluation.trajectories or []
-                if (attempt := _attempt(rollout, self.components[number])) is not None
-            ]
-            for number in components
-        }
-
-    def propose(
-        self, candidate: Candidate, dataset: Mapping[int, Sequence[Mapping[str, Any]]], components: list[int]
-    ) -> dict[int, str]:
-        """A new text for the component whose turn it is, or nothing when reflection fails."""
-        parent = self._context(candidate)
-        for number in components:
-            text = self._new_text(parent, self.components[number], dataset[number])
-            if text is not None:
-                return {number: text}
-        return {}
-
-    def _new_text(self, parent: Context, component: str, records: Sequence[Mapping[str, Any]]) -> str | None:
-        attempts: list[Attempt] = [record["attempt"] for record in records]
-        before = records[0]["before"] if records else 0.0
-        for _ in range(TRIES):
-            self.calls += 1
-            outcome = self._reflect(
-                Request(
-                    component=component,
-                    text=parent.texts[component],
-                    attempts=attempts,
-                    proposer=self.recipe.proposer,
-                    max_tokens=self.recipe.max_tokens,
-                    count_tokens=self.loop.count_tokens,
-                    seed=derive_seed(self.seed, "reflection", self.calls),
-                )
-            )
-            if isinstance(outcome, ReflectionFailed):
-                self._fault("reflection_failed")
-                self.failures_in_a_row += PATIENCE if outcome.permanent else 1
-                self.progress(f"no edit: {outcome}")
-                return None
-            if self.loop.count_tokens(outcome) > self.recipe.max_tokens:
-                self._fault("proposal_too_long")
-                continue
-            child = Context({**parent.texts, component: outcome}, (parent.id,), self.cycle)
-            if child.id in self.contexts:
-                self._fault("proposal_not_new")
-                continue
-            self.failures_in_a_row = 0
-            self.contexts[child.id] = child
-            feedback = [attempt.feedback for attempt in attempts if attempt.score < 1]
-            self.edits[child.id] = Edit(child.id, parent.id, component, feedback, before)
-            return outcome
-        self.failures_in_a_row += 1
-        return None
-
-    def _reflect(self, request: Request) -> str | ReflectionFailed:
-        def ask() -> str | ReflectionFailed:
-            try:
-                return self.loop.reflector(request)
-            except ReflectionFailed as failure:
-                return failure
-            except Exception as error:  # gepa would pass over it in silence, and other processes would wait for ever
-                return ReflectionFailed(f"the reflector broke: {type(error).__name__}: {error}")
-
-        return ask() if self.loop.collective else self.loop.world.from_main(ask)
-
-    def _fault(self, name: str) -> None:
-        self.faults[name] = self.faults.get(name, 0) + 1
-
-    # Watching ----------------------------------------------------------------------------------------------------------
-
-    def finished(self, state: GEPAState) -> bool:
-        """Spent, tired of failures, or a context is right on every anchor and nothing is left to find."""
-        perfect = any(member.mean >= 1 for member in self.members.values())
-        return perfect or self.spent >= self.recipe.budget or self.failures_in_a_row >= PATIENCE
-
-    def on_iteration_start(self, event: Mapping[str, Any]) -> None:
-        self.generations += 1
-        self.progress(f"generation {self.generations}: {self.spent}/{self.recipe.budget} rollouts")
-        self.state = event["state"]
-        if self.generations == 1:
-            for member in self.carried.members[1:]:  # the first is gepa's seed
-                scores = self.members[member.context.id].scores
-                self.state.update_state_with_new_program(
-                    parent_program_idx=[],
-                    new_program=self.numbered(member.context),
-                    valset_evaluation=ValsetEvaluation(
-                        {}, {number: scores[example.id] + FLOOR for number, example in enumerate(self.anchors)}
-                    ),
-                    run_dir=None,
-                    num_metric_calls_by_discovery_of_new_program=0,
-                )
-
-    def on_evaluation_start(self, event: Mapping[str, Any]) -> None:
-        self.proposing = True
-
-    def on_evaluation_end(self, event: Mapping[str, Any]) -> None:
-        self.proposing = False
-
-    def on_merge_attempted(self, event: Mapping[str, Any]) -> None:
-        assert self.state is not None
-        parents = tuple(self._context(self.state.program_candidates[index]).id for index in event["parent_ids"])
-        child = Context(self._texts(event["merged_candidate"]), parents, self.cycle)
-        self.contexts.setdefault(child.id, child)
-
-    def result(self) -> Cycle:
-        for edit in self.edits.values():
-            if edit.child in self.members:
-                edit.accepted, edit.score = True, self.members[edit.child].mean
-            elif edit.after is not None:
-                edit.reason = f"{edit.after:.2f} on the minibatch is not above its parent's {edit.before:.2f}"
-        pool = select(list(self.members.values()), self.recipe.population)
-        return Cycle(pool, list(self.edits.values()), list(self.contexts.values()), self.generations, self.faults)
-
-
-def _mean(rollouts: Sequence[Rollout]) -> float:
-    return sum(rollout.score for rollout in rollouts) / len(rollouts)
-
-
-def _attempt(rollout: Rollout, component: str) -> Attempt | None:
-    """What happened in one component of a rollout, in words; nothing where it was never asked or has nothing to learn."""
-    turns = [turn for turn in rollout.turns if turn.component == component]
-    if rollout.turns and not turns:
-        return None
-    own = rollout.feedback.by_component.get(component)
-    if own == "":
-        return None
-    return Attempt(
-        question="\n\n".join(turn.question for turn in turns),
-        answer="\n\n".join(turn.answer for turn in turns),
-        feedback=rollout.feedback.text if own is None else own,
-        score=rollout.score,
-    )
+        `evidence` has the slow loop's rollouts on these anchors, where scores are taken from them; `budget` stands for the
+        recipe's, `drafts` for the first reflections on their parents.
+        """
+        budget = self.recipe.budget if budget is None else budget
+        search = self.optimizer(
+            self, pool, anchors, cycle, policy_step, seed, progress, budget=budget, evidence=evidence, drafts=drafts
+        )
+        return search.run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gepa.gepa_utils import find_dominator_programs
@@ -22,6 +22,8 @@ class Member:
     """Best on some problem in a way no other member covers."""
     wins: int = 0
     """On how many problems no other context was better."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What its optimizer keeps about it beside the texts, such as counters; plain data that JSON can hold."""
 
     @property
     def mean(self) -> float:
@@ -59,6 +61,7 @@ class Pool:
                 "front": member.front,
                 "scored_at": member.scored_at,
                 "scores": dict(member.scores),
+                **({"notes": member.notes} if member.notes else {}),
             }
             for member in self.members
         ]
@@ -73,6 +76,7 @@ class Pool:
                     item["scored_at"],
                     item["front"],
                     item["wins"],
+                    item.get("notes", {}),
                 )
                 for item in data
             )
@@ -97,10 +101,7 @@ def select(candidates: Sequence[Member], size: int) -> Pool:
     wins = [sum(index in group for group in winners.values()) for index in range(len(distinct))]
     worth = [(member.mean, wins[index], -index) for index, member in enumerate(distinct)]  # the least goes first
     front = set(find_dominator_programs(winners, worth)) if winners else {0}
-    ranked = [
-        Member(member.context, member.scores, member.scored_at, index in front, wins[index])
-        for index, member in enumerate(distinct)
-    ]
+    ranked = [replace(member, front=index in front, wins=wins[index]) for index, member in enumerate(distinct)]
     ranked.sort(key=lambda member: (-member.mean, -member.wins))
     rest = sorted(ranked[1:], key=lambda member: not member.front)
     kept = [ranked[0], *rest[: size - 1]]

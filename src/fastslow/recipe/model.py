@@ -11,9 +11,13 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from fastslow.recipe.optimizer import check_optimizer
 from fastslow.rollouts.records import Sampling
 
 Method = Literal["fst", "rl", "gepa", "distill"]
+Optimizer = Literal[
+    "gepa", "ape", "opro", "evoprompt", "promptbreeder", "textgrad", "reflexion", "ace", "mipro", "dspy-gepa"
+]
 Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
 
 
@@ -128,7 +132,8 @@ class ReflectionRecipe(Section):
 
     kind: Literal["lessons", "litellm", "local", "policy"] = "lessons"
     """`lessons` edits with lines of the feedback and needs no model; `litellm` calls a model by API; `local` loads one;
-    `policy` asks the model in training. `reflection: NAME` alone is short: a kind, or else a LiteLLM name."""
+    `policy` asks the model in training. `reflection: NAME` alone is short: a kind, or else a LiteLLM name. Under another
+    `fast.optimizer` the same model writes what that one wants; with `lessons` it works on lines by itself."""
     model: str | None = None
     """`litellm`: a LiteLLM name such as `openai/gpt-5.2`; `local`: hub id, folder or `.gguf` file."""
     base_url: str | None = None
@@ -155,8 +160,10 @@ class ReflectionRecipe(Section):
 
 
 class FastRecipe(Section):
-    """The fast loop: GEPA on the contexts."""
+    """The fast loop: GEPA, or another optimizer, on the contexts."""
 
+    optimizer: Optimizer = "gepa"
+    """How new texts are found (docs/optimizers.md): `gepa`, the method's own, or in the manner of another."""
     population: int = Field(default=8, ge=1)
     """K: contexts kept; must divide slow.group."""
     cycle: int = Field(default=6, ge=1)
@@ -164,21 +171,39 @@ class FastRecipe(Section):
     anchors: int = Field(default=192, ge=1)
     """Problems of the look-ahead that contexts are scored on."""
     budget: int = Field(default=960, ge=0)
-    """Rollouts a cycle may spend on new contexts. Re-scoring the carried population comes on top and is shown apart."""
+    """Rollouts a cycle may spend on new contexts; `gepa` finishes the generation in which they run out. Re-scoring the
+    carried population comes on top and is shown apart."""
     minibatch: int = Field(default=3, ge=1)
     """Problems a parent and its child are compared on before the child is scored on all anchors."""
     proposals: int = Field(default=1, ge=1)
-    """Children proposed per generation; more fill a GPU better."""
+    """`gepa`, `opro`: children proposed per generation; more fill a GPU better."""
     samples: int = Field(default=1, ge=1)
     """Rollouts averaged into one score; more keep lucky contexts off the front."""
     proposer: Literal["light", "full"] = "light"
-    """`light` may only make incremental edits to the parent, `full` may rewrite it."""
+    """`gepa`: `light` may only make incremental edits to the parent, `full` may rewrite it."""
     max_tokens: int = Field(default=1024, ge=1)
     """Token budget of one context text; longer proposals are refused."""
     seed_text: str | dict[str, str] | None = None
     """Replaces the task's seed text (a text, or one per component)."""
     reflection: ReflectionRecipe = ReflectionRecipe()
     """Who proposes edits."""
+    feedback: bool = True
+    """Show reflection what the grader said; `false` leaves only scores."""
+    rescore: Literal["all", "front", "from-rollouts", "never"] = "all"
+    """How carried contexts get scores under the new weights: `all` or only the `front` are played on the anchors,
+    `from-rollouts` takes the slow loop's rollouts of the last cycle, `never` trusts old scores."""
+    race: bool = False
+    """Score a child on a quarter and a half of the anchors first, and no further once it is too far behind."""
+    paired: bool = False
+    """Draw a child's minibatch with its parent's random numbers, so that an edit that changes nothing gains nothing."""
+    reuse: bool = False
+    """Train on the cycle's own scoring rollouts where a group asks for their problem and context."""
+    reuse_age: int | None = Field(default=None, ge=0)
+    """The most steps between drawing a rollout and training on it; at the end of a cycle all are dropped."""
+    adaptive: bool = False
+    """Spend less of the budget while no child is found that beats the population, all of it again when reward changes."""
+    overlap: bool = False
+    """Ask for edits while the model trains; for the reflectors `lessons` and `litellm`."""
 
     @field_validator("reflection", mode="before")
     @classmethod
@@ -249,7 +274,7 @@ class OutputRecipe(Section):
     """What a run leaves behind."""
 
     folder: str | None = None
-    """The run folder; by default `runs/RECIPE-METHOD-seedN`."""
+    """The run folder; by default `runs/RECIPE-METHOD-seedN`, after METHOD the optimizer if it is not `gepa`."""
     checkpoint_every: int = Field(default=50, ge=1)
     """Steps between checkpoints; the last step always makes one."""
     keep_checkpoints: int | None = Field(default=None, ge=1)
@@ -264,9 +289,9 @@ class Recipe(Section):
     """Everything needed to run again."""
 
     method: Method = "fst"
-    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights.
-    `distill` runs both, but the weights learn, under the seed text, from the same model under the contexts in place of
-    rewards."""
+    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights,
+    whichever `fast.optimizer` it is. `distill` runs both, but the weights learn, under the seed text, from the same model
+    under the contexts in place of rewards."""
     model: ModelRecipe
     """The policy."""
     task: TaskRecipe | list[TaskRecipe] | None = None
@@ -341,6 +366,8 @@ class Recipe(Section):
                     f"slow.baseline=prompt compares rollouts that share a context, but slow.group={group} over "
                     f"fast.population={population} leaves one each; raise slow.group or lower fast.population"
                 )
+        if self.method != "rl":
+            check_optimizer(self.fast, self.method, self.fast.cycle * self.slow.problems)
         rollouts = self.slow.problems * group
         if rollouts % self.slow.microbatch:
             raise ValueError(
@@ -350,6 +377,12 @@ class Recipe(Section):
         if self.evaluation.divergence and not self.slow.kl and self.model.lora is None and self.method != "gepa":
             raise ValueError(
                 "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
+            )
+        reflector = self.fast.reflection.kind
+        if self.fast.overlap and reflector not in ("lessons", "litellm"):
+            raise ValueError(
+                f"fast.overlap asks for edits while the model trains, but the reflector '{reflector}' shares the model, or "
+                "its random numbers, with training; set fast.reflection to lessons or a LiteLLM name, or fast.overlap=false"
             )
         return self
 

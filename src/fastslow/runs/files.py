@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +82,22 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(data, dict):
         raise RunError(f"'{path}' holds {type(data).__name__}, expected a JSON object; restore it from a copy")
     return data
+
+
+def write_packed(path: Path, data: Mapping[str, Any]) -> None:
+    """A JSON object, compressed: for what is large and read by programs only."""
+    text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    write_bytes(path, gzip.compress(encode(text), compresslevel=6, mtime=0))
+
+
+def read_packed(path: Path) -> dict[str, Any] | None:
+    """What `write_packed` wrote, None when there is no such file."""
+    try:
+        return json.loads(gzip.decompress(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise RunError(f"'{path}' cannot be read: {cause(error)}; restore it from a copy") from error
 
 
 def encode(text: str) -> bytes:

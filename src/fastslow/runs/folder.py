@@ -1,8 +1,8 @@
 """A run is a folder.
 
 recipe.yaml (resolved) · run.json (versions, seed, status) · metrics.jsonl · evals.jsonl · contexts/cycle-0003.json ·
-rollouts/step-000012.parquet · ledger.json · checkpoints/step-000050/. Everything but the two `.jsonl` files is written
-aside and renamed, so a reader never sees half of a file.
+rollouts/step-000012.parquet · ledger.json (in all) · ledger.jsonl (a row a step) · checkpoints/step-000050/. Everything but
+the `.jsonl` files is written aside and renamed, so a reader never sees half of a file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.lock import Lock
 
-Log = Literal["metrics", "evals"]
-LOGS: tuple[Log, ...] = ("metrics", "evals")
+Log = Literal["metrics", "evals", "ledger"]
+LOGS: tuple[Log, ...] = ("metrics", "evals", "ledger")
 PACKAGES = ("fastslow", "torch", "transformers", "trl", "gepa")
 
 
@@ -125,11 +125,26 @@ class RunFolder:
     def _log(self, name: Log) -> Path:
         return self.path / f"{name}.jsonl"
 
-    def save_cycle(self, cycle: int, data: dict[str, Any]) -> None:
+    def save_cycle(self, cycle: int, data: dict[str, Any], memory: dict[str, Any] | None = None) -> None:
+        """Keep what a cycle found, and what it leaves for the steps after it, if anything."""
+        if memory is not None:  # first, because a cycle is there once its own file is
+            files.write_packed(self.path / _memory(cycle), memory)
         self.write_json(f"contexts/cycle-{cycle:04d}.json", data)
 
-    def cycle(self, cycle: int) -> dict[str, Any] | None:
-        return self.read_json(f"contexts/cycle-{cycle:04d}.json")
+    def cycle(self, cycle: int, with_memory: bool = False) -> dict[str, Any] | None:
+        """What a cycle found, None when there is no such cycle, or it is without the memory that is wanted."""
+        data = self.read_json(f"contexts/cycle-{cycle:04d}.json")
+        if data is None or not with_memory:
+            return data
+        memory = files.read_packed(self.path / _memory(cycle))
+        return None if memory is None else {**data, "memory": memory}
+
+    def forget_memory(self, cycle: int) -> None:
+        """Remove what the cycles before this one left."""
+        with files.explained(self.path):
+            for number, path in numbers(self.path / "rollouts", "cycle-*.json.gz").items():
+                if number < cycle:
+                    path.unlink()
 
     def cycles(self) -> list[dict[str, Any]]:
         numbered = numbers(self.path / "contexts", "cycle-*.json")
@@ -177,9 +192,13 @@ class RunFolder:
         self.checkpoints.rewind(step)
 
 
+def _memory(cycle: int) -> Path:
+    return Path("rollouts") / f"cycle-{cycle:04d}.json.gz"
+
+
 def numbers(folder: Path, pattern: str) -> dict[int, Path]:
     """The files that are named by a number, by that number."""
-    found = ((path.stem.rpartition("-")[2], path) for path in folder.glob(pattern))
+    found = ((path.name.partition(".")[0].rpartition("-")[2], path) for path in folder.glob(pattern))
     return {int(number): path for number, path in found if number.isdecimal()}
 
 

@@ -14,7 +14,10 @@ PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 @dataclass(frozen=True)
 class Entry:
-    """An amount spent. `calls` counts asks of a model, so a rollout of three turns is three."""
+    """An amount spent, live: `calls` counts asks of a model, so a rollout of three turns is three.
+
+    `reused` counts the rollouts that served this purpose but were drawn, and booked, for another: they cost nothing more.
+    """
 
     rollouts: int = 0
     calls: int = 0
@@ -23,6 +26,7 @@ class Entry:
     seconds: float = 0.0
     cost: float = 0.0
     faults: Mapping[str, int] = field(default_factory=dict)
+    reused: int = 0
 
     def __add__(self, other: Entry) -> Entry:
         return self._combined(other, 1)
@@ -62,13 +66,14 @@ class Ledger:
         seconds: float = 0.0,
         cost: float = 0.0,
         faults: Mapping[str, int] | None = None,
+        reused: int = 0,
     ) -> None:
         self.entries[purpose] += Entry(
-            rollouts, calls, prompt_tokens, completion_tokens, seconds, cost, dict(faults or {})
+            rollouts, calls, prompt_tokens, completion_tokens, seconds, cost, dict(faults or {}), reused
         )
 
     def book_rollouts(self, purpose: Purpose, rollouts: Sequence[Rollout], seconds: float) -> None:
-        """Book what playing these rollouts took; reused ones are not played and must not be among them."""
+        """Book what playing these rollouts took; reused ones were not played and are booked as such, by number."""
         spent = Entry(seconds=seconds)
         for rollout in rollouts:
             spent += Entry(
@@ -105,6 +110,10 @@ class Ledger:
     def add(self, other: Ledger) -> None:
         for purpose in PURPOSES:
             self.entries[purpose] += other[purpose]
+
+    def spent(self) -> dict[str, dict[str, Any]]:
+        """What is not nothing, for a row of `ledger.jsonl`."""
+        return {purpose: asdict(entry) for purpose, entry in self.entries.items() if entry != Entry()}
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         return {purpose: asdict(entry) for purpose, entry in self.entries.items()}

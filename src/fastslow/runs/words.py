@@ -51,4 +51,6 @@ def evaluation_line(label: str, result: dict[str, Any]) -> str:
 def rollouts_line(metrics: dict[str, Any]) -> str:
     """Rollouts used so far, by what for."""
     used = {name: metrics.get(f"rollouts_{name}") for name in ("slow", "fast", "evaluation")}
-    return " + ".join(f"{number(count)} {name}" for name, count in used.items() if count is not None)
+    line = " + ".join(f"{number(count)} {name}" for name, count in used.items() if count is not None)
+    reused = metrics.get("rollouts_reused")
+    return f"{line} ({number(reused)} reused)" if reused else line

@@ -116,6 +116,13 @@ def test_usage_sums_answers_retries_and_failures(make_request: Make) -> None:
     assert usage.seconds > 0
 
 
+def test_a_question_that_never_went_out_is_no_call(make_request: Make) -> None:
+    reflector = LanguageModelReflector(Script(ChatFailed("too long to ask", asked=False)))
+    with pytest.raises(ReflectionFailed, match="too long to ask"):
+        reflector(make_request())
+    assert (reflector.usage.calls, reflector.usage.failures) == (0, 1)
+
+
 def test_a_permanent_fault_stays_one(make_request: Make) -> None:
     with pytest.raises(ReflectionFailed, match="no key") as failure:
         reflect(make_request(), ChatFailed("no key", permanent=True))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastslow.errors import ModelError
-from fastslow.fast.reflection.base import Attempt, ReflectionFailed, Reflector, Request, Usage
+from fastslow.fast.reflection.base import Attempt, ReflectionFailed, Reflector, Request, Usage, Wish
 from fastslow.fast.reflection.chat import Chat, ChatFailed, Reply
 from fastslow.fast.reflection.language_model import LanguageModelReflector
 from fastslow.fast.reflection.lessons import Lessons
@@ -27,6 +27,7 @@ __all__ = [
     "Reply",
     "Request",
     "Usage",
+    "Wish",
     "build_reflector",
 ]
 

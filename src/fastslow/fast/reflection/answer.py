@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from fastslow.fast.reflection.base import Request
+from fastslow.fast.reflection.base import Request, Wish
 
 KEPT_SHARE = 0.5
 """Share of the parent's words that a `light` edit keeps, in order."""
@@ -22,15 +22,27 @@ class Unusable(Exception):
 
 def read_edit(answer: str, cut: bool, request: Request) -> str:
     """The revised text of an answer, checked against all that an edit must be."""
+    text = _text(answer, cut)
+    _check(text, request)
+    return text
+
+
+def read_text(answer: str, cut: bool, wish: Wish) -> str:
+    """The text that an answer gives, checked for words and length."""
+    text = _text(answer, cut)
+    _check_words(text)
+    _check_length(text, wish)
+    return text
+
+
+def _text(answer: str, cut: bool) -> str:
     answer = _without_thoughts(answer)
     if not answer.strip():
         raise Unusable("the answer was empty")
     closed, unclosed = _blocks(answer)
     if cut and not closed:
         raise Unusable("the answer was cut off by its length limit before the revised text was complete")
-    text = closed or unclosed or ("" if "```" in answer else answer.strip())
-    _check(text, request)
-    return text
+    return closed or unclosed or ("" if "```" in answer else answer.strip())
 
 
 def _without_thoughts(answer: str) -> str:
@@ -69,15 +81,10 @@ def _blocks(answer: str) -> tuple[str, str]:
 
 def _check(text: str, request: Request) -> None:
     words, parent_words = text.split(), request.text.split()
-    if not words:
-        raise Unusable("the revised text was empty")
-    if _is_garbage(text):
-        raise Unusable("the revised text was not readable instructions")
+    _check_words(text)
     if words == parent_words:
         raise Unusable("the revised text was the same as the current instructions")
-    tokens = request.count_tokens(text)
-    if tokens > request.max_tokens:
-        raise Unusable(f"the revised text took {tokens} tokens and only {request.max_tokens} are allowed")
+    _check_length(text, request)
     if request.proposer == "light" and len(parent_words) >= SHORT_PARENT:
         matcher = difflib.SequenceMatcher(None, parent_words, words, autojunk=False)
         kept = sum(block.size for block in matcher.get_matching_blocks())
@@ -86,6 +93,19 @@ def _check(text: str, request: Request) -> None:
                 f"only {kept} of the {len(parent_words)} words of the current instructions were left in place; "
                 f"make a smaller edit that keeps at least half of them"
             )
+
+
+def _check_words(text: str) -> None:
+    if not text.split():
+        raise Unusable("the revised text was empty")
+    if _is_garbage(text):
+        raise Unusable("the revised text was not readable instructions")
+
+
+def _check_length(text: str, wanted: Request | Wish) -> None:
+    tokens = wanted.count_tokens(text)
+    if tokens > wanted.max_tokens:
+        raise Unusable(f"the revised text took {tokens} tokens and only {wanted.max_tokens} are allowed")
 
 
 def _is_garbage(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,19 @@ class Request:
     count_tokens: Callable[[str], int]
     seed: int
     """Everything random follows from it."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A text of another kind that an optimizer wants written: what to ask of a model, and how to do it without one."""
+
+    prompt: str
+    """It asks for the text inside a block fenced by `fence`."""
+    by_hand: Callable[[random.Random], str]
+    """The model-free way, from no more than the prompt tells; raises `ReflectionFailed` where there is none."""
+    max_tokens: int
+    count_tokens: Callable[[str], int]
+    fence: str = "```"
 
 
 @dataclass
@@ -86,4 +100,8 @@ class Reflector(Protocol):
 
     def __call__(self, request: Request) -> str:
         """The new text; raises `ReflectionFailed` and nothing else when there is none."""
+        ...
+
+    def write(self, wish: Wish, seed: int) -> str:
+        """What an optimizer other than GEPA wants written; fails in the same way."""
         ...

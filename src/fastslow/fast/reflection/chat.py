@@ -21,12 +21,14 @@ class Reply:
 
 
 class ChatFailed(Exception):
-    """No answer came; str(error) is the reason. `permanent` says that trying again later cannot help."""
+    """No answer came; str(error) is the reason. `permanent` says that trying again later cannot help, `asked` whether the
+    model was asked at all."""
 
-    def __init__(self, reason: str, retries: int = 0, permanent: bool = False) -> None:
+    def __init__(self, reason: str, retries: int = 0, permanent: bool = False, asked: bool = True) -> None:
         super().__init__(reason)
         self.retries = retries
         self.permanent = permanent
+        self.asked = asked
 
 
 class Chat(Protocol):

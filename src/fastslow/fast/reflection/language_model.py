@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from fastslow.fast.reflection.answer import Unusable, read_edit
-from fastslow.fast.reflection.base import ReflectionFailed, Request, Usage
+from collections.abc import Callable
+
+from fastslow.fast.reflection.answer import Unusable, read_edit, read_text
+from fastslow.fast.reflection.base import ReflectionFailed, Request, Usage, Wish
 from fastslow.fast.reflection.chat import Chat, ChatFailed, Reply
-from fastslow.fast.reflection.prompt import write_complaint, write_prompt
+from fastslow.fast.reflection.prompt import complain, write_complaint, write_prompt
 
 
 class LanguageModelReflector:
@@ -17,31 +19,49 @@ class LanguageModelReflector:
         self.usage = Usage()
 
     def __call__(self, request: Request) -> str:
-        with self.usage.counting():
-            return self._edit(request)
+        return self._written(
+            write_prompt(request, self.longest_part),
+            lambda reply: read_edit(reply.text, reply.cut, request),
+            lambda problem: write_complaint(problem, request),
+            request.seed,
+        )
 
-    def _edit(self, request: Request) -> str:
+    def write(self, wish: Wish, seed: int) -> str:
+        return self._written(
+            wish.prompt,
+            lambda reply: read_text(reply.text, reply.cut, wish),
+            lambda problem: complain(problem, wish),
+            seed,
+        )
+
+    def _written(self, prompt: str, read: Callable[[Reply], str], protest: Callable[[str], str], seed: int) -> str:
+        with self.usage.counting():
+            return self._ask_twice(prompt, read, protest, seed)
+
+    def _ask_twice(self, prompt: str, read: Callable[[Reply], str], protest: Callable[[str], str], seed: int) -> str:
         # One user message and no system message: some chat templates refuse a system role.
-        messages = [{"role": "user", "content": write_prompt(request, self.longest_part)}]
-        reply = self._ask(messages, request.seed)
+        messages = [{"role": "user", "content": prompt}]
+        reply = self.ask(messages, seed)
         try:
-            return read_edit(reply.text, reply.cut, request)
+            return read(reply)
         except Unusable as problem:
             messages.append({"role": "assistant", "content": reply.text.strip() or "(empty answer)"})
-            messages.append({"role": "user", "content": write_complaint(str(problem), request)})
-        reply = self._ask(messages, request.seed + 1)
+            messages.append({"role": "user", "content": protest(str(problem))})
+        reply = self.ask(messages, seed + 1)
         try:
-            return read_edit(reply.text, reply.cut, request)
+            return read(reply)
         except Unusable as problem:
             raise ReflectionFailed(f"the reflection model was asked twice and {problem}") from None
 
-    def _ask(self, messages: list[dict[str, str]], seed: int) -> Reply:
-        self.usage.calls += 1
+    def ask(self, messages: list[dict[str, str]], seed: int) -> Reply:
+        """The model's answer to messages, counted."""
         try:
             reply = self.chat(list(messages), seed)
         except ChatFailed as error:
+            self.usage.calls += error.asked
             self.usage.retries += error.retries
             raise ReflectionFailed(str(error), permanent=error.permanent) from error
+        self.usage.calls += 1
         self.usage.retries += reply.retries
         self.usage.prompt_tokens += reply.prompt_tokens
         self.usage.completion_tokens += reply.completion_tokens

@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from fastslow.fast.reflection.base import ReflectionFailed, Request, Usage
+from fastslow.fast.reflection.base import ReflectionFailed, Request, Usage, Wish
 
 ACTIONS = {"add": 0.7, "replace": 0.2, "drop": 0.1}
 FIRST_LINE_WEIGHT = 0.1
@@ -35,13 +35,17 @@ class Lessons:
         with self.usage.counting():
             return _edit(request)
 
+    def write(self, wish: Wish, seed: int) -> str:
+        with self.usage.counting():
+            return wish.by_hand(random.Random(seed))
+
 
 def _edit(request: Request) -> str:
     chance = random.Random(request.seed)
     parent = request.text.splitlines()
-    lessons = _new_lessons(request)
+    lessons = new_lessons(request)
     for lines in _children(parent, lessons, request.proposer == "full", chance):
-        child = _fit(lines, lessons, request)
+        child = fit(lines, lessons, request.count_tokens, request.max_tokens)
         if child is not None:
             return child
     if not lessons:
@@ -49,12 +53,12 @@ def _edit(request: Request) -> str:
     raise ReflectionFailed(f"no edit fits: the first line and one lesson take more than {request.max_tokens} tokens")
 
 
-def _new_lessons(request: Request) -> dict[str, float]:
+def new_lessons(request: Request) -> dict[str, float]:
     """Lines of the feedback that the text does not have yet, with how likely each is to be a rule.
 
     A line that several failed attempts agree on is one; a line said once, or one that quotes its attempt, tends not to be.
     """
-    known = {_key(line) for line in request.text.splitlines()}
+    known = {line_key(line) for line in request.text.splitlines()}
     said: Counter[str] = Counter()
     spelling: dict[str, str] = {}
     quoting: set[str] = set()
@@ -62,7 +66,7 @@ def _new_lessons(request: Request) -> dict[str, float]:
         if attempt.score >= 1:
             continue
         own = _runs(attempt.question) | _runs(attempt.answer)
-        lines = {_key(line): _BULLETS.sub("", line.strip()) for line in attempt.feedback.splitlines()}
+        lines = {line_key(line): _BULLETS.sub("", line.strip()) for line in attempt.feedback.splitlines()}
         for key, line in lines.items():
             if key not in known and any(letter.isalnum() for letter in line):
                 spelling.setdefault(key, line)
@@ -88,9 +92,9 @@ def _children(
     """Edits of the parent, the preferred one first; the later ones are for when the earlier do not fit."""
     filled = [index for index, line in enumerate(parent) if line.strip()]
     droppable = {index: FIRST_LINE_WEIGHT if index == filled[0] else 1.0 for index in filled} if len(filled) > 1 else {}
-    for action in _shuffled(ACTIONS, chance):
-        ranked = list(_shuffled(lessons, chance))
-        victim = next(_shuffled(droppable, chance), None)
+    for action in shuffled(ACTIONS, chance):
+        ranked = list(shuffled(lessons, chance))
+        victim = next(shuffled(droppable, chance), None)
         rest = [line for index, line in enumerate(parent) if index != victim]
         if action == "add":
             count = chance.randint(1, min(FULL_LESSONS, len(ranked))) if several and ranked else 1
@@ -103,10 +107,12 @@ def _children(
             yield rest
 
 
-def _fit(lines: list[str], lessons: Mapping[str, float], request: Request) -> str | None:
+def fit(
+    lines: Sequence[str], lessons: Collection[str], count_tokens: Callable[[str], int], max_tokens: int
+) -> str | None:
     """The text within its budget, made so by dropping the oldest lines after the first, never the new ones."""
     lines = list(lines)
-    while request.count_tokens("\n".join(lines)) > request.max_tokens:
+    while count_tokens("\n".join(lines)) > max_tokens:
         first = next((index for index, line in enumerate(lines) if line.strip()), None)
         oldest = next((index for index, line in enumerate(lines) if index != first and line not in lessons), None)
         if oldest is None:
@@ -115,7 +121,7 @@ def _fit(lines: list[str], lessons: Mapping[str, float], request: Request) -> st
     return "\n".join(lines)
 
 
-def _shuffled(weights: Mapping[Item, float], chance: random.Random) -> Iterator[Item]:
+def shuffled(weights: Mapping[Item, float], chance: random.Random) -> Iterator[Item]:
     left = dict(weights)
     while left:
         (item,) = chance.choices(list(left), list(left.values()))
@@ -123,5 +129,5 @@ def _shuffled(weights: Mapping[Item, float], chance: random.Random) -> Iterator[
         yield item
 
 
-def _key(line: str) -> str:
+def line_key(line: str) -> str:
     return " ".join(_BULLETS.sub("", line.strip()).casefold().split())

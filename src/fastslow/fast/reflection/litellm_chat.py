@@ -91,12 +91,14 @@ class LiteLLMChat:
                 f"reflection model '{self.model}' names no provider LiteLLM knows; write PROVIDER/MODEL such as "
                 f"openai/gpt-5.2, or set fast.reflection.base_url for a server of your own",
                 permanent=True,
+                asked=False,
             ) from error
         if provider == "openai" and not os.environ.get("OPENAI_API_KEY"):
             raise ChatFailed(
                 f"reflection model '{self.model}' needs an API key; set OPENAI_API_KEY in the environment, or "
                 f"fast.reflection.base_url for a server that needs none",
                 permanent=True,
+                asked=False,
             )
 
     def _reason(self, error: Exception) -> str:

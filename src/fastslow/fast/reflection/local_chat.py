@@ -30,7 +30,9 @@ class LocalChat:
 
         if not self.tokenizer.chat_template:
             raise ChatFailed(
-                "the reflection model's tokenizer has no chat template; choose a chat model", permanent=True
+                "the reflection model's tokenizer has no chat template; choose a chat model",
+                permanent=True,
+                asked=False,
             )
         prompt = self.tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True, **self.chat_kwargs
@@ -70,7 +72,8 @@ class LocalChat:
         window = getattr(self.model.config, "max_position_embeddings", None)
         room = self.max_tokens if window is None else min(self.max_tokens, window - prompt_tokens)
         if room < 1:
-            raise ChatFailed(f"the reflection prompt has {prompt_tokens} tokens, the reflection model holds {window}")
+            reason = f"the reflection prompt has {prompt_tokens} tokens, the reflection model holds {window}"
+            raise ChatFailed(reason, asked=False)
         return room
 
     def _end_ids(self) -> list[int]:

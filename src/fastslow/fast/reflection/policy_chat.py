@@ -23,7 +23,8 @@ class PolicyChat:
         room = self.sampling.max_tokens if self.max_length is None else self.max_length - len(prompt)
         limit = min(self.sampling.max_tokens, room)
         if limit <= 0:
-            raise ChatFailed(f"the reflection prompt of {len(prompt)} tokens fills the model's {self.max_length}")
+            reason = f"the reflection prompt of {len(prompt)} tokens fills the model's {self.max_length}"
+            raise ChatFailed(reason, asked=False)
         sampling = Sampling(self.sampling.temperature, self.sampling.top_p, limit)
         (mine,) = self.sampler.sample([prompt], sampling, seed)
         completion = self.world.from_main(lambda: mine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fastslow.fast.reflection.base import Attempt, Request
+from fastslow.fast.reflection.base import Attempt, Request, Wish
 
 _AIM = {
     "light": (
@@ -55,6 +55,14 @@ def write_complaint(problem: str, request: Request) -> str:
     return (
         f"That revision cannot be used: {problem}. Answer again with the whole revised instructions inside one block "
         f"fenced by {fence}, at most {request.max_tokens} tokens long."
+    )
+
+
+def complain(problem: str, wish: Wish) -> str:
+    """The same about any other text."""
+    return (
+        f"That answer cannot be used: {problem}. Answer again with the whole text inside one block fenced by "
+        f"{wish.fence}, at most {wish.max_tokens} tokens long."
     )
 
 

@@ -1,0 +1,263 @@
+"""What each way of saving rollouts saves: the quickstart's rulebook with the settings of docs/rollouts.md, over seeds.
+
+    python benchmarks/rollouts.py run --seeds 0 1 2 3 4 --out RESULTS [--jobs 1] [--variants paper reuse …] [KEY=VALUE …]
+    python benchmarks/rollouts.py report RESULTS
+    python benchmarks/rollouts.py overlap [--seconds 1.0] [KEY=VALUE …]
+
+`run` writes one JSON file a seed as its runs finish, and goes on where it was stopped. RL only may spend what the paper's
+schedule has spent. `report` needs only those files and writes summary.md, summary.json and rollouts.png beside them.
+`overlap` times runs of examples/own-task with a reflector that sleeps, with and without `fast.overlap`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from fastslow.study.curves import Curve
+
+FREE = ["fast.rescore=from-rollouts", "fast.race=true"]
+VARIANTS: dict[str, list[str]] = {
+    "paper": [],
+    "rl": ["method=rl"],
+    "reuse": ["fast.reuse=true"],
+    "from-rollouts": FREE,
+    "adaptive": ["fast.adaptive=true"],
+    "together": [*FREE, "fast.reuse=true", "fast.adaptive=true"],
+}
+"""In the order they are run: RL only needs to know what the paper's schedule spends."""
+COLOURS = {
+    "rl": "#0072B2", "paper": "#000000", "reuse": "#D55E00", "from-rollouts": "#009E73", "adaptive": "#CC79A7",
+    "together": "#E69F00",
+}  # fmt: skip
+
+
+def run_seed(seed: int, out: Path, variants: Sequence[str], overrides: list[str], recipe: Path | None) -> None:
+    """All variants of one seed in a folder that goes away; their numbers stay."""
+    from fastslow import RunFolder, load_recipe
+    from fastslow.quickstart import RECIPE
+    from fastslow.start import train
+    from fastslow.study.equal_rollouts import UNTIL_SPENT
+
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / f"seed-{seed}.json"
+    results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    for variant in [name for name in VARIANTS if name in variants and name not in results]:
+        settings = [*overrides, *VARIANTS[variant], f"seed={seed}"]
+        if variant == "rl":
+            if "paper" not in results:
+                sys.exit("the variant rl spends what the variant paper has spent; run paper too")
+            spent = Curve.from_rows(results["paper"]["evals"]).rollouts[-1]
+            settings += [f"rollouts={spent}", f"slow.steps={UNTIL_SPENT}"]
+        with tempfile.TemporaryDirectory() as work:
+            run = RunFolder.open(train(load_recipe(recipe or RECIPE, settings), Path(work) / "run"))
+            phases: Counter[str] = Counter()
+            for row in run.rows("metrics"):
+                phases.update(row["phases"])
+            results[variant] = {
+                "evals": run.rows("evals"),
+                "steps": len(run.rows("metrics")),
+                "seconds": dict(phases),
+                "ledger": run.read_json("ledger.json"),
+            }
+        unfinished = file.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(results))
+        unfinished.replace(file)
+
+
+def interval(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and 95% interval over seeds (Student's t)."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return {"mean": None, "low": None, "high": None, "seeds": 0, "of": len(values)}
+    mean = sum(known) / len(known)
+    low = high = mean if len(known) > 1 else None
+    if len(known) > 1 and max(known) > min(known):
+        low, high = map(float, stats.t.interval(0.95, len(known) - 1, mean, stats.sem(known)))
+    return {"mean": mean, "low": low, "high": high, "seeds": len(known), "of": len(values)}
+
+
+def ratio(values: Sequence[float]) -> dict[str, Any]:
+    """The geometric mean of ratios with its interval: as far above one as below counts the same."""
+    found = interval([math.log(value) if 0 < value < math.inf else math.inf for value in values])
+    return {
+        key: math.exp(value) if key in ("mean", "low", "high") and value is not None else value
+        for key, value in found.items()
+    }
+
+
+def seconds_a_step(result: dict[str, Any]) -> tuple[float, float]:
+    """Seconds a step took, measuring left out, and of them the fast loop's."""
+    spent = {phase: seconds for phase, seconds in result["seconds"].items() if phase != "evaluation"}
+    return sum(spent.values()) / result["steps"], spent.get("fast", 0.0) / result["steps"]
+
+
+def summarize(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Every variant's numbers over the seeds; what compares with RL only does so seed by seed."""
+    summary: dict[str, Any] = {}
+    for variant in [name for name in VARIANTS if all(name in seed for seed in seeds)]:
+        measured: dict[str, list[float]] = {}
+        for seed in seeds:
+            result, rl = seed[variant], seed.get("rl")
+            curve, ledger = Curve.from_rows(result["evals"]), result["ledger"]
+            whole, fast = seconds_a_step(result)
+            slow = ledger["slow"]["rollouts"] + ledger["slow"]["reused"]
+            values = {
+                "reward": curve.rewards[-1],
+                "rollouts": curve.rollouts[-1],
+                "kl": curve.kls[-1],
+                "cached": ledger["slow"]["reused"] / slow if slow else math.nan,
+                "seconds": whole,
+                "fast_seconds": fast,
+            }
+            if rl is not None:
+                other = Curve.from_rows(rl["evals"])
+                peak = max(other.rewards)
+                values["to_peak"] = curve.rollouts_to(peak)
+                values["fewer"] = other.rollouts_to(peak) / curve.rollouts_to(peak) if peak > 0 else math.nan
+                values["added"] = whole / seconds_a_step(rl)[0] - 1
+            for name, value in values.items():
+                measured.setdefault(name, []).append(value)
+        summary[variant] = {name: (ratio if name == "fewer" else interval)(each) for name, each in measured.items()}
+    return summary
+
+
+COLUMNS: dict[str, tuple[str, str]] = {
+    "reward": ("final reward", "{:.3f}"),
+    "rollouts": ("rollouts in all", "{:.0f}"),
+    "to_peak": ("rollouts to RL's peak", "{:.0f}"),
+    "fewer": ("times fewer than RL", "{:.2f}"),
+    "cached": ("slow rollouts from the cache", "{:.0%}"),
+    "kl": ("KL", "{:.4f}"),
+    "seconds": ("seconds a step", "{:.2f}"),
+    "fast_seconds": ("of them the fast loop", "{:.2f}"),
+    "added": ("more than an RL step", "{:+.0%}"),
+}
+
+
+def table(summary: dict[str, Any], seeds: Sequence[str]) -> str:
+    """Markdown; means with 95% intervals, and how many seeds reached RL's peak where not all did."""
+
+    def cell(found: dict[str, Any] | None, form: str) -> str:
+        if not found or found["mean"] is None:
+            return "never" if found else "-"
+        text = form.format(found["mean"])
+        if found["low"] is not None:
+            text += f" [{form.format(found['low'])}, {form.format(found['high'])}]"
+        return text if found["seeds"] == found["of"] else f"{text} ({found['seeds']} of {found['of']} seeds)"
+
+    lines = [
+        f"Seeds: {', '.join(seeds)}; means with 95% intervals over them.",
+        "",
+        "| variant | " + " | ".join(name for name, _ in COLUMNS.values()) + " |",
+        "|---" * (len(COLUMNS) + 1) + "|",
+    ]
+    for variant, numbers in summary.items():
+        cells = [cell(numbers.get(key), form) for key, (_, form) in COLUMNS.items()]
+        lines.append(f"| {variant} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(seeds: Sequence[dict[str, Any]], variants: Sequence[str], target: Path) -> None:
+    """Validation reward against all training rollouts, a line for every run."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for variant in variants:
+        for index, seed in enumerate(seeds):
+            curve = Curve.from_rows(seed[variant]["evals"])
+            label = variant if index == 0 else None
+            axes.plot(curve.rollouts, curve.rewards, color=COLOURS[variant], marker=".", alpha=0.7, label=label)
+    axes.set(xlabel="training rollouts played, of both loops", ylabel="validation reward", ylim=(-0.02, 1.02))
+    axes.set_title(f"nano, {len(seeds)} seed(s), a line for each run", loc="left", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(target, dpi=150)
+
+
+def report(folder: Path) -> None:
+    files = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("seed-*.json"))}
+    if not files:
+        sys.exit(f"no seed-*.json in '{folder}'; run the benchmark first")
+    seeds = list(files.values())
+    summary = summarize(seeds)
+    text = table(summary, list(files))
+    (folder / "summary.md").write_text(text)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    draw(seeds, list(summary), folder / "rollouts.png")
+    print(text)
+
+
+def overlap(seconds: float, overrides: list[str]) -> None:
+    """Wall-clock with a slow reflector: what the main thread waits is what overlapping saves."""
+    from fastslow import load_recipe, loop
+    from fastslow.fast.reflection import Lessons, Request
+    from fastslow.start import train
+
+    class Slow(Lessons):
+        def __call__(self, request: Request) -> str:
+            time.sleep(seconds)
+            return super().__call__(request)
+
+    build: Callable[..., Any] = lambda *_: Slow()  # noqa: E731
+    loop.build_reflector = build
+    example = Path(__file__).resolve().parent.parent / "examples" / "own-task" / "recipe.yaml"
+    took: dict[str, float] = {}
+    for setting in ("false", "true"):
+        with tempfile.TemporaryDirectory() as work:
+            recipe = load_recipe(example, [*overrides, f"fast.overlap={setting}"])
+            started = time.perf_counter()
+            train(recipe, Path(work) / "run")
+            took[setting] = time.perf_counter() - started
+    print(f"a reflection takes {seconds} s: {took['false']:.1f} s without overlap, {took['true']:.1f} s with it")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run")
+    run.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    run.add_argument("--out", type=Path, required=True)
+    run.add_argument("--jobs", type=int, default=1)
+    run.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    run.add_argument("--recipe", type=Path, help="in place of the quickstart's")
+    run.add_argument("overrides", nargs="*")
+    commands.add_parser("report").add_argument("folder", type=Path)
+    timing = commands.add_parser("overlap")
+    timing.add_argument("--seconds", type=float, default=1.0)
+    timing.add_argument("overrides", nargs="*")
+    options = parser.parse_args()
+    if options.command == "report":
+        report(options.folder)
+    elif options.command == "overlap":
+        overlap(options.seconds, options.overrides)
+    elif len(options.seeds) == 1:
+        run_seed(options.seeds[0], options.out, options.variants, options.overrides, options.recipe)
+    else:
+        waiting, running = list(options.seeds), []
+        while waiting or running:
+            while waiting and len(running) < options.jobs:
+                command = [sys.executable, __file__, "run", "--seeds", str(waiting.pop(0)), "--out", str(options.out)]
+                command += ["--variants", *options.variants] + (
+                    ["--recipe", str(options.recipe)] if options.recipe else []
+                )
+                running.append(subprocess.Popen([*command, "--", *options.overrides]))
+            if running.pop(0).wait():
+                sys.exit("a seed failed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Edits asked for while the model trains, so that a slow reflection model keeps nobody waiting.
+
+Half-way through a cycle the reflector is shown the slow loop's rollouts so far and drafts edits of the contexts they were
+played under, in a thread. The next cycle takes a draft where it would have asked. What is drafted follows from the rollouts,
+the pool and the seed alone, and the cycle waits for the last draft: with a repeatable reflector the run is repeatable, and
+one that was interrupted drafts the same again.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fastslow.fast.evidence import Evidence, read_attempt
+from fastslow.fast.pool import Pool
+from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
+from fastslow.recipe import FastRecipe
+from fastslow.rollouts.play import derive_seed
+from fastslow.rollouts.records import Rollout
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A new text for one component of a parent, with the attempts it was made from."""
+
+    parent: str
+    component: str
+    text: str
+    attempts: Sequence[Attempt]
+
+
+@dataclass
+class Desk:
+    """Where drafts are made, one batch at a time."""
+
+    _thread: threading.Thread | None = None
+    _done: list[Draft] = field(default_factory=list)
+    _failed: list[BaseException] = field(default_factory=list)
+
+    @property
+    def begun(self) -> bool:
+        """Drafts are being made, or wait to be collected."""
+        return self._thread is not None
+
+    def start(self, make: Callable[[], list[Draft]]) -> None:
+        """Begin in a thread."""
+
+        def work() -> None:
+            try:
+                self._done += make()
+            except BaseException as error:
+                self._failed.append(error)
+
+        # A daemon: a run that ends early does not wait for a slow answer.
+        self._thread = threading.Thread(target=work, name="drafts", daemon=True)
+        self._thread.start()
+
+    def collect(self, make: Callable[[], list[Draft]]) -> list[Draft]:
+        """Wait for the drafts; make them now where none were begun."""
+        if self._thread is None:
+            return make()
+        self._thread.join()
+        done, failed = self._done, self._failed
+        self._thread, self._done, self._failed = None, [], []
+        if failed:
+            raise failed[0]
+        return done
+
+
+def make_drafts(
+    recipe: FastRecipe,
+    reflector: Reflector,
+    pool: Pool,
+    evidence: Evidence,
+    count_tokens: Callable[[str], int],
+    *,
+    budget: int,
+    seed: int,
+) -> list[Draft]:
+    """As many drafts as a cycle is likely to ask for, of parents drawn as the cycle will draw them."""
+    played = {rollout.context.id for rollout in evidence.rollouts}
+    parents = [member for member in pool.members if member.context.id in played]
+    if not parents:
+        return []
+    weights = [member.wins if member.front else 0 for member in parents]
+    chance = random.Random(derive_seed(seed, "drafts"))
+    turns: dict[str, int] = {}
+    drafts = []
+    for number in range(expected(recipe, budget)):
+        parent = chance.choices(parents, weights if any(weights) else None)[0].context
+        components = list(parent.texts)
+        component = components[turns.setdefault(parent.id, 0) % len(components)]
+        turns[parent.id] += 1
+        attempts = _attempts(recipe, evidence, parent.id, component, chance)
+        request = Request(
+            component=component,
+            text=parent.texts[component],
+            attempts=attempts,
+            proposer=recipe.proposer,
+            max_tokens=recipe.max_tokens,
+            count_tokens=count_tokens,
+            seed=derive_seed(seed, "draft", number),
+        )
+        try:
+            drafts.append(Draft(parent.id, component, reflector(request), attempts))
+        except ReflectionFailed as failure:
+            if failure.permanent:
+                break
+        except Exception:  # a reflector that breaks costs its draft; the cycle asks again and says what is wrong
+            break
+    return drafts
+
+
+def expected(recipe: FastRecipe, budget: int) -> int:
+    """Proposals that a budget lasts for when half of the children are scored on all anchors."""
+    proposal = recipe.samples * (2 * recipe.minibatch + recipe.anchors / 2)
+    return math.ceil(budget / proposal)
+
+
+def _attempts(
+    recipe: FastRecipe, evidence: Evidence, parent: str, component: str, chance: random.Random
+) -> list[Attempt]:
+    """One attempt at each of a few problems."""
+    by_problem: dict[str, Rollout] = {}
+    for rollout in evidence.rollouts:
+        if rollout.context.id == parent:
+            by_problem.setdefault(rollout.example.id, rollout)
+    chosen = chance.sample(sorted(by_problem), min(recipe.minibatch, len(by_problem)))
+    found = (read_attempt(by_problem[problem], component, recipe.feedback) for problem in chosen)
+    return [made for made in found if made is not None]

@@ -1,0 +1,89 @@
+"""What the slow loop's own rollouts of the last cycle say about the contexts they were played under.
+
+Only rollouts drawn for the slow loop count, after the contexts had been chosen: nothing was selected by them, so their scores
+are free of the luck that a chosen context was chosen for. Claimed rollouts of the fast loop are not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from fastslow.fast.reflection import Attempt
+from fastslow.rollouts.records import Completion, Rollout
+from fastslow.tasks.base import Example
+
+
+class Evidence:
+    """The rollouts of one cycle as texts and scores, oldest first; tokens are left out."""
+
+    def __init__(self, rollouts: Iterable[Rollout] = ()) -> None:
+        self.rollouts: list[Rollout] = []
+        self.add(rollouts)
+
+    def add(self, rollouts: Iterable[Rollout]) -> None:
+        self.rollouts += [_without_tokens(rollout) for rollout in rollouts]
+
+    def clear(self) -> None:
+        self.rollouts.clear()
+
+    def until(self, policy_step: int) -> Evidence:
+        """What the policies of up to a step have drawn."""
+        return Evidence(rollout for rollout in self.rollouts if rollout.policy_step <= policy_step)
+
+    def problems(self, count: int) -> list[Example]:
+        """The problems met last, newest first: the policy that drew them is nearest to the present one."""
+        return list({rollout.example.id: rollout.example for rollout in reversed(self.rollouts)}.values())[:count]
+
+    def of(self, context: str, examples: Iterable[Example]) -> dict[str, list[Rollout]]:
+        """A context's rollouts on each of these problems."""
+        found: dict[str, list[Rollout]] = {example.id: [] for example in examples}
+        for rollout in self.rollouts:
+            if rollout.context.id == context and rollout.example.id in found:
+                found[rollout.example.id].append(rollout)
+        return found
+
+    def rewards(self) -> list[float]:
+        """The mean reward of every problem: problems are what varies independently."""
+        by_problem: dict[tuple[str, int], list[float]] = {}
+        for rollout in self.rollouts:
+            by_problem.setdefault((rollout.example.id, rollout.policy_step), []).append(rollout.score)
+        return [fmean(scores) for scores in by_problem.values()]
+
+
+def choose_anchors(ahead: Sequence[Example], evidence: Evidence | None, count: int) -> list[Example]:
+    """The problems that contexts are scored on: the first of the look-ahead, which are also the first to be trained on.
+
+    With scores from rollouts it is the last ones trained on instead: carried contexts have rollouts on these and on no
+    others, and contexts can only be compared on the same problems.
+    """
+    if evidence is not None and evidence.rollouts:
+        return evidence.problems(count)
+    return list({example.id: example for example in ahead}.values())[:count]
+
+
+def read_attempt(rollout: Rollout, component: str, feedback: bool = True) -> Attempt | None:
+    """What happened in one component of a rollout, in words; nothing where it was never asked or has nothing to learn.
+
+    Without feedback, no word of the grader's is in it.
+    """
+    turns = [turn for turn in rollout.turns if turn.component == component]
+    if rollout.turns and not turns:
+        return None
+    own = rollout.feedback.by_component.get(component) if feedback else None
+    if own == "":
+        return None
+    words = rollout.feedback.text if own is None else own
+    return Attempt(
+        question="\n\n".join(turn.question for turn in turns),
+        answer="\n\n".join(turn.answer for turn in turns),
+        feedback=words if feedback else "",
+        score=rollout.score,
+    )
+
+
+def _without_tokens(rollout: Rollout) -> Rollout:
+    nothing = Completion((), ())
+    turns = tuple(replace(turn, prompt_ids=(), completion=nothing) for turn in rollout.turns)
+    return replace(rollout, turns=turns)

@@ -1,0 +1,100 @@
+"""What the two loops leave for each other beside the population; with every setting at its default, nothing.
+
+The fast loop leaves rollouts that the slow loop can train on (`reuse`). The slow loop leaves rollouts that say how the
+contexts do (`rescore: from-rollouts`, `adaptive`) and what goes wrong under them (`overlap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fastslow.fast.allowance import Allowance
+from fastslow.fast.drafts import Desk, Draft, make_drafts
+from fastslow.fast.evidence import Evidence
+from fastslow.fast.pool import Pool
+from fastslow.fast.reflection import Reflector
+from fastslow.recipe import FastRecipe
+from fastslow.rollouts.cache import RolloutCache
+from fastslow.rollouts.records import Context, Rollout
+from fastslow.rollouts.stored import from_data, to_data
+from fastslow.tasks.base import Example
+
+
+class Memory:
+    """Kept through a cycle and saved with the run."""
+
+    def __init__(self, recipe: FastRecipe) -> None:
+        self.recipe = recipe
+        self.cache = RolloutCache(recipe.reuse_age)
+        self.evidence = Evidence()
+        self.allowance = Allowance()
+        self.desk = Desk()
+        self.watches = recipe.rescore == "from-rollouts" or recipe.adaptive or recipe.overlap
+        self.kept = self.watches or recipe.reuse
+        """There is something to save with the run."""
+
+    @property
+    def budget(self) -> int:
+        return self.allowance.budget(self.recipe.budget)
+
+    def scored(self, purpose: str, rollouts: Iterable[Rollout]) -> None:
+        """The fast loop has drawn these. Minibatches are not for training: the reflector reads them (see `RolloutCache`)."""
+        if self.recipe.reuse and purpose != "fast-minibatch":
+            self.cache.add(rollouts)
+
+    def trained(self, rollouts: Iterable[Rollout]) -> None:
+        """The slow loop has drawn these; claimed ones are not among them."""
+        if self.watches:
+            self.evidence.add(rollouts)
+
+    def open_cycle(self, same_task: bool) -> Evidence | None:
+        """Look back at the last cycle: the evidence to score by, where that is asked for and there is any for this task."""
+        if self.recipe.adaptive:
+            self.allowance.observe(self.evidence.rewards())
+        self.cache.clear()
+        usable = self.recipe.rescore == "from-rollouts" and same_task and self.evidence.rollouts
+        return self.evidence if usable else None
+
+    def close_cycle(self, active: Iterable[Context], ahead: Iterable[Example], found: bool) -> None:
+        """The fast loop is done; `found` says whether a child of this cycle is now the best."""
+        self.cache.keep(active, ahead)
+        self.evidence = Evidence()
+        if self.recipe.adaptive:
+            self.allowance.conclude(found)
+
+    def to_data(self) -> dict[str, Any] | None:
+        """All of it, as JSON can hold it; nothing where nothing is kept. Drafts are not saved: they are made again."""
+        if not self.kept:
+            return None
+        return {
+            "allowance": self.allowance.to_dict(),
+            "evidence": to_data(self.evidence.rollouts),
+            "cache": to_data(self.cache.rollouts),
+        }
+
+    def restore(self, data: Mapping[str, Any] | None, ahead: Sequence[Example]) -> None:
+        """What was saved in the cycle of these problems."""
+        if data is not None:
+            self.allowance = Allowance.from_dict(data["allowance"])
+            self.evidence = Evidence(from_data(data["evidence"], ahead))
+            self.cache.clear()
+            self.cache.add(from_data(data["cache"], ahead))
+
+    # Drafts ------------------------------------------------------------------------------------------------------------
+
+    def drafts_due(self, step: int, steps: int) -> bool:
+        """Whether it is time to begin on the edits for the cycle after this step's, in a run of so many steps."""
+        cycle = step // self.recipe.cycle
+        follows = (cycle + 1) * self.recipe.cycle < steps
+        return self.recipe.overlap and follows and step >= self._half_way(cycle) and not self.desk.begun
+
+    def drafting(
+        self, cycle: int, pool: Pool, reflector: Reflector, count_tokens: Callable[[str], int], seed: int
+    ) -> Callable[[], list[Draft]]:
+        """What makes the drafts for the cycle after this one, from this moment's pool and its rollouts until half-way."""
+        evidence, budget = self.evidence.until(self._half_way(cycle)), self.budget
+        return lambda: make_drafts(self.recipe, reflector, pool, evidence, count_tokens, budget=budget, seed=seed)
+
+    def _half_way(self, cycle: int) -> int:
+        return cycle * self.recipe.cycle + (self.recipe.cycle - 1) // 2

@@ -1,0 +1,28 @@
+"""Fast optimizers: how new texts are found. Each is a `Search` in a file that says what it takes from its original."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from fastslow.fast.search import Search
+
+OPTIMIZERS = {
+    "gepa": ("gepa", "Gepa"),
+    "ape": ("ape", "Ape"),
+    "opro": ("opro", "Opro"),
+    "evoprompt": ("evoprompt", "EvoPrompt"),
+    "promptbreeder": ("promptbreeder", "Promptbreeder"),
+    "textgrad": ("textgrad", "TextGrad"),
+    "reflexion": ("reflexion", "Reflexion"),
+    "ace": ("ace", "Ace"),
+    "mipro": ("mipro", "Mipro"),
+    "dspy-gepa": ("dspy_gepa", "DSPyGepa"),
+}
+"""The file and class of every `fast.optimizer`; only the one in use is imported."""
+
+
+def find_optimizer(name: str) -> type[Search]:
+    """The optimizer of a name. What it needs and is not installed is one error with the line to type."""
+    module, kind = OPTIMIZERS[name]
+    found: type[Search] = getattr(import_module(f"fastslow.fast.optimizers.{module}"), kind)
+    return found

@@ -1,0 +1,194 @@
+"""In the manner of ACE (Zhang et al. 2025, arXiv 2510.04618): a playbook of items, changed item by item and never rewritten.
+
+Keeps: items below the text that the run began with, each with how often it was helpful and harmful; after every minibatch a
+small list of changes (add, update, remove, and marks for the counters) that is applied as it is, without asking whether it
+helps; the least helpful items go when the playbook grows too long, and no item is there twice.
+
+Leaves out: separate requests for reflecting and curating, which are one here; sections, and ids of items, which are numbered
+for the request; the counters in what the model reads, which are the items alone; similarity by embeddings: twice means in the
+same words. Playbooks are scored on all anchors now and then, and at the end, since only a scored one can be kept.
+
+Without a model: an item is marked by the outcome of the attempts whose problem shares a word with it; lines of the feedback
+are added, or take the place of an item that is about the same word and does harm; items that do more harm than good go.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from fastslow.fast.optimizers.lines import lines_of
+from fastslow.fast.optimizers.steps import Steps, Trial
+from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
+from fastslow.fast.reflection import ReflectionFailed, Wish
+from fastslow.fast.reflection.lessons import line_key, shuffled
+from fastslow.rollouts.records import Context
+
+SCORED_EVERY = 4
+"""Steps between two playbooks that are scored on all anchors."""
+LONGEST_CHANGES = 1024
+"""Tokens of a list of changes."""
+ADDED = 2
+"""Most items added at once by hand."""
+TOO_HARMFUL = 3
+"""By how many more harmful than helpful marks an item is removed by hand."""
+
+_CHANGE = re.compile(
+    r"^\W*(?:\d+[.)]\s+)?(ADD|UPDATE|REMOVE|HELPFUL|HARMFUL)\b\W*((?:\d+[\s,]*)*)[:.\s]*(.*)$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A line of the playbook."""
+
+    text: str
+    helpful: int = 0
+    harmful: int = 0
+
+    @property
+    def worth(self) -> int:
+        return self.helpful - self.harmful
+
+
+class Ace(Steps):
+    @property
+    def price(self) -> int:
+        return self.trial_price + self.score_price
+
+    def search(self) -> None:
+        self.current = self.ranked()[0].context
+        notes = self.notes.get(self.current.id) or {"base": dict(self.current.texts), "items": {}}
+        self.base: dict[str, str] = dict(notes["base"])
+        self.items = {name: [Item(**each) for each in items] for name, items in notes["items"].items()}
+        super().search()
+        if self.current.id not in self.members and self.score_price <= self.left:
+            self.score([self.current])
+
+    def step(self) -> None:
+        (trial,) = self.try_out([(self.current, self.minibatch())])
+        items = self.items.get(self.component, [])
+        changes = self.asked(lambda seed: self.loop.reflector.write(self._changes(trial, items), seed))
+        if changes is not None:
+            self.failures_in_a_row = 0
+            self._apply(trial, changed(items, changes))
+        due = self.generations % SCORED_EVERY == 0 or self.left < self.price
+        if due and self.current.id not in self.members:
+            self.score([self.current])
+
+    def _apply(self, trial: Trial, items: Sequence[Item]) -> None:
+        """Make the changed playbook the current one; where only counters changed, it is the same context."""
+        items, text = self._refined(items)
+        self.items = {**self.items, self.component: list(items)}
+        if text != self.current.texts[self.component]:
+            feedback = [attempt.feedback for attempt in trial.failed]
+            child = self.offer([self.current], self.component, text, feedback, trial.mean)
+            known = Context({**self.current.texts, self.component: text})
+            self.current = child or self.contexts.get(known.id, self.current)
+        self.notes[self.current.id] = {
+            "base": self.base,
+            "items": {name: [asdict(item) for item in each] for name, each in self.items.items()},
+        }
+
+    def _refined(self, items: Sequence[Item]) -> tuple[Sequence[Item], str]:
+        """Each item once, and the least useful left out, the elder first, until the playbook fits."""
+        kept = list({line_key(item.text): item for item in items}.values())
+        base = self.base[self.component]
+        while kept and self.loop.count_tokens(written(base, kept)) > self.recipe.max_tokens:
+            kept.remove(min(kept, key=lambda item: item.worth))
+        return kept, written(base, kept)
+
+    def _changes(self, trial: Trial, items: Sequence[Item]) -> Wish:
+        base = self.base[self.component]
+        fence = fence_of([base, *(item.text for item in items)])
+        listed = "\n".join(
+            f"{number}. (helpful {item.helpful}, harmful {item.harmful}) {item.text}"
+            for number, item in enumerate(items, start=1)
+        )
+        attempts = list(trial.attempts.values())
+        prompt = f"""\
+A language model works under these instructions:
+{fenced(base, fence)}
+
+Below them it reads a playbook of items:
+{fenced(listed or "(no items yet)", fence)}
+
+This is how it did. Scores run from 0 (failed) to 1 (solved).
+
+{show_attempts(attempts)}
+
+Change the playbook, one line for each change, in these forms and no other:
+ADD: a new item, one sentence that helps with problems of this kind
+UPDATE 3: a better wording of item 3
+REMOVE 3
+HELPFUL 1 4
+HARMFUL 2
+HELPFUL and HARMFUL mark the items that helped or misled in these attempts. Change little, repeat no item, and write rules
+that hold for new problems.
+{closing("the changes", fence, LONGEST_CHANGES)}
+"""
+
+        def by_hand(chance: random.Random) -> str:
+            changes = self._marks(trial, items) + self._edits(trial, items, chance)
+            if trial.failed and not changes:
+                raise ReflectionFailed("nothing to change: the feedback has no usable line that the playbook lacks")
+            return "\n".join(changes)
+
+        return Wish(prompt, by_hand, LONGEST_CHANGES, self.loop.count_tokens, fence)
+
+    def _marks(self, trial: Trial, items: Sequence[Item]) -> list[str]:
+        return [
+            f"{'HELPFUL' if attempt.score >= 1 else 'HARMFUL'} {number}"
+            for attempt in trial.attempts.values()
+            for number, item in enumerate(items, start=1)
+            if _words(item.text) & _words(attempt.question)
+        ]
+
+    def _edits(self, trial: Trial, items: Sequence[Item], chance: random.Random) -> list[str]:
+        text = written(self.base[self.component], items)
+        lessons = list(shuffled(self.lessons(text, trial.failed), chance))[:ADDED]
+        asked = {word for attempt in trial.failed for word in _words(attempt.question)}
+        edits, touched = [], set()
+        for lesson in lessons:
+            about = _words(lesson) & asked
+            rivals = [n for n, item in enumerate(items, start=1) if item.worth < 0 and _words(item.text) & about]
+            if rivals and rivals[0] not in touched:
+                touched.add(rivals[0])
+                edits.append(f"UPDATE {rivals[0]}: {lesson}")
+            else:
+                edits.append(f"ADD: {lesson}")
+        useless = [n for n, item in enumerate(items, start=1) if item.worth <= -TOO_HARMFUL and n not in touched]
+        return edits + [f"REMOVE {number}" for number in useless]
+
+
+def changed(items: Sequence[Item], changes: str) -> list[Item]:
+    """The items after a list of changes. Numbers are those of the items before; lines of another form are passed over."""
+    after: dict[int, Item] = dict(enumerate(items, start=1))
+    added: list[Item] = []
+    for line in lines_of(changes):
+        match = _CHANGE.match(line)
+        if match is None:
+            continue
+        verb, text = match[1].upper(), match[3].strip()
+        if verb == "ADD" and (new := f"{match[2]}{text}".strip()):
+            added.append(Item(new))
+            continue
+        for number in {int(digits) for digits in re.findall(r"\d+", match[2])} & set(after):
+            if verb == "UPDATE" and text:
+                after[number] = Item(text)
+            elif verb == "REMOVE":
+                del after[number]
+            elif verb in ("HELPFUL", "HARMFUL"):
+                mark = verb.lower()
+                after[number] = replace(after[number], **{mark: getattr(after[number], mark) + 1})
+    return [*after.values(), *added]
+
+
+def written(base: str, items: Sequence[Item]) -> str:
+    return "\n".join([*lines_of(base), *(item.text for item in items)])
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in re.findall(r"\w+", text.casefold()) if len(word) > 2}

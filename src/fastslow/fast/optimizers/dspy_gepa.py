@@ -1,0 +1,83 @@
+"""dspy.GEPA (Agrawal et al. 2025, arXiv 2507.19457), by DSPy itself, so that its results can be set beside our `gepa`.
+
+Keeps: DSPy's adapter to gepa and its words to the reflection model.
+
+Leaves out: the carried population as parents: DSPy begins with one program, the best carried context, and the others only
+stay candidates; merging, whose draws differ from process to process where components have names; several proposals a
+generation. A generation begins only if the budget pays for all of it.
+
+Without a model: `lessons` proposes, from the same attempts and feedback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastslow.fast.optimizers.dspy_search import DSPySearch, dspy
+from fastslow.fast.reflection import Request
+
+
+class DSPyGepa(DSPySearch):
+    def compile(self, program: dspy.Module, golds: list[dspy.Example]) -> None:
+        optimizer = dspy.GEPA(
+            metric=_told,
+            max_metric_calls=self.budget,
+            reflection_lm=self._lm if self.has_model else None,
+            instruction_proposer=None if self.has_model else self._by_hand,
+            reflection_minibatch_size=self.minibatch,
+            use_merge=False,
+            num_threads=1,
+            warn_on_score_mismatch=False,
+            seed=self.seed,
+            gepa_kwargs={"stop_callbacks": [self._stop]},
+        )
+        optimizer.compile(program, trainset=golds, valset=golds)
+
+    def _stop(self, state: Any) -> bool:
+        over = self.broken is not None or self.finished() or self.left < 2 * self.minibatch + len(self.anchors)
+        self.generations += not over
+        return over
+
+    def _by_hand(
+        self, candidate: Mapping[str, str], reflective_dataset: Mapping[str, Any], components_to_update: Sequence[str]
+    ) -> dict[str, str]:
+        parent = self.context_of(tuple(candidate[f"component_{n}"] for n in range(len(self.components))))
+        assert parent is not None, "a parent was scored"
+        rollouts = self.latest.get(parent.id, [])
+        for number, component in enumerate(self.components):
+            if f"component_{number}" not in components_to_update:
+                continue
+            attempts = [attempt for each in rollouts if (attempt := self.attempt(each, component)) is not None]
+
+            def ask(
+                seed: int, text: str = parent.texts[component], name: str = component, seen: Any = tuple(attempts)
+            ) -> str:
+                return self.loop.reflector(
+                    Request(
+                        component=name,
+                        text=text,
+                        attempts=seen,
+                        proposer=self.recipe.proposer,
+                        max_tokens=self.recipe.max_tokens,
+                        count_tokens=self.loop.count_tokens,
+                        seed=seed,
+                    )
+                )
+
+            before = sum(rollout.score for rollout in rollouts) / max(1, len(rollouts))
+            feedback = [attempt.feedback for attempt in attempts if attempt.score < 1]
+            child = self.child([parent], component, ask, feedback, before)
+            if child is not None:
+                self.known[self._cleaned(child)] = child
+                return {f"component_{number}": child.texts[component]}
+        return {}
+
+
+def _told(
+    gold: dspy.Example, prediction: dspy.Prediction, trace: Any = None, pred_name: Any = None, pred_trace: Any = None
+) -> Any:
+    """The score, and about a predictor the grader's words for its component."""
+    if pred_name is None:
+        return prediction.score
+    return dspy.Prediction(score=prediction.score, feedback=prediction.feedback.get(pred_name, ""))

@@ -1,0 +1,74 @@
+"""In the manner of EvoPrompt (Guo et al. 2023, arXiv 2309.08532): a genetic algorithm whose operators work on text.
+
+Keeps: its genetic algorithm. Two parents are drawn from the population by roulette, with a chance in proportion to their
+scores; their child is crossed from both and then mutated; a generation has as many children as the population has members,
+and the best of old and new go on. Scores are all it learns from.
+
+Leaves out: its differential evolution; the population of hand-written prompts to start from: where there is only one text,
+children are mutations of it.
+
+Without a model: crossing keeps the lines that both parents have and each other line with an even chance; a mutation adds,
+exchanges, drops or moves one line, where new lines come from the population and from generic advice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from fastslow.fast.optimizers.lines import GENERIC, cross, distinct, lines_of, vary
+from fastslow.fast.optimizers.steps import Steps
+from fastslow.fast.optimizers.words import closing, fence_of, fenced
+from fastslow.fast.pool import Member
+from fastslow.fast.reflection import Wish
+
+
+class EvoPrompt(Steps):
+    reads_feedback = False
+
+    @property
+    def price(self) -> int:
+        return self.score_price
+
+    def step(self) -> None:
+        population = self.ranked()[: self.recipe.population]
+        children = []
+        for _ in range(min(self.recipe.population, self.left // self.score_price)):
+            parents = roulette(population, self.chance)
+            child = self.write([parent.context for parent in parents], self._bred(parents, population))
+            if child is None:
+                break
+            children.append(child)
+        self.score(children)
+
+    def _bred(self, parents: Sequence[Member], population: Sequence[Member]) -> Wish:
+        texts = [parent.context.texts[self.component] for parent in parents]
+        fence = fence_of(texts)
+        told = "\n\n".join(
+            f"Instruction {number}:\n{fenced(text, fence)}" for number, text in enumerate(texts, start=1)
+        )
+        crossing = "Cross the two instructions into one that has parts of both." if len(texts) > 1 else ""
+        prompt = f"""\
+{told}
+
+{crossing}
+Then change the result a little, so that it stays a sensible instruction for the same task.
+{closing("the final instruction", fence, self.recipe.max_tokens)}
+"""
+        lines = {**dict.fromkeys(GENERIC, 0.1), **self.population_lines(population)}
+
+        def by_hand(chance: random.Random) -> list[str]:
+            crossed = cross(lines_of(texts[0]), lines_of(texts[-1]), chance)
+            return distinct(vary(crossed, lines, chance))
+
+        return self.wish(prompt, by_hand, fence)
+
+
+def roulette(population: Sequence[Member], chance: random.Random) -> list[Member]:
+    """Two different members, each drawn by its score; at random where nobody scores, and one where there is one."""
+    left, drawn = list(population), []
+    for _ in range(min(2, len(left))):
+        scores = [member.mean for member in left]
+        (index,) = chance.choices(range(len(left)), scores if any(scores) else None)
+        drawn.append(left.pop(index))
+    return drawn

@@ -1,0 +1,201 @@
+"""GEPA, the method's own fast optimizer: a fresh in-memory gepa run on the look-ahead, started from the whole population.
+
+Differences from one stock gepa run, and why: see search.py for re-scoring, the budget, the checks on proposals and what ends
+a cycle; beyond those, gepa is handed all carried contexts with their fresh scores and not one seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gepa import optimize
+from gepa.core.adapter import EvaluationBatch
+from gepa.core.state import GEPAState, ValsetEvaluation
+from gepa.strategies.proposal_sampling import IndependentSampling
+
+from fastslow.fast.drafts import Draft
+from fastslow.fast.pool import Member
+from fastslow.fast.reflection import Attempt, Request
+from fastslow.fast.scores import mean_score
+from fastslow.fast.search import Search
+from fastslow.rollouts.records import Context, Rollout
+from fastslow.tasks.base import Example
+
+FLOOR = 2.0**-30
+"""Added to the scores on all anchors that gepa sees: it draws a merge's ancestor by score and fails where all score 0."""
+
+Candidate = dict[int, str]
+"""A context in gepa's hands: texts by component number."""
+
+
+class _Quiet:
+    def log(self, message: str) -> None:
+        """gepa's commentary; the run folder and the view say it better."""
+
+
+class Gepa(Search):
+    """gepa's adapter, proposer, stopper and callback for one cycle.
+
+    gepa walks over sets of problem ids and of component names, and a set of strings has another order in every process: it
+    is given numbers for both, so that one seed gives one result and the processes of a run agree.
+    """
+
+    propose_new_texts = None
+    proposing = False
+    """Between the start and the end of an evaluation on a minibatch."""
+    state: GEPAState | None = None
+
+    def search(self) -> None:
+        optimize(
+            seed_candidate=self.numbered(self.carried.best.context),
+            trainset=self.anchors,
+            valset=self.anchors,
+            adapter=self,
+            custom_candidate_proposer=self.propose,
+            reflection_minibatch_size=min(self.recipe.minibatch, len(self.anchors)),
+            sampling_strategy=IndependentSampling(self.recipe.proposals),
+            use_merge=len(self.components) > 1,
+            stop_callbacks=[lambda state: self.finished()],
+            callbacks=[self],
+            track_best_outputs=False,
+            logger=_Quiet(),
+            seed=self.seed,
+        )
+
+    # Scoring -----------------------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self, batch: list[Example], candidate: Candidate, capture_traces: bool = False
+    ) -> EvaluationBatch[Rollout, None]:
+        """gepa scores its seed this way, which re-scoring already did, and tries merges on a few problems."""
+        known = self.members.get(self._context(candidate).id)
+        if known is None:
+            scores = self.batch_evaluate([(candidate, batch)])[0].scores
+        else:
+            scores = [known.scores[example.id] for example in batch]
+        return EvaluationBatch(outputs=[None] * len(batch), scores=[score + FLOOR for score in scores])
+
+    def batch_evaluate(self, items: list[tuple[Candidate, list[Example]]]) -> list[EvaluationBatch[Rollout, None]]:
+        """Play all (candidate, batch) pairs together: minibatches while proposing, all anchors of an accepted child after."""
+        pairs = [(self._context(candidate), batch) for candidate, batch in items]
+        if not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items):
+            return [self._on_anchors(member) for member in self.scoring.in_full([context for context, _ in pairs])]
+        results = []
+        for (context, batch), rollouts in zip(pairs, self.scoring.minibatches(pairs, self.generations), strict=True):
+            scores = [mean_score(drawn) for drawn in rollouts]
+            edit = self.edits.get(context.id)
+            if edit is not None and edit.after is None:
+                edit.after = sum(scores) / len(scores)
+            traces = [drawn[0] for drawn in rollouts]
+            results.append(EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=traces))
+        return results
+
+    def _on_anchors(self, member: Member | None) -> EvaluationBatch[Rollout, None]:
+        """A full score; without one, less than any other context has, so that gepa never makes it a parent."""
+        scores = [0.0 if member is None else member.scores[example.id] + FLOOR for example in self.anchors]
+        return EvaluationBatch(outputs=[None] * len(scores), scores=scores)
+
+    def numbered(self, context: Context) -> Candidate:
+        return {number: context.texts[name] for number, name in enumerate(self.components)}
+
+    def _texts(self, candidate: Candidate) -> dict[str, str]:
+        return {name: candidate[number] for number, name in enumerate(self.components)}
+
+    def _context(self, candidate: Candidate) -> Context:
+        context = Context(self._texts(candidate), born=self.cycle)
+        return self.contexts.get(context.id, context)
+
+    # Proposing ---------------------------------------------------------------------------------------------------------
+
+    def make_reflective_dataset(
+        self, candidate: Candidate, evaluation: EvaluationBatch[Rollout, None], components: list[int]
+    ) -> dict[int, list[dict[str, Any]]]:
+        before = sum(evaluation.scores) / len(evaluation.scores)
+        return {
+            number: [
+                {"attempt": attempt, "before": before}
+                for rollout in evaluation.trajectories or []
+                if (attempt := self.attempt(rollout, self.components[number])) is not None
+            ]
+            for number in components
+        }
+
+    def propose(
+        self, candidate: Candidate, dataset: Mapping[int, Sequence[Mapping[str, Any]]], components: list[int]
+    ) -> dict[int, str]:
+        """A new text for the component whose turn it is, or nothing when reflection fails."""
+        parent = self._context(candidate)
+        for number in components:
+            text = self._new_text(parent, self.components[number], dataset[number])
+            if text is not None:
+                return {number: text}
+        return {}
+
+    def _new_text(self, parent: Context, component: str, records: Sequence[Mapping[str, Any]]) -> str | None:
+        attempts: list[Attempt] = [record["attempt"] for record in records]
+        before = records[0]["before"] if records else 0.0
+        draft = self._draft(parent, component)
+        if draft is not None:
+            drafted = self.offer([parent], component, draft.text, _complaints(draft.attempts), before)
+            if drafted is not None:
+                return drafted.texts[component]
+
+        def ask(seed: int) -> str:
+            return self.loop.reflector(
+                Request(
+                    component=component,
+                    text=parent.texts[component],
+                    attempts=attempts,
+                    proposer=self.recipe.proposer,
+                    max_tokens=self.recipe.max_tokens,
+                    count_tokens=self.loop.count_tokens,
+                    seed=seed,
+                )
+            )
+
+        child = self.child([parent], component, ask, _complaints(attempts), before)
+        return None if child is None else child.texts[component]
+
+    def _draft(self, parent: Context, component: str) -> Draft | None:
+        """The next draft of an edit like this, taken off the pile."""
+        for index, draft in enumerate(self.drafts):
+            if (draft.parent, draft.component) == (parent.id, component):
+                return self.drafts.pop(index)
+        return None
+
+    # Watching ----------------------------------------------------------------------------------------------------------
+
+    def on_iteration_start(self, event: Mapping[str, Any]) -> None:
+        self.generations += 1
+        self.progress(f"generation {self.generations}: {self.spent}/{self.budget} rollouts")
+        self.state = event["state"]
+        if self.generations == 1:
+            for member in self.members.values():
+                if member.context.id == self.carried.best.context.id:  # gepa's seed
+                    continue
+                self.state.update_state_with_new_program(
+                    parent_program_idx=[],
+                    new_program=self.numbered(member.context),
+                    valset_evaluation=ValsetEvaluation(
+                        {}, {number: member.scores[e.id] + FLOOR for number, e in enumerate(self.anchors)}
+                    ),
+                    run_dir=None,
+                    num_metric_calls_by_discovery_of_new_program=0,
+                )
+
+    def on_evaluation_start(self, event: Mapping[str, Any]) -> None:
+        self.proposing = True
+
+    def on_evaluation_end(self, event: Mapping[str, Any]) -> None:
+        self.proposing = False
+
+    def on_merge_attempted(self, event: Mapping[str, Any]) -> None:
+        assert self.state is not None
+        parents = tuple(self._context(self.state.program_candidates[index]).id for index in event["parent_ids"])
+        child = Context(self._texts(event["merged_candidate"]), parents, self.cycle)
+        self.contexts.setdefault(child.id, child)
+
+
+def _complaints(attempts: Sequence[Attempt]) -> list[str]:
+    return [attempt.feedback for attempt in attempts if attempt.score < 1]

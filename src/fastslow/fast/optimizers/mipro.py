@@ -1,0 +1,136 @@
+"""MIPROv2 (Opsahl-Ong et al. 2024, arXiv 2406.11695), by DSPy itself, on the instructions alone.
+
+Keeps: instructions proposed from a summary of the problems, from solved problems and from a tip; a Bayesian search (optuna's
+TPE) over them by scores on minibatches, with the most promising scored in full now and then. Scores are all it learns from.
+
+Leaves out: few-shot demonstrations in the prompt, since a context is a text (DSPy's zero-shot setting; solved problems still
+inform the proposals), and the description of the program's code, since our program has none. Solved problems are those of the
+re-scored best context, so that finding them costs nothing, and neither does the first full evaluation.
+
+Without a model: an instruction is the current one with a line added, exchanged, dropped or moved, where new lines come from
+problems, solved or not, and from generic advice. It does not read DSPy's summary or tip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fastslow.errors import RecipeError
+from fastslow.fast.optimizers.dspy_search import DSPySearch, dspy
+from fastslow.fast.optimizers.lines import GENERIC, demonstration, lines_of, shown, vary
+from fastslow.fast.optimizers.steps import SHOWN
+from fastslow.fast.reflection import ReflectionFailed, Wish
+from fastslow.fast.reflection.lessons import fit
+
+try:
+    import optuna
+except ImportError as error:
+    raise RecipeError(
+        "fast.optimizer=mipro needs the package optuna, which is not installed; install it with: "
+        "pip install 'fastslow[dspy]', or choose another fast.optimizer"
+    ) from error
+
+MOST_CANDIDATES = 18
+"""Instructions that are searched over at most, the current one among them; DSPy's own number for a heavy run."""
+TRIALS_PER_CANDIDATE = 1.5
+"""DSPy's own rule."""
+FULL_EVERY = 5
+"""Minibatch trials between two full scorings, as in DSPy."""
+
+
+class Mipro(DSPySearch):
+    reads_feedback = False
+
+    def compile(self, program: dspy.Module, golds: list[dspy.Example]) -> None:
+        trials = affordable_trials(self.left, self.minibatch, len(golds))
+        if not trials:
+            return
+        self.generations = trials
+        candidates = max(2, min(MOST_CANDIDATES, int(trials / TRIALS_PER_CANDIDATE)))
+        optimizer = dspy.MIPROv2(
+            metric=lambda gold, prediction, trace=None: prediction.score,
+            metric_threshold=1.0,
+            prompt_model=self._lm,
+            task_model=self._lm,
+            auto=None,
+            num_candidates=candidates,
+            max_bootstrapped_demos=0,
+            max_labeled_demos=0,
+            num_threads=1,
+            seed=self.seed,
+            track_stats=False,
+        )
+        adapter = self.outside["adapter"] if self.has_model else _ByHand(self, golds)
+        with _until_all_are_scored(), dspy.context(adapter=adapter):
+            optimizer.compile(
+                program,
+                trainset=golds,
+                valset=golds,
+                num_trials=trials,
+                minibatch=self.minibatch < len(golds),
+                minibatch_size=self.minibatch,
+                minibatch_full_eval_steps=FULL_EVERY,
+                program_aware_proposer=False,
+                data_aware_proposer=self.has_model,
+                tip_aware_proposer=self.has_model,
+            )
+
+
+def affordable_trials(rollouts: int, minibatch: int, anchors: int) -> int:
+    """Trials that so many rollouts pay for, with the full scorings among them: one after every few, and one at the end."""
+    if minibatch >= anchors:
+        return rollouts // anchors
+    trials = 0
+    while (trials + 1) * minibatch + ((trials + 1) // FULL_EVERY + 1) * anchors <= rollouts:
+        trials += 1
+    return trials
+
+
+@contextlib.contextmanager
+def _until_all_are_scored() -> Iterator[None]:
+    """DSPy raises where it is due to score a candidate in full and there is none left: a good end of a search."""
+    optuna.logging.disable_default_handler()  # it would print that as a failed trial
+    try:
+        yield
+    except ValueError as error:
+        if "No valid program" not in str(error):
+            raise
+    finally:
+        optuna.logging.enable_default_handler()
+
+
+class _ByHand(dspy.Adapter):
+    """Answers DSPy's wish for an instruction without a model."""
+
+    def __init__(self, search: Mipro, golds: Sequence[dspy.Example]) -> None:
+        super().__init__()
+        self.search, self.golds = search, golds
+
+    def __call__(
+        self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        search, text = self.search, str(inputs["basic_instruction"])
+        wish = Wish("", lambda chance: self._written(text, chance), search.recipe.max_tokens, search.loop.count_tokens)
+        answer = search.asked(lambda seed: search.loop.reflector.write(wish, seed))
+        if answer is None:
+            raise ReflectionFailed("no instruction could be written")
+        return [dict.fromkeys(signature.output_fields, answer)]
+
+    def _written(self, text: str, chance: random.Random) -> str:
+        search = self.search
+        best = search.full[search.carried.best.context.id]
+        attempts = [search.attempt(drawn[0], component) for drawn in best.values() for component in search.components]
+        solved = [attempt for attempt in attempts if attempt and attempt.score >= 1]
+        questions = [gold.question for gold in chance.sample(self.golds, min(SHOWN, len(self.golds)))]
+        lines = {
+            **dict.fromkeys(GENERIC, 1.0),
+            **{line: 1.0 for question in questions for line in shown(question)},
+            **{demonstration(attempt): 3.0 for attempt in chance.sample(solved, min(SHOWN, len(solved)))},
+        }
+        written = fit(vary(lines_of(text), lines, chance), (), search.loop.count_tokens, search.recipe.max_tokens)
+        if not written:
+            raise ReflectionFailed(f"no edit fits into {search.recipe.max_tokens} tokens")
+        return written

@@ -1,0 +1,201 @@
+"""What the optimizers that propose texts themselves share: steps that the budget pays for, trials, scores and wishes."""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fastslow.fast.optimizers.lines import GENERIC, Source, demonstration, lines_of, shown
+from fastslow.fast.pool import Member
+from fastslow.fast.reflection import Attempt, ReflectionFailed, Request, Wish
+from fastslow.fast.reflection.lessons import fit, new_lessons
+from fastslow.fast.scores import mean_score
+from fastslow.fast.search import Search
+from fastslow.rollouts.play import derive_seed
+from fastslow.rollouts.records import Context, Rollout
+from fastslow.tasks.base import Example
+
+SHOWN = 3
+"""Problems or demonstrations that a prompt shows, and that lines are taken from."""
+LIKELY = 0.25
+"""How likely a rule, beside the likeliest at hand, a line must be to be taken where several are taken at once."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a context did on a few problems, told no further than its optimizer may know."""
+
+    context: Context
+    scores: Mapping[str, float]
+    """By problem id."""
+    attempts: Mapping[str, Attempt]
+    """By problem id, in the component whose turn it is: the first of each problem's draws, where it was asked at all."""
+
+    @property
+    def mean(self) -> float:
+        return sum(self.scores.values()) / len(self.scores)
+
+    @property
+    def failed(self) -> list[Attempt]:
+        return [attempt for attempt in self.attempts.values() if attempt.score < 1]
+
+
+class Steps(Search):
+    """A search in steps. A step begins only if what is left of the budget pays for it: the budget is never exceeded."""
+
+    @property
+    @abstractmethod
+    def price(self) -> int:
+        """Rollouts without which a step cannot begin."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Propose, try, score."""
+
+    def search(self) -> None:
+        while not self.finished() and self.price <= self.left:
+            self.generations += 1
+            self.progress(f"generation {self.generations}: {self.spent}/{self.budget} rollouts")
+            self.step()
+
+    @cached_property
+    def chance(self) -> random.Random:
+        return random.Random(derive_seed(self.seed, "search"))
+
+    @property
+    def component(self) -> str:
+        """The component whose turn it is."""
+        return self.components[(self.generations - 1) % len(self.components)]
+
+    # The budget --------------------------------------------------------------------------------------------------------
+
+    @property
+    def left(self) -> int:
+        return self.budget - self.spent
+
+    @property
+    def trial_price(self) -> int:
+        return min(self.recipe.minibatch, len(self.anchors)) * self.recipe.samples
+
+    @property
+    def score_price(self) -> int:
+        return len(self.anchors) * self.recipe.samples
+
+    # Playing -----------------------------------------------------------------------------------------------------------
+
+    def minibatch(self) -> list[Example]:
+        return self.chance.sample(self.anchors, min(self.recipe.minibatch, len(self.anchors)))
+
+    def try_out(self, items: Sequence[tuple[Context, Sequence[Example]]]) -> list[Trial]:
+        """Play contexts on a few problems each, all as one batch."""
+        trials = []
+        for (context, batch), rollouts in zip(items, self.scoring.minibatches(items, self.generations), strict=True):
+            scores = {example.id: mean_score(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
+            attempts = {
+                drawn[0].example.id: attempt
+                for drawn in rollouts
+                if (attempt := self.attempt(drawn[0], self.component)) is not None
+            }
+            trials.append(Trial(context, scores, attempts))
+            edit = self.edits.get(context.id)
+            if edit is not None and edit.after is None:  # later it is tried as a parent
+                edit.after = trials[-1].mean
+        return trials
+
+    def score(self, contexts: Sequence[Context]) -> list[Member | None]:
+        """Play contexts on all anchors, which makes them candidates for the next population; none for who lost a race."""
+        return self.scoring.in_full(contexts) if contexts else []
+
+    def ranked(self) -> list[Member]:
+        """All that was scored, best first, the elder before the younger."""
+        return sorted(self.members.values(), key=lambda member: -member.mean)
+
+    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
+        played = super().play(pairs, purpose, seed)
+        for rollout in played:
+            for component in self.components:
+                attempt = self.attempt(rollout, component)
+                if attempt is not None:
+                    self._seen(component, rollout.example.id, attempt)
+        return played
+
+    def _seen(self, component: str, problem: str, attempt: Attempt) -> None:
+        self._questions.setdefault(component, {}).setdefault(problem, attempt.question)
+        if attempt.score >= 1:
+            self._solved.setdefault(component, {}).setdefault(problem, attempt)
+
+    @cached_property
+    def _questions(self) -> dict[str, dict[str, str]]:
+        return {}
+
+    @cached_property
+    def _solved(self) -> dict[str, dict[str, Attempt]]:
+        return {}
+
+    def demonstrations(self) -> tuple[list[Attempt], list[str]]:
+        """A few attempts that got full marks in this cycle, and a few problems, drawn at random for the component."""
+        solved = list(self._solved.get(self.component, {}).values())
+        questions = list(self._questions.get(self.component, {}).values())
+        return self._some(solved), self._some(questions)
+
+    def _some(self, items: list[Any]) -> list[Any]:
+        return self.chance.sample(items, min(SHOWN, len(items)))
+
+    # Proposing ---------------------------------------------------------------------------------------------------------
+
+    def wish(self, prompt: str, by_hand: Callable[[random.Random], list[str]], fence: str) -> Wish:
+        """A text for a context. By hand it is a list of lines, of which the oldest but the first go if it is too long."""
+
+        def written(chance: random.Random) -> str:
+            return self.fitted(by_hand(chance))
+
+        return Wish(prompt, written, self.recipe.max_tokens, self.loop.count_tokens, fence)
+
+    def fitted(self, lines: Sequence[str], kept: Collection[str] = ()) -> str:
+        text = fit(lines, kept, self.loop.count_tokens, self.recipe.max_tokens)
+        if not text or not text.strip():
+            raise ReflectionFailed(f"no edit fits into {self.recipe.max_tokens} tokens")
+        return text
+
+    def write(
+        self, parents: Sequence[Context], wish: Wish, feedback: Sequence[str] = (), before: float | None = None
+    ) -> Context | None:
+        """A new context with what is wished for as the text of the component whose turn it is."""
+        if before is None:
+            before = self.members[parents[0].id].mean
+        return self.child(parents, self.component, lambda seed: self.loop.reflector.write(wish, seed), feedback, before)
+
+    def lessons(self, text: str, attempts: Sequence[Attempt]) -> dict[str, float]:
+        """Lines of the feedback on failed attempts that a text lacks, if likely to be a rule, and how likely."""
+        found = new_lessons(
+            Request(
+                component=self.component,
+                text=text,
+                attempts=attempts,
+                proposer=self.recipe.proposer,
+                max_tokens=self.recipe.max_tokens,
+                count_tokens=self.loop.count_tokens,
+                seed=0,
+            )
+        )
+        return {line: weight for line, weight in found.items() if weight >= LIKELY * max(found.values())}
+
+    def plain_lines(self, solved: Sequence[Attempt], questions: Sequence[str]) -> dict[str, float]:
+        """What there is to write without a model and without the grader's words: advice, demonstrations, problems."""
+        return {
+            **dict.fromkeys(GENERIC, 1.0),
+            **{line: 1.0 for question in questions for line in shown(question)},
+            **{demonstration(attempt): 3.0 for attempt in solved},
+        }
+
+    def population_lines(self, members: Sequence[Member]) -> Source:
+        """The lines of scored texts, each as likely as the best text that has it is good."""
+        found: dict[str, float] = {}
+        for member in members:
+            for line in lines_of(member.context.texts[self.component]):
+                found[line] = max(found.get(line, 0.0), member.mean + 0.1)
+        return found

@@ -1,0 +1,104 @@
+"""In the manner of TextGrad (Yuksekgonul et al. 2024, arXiv 2406.07496): a criticism in words, then an edit that heeds it.
+
+Keeps: one text that is improved step by step. A minibatch is played under it; a criticism says what about the text made the
+failures happen (the gradient); a second request applies the criticism to the text (the step); the new text is kept unless it
+does worse on the same problems.
+
+Leaves out: gradients through a chain of several calls: each component has its own criticism; momentum, and constraints beside
+the token budget. A text is kept in the population only with a score on all anchors, so a step that was not worse on the
+minibatch is scored there and goes on only if it is not worse there either.
+
+Without a model: the criticism is up to three lines of the feedback on the failed attempts, those that are likely to be rules
+(several attempts agree on them, or they quote none); the edit adds one or more of them.
+"""
+
+from __future__ import annotations
+
+import random
+
+from fastslow.fast.optimizers.lines import lines_of
+from fastslow.fast.optimizers.steps import Steps, Trial
+from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
+from fastslow.fast.reflection import ReflectionFailed, Wish
+from fastslow.fast.reflection.lessons import shuffled
+from fastslow.rollouts.records import Context
+
+LONGEST_CRITICISM = 1024
+"""Tokens."""
+CRITICISM_LINES = 3
+
+
+class TextGrad(Steps):
+    @property
+    def price(self) -> int:
+        return 2 * self.trial_price + self.score_price
+
+    def search(self) -> None:
+        self.current = self.ranked()[0].context
+        super().search()
+
+    def step(self) -> None:
+        batch = self.minibatch()
+        (before,) = self.try_out([(self.current, batch)])
+        if not before.failed:
+            return
+        criticism = self.asked(lambda seed: self.loop.reflector.write(self._gradient(before), seed))
+        if criticism is None:
+            return
+        feedback = [attempt.feedback for attempt in before.failed]
+        child = self.write([self.current], self._edit(self.current, criticism), feedback, before.mean)
+        if child is None:
+            return
+        (after,) = self.try_out([(child, batch)])
+        if after.mean < before.mean:
+            self.edits[child.id].reason = f"{after.mean:.2f} on the minibatch is worse than {before.mean:.2f}"
+            return
+        (member,) = self.score([child])
+        if member is not None and member.mean >= self.members[self.current.id].mean:
+            self.current = child
+
+    def _gradient(self, trial: Trial) -> Wish:
+        text = trial.context.texts[self.component]
+        fence = fence_of([text])
+        prompt = f"""\
+A language model works under these instructions:
+{fenced(text, fence)}
+
+These of its attempts went wrong.
+
+{show_attempts(trial.failed)}
+
+Criticise the instructions, not the attempts: what in them, or missing from them, led to these failures, and how must they
+change so that problems of this kind come out right? Do not write the new instructions.
+{closing("the criticism", fence, LONGEST_CRITICISM)}
+"""
+
+        def by_hand(chance: random.Random) -> str:
+            lessons = self.lessons(text, trial.failed)
+            if not lessons:
+                raise ReflectionFailed("nothing to criticise: no feedback has a usable line that the text lacks")
+            return "\n".join(list(shuffled(lessons, chance))[:CRITICISM_LINES])
+
+        return Wish(prompt, by_hand, LONGEST_CRITICISM, self.loop.count_tokens, fence)
+
+    def _edit(self, context: Context, criticism: str) -> Wish:
+        text = context.texts[self.component]
+        fence = fence_of([text, criticism])
+        prompt = f"""\
+These are the instructions of a language model:
+{fenced(text, fence)}
+
+This is a criticism of them:
+{fenced(criticism, fence)}
+
+Rewrite the instructions so that the criticism no longer holds, and leave alone what it does not touch. Write general rules:
+the next problems will be different ones.
+{closing("the whole new instructions", fence, self.recipe.max_tokens)}
+"""
+        new = criticism.splitlines()
+
+        def by_hand(chance: random.Random) -> str:
+            taken = new[: chance.randint(1, len(new))]
+            return self.fitted([*lines_of(text), *taken], taken)
+
+        return Wish(prompt, by_hand, self.recipe.max_tokens, self.loop.count_tokens, fence)

@@ -1,0 +1,98 @@
+"""From single draws to the scores that contexts are compared by, and when a comparison is over before all draws are in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from fastslow.fast.pool import Member
+from fastslow.rollouts.records import Context, Rollout
+
+Draws = Mapping[str, Sequence[float]]
+"""The scores drawn on each problem, by its id; none on some."""
+
+CONTEXT_WEIGHT = 8.0
+"""Draws that the mean over all contexts counts for in the mean of one."""
+PROBLEM_WEIGHT = 2.0
+"""Draws that a context's mean counts for in its score on one problem."""
+CONFIDENCE = 1.645
+"""Standard deviations that one side of a 95% interval is wide."""
+SLICES = (0.25, 0.5)
+"""Shares of the anchors after which a race is looked at."""
+
+
+def mean_score(rollouts: Sequence[Rollout]) -> float:
+    return sum(rollout.score for rollout in rollouts) / len(rollouts)
+
+
+def plain(draws: Draws) -> dict[str, float]:
+    """The mean draw on every problem."""
+    return {problem: sum(scores) / len(scores) for problem, scores in draws.items()}
+
+
+def shrunken(draws: Draws, overall: float) -> dict[str, float]:
+    """Posterior means: each problem's draws against what the context does elsewhere, and that against all contexts.
+
+    For scores of 0 and 1 this is the Beta-Bernoulli model with the prior means and the counts above. One lucky draw moves a
+    score by a third of the way, many move it nearly all of it, and a problem without a draw has the context's mean.
+    """
+    everything = [score for scores in draws.values() for score in scores]
+    mean = (CONTEXT_WEIGHT * overall + sum(everything)) / (CONTEXT_WEIGHT + len(everything))
+    return {
+        problem: (PROBLEM_WEIGHT * mean + sum(scores)) / (PROBLEM_WEIGHT + len(scores))
+        for problem, scores in draws.items()
+    }
+
+
+def race_stops(anchors: int) -> list[int]:
+    """After how many anchors a race is looked at, the end included."""
+    stops = {math.ceil(share * anchors) for share in SLICES} | {anchors}
+    return sorted(stops)
+
+
+class Scores:
+    """The scored contexts of one cycle."""
+
+    def __init__(self, overall: float | None = None) -> None:
+        self.overall = overall
+        """The mean that scores are drawn towards; None takes draws as they are."""
+        self.members: dict[str, Member] = {}
+        self.draws: dict[str, Draws] = {}
+        self.perfect = False
+        """Some context was right in every draw on every anchor."""
+
+    def remember(self, context: Context, draws: Draws, policy_step: int) -> Member:
+        """Score a context by its draws under a policy."""
+        member = Member(context, self.estimate(draws), policy_step)
+        self.members[context.id], self.draws[context.id] = member, draws
+        self.perfect |= all(scores and min(scores) >= 1 for scores in draws.values())
+        return member
+
+    def trust(self, member: Member, problems: Sequence[str]) -> None:
+        """Take an old score as it stands; on problems it was not measured on it is the old mean."""
+        scores = {problem: member.scores.get(problem, member.mean) for problem in problems}
+        self.members[member.context.id] = Member(member.context, scores, member.scored_at)
+
+    def estimate(self, draws: Draws) -> dict[str, float]:
+        return plain(draws) if self.overall is None else shrunken(draws, self.overall)
+
+    def hopeless(self, draws: Draws, places: int) -> bool:
+        """Whether a context, by its draws on some of the anchors, is surely worse than the last of those that would be kept,
+        and best on none of these problems."""
+        ranked = sorted(self.members.values(), key=lambda member: -member.mean)
+        if len(ranked) < places:
+            return False
+        last = ranked[places - 1]
+        known = self.draws.get(last.context.id, {problem: [score] for problem, score in last.scores.items()})
+        mean, variance = _beta([score for scores in draws.values() for score in scores])
+        other_mean, other_variance = _beta([score for problem in draws for score in known[problem]])
+        if mean + CONFIDENCE * math.sqrt(variance + other_variance) >= other_mean:
+            return False
+        best = {problem: max(member.scores[problem] for member in ranked) for problem in draws}
+        return all(score <= best[problem] for problem, score in self.estimate(draws).items())
+
+
+def _beta(scores: Sequence[float]) -> tuple[float, float]:
+    """Mean and variance of the Beta posterior of a success rate, from the uniform prior."""
+    mean = (1 + sum(scores)) / (2 + len(scores))
+    return mean, mean * (1 - mean) / (3 + len(scores))

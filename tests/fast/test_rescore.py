@@ -1,0 +1,269 @@
+"""Where the scores of a cycle come from: which contexts are played, which are not, and what that does to the front."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from cycle_helpers import Scripted, Stage, add_counter, add_hint, by_text, knows_rule, pool_of, problems
+
+from fastslow.fast.cycle import Cycle, FastLoop
+from fastslow.fast.evidence import Evidence, choose_anchors
+from fastslow.fast.memory import Memory
+from fastslow.fast.pool import Pool
+from fastslow.fast.reflection import Lessons, Reflector
+from fastslow.recipe import FastRecipe
+from fastslow.rollouts.records import Rollout
+from fastslow.rollouts.world import World
+from fastslow.tasks import Example
+
+TRAINED, AHEAD = problems(12), [Example(f"next-{e.id}", e.data) for e in problems(12)]
+GROUP = 4
+
+
+class Loop:
+    """Both loops without a model: cycles on what is ahead, and slow steps whose rollouts only leave evidence."""
+
+    def __init__(self, stage: Stage, reflector: Reflector, pool: Pool, **fast: Any) -> None:
+        self.stage, self.pool = stage, pool
+        self.recipe = FastRecipe(**{"population": 2, "budget": 60, "anchors": 12, "cycle": 3, **fast})
+        self.memory = Memory(self.recipe)
+        self.fast = FastLoop(self.recipe, reflector, stage.play, lambda text: len(text.split()), World())
+
+    def train(self, examples: list[Example]) -> list[Rollout]:
+        """Slow rollouts, at this policy step, of every problem under the contexts in use."""
+        contexts = self.pool.active(GROUP)
+        rollouts = [
+            self.stage._rollout(example, context)
+            for example in examples
+            for context in contexts
+            for _ in range(GROUP // len(contexts))
+        ]
+        self.memory.trained(rollouts)
+        return rollouts
+
+    def evolve(self, ahead: list[Example], cycle: int = 1) -> Cycle:
+        evidence = self.memory.open_cycle(True)
+        anchors = choose_anchors(ahead, evidence, self.recipe.anchors)
+        found = self.fast.evolve(
+            self.pool, anchors, cycle=cycle, policy_step=self.stage.policy_step, seed=0, evidence=evidence
+        )
+        self.memory.close_cycle(found.pool.active(GROUP), ahead, found=False)
+        self.pool = found.pool
+        return found
+
+
+def test_scores_on_the_look_ahead_begin_with_its_first_problems() -> None:
+    assert choose_anchors([*AHEAD, *AHEAD], None, 5) == AHEAD[:5]
+    assert choose_anchors(AHEAD, Evidence(), 20) == AHEAD
+
+
+# A stale score ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", ["all", "front", "from-rollouts", "never"])
+def test_a_context_that_was_best_under_an_old_policy_and_is_bad_now_leaves_the_front(setting: str) -> None:
+    """It leaves within one cycle under every setting but `never`, which trusts the score it once had."""
+    now = {"once best": 0.0, "fair": 0.5}
+    stage = Stage(lambda texts, example: now.get(texts["system"], 0.1))
+    stage.policy_step = 6
+    scores = [{e.id: 1.0 for e in TRAINED}, {e.id: 0.5 for e in TRAINED}]
+    pool = pool_of("once best", "fair", scores=scores)
+    pool = Pool(tuple(type(m)(m.context, m.scores, 0, front=True, wins=6) for m in pool.members))
+    loop = Loop(stage, Scripted(add_counter()), pool, rescore=setting)
+    loop.train(TRAINED)
+    found = loop.evolve(AHEAD)
+    member = by_text(found.pool)
+    if setting == "never":
+        assert found.pool.best.context.texts["system"] == "once best"
+        assert member["once best"].front
+        assert member["once best"].scored_at == 0
+    else:
+        assert found.pool.best.context.texts["system"] == "fair"
+        assert not member["once best"].front if "once best" in member else True
+        assert member["fair"].front
+        assert member["fair"].scored_at == 6
+
+
+# Each setting ----------------------------------------------------------------------------------------------------------
+
+
+def rules(policy_step: int = 0, **scores: float) -> Stage:
+    stage = Stage(knows_rule)
+    stage.policy_step = policy_step
+    return stage
+
+
+def test_with_front_the_others_wait_in_reserve_and_are_not_played() -> None:
+    stage = rules()
+    pool = pool_of("A\nrule 0", "B\nrule 1", "C", "D", scores=[{"old": score} for score in (0.9, 0.5, 0.3, 0.2)])
+    pool = Pool(tuple(type(m)(m.context, m.scores, 0, front=number < 2) for number, m in enumerate(pool.members)))
+    loop = Loop(stage, Scripted(add_counter()), pool, rescore="front", population=4, budget=0)
+    found = loop.evolve(AHEAD)
+    assert Counter(context for context, _ in stage.calls[0][2]) == {m.context.id: 12 for m in pool.members[:2]}
+    assert [m.context.texts["system"] for m in found.pool.members] == ["A\nrule 0", "B\nrule 1", "C", "D"]
+    assert [m.front for m in found.pool.members] == [True, True, False, False]
+    assert [m.scores for m in found.pool.members[2:]] == [{"old": 0.3}, {"old": 0.2}]
+
+
+def test_with_front_a_new_context_takes_the_place_of_one_in_reserve() -> None:
+    pool = pool_of("A", "B", "C", scores=[{"old": score} for score in (0.5, 0.3, 0.2)])
+    pool = Pool((type(pool.best)(pool.best.context, pool.best.scores, 0, front=True), *pool.members[1:]))
+    found = Loop(rules(), Scripted(add_hint), pool, rescore="front", population=3, budget=30).evolve(AHEAD)
+    texts = [m.context.texts["system"] for m in found.pool.members]
+    assert len(texts) == 3
+    assert texts[0] not in ("A", "B", "C")
+    assert texts[-1] in ("A", "B")
+    assert "C" not in texts
+
+
+def test_with_never_nothing_is_played_but_what_has_no_score() -> None:
+    stage = rules()
+    Loop(stage, Scripted(add_counter()), pool_of("A"), rescore="never", budget=0).evolve(AHEAD)
+    assert stage.booked == {"rescore": 12}
+    stage = rules()
+    pool = pool_of("A", scores=[{e.id: 0.25 for e in TRAINED}], at=2)
+    found = Loop(stage, Scripted(add_counter()), pool, rescore="never", budget=0).evolve(AHEAD)
+    assert not stage.booked
+    assert found.pool.best.scores == {e.id: 0.25 for e in AHEAD}
+    assert found.pool.best.scored_at == 2
+
+
+# From rollouts ---------------------------------------------------------------------------------------------------------
+
+
+def test_from_rollouts_the_first_cycle_plays_and_the_later_ones_do_not() -> None:
+    stage = rules()
+    loop = Loop(stage, Lessons(), pool_of("Answer."), rescore="from-rollouts", population=2, budget=40)
+    loop.evolve(AHEAD, cycle=0)
+    assert stage.booked["rescore"] == 12
+    anchors = {example for _, _, pairs in stage.calls for _, example in pairs}
+    assert anchors == {e.id for e in AHEAD}  # nothing was trained on yet
+    stage.policy_step, before = 3, stage.booked["rescore"]
+    slow = loop.train(TRAINED)
+    calls = len(stage.calls)
+    found = loop.evolve(AHEAD, cycle=1)
+    assert stage.booked["rescore"] == before
+    assert found.reused["rescore"] == len(slow)
+    anchors = {example for _, _, pairs in stage.calls[calls:] for _, example in pairs}
+    assert anchors <= {e.id for e in TRAINED}  # children meet the problems that their rivals have met
+    assert all(set(m.scores) == {e.id for e in TRAINED} for m in found.pool.members)
+
+
+def test_from_rollouts_parents_and_what_they_got_wrong_are_known() -> None:
+    """Only children are played; the reflector reads the slow loop's rollouts, those that failed first."""
+    played: Counter[str] = Counter()
+
+    def every_other(texts: Mapping[str, str], example: Example) -> float:
+        played[texts["system"] + example.id] += 1
+        return float(played[texts["system"] + example.id] % 2)  # right, wrong, right, wrong
+
+    stage, reflector = Stage(every_other), Scripted(add_counter())
+    loop = Loop(stage, reflector, pool_of("A", "B"), rescore="from-rollouts", budget=24)
+    loop.train(TRAINED)
+    found = loop.evolve(AHEAD)
+    parents = {m.context.id for m in pool_of("A", "B").members}
+    assert not any(context in parents for _, _, pairs in stage.calls for context, _ in pairs)
+    assert reflector.requests[0].text in ("A", "B")
+    assert all(attempt.score == 0 for attempt in reflector.requests[0].attempts)
+    assert [edit.before for edit in found.edits][:1] == [0.5]  # by all draws, not by those that are shown
+    assert found.reused["fast-minibatch"] >= 3 * 2
+
+
+def test_the_problems_trained_on_last_come_first() -> None:
+    loop = Loop(rules(), Lessons(), pool_of("A"), rescore="from-rollouts")
+    for step, start in enumerate((0, 4, 8)):
+        loop.stage.policy_step = step
+        loop.train(TRAINED[start : start + 4])
+    assert [e.id for e in choose_anchors(AHEAD, loop.memory.evidence, 5)] == [
+        e.id for e in [*reversed(TRAINED[8:]), TRAINED[7]]
+    ]
+    assert {r.policy_step for r in loop.memory.evidence.until(1).rollouts} == {0, 1}
+    assert len(loop.memory.evidence.rewards()) == 12
+
+
+def test_a_context_the_slow_loop_did_not_play_is_played() -> None:
+    stage = rules()
+    loop = Loop(stage, Scripted(add_counter()), pool_of("A", "B", "C"), rescore="from-rollouts", budget=0, population=3)
+    loop.train(TRAINED)  # of three contexts two divide the group
+    loop.evolve(AHEAD)
+    assert stage.booked == {"rescore": 12}
+    assert {context for context, _ in stage.calls[0][2]} == {pool_of("C").best.context.id}
+
+
+def test_where_the_task_changes_the_evidence_is_of_no_use() -> None:
+    memory = Memory(FastRecipe(rescore="from-rollouts"))
+    memory.trained([rules()._rollout(TRAINED[0], pool_of("A").best.context)])
+    assert memory.open_cycle(same_task=False) is None
+    assert memory.open_cycle(same_task=True) is not None
+
+
+def test_evidence_is_for_one_cycle_and_without_tokens() -> None:
+    loop = Loop(rules(), Lessons(), pool_of("A"), rescore="from-rollouts", budget=0)
+    loop.train(TRAINED)
+    assert all(not t.prompt_ids and not t.completion.ids for r in loop.memory.evidence.rollouts for t in r.turns)
+    assert loop.memory.evidence.rollouts[0].turns[0].answer
+    loop.evolve(AHEAD)
+    assert not loop.memory.evidence.rollouts
+    off = Loop(rules(), Lessons(), pool_of("A"))
+    off.train(TRAINED)
+    assert not off.memory.evidence.rollouts
+
+
+# Races and pairs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_race_spends_less_on_hopeless_children_and_finds_the_same_best() -> None:
+    """Children pass the minibatch by luck on the last problems and know nothing of the first ones."""
+    late = {e.id for e in AHEAD[6:]}
+
+    def score(texts: Mapping[str, str], example: Example) -> float:
+        return float(example.id in late) if "useless" in texts["system"] else 0.6 * (example.id not in late) + 0.4
+
+    def lucky(race: bool) -> tuple[Stage, Cycle]:
+        # The parent is right on the first half and so-so on the rest, where a child is right: some minibatches favour it.
+        stage = Stage(score)
+        loop = Loop(stage, Scripted(add_counter()), pool_of("A", "B"), race=race, budget=80, proposals=2)
+        return stage, loop.evolve(AHEAD)
+
+    (whole, found), (raced, again) = lucky(False), lucky(True)
+    assert found.pool.best.context == again.pool.best.context
+    stopped = [edit for edit in again.edits if "too far behind" in edit.reason]
+    assert stopped
+    assert all(not edit.accepted and edit.score is None for edit in stopped)
+    scored = sum(edit.accepted for edit in again.edits)
+    assert raced.booked["fast-score"] < 12 * (scored + len(stopped))
+    assert whole.booked["fast-score"] == 12 * sum(edit.accepted for edit in found.edits)
+    kept = {m.context.id for m in again.pool.members}
+    assert not kept & {edit.child for edit in stopped}
+    parents = {edit.parent for edit in again.edits}
+    assert not parents & {edit.child for edit in stopped}
+
+
+def test_paired_a_child_draws_with_the_numbers_of_its_parent() -> None:
+    stage = rules()
+    loop = Loop(stage, Scripted(add_hint), pool_of("A"), paired=True, proposals=2, budget=60, population=4)
+    loop.evolve(AHEAD)
+    minibatches = [(seed, pairs) for purpose, seed, pairs in stage.calls if purpose == "fast-minibatch"]
+    by_seed: dict[int, list[list[tuple[str, str]]]] = {}
+    for seed, pairs in minibatches:
+        assert len({context for context, _ in pairs}) == 1  # a batch of its own
+        by_seed.setdefault(seed, []).append(pairs)
+    together = [batches for batches in by_seed.values() if len(batches) > 1]
+    assert together
+    for batches in together:
+        assert len({tuple(example for _, example in pairs) for pairs in batches}) == 1
+        assert len({pairs[0][0] for pairs in batches}) == len(batches)
+    others = {seed for purpose, seed, _ in stage.calls if purpose != "fast-minibatch"}
+    assert not others & set(by_seed)
+
+
+def test_without_switches_a_cycle_plays_what_it_always_played() -> None:
+    """The pairs and the seed of every batch, as they were before there were any switches."""
+    stage = rules()
+    loop = Loop(stage, Lessons(), pool_of("A", "B"), budget=90, population=4, proposals=2, samples=2)
+    loop.evolve(AHEAD)
+    assert zlib.crc32(repr(stage.calls).encode()) == 2330783617

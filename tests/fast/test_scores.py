@@ -1,0 +1,156 @@
+"""Scores from few draws, and races that end before all draws are in, against closed forms and plain counting."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastslow.fast.pool import select
+from fastslow.fast.scores import CONTEXT_WEIGHT, PROBLEM_WEIGHT, Scores, plain, race_stops, shrunken
+from fastslow.rollouts.records import Context
+
+PROBLEMS = [f"p{number}" for number in range(24)]
+
+
+def context(name: str) -> Context:
+    return Context({"system": name})
+
+
+def draws(rights: str, count: int = 1) -> dict[str, list[float]]:
+    """One digit for every problem: how many of `count` draws were right."""
+    return {
+        problem: [1.0] * int(right) + [0.0] * (count - int(right))
+        for problem, right in zip(PROBLEMS, rights, strict=False)
+    }
+
+
+def test_shrunken_scores_are_the_posterior_means_of_the_beta_model() -> None:
+    found = shrunken(draws("210", count=2), overall=0.3)
+    mean = (CONTEXT_WEIGHT * 0.3 + 3) / (CONTEXT_WEIGHT + 6)
+    assert found == pytest.approx(
+        {"p0": (PROBLEM_WEIGHT * mean + 2) / (PROBLEM_WEIGHT + 2), "p1": (PROBLEM_WEIGHT * mean + 1) / (PROBLEM_WEIGHT + 2),
+         "p2": PROBLEM_WEIGHT * mean / (PROBLEM_WEIGHT + 2)}
+    )  # fmt: skip
+    assert shrunken({"p0": [], "p1": [1.0]}, 0.3)["p0"] == pytest.approx(
+        (CONTEXT_WEIGHT * 0.3 + 1) / (CONTEXT_WEIGHT + 1)
+    )
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.lists(st.floats(0, 1), max_size=5), min_size=1, max_size=8), st.floats(0, 1))
+def test_shrunken_scores_lie_between_the_draws_and_the_prior(rows: list[list[float]], overall: float) -> None:
+    by_problem = dict(zip(PROBLEMS, rows, strict=False))
+    found = shrunken(by_problem, overall)
+    everything = [score for row in rows for score in row] + [overall]
+    for problem, score in found.items():
+        assert min(everything) - 1e-9 <= score <= max(everything) + 1e-9
+        more = shrunken({**by_problem, problem: [*by_problem[problem], 1.0]}, overall)
+        assert more[problem] >= score - 1e-9  # another success never lowers a score
+
+
+def test_many_draws_are_believed() -> None:
+    many = {"p0": [1.0] * 900 + [0.0] * 100}
+    assert shrunken(many, 0.0)["p0"] == pytest.approx(0.9, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_lucky_context_is_not_crowned_by_a_few_draws(seed: int) -> None:
+    """A steady context is right in 70% of many draws. A lucky one was right in its only draws, of a few problems."""
+    chance = random.Random(seed)
+    steady = {problem: [float(chance.random() < 0.7) for _ in range(8)] for problem in PROBLEMS}
+    lucky = {problem: [1.0] if number < 3 else [] for number, problem in enumerate(PROBLEMS)}
+    scores = Scores(overall=0.4)
+    scores.remember(context("steady"), steady, 0)
+    scores.remember(context("lucky"), lucky, 0)
+    assert not scores.perfect
+    assert select(list(scores.members.values()), 2).best.context == context("steady")
+
+
+def test_one_lucky_solution_does_not_make_a_front() -> None:
+    """Among plain means the worse context wins the one problem it alone solved; shrunken, its other failures weigh more."""
+    good, bad = draws("1" * 20 + "0111", 1), draws("0" * 20 + "1000", 1)
+    for overall, on_front in ((None, True), (0.5, False)):
+        scores = Scores(overall)
+        scores.remember(context("good"), good, 0)
+        scores.remember(context("bad"), bad, 0)
+        pool = select(list(scores.members.values()), 2)
+        assert {m.context.texts["system"]: m.front for m in pool.members} == {"good": True, "bad": on_front}
+
+
+def test_a_perfect_context_is_right_in_every_draw_on_every_problem() -> None:
+    for by_problem, perfect in ((draws("111"), True), (draws("110"), False), ({"p0": [1.0], "p1": []}, False)):
+        scores = Scores(0.5)
+        scores.remember(context("a"), by_problem, 0)
+        assert scores.perfect is perfect
+
+
+def test_an_old_score_is_carried_to_new_problems_by_its_mean() -> None:
+    scores = Scores()
+    old = scores.remember(context("a"), draws("1101"), 3)
+    scores.trust(old, ["p0", "p2", "new"])
+    assert scores.members[context("a").id].scores == {"p0": 1.0, "p2": 0.0, "new": 0.75}
+    assert scores.members[context("a").id].scored_at == 3
+
+
+# Races -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("anchors", "stops"), [(24, [6, 12, 24]), (192, [48, 96, 192]), (1, [1]), (3, [1, 2, 3])])
+def test_a_race_is_looked_at_after_a_quarter_and_a_half(anchors: int, stops: list[int]) -> None:
+    assert race_stops(anchors) == stops
+
+
+def field(*rights: str) -> Scores:
+    scores = Scores()
+    for number, right in enumerate(rights):
+        scores.remember(context(str(number)), draws(right), 0)
+    return scores
+
+
+ALWAYS, HALF = "1" * 24, "10" * 12
+
+
+def test_a_child_that_is_clearly_worse_than_all_that_would_be_kept_is_stopped() -> None:
+    scores = field(ALWAYS, HALF)
+    nothing = {problem: [0.0] for problem in PROBLEMS[:12]}
+    assert scores.hopeless(nothing, places=2)
+    assert scores.hopeless(nothing, places=1)
+    assert not scores.hopeless(nothing, places=3)  # there is room for it
+    assert not scores.hopeless({problem: [0.0] for problem in PROBLEMS[:2]}, places=2)  # too early to say
+    assert not scores.hopeless(draws(HALF[:12]), places=2)  # as good as the last one
+
+
+def test_a_child_that_alone_solves_a_problem_runs_on() -> None:
+    scores = field("0" + "1" * 23, "0" + "1" * 23)
+    behind = "0" * 12
+    assert scores.hopeless(draws(behind), places=2)
+    assert not scores.hopeless(draws("1" + behind[1:]), places=2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_child_as_good_as_the_rest_is_rarely_stopped_and_a_bad_one_mostly(seed: int) -> None:
+    """Draws of known success rates: the error of stopping is held near 5% for each of the two looks."""
+    chance = random.Random(seed)
+
+    def drawn(rate: float, count: int) -> dict[str, list[float]]:
+        return {problem: [float(chance.random() < rate)] for problem in PROBLEMS[:count]}
+
+    def share_stopped(rate: float) -> float:
+        stopped = 0
+        for _ in range(200):
+            scores = Scores()
+            for number in range(4):
+                scores.remember(context(str(number)), drawn(0.6, 24), 0)
+            whole = drawn(rate, 24)
+            stopped += any(scores.hopeless({p: whole[p] for p in PROBLEMS[:stop]}, 4) for stop in (6, 12))
+        return stopped / 200
+
+    assert share_stopped(0.6) < 0.1
+    assert share_stopped(0.05) > 0.6
+
+
+def test_plain_scores_are_means() -> None:
+    assert plain({"p0": [1.0, 0.0, 0.5]}) == {"p0": 0.5}

@@ -1,0 +1,102 @@
+"""The ledger as tables: what they show adds up to what was booked."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fastslow.recipe import Recipe
+from fastslow.runs import files
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import Ledger
+from fastslow.runs.spending import group_sum, show_ledger, sum_rows
+
+
+@pytest.fixture
+def run(tmp_path: Path, recipe: Recipe) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", recipe)
+
+
+def shown(run: RunFolder, *, steps: bool) -> list[list[str]]:
+    """The cells of every line."""
+    console = Console(file=io.StringIO(), width=200, color_system=None)
+    show_ledger(run, console, steps=steps)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.splitlines() if "│" in line]
+
+
+def book(run: RunFolder) -> Ledger:
+    """Two cycles of two steps; a rollout costs 10 prompt tokens and 2 of completion."""
+    total = Ledger()
+    for step in range(5):
+        row = Ledger()
+        if step % 2:
+            row.book("rescore", rollouts=8, calls=8, prompt_tokens=80, completion_tokens=16, seconds=1.0, reused=3)
+            row.book("reflection", calls=2, prompt_tokens=1000, completion_tokens=100, seconds=0.5, cost=0.25)
+        if step:
+            row.book("slow", rollouts=16 - step, calls=16 - step, prompt_tokens=160, seconds=2.0, reused=step)
+        else:
+            row.book("evaluation", rollouts=4, calls=4, faults={"grader": 1})
+        run.append("ledger", {"step": step, "cycle": max(step - 1, 0) // 2, "spent": row.spent()})
+        total.add(row)
+    return total
+
+
+def test_the_lines_add_up(run: RunFolder) -> None:
+    total = book(run)
+    lines = {line[0]: line[1:] for line in shown(run, steps=False)}
+    assert lines["slow"] == ["54", "10", "54", "640", "0", "8.0", "0.0000", "-"]
+    assert lines["reflection"] == ["0", "0", "4", "2,000", "200", "1.0", "0.5000", "-"]
+    assert lines["evaluation"] == ["4", "0", "4", "0", "0", "0.0", "0.0000", "1 grader"]
+    assert lines["training"][:3] == ["70", "16", "74"]
+    assert lines["all"][:3] == ["74", "16", "78"]
+    # slow, fast-score, fast-minibatch, rescore, evaluation, reused, reflections, tokens, seconds, cost
+    assert lines["0"] == ["29", "0", "0", "8", "4", "6", "2", "1,516", "5.5", "0.2500"]
+    assert lines["1"] == ["25", "0", "0", "8", "0", "10", "2", "1,516", "5.5", "0.2500"]
+    assert sum_rows(run.rows("ledger")) == total
+    assert group_sum(run.rows("ledger"), "step", 3)["slow"].rollouts == 13
+
+
+def test_steps_are_shown_when_asked_for(run: RunFolder) -> None:
+    book(run)
+    assert [line[0] for line in shown(run, steps=True)][-5:] == ["0", "1", "2", "3", "4"]
+    assert len(shown(run, steps=True)) == len(shown(run, steps=False)) + 5
+
+
+def test_a_run_without_a_step_says_so(run: RunFolder) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    show_ledger(run, console, steps=False)
+    assert "nothing is booked" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_rows_after_a_checkpoint_are_forgotten_with_it(run: RunFolder) -> None:
+    book(run)
+    run.rewind(2)
+    assert [row["step"] for row in run.rows("ledger")] == [0, 1, 2]
+
+
+def test_what_a_cycle_leaves_comes_back_and_goes(run: RunFolder) -> None:
+    left = {"contexts": {}, "rollouts": [{"logprob": -0.1 / 3, "text": "odd \udc80"}]}
+    run.save_cycle(3, {"cycle": 3}, left)
+    run.save_cycle(4, {"cycle": 4})
+    assert run.cycle(3, with_memory=True) == {"cycle": 3, "memory": left}
+    assert run.cycle(4, with_memory=True) is None
+    assert run.cycle(4) == {"cycle": 4}
+    assert [data["cycle"] for data in run.cycles()] == [3, 4]
+    run.forget_memory(3)
+    assert run.cycle(3, with_memory=True) is not None
+    run.forget_memory(4)
+    assert run.cycle(3, with_memory=True) is None
+
+
+def test_a_damaged_packed_file_is_explained(tmp_path: Path) -> None:
+    files.write_packed(tmp_path / "some.json.gz", {"numbers": list(range(1000))})
+    data = (tmp_path / "some.json.gz").read_bytes()
+    for broken in (data[:50], b"no gzip", data[:-20] + b"x" * 20):
+        (tmp_path / "some.json.gz").write_bytes(broken)
+        with pytest.raises(files.RunError, match=r"some\.json\.gz' cannot be read"):
+            files.read_packed(tmp_path / "some.json.gz")
+    assert files.read_packed(tmp_path / "none.json.gz") is None

@@ -1,0 +1,75 @@
+"""The report on saving rollouts, from numbers made by hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "rollouts.py"
+    spec = importlib.util.spec_from_file_location("rollouts_benchmark", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def result(points: list[tuple[int, float]], *, reused: int = 0, fast: float = 0.0) -> dict[str, Any]:
+    """A run of 10 steps of one second, by (rollouts, reward) of its evaluations."""
+    return {
+        "evals": [
+            {"results": {"seed": {"mean": reward, "low": 0, "high": 1, "kl": 0.01}}, "rollouts_slow": rollouts,
+             "rollouts_fast": 0, "seconds": 1.0}
+            for rollouts, reward in points
+        ],
+        "steps": 10,
+        "seconds": {"sampling": 6.0, "update": 4.0, "evaluation": 50.0, "fast": fast},
+        "ledger": {"slow": {"rollouts": 100 - reused, "reused": reused}},
+    }  # fmt: skip
+
+
+RL = result([(0, 0.0), (400, 0.3), (800, 0.5), (1200, 0.4)])
+SEEDS = [
+    {"rl": RL, "paper": result([(0, 0.0), (200, 0.6)], fast=1.0), "reuse": result([(100, 0.6)], reused=25)},
+    {"rl": RL, "paper": result([(0, 0.0), (800, 0.5)], fast=2.0), "reuse": result([(100, 0.4)], reused=75)},
+]
+
+
+def test_rollouts_to_rls_peak_seed_by_seed(script: ModuleType) -> None:
+    found = script.summarize(SEEDS)
+    assert set(found) == {"rl", "paper", "reuse"}
+    assert found["rl"]["fewer"]["mean"] == 1
+    assert found["rl"]["to_peak"]["mean"] == 800
+    assert found["paper"]["to_peak"]["mean"] == (200 + 800) / 2
+    assert found["paper"]["fewer"]["mean"] == pytest.approx(math.sqrt(4 * 1))  # the geometric mean
+    assert found["reuse"]["fewer"]["mean"] == pytest.approx(8)
+    assert (found["reuse"]["fewer"]["seeds"], found["reuse"]["fewer"]["of"]) == (1, 2)  # one seed never got there
+    assert found["reuse"]["cached"]["mean"] == 0.5
+
+
+def test_measuring_is_no_part_of_a_step(script: ModuleType) -> None:
+    found = script.summarize(SEEDS)
+    assert found["rl"]["seconds"]["mean"] == 1.0
+    assert found["paper"]["added"]["mean"] == pytest.approx(0.15)
+    assert found["paper"]["fast_seconds"]["mean"] == pytest.approx(0.15)
+
+
+def test_a_report_is_a_table_numbers_and_a_picture(script: ModuleType, tmp_path: Path, capsys) -> None:
+    for number, seed in enumerate(SEEDS):
+        (tmp_path / f"seed-{number}.json").write_text(json.dumps(seed))
+    script.report(tmp_path)
+    shown = capsys.readouterr().out
+    assert shown.strip() == (tmp_path / "summary.md").read_text().strip()
+    (line,) = [line for line in shown.splitlines() if line.startswith("| reuse ")]
+    assert "8.00 (1 of 2 seeds)" in line
+    assert json.loads((tmp_path / "summary.json").read_text())["reuse"]["cached"]["mean"] == 0.5
+    assert (tmp_path / "rollouts.png").read_bytes().startswith(b"\x89PNG")
