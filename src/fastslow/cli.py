@@ -183,6 +183,40 @@ def suite(
 
 
 @app.command()
+def study(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="data-efficiency, asymptote, …, or all.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="What to start from; else nano on a rulebook."),
+    ] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, with commas.")] = "0,1,2",
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", help="A further task, where a study needs one: NAME or {name: …, …}; repeat it."),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time.")] = 1,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the runs go.")] = Path("runs/studies"),
+) -> None:
+    """Answer a question about the method on your model and task: runs, a table beside the published one, a picture. Goes on
+    where it was stopped; studies share runs."""
+    _quiet()
+    from fastslow.studies import run_study
+
+    given = settings or []
+    recipe = Path(given.pop(0)) if given and "=" not in given[0] else None
+    run_study(
+        name,
+        console,
+        recipe=recipe,
+        overrides=given,
+        tasks=task or [],
+        seeds=_numbers(seeds),
+        parallel=jobs,
+        out=out,
+    )
+
+
+@app.command()
 def contexts(
     run: RunPath, full: Annotated[bool, typer.Option("--full", help="Whole texts and all feedback.")] = False
 ) -> None:
@@ -209,6 +243,13 @@ def export(run: RunPath, folder: Annotated[Path, typer.Argument(metavar="DIR")],
     from fastslow.export import export_run
 
     console.print(f"exported to {export_run(run, folder, checkpoint)}")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise FastSlowError(f"--seeds {text}: expected whole numbers with commas, such as 0,1,2") from None
 
 
 def _known_split(split: str) -> None:

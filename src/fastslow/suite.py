@@ -59,7 +59,7 @@ def run_suite(
     out = Path(out)
     sources = find_sources(runs)
     template = load_recipe(recipe or Path(runs[0]) / "recipe.yaml", overrides)
-    named = {_task_name(task): task for task in (_task(text) for text in tasks)}
+    named = {_task_name(task): task for task in (read_task(text) for text in tasks)}
     if not named:
         raise FastSlowError("no task to run on; name some (--task rulebook/harbour --task rulebook/library …)")
     planned = [(name, source) for name in named for source in sources]
@@ -160,7 +160,7 @@ def suite_table(spokes: Sequence[Spoke], k: int) -> Table:
     return table
 
 
-def _task(text: str) -> dict[str, Any]:
+def read_task(text: str) -> dict[str, Any]:
     """A task as it is named on the command line: NAME, or YAML with its options."""
     try:
         read = yaml.safe_load(text)

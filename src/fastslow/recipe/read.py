@@ -29,7 +29,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             f"recipe '{path}' holds {type(data).__name__}, expected a mapping with at least model and task"
         )
     for override in overrides:
-        _override(data, override)
+        apply_override(data, override)
     _anchor(data, path.parent.resolve())
     return build_recipe(data)
 
@@ -78,7 +78,8 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
                         anchored_object(task[key], index)
 
 
-def _override(data: dict[str, Any], override: str) -> None:
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """Set `dotted.key=value` in a recipe that is still a mapping."""
     key, separator, text = override.partition("=")
     if not separator or not key:
         raise RecipeError(f"override '{override}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")

@@ -66,12 +66,13 @@ def gather(folders: Sequence[str | Path]) -> tuple[list[Arm], list[str]]:
         own = _arm_settings(settings[members[0].path])
         described = ", ".join(f"{key}={own.get(key)}" for key in differing)
         label = LOOKS[method].name + (f" ({described})" if described else "")
-        arms.append(_arm(label, method, members, alike.index(members)))
+        arms.append(make_arm(label, method, members, alike.index(members)))
     remarks += [f"{arm.label}, seed {seed}: {how}" for arm in arms for seed, how in arm.unfinished.items()]
     return arms, remarks
 
 
-def _arm(label: str, method: Method, members: Sequence[RunFolder], variant: int) -> Arm:
+def make_arm(label: str, method: Method, members: Sequence[RunFolder], variant: int) -> Arm:
+    """Runs that differ in nothing but their seed."""
     curves: dict[int, Curve] = {}
     folders: dict[int, Path] = {}
     unfinished: dict[int, str] = {}

@@ -1,0 +1,145 @@
+"""`fastslow study NAME`: the runs that a question needs, and when they are done a table beside the published one, and a
+picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fastslow.errors import FastSlowError
+from fastslow.quickstart import RECIPE
+from fastslow.recipe import Recipe, load_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.tables import write_csv
+from fastslow.study.arms import Arm, make_arm
+from fastslow.study.charts import save
+from fastslow.study.conclusions import CONCLUSIONS, Conclusion
+from fastslow.study.plans import STUDIES, Study
+from fastslow.study.runner import Job, jobs_of, run_jobs
+from fastslow.study.variants import refuse_wrong_base
+from fastslow.suite import read_task
+
+SMALL_STAR = {"name": "star-graph", "degree": 2, "path": 3, "nodes": 10}
+"""A star graph that nano can write down."""
+BOOKS = ("harbour", "orchard")
+"""Further rulebooks, where no further tasks are given."""
+
+
+def run_study(
+    name: str,
+    console: Console,
+    *,
+    recipe: Path | None = None,
+    overrides: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    seeds: Sequence[int] = (0, 1, 2),
+    parallel: int = 1,
+    out: Path = Path("runs/studies"),
+) -> None:
+    """Run what is not finished yet, then show what came of it. `all` is every study, one after the other."""
+    if name != "all" and name not in STUDIES:
+        raise FastSlowError(f"no study '{name}'; there are {', '.join(STUDIES)}, and all")
+    base = load_recipe(recipe or RECIPE, overrides)
+    refuse_wrong_base(base)
+    chosen = list(STUDIES.values()) if name == "all" else [STUDIES[name]]
+    plans = [(study, study.variants(base, _tasks(study, base, tasks))) for study in chosen]
+    for study, variants in plans:
+        console.print(Text(f"\n{study.name}: {study.question}", style="bold"), soft_wrap=True)
+        jobs = jobs_of(variants, seeds, out)
+        _run(jobs, base, parallel, console)
+        arms = _arms([[job for job in jobs if job.variant == variant] for variant in variants])
+        conclusion = CONCLUSIONS[study.name](arms, _subtitle(base, study, len(seeds)))
+        save(conclusion.figure, out, study.name)
+        write_csv(out / f"{study.name}.csv", [_row(*number) for number in conclusion.numbers])
+        _show(study, conclusion, out, console)
+
+
+def _tasks(study: Study, base: Recipe, given: Sequence[str]) -> list[dict[str, Any]]:
+    """The recipe's own task and as many more as the study needs."""
+    own = {"name": base.tasks[0].name, **base.tasks[0].options}
+    further = [read_task(text) for text in given]
+    if not further and study.name == "star-graph":
+        further = [SMALL_STAR]
+    elif not further and own["name"] == "rulebook":
+        further = [{**own, "book": book} for book in BOOKS if book != own.get("book")]
+    if len(further) < study.tasks - 1:
+        raise FastSlowError(
+            f"the study {study.name} needs {study.tasks - 1} task(s) beside the recipe's own, and {len(further)} are given; "
+            "name them (--task gsm8k --task '{name: rulebook, book: harbour}')"
+        )
+    return [own, *further[: study.tasks - 1]]
+
+
+def _run(jobs: Sequence[Job], base: Recipe, parallel: int, console: Console) -> None:
+    """With a table of where each run is; elsewhere than in a terminal, a line for every run that begins or ends."""
+    states: dict[str, str] = {}
+
+    def table() -> Table:
+        shown = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        for run, state in states.items():
+            shown.add_row(Text(run), Text(state, overflow="ellipsis", no_wrap=True))
+        return shown
+
+    if not console.is_terminal:
+
+        def tell(run: str, state: str) -> None:
+            if state in ("finished", "failed") and states.get(run) not in (None, state):
+                console.print(Text(f"{run}: {state}"), soft_wrap=True)
+            states[run] = state
+
+        run_jobs(jobs, base, parallel, tell)
+        return
+    with Live(get_renderable=table, console=console, refresh_per_second=2, transient=True):
+        run_jobs(jobs, base, parallel, lambda run, state: states.update({run: state}))
+
+
+def _arms(groups: Sequence[Sequence[Job]]) -> list[Arm]:
+    """The runs of each variant as an arm; several with one method are told apart by their lines."""
+    arms: list[Arm] = []
+    for jobs in groups:
+        runs = [RunFolder.open(job.folder) for job in jobs]
+        method = runs[0].recipe.method
+        alike = sum(arm.method == method for arm in arms)
+        arms.append(make_arm(jobs[0].variant.label, method, runs, alike))
+    return arms
+
+
+def _subtitle(base: Recipe, study: Study, seeds: int) -> str:
+    tasks = {"continual": "three tasks in a row", "plasticity": "a second task", "star-graph": "star-graph"}
+    task = tasks.get(study.name, base.tasks[0].name)
+    bands = "; bands and bars: 95% over seeds" if seeds > 2 else ""
+    return f"{base.model.name}, {task}, {seeds} seed{'s' if seeds > 1 else ''}{bands}"
+
+
+def _row(arm: str, measure: str, found: Any, digits: int) -> dict[str, Any]:
+    return {
+        "arm": arm,
+        "measure": measure,
+        "mean": found.mean,
+        "low": found.low,
+        "high": found.high,
+        "seeds": found.seeds,
+        "note": found.note,
+    }
+
+
+def _show(study: Study, conclusion: Conclusion, out: Path, console: Console) -> None:
+    table = Table(title=conclusion.finding, title_justify="left")
+    table.add_column("")
+    table.add_column("measured")
+    table.add_column("ours, 95% over seeds", justify="right")
+    for arm, measure, found, digits in conclusion.numbers:
+        table.add_row(Text(arm), Text(measure), Text(found.words(digits)))
+    console.print(table)
+    console.print(Text("Published, other models and tasks, no seeds or intervals:", style="bold"))
+    for line in study.published:
+        console.print(Text(f"  {line}"), soft_wrap=True)
+    console.print(
+        Text(f"The picture is {out / study.name}.png (and .svg), the numbers {study.name}.csv."), soft_wrap=True
+    )

@@ -1,0 +1,218 @@
+"""What the runs of a study say: a sentence, a picture and a few numbers over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastslow.runs.folder import RunFolder
+from fastslow.study.arms import Arm
+from fastslow.study.charts import divergence_figure, divergence_title, reward_figure, reward_title
+from fastslow.study.comparison import Comparison
+from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.pictures import StagedCurve, asymptote_figure, ends_figure, stages_figure, steps_figure
+
+Numbers = list[tuple[str, str, Estimate, int]]
+"""Arm, what was measured, the estimate and the digits to show."""
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    finding: str
+    figure: Any
+    numbers: Numbers
+
+
+def data_efficiency(arms: Sequence[Arm], subtitle: str) -> Conclusion:
+    found = Comparison.of(arms, "rl")
+    numbers: Numbers = _ends(found)
+    for arm in found.others:
+        numbers += [
+            (arm.label, f"times fewer {cost} to the peak of {found.baseline.label}", found.saving(arm, cost), 1)
+            for cost in ("steps", "rollouts")
+        ]
+    return Conclusion(reward_title(found), reward_figure(found, subtitle), numbers)
+
+
+def asymptote(arms: Sequence[Arm], subtitle: str) -> Conclusion:
+    found = Comparison.of(arms, "rl")
+    limits = {arm.label: found.asymptote(arm) for arm in arms}
+    numbers: Numbers = []
+    said = []
+    for arm in arms:
+        limit = limits[arm.label]
+        known = not isinstance(limit, str) and limit.determined
+        if isinstance(limit, str):
+            estimate = Estimate(math.nan, seeds=0, note=limit)
+        elif limit.determined:
+            estimate = Estimate(limit.limit, limit.low, limit.high, len(arm.curves))
+        else:
+            estimate = Estimate(math.nan, seeds=0, note=f"not determined: {limit.doubts[0]}")
+        numbers.append((arm.label, "asymptote", estimate, 2))
+        said.append(f"{arm.label} {estimate.mean:.2f}" if known else f"{arm.label} not determined")
+    finding = f"Asymptote: {', '.join(said)}"
+    return Conclusion(finding, asymptote_figure(arms, limits, finding, subtitle), [*_ends(found), *numbers])
+
+
+def divergence(arms: Sequence[Arm], subtitle: str) -> Conclusion:
+    found = Comparison.of(arms, "rl")
+    numbers: Numbers = _ends(found)
+    for arm in arms:
+        numbers.append((arm.label, "KL from base at the end", found.last(arm, "kls"), 3))
+        numbers.append((arm.label, f"KL at the peak of {found.baseline.label}", found.kl_at_peak(arm), 3))
+        numbers.append((arm.label, f"reward within a KL of {found.shared_kl:.3f}", found.reward_at_kl(arm), 2))
+    return Conclusion(divergence_title(found), divergence_figure(found, subtitle), numbers)
+
+
+def plasticity(arms: Sequence[Arm], subtitle: str) -> Conclusion:
+    found = Comparison.of(arms, arms[0].label)
+    ends = ", ".join(f"{arm.label} {found.end(arm).mean:.2f}" for arm in arms)
+    finding = f"RL on a new task ends at: {ends}"
+    numbers = [*_ends(found), *((arm.label, f"less {arms[0].label}", found.margin(arm), 2) for arm in found.others)]
+    return Conclusion(finding, steps_figure(arms, finding, subtitle), numbers)
+
+
+def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
+    recipe = RunFolder.open(next(iter(arms[0].folders.values()))).recipe
+    names = list(_staged(arms[0])[0])
+    stages, first = [], 0
+    for name, stage in zip(names, recipe.stages, strict=True):
+        stages.append((name, first, first + stage.steps))
+        first += stage.steps
+    seeds = {arm.label: _staged(arm) for arm in arms}
+    staged = {arm.label: {name: [seed[name] for seed in seeds[arm.label]] for name in names} for arm in arms}
+    numbers: Numbers = []
+    ours: dict[str, list[float]] = {arm.label: [] for arm in arms}
+    for name, _, end in stages:
+        reached = {
+            arm.label: over_seeds([_at(curve, end) for curve in staged[arm.label][name]], 0.0, 1.0) for arm in arms
+        }
+        best = max(estimate.mean for estimate in reached.values())
+        for label, estimate in reached.items():
+            numbers.append((label, f"{name}, at the end of its stage", estimate, 2))
+            if best > 0:
+                ours[label].append(estimate.mean / best)
+    for arm in arms:
+        numbers.append((arm.label, "of the best in each stage, on average", over_seeds(ours[arm.label]), 2))
+    ends = {
+        arm.label: sum(value.mean for label, what, value, _ in numbers if label == arm.label and "stage" in what[-5:])
+        for arm in arms
+    }
+    said = ", ".join(f"{label} {total / len(stages):.2f}" for label, total in ends.items())
+    finding = f"Reward at the end of a stage, on average: {said}"
+    return Conclusion(finding, stages_figure(arms, staged, stages, finding, subtitle), numbers)
+
+
+def star_graph(arms: Sequence[Arm], subtitle: str) -> Conclusion:
+    found = Comparison.of(arms, "rl")
+    left = {}
+    numbers: Numbers = _ends(found)
+    for arm in arms:
+        steps = [
+            next((s for s, r in zip(c.steps, c.rewards, strict=True) if r > 0), math.inf) for c in arm.curves.values()
+        ]
+        known = [step for step in steps if step < math.inf]
+        note = f"({len(known)} of {len(steps)} seeds)"
+        left[arm.label] = len(known)
+        mean = sum(known) / len(known) if known else math.nan
+        numbers.append((arm.label, "first evaluation above zero, step", Estimate(mean, seeds=len(known), note=note), 0))
+    said = ", ".join(f"{label} with {count} of {len(arms[0].curves)} seeds" for label, count in left.items())
+    finding = f"Leaves zero reward: {said}"
+    return Conclusion(finding, steps_figure(arms, finding, subtitle), numbers)
+
+
+def ceiling(arms: Sequence[Arm], subtitle: str) -> Conclusion:
+    found = Comparison.of(arms, "rl")
+    return _ranked(found, found.arms, subtitle)
+
+
+def ablations(arms: Sequence[Arm], subtitle: str) -> Conclusion:
+    """Held against FST as the recipe has it."""
+    found = Comparison.of(arms, arms[0].label)
+    conclusion = _ranked(found, arms, subtitle)
+    settled = [
+        arm.label for arm in found.others if (margin := found.margin(arm)).has_interval and margin.low * margin.high > 0
+    ]
+    finding = f"Differs from FST beyond the spread of seeds: {', '.join(settled) or 'nothing'}"
+    ends = {arm.label: found.end(arm) for arm in arms}
+    return Conclusion(finding, ends_figure(arms, ends, finding, subtitle), conclusion.numbers)
+
+
+def reuse(arms: Sequence[Arm], subtitle: str) -> Conclusion:
+    found = Comparison.of(arms, arms[0].label)
+    numbers: Numbers = _ends(found)
+    numbers += [(arm.label, f"less {found.baseline.label}", found.margin(arm), 2) for arm in found.others]
+    for arm in arms:
+        numbers.append((arm.label, "training rollouts", found.last(arm, "rollouts"), 0))
+        numbers.append((arm.label, "seconds a step", _seconds(arm), 2))
+        numbers.append((arm.label, "share of slow rollouts from the cache", _reused(arm), 2))
+    finding = "Seconds a step: " + ", ".join(f"{arm.label} {_seconds(arm).mean:.1f}" for arm in arms)
+    return Conclusion(finding, reward_figure(found, subtitle), numbers)
+
+
+CONCLUSIONS: dict[str, Callable[[Sequence[Arm], str], Conclusion]] = {
+    "data-efficiency": data_efficiency,
+    "asymptote": asymptote,
+    "divergence": divergence,
+    "plasticity": plasticity,
+    "continual": continual,
+    "star-graph": star_graph,
+    "ceiling": ceiling,
+    "ablations": ablations,
+    "reuse": reuse,
+}
+
+
+def _ends(found: Comparison) -> Numbers:
+    return [(arm.label, "reward at the end", found.end(arm), 2) for arm in found.arms]
+
+
+def _ranked(found: Comparison, arms: Sequence[Arm], subtitle: str) -> Conclusion:
+    ends = {arm.label: found.end(arm) for arm in arms}
+    ranked = sorted(ends.items(), key=lambda end: -end[1].mean)
+    finding = "Reward at the end: " + ", ".join(f"{label} {end.mean:.2f}" for label, end in ranked)
+    numbers = [
+        *_ends(found),
+        *((arm.label, f"less {found.baseline.label}", found.margin(arm), 2) for arm in found.others),
+    ]
+    return Conclusion(finding, ends_figure(arms, ends, finding, subtitle), numbers)
+
+
+def _staged(arm: Arm) -> list[dict[str, StagedCurve]]:
+    """By seed: a curve for every task, under the best context, or the seed text where there is none better."""
+    found = []
+    for folder in arm.folders.values():
+        rows = RunFolder.open(folder).rows("evals")
+        tasks = [label.removeprefix("seed on ") for label in rows[0]["results"] if label.startswith("seed on ")]
+        found.append(
+            {
+                task: StagedCurve(
+                    tuple(row["step"] for row in rows),
+                    tuple(
+                        row["results"].get(f"best context on {task}", row["results"][f"seed on {task}"])["mean"]
+                        for row in rows
+                    ),
+                )
+                for task in tasks
+            }
+        )
+    return found
+
+
+def _at(curve: StagedCurve, step: int) -> float:
+    return next((r for s, r in zip(curve.steps, curve.rewards, strict=True) if s == step), math.nan)
+
+
+def _seconds(arm: Arm) -> Estimate:
+    return over_seeds([curve.seconds[-1] / max(curve.steps[-1], 1) for curve in arm.curves.values()], 0.0)
+
+
+def _reused(arm: Arm) -> Estimate:
+    shares = []
+    for folder in arm.folders.values():
+        row = RunFolder.open(folder).rows("evals")[-1]
+        reused = row.get("rollouts_reused", 0)
+        shares.append(reused / max(row["rollouts_slow"] + reused, 1))
+    return over_seeds(shares, 0.0, 1.0)

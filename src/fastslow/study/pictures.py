@@ -1,0 +1,116 @@
+"""The pictures that only studies have: where runs ended, where they are heading, and how they did across changes of task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastslow.measure.asymptote import Asymptote
+from fastslow.study.arms import Arm
+from fastslow.study.figure import draw_arm, dress, new_figure
+from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.looks import LINES, LOOKS
+
+
+def titled(figure: Any, finding: str, subtitle: str) -> Any:
+    figure.suptitle(finding, x=0.01, ha="left", fontsize=11.5, weight="bold")
+    figure.axes[0].set_title(subtitle, loc="left", fontsize=9, color="0.3")
+    return figure
+
+
+def ends_figure(arms: Sequence[Arm], ends: Mapping[str, Estimate], finding: str, subtitle: str) -> Any:
+    """Reward at the end, arm by arm: the mean with its interval, and every seed as a faint point."""
+    figure = new_figure((9, 1.8 + 0.4 * len(arms)))
+    axes = figure.subplots()
+    for place, arm in enumerate(arms):
+        look, end = LOOKS[arm.method], ends[arm.label]
+        seeds = [curve.rewards[-1] for curve in arm.curves.values()]
+        axes.plot(seeds, [place] * len(seeds), color=look.colour, marker="|", linestyle="", alpha=0.6, markersize=9)
+        if end.has_interval:
+            axes.plot([end.low, end.high], [place, place], color=look.colour, linewidth=2, alpha=0.6)
+        axes.plot([end.mean], [place], color=look.colour, marker=look.marker, markersize=8)
+        axes.annotate(
+            f"{end.mean:.2f}", (end.mean, place), (0, 7), textcoords="offset points", ha="center", fontsize=8.5
+        )
+    axes.set_yticks(range(len(arms)), [arm.label for arm in arms])
+    axes.set(ylim=(len(arms) - 0.4, -0.7), xlim=(0, 1), xlabel="validation reward at the end (0 to 1)")
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    return titled(figure, finding, subtitle)
+
+
+def steps_figure(arms: Sequence[Arm], finding: str, subtitle: str) -> Any:
+    """Reward against steps, in one panel."""
+    figure = new_figure((9, 5))
+    axes = figure.subplots()
+    for arm in arms:
+        draw_arm(axes, arm, "steps", "rewards")
+    dress(axes, "optimizer steps", "validation reward (0 to 1)")
+    figure.legend(loc="outside lower left", frameon=False)
+    return titled(figure, finding, subtitle)
+
+
+def asymptote_figure(arms: Sequence[Arm], limits: Mapping[str, Asymptote | str], finding: str, subtitle: str) -> Any:
+    """Every evaluation, the curve fitted to them, and to the right the limit with its interval where it is determined."""
+    figure = new_figure((9, 5))
+    axes = figure.subplots()
+    last = max(curve.rollouts[-1] for arm in arms for curve in arm.curves.values())
+    for place, arm in enumerate(arms):
+        look, limit = LOOKS[arm.method], limits[arm.label]
+        for curve in arm.curves.values():
+            axes.plot(curve.rollouts, curve.rewards, color=look.colour, marker=look.marker, linestyle="", alpha=0.45)
+        if isinstance(limit, str):
+            continue
+        spent = np.linspace(1, last, 200)
+        said = f"heading for {limit.limit:.2f}" if limit.determined else "its limit is not determined"
+        axes.plot(spent, limit.at(spent), color=look.colour, label=f"{arm.label}: {said}")
+        if limit.determined:
+            at = last * (1.04 + 0.02 * place)
+            axes.plot([at, at], [limit.low, limit.high], color=look.colour, linewidth=3, alpha=0.7)
+    dress(axes, "training rollouts, both loops", "validation reward (0 to 1)")
+    figure.legend(loc="outside lower left", frameon=False)
+    return titled(figure, finding, subtitle)
+
+
+@dataclass(frozen=True)
+class StagedCurve:
+    """How one run did on one task, whatever it was training on at the time."""
+
+    steps: tuple[int, ...]
+    rewards: tuple[float, ...]
+
+
+Staged = Mapping[str, Mapping[str, Sequence[StagedCurve]]]
+"""By arm's label and task, a curve for each seed."""
+
+
+def stages_figure(
+    arms: Sequence[Arm], staged: Staged, stages: Sequence[tuple[str, int, int]], finding: str, subtitle: str
+) -> Any:
+    """A panel for each task; the stage in which it is trained is shaded. Stages are (task, first step, last step)."""
+    tasks = list(dict.fromkeys(task for task, _, _ in stages))
+    figure = new_figure((9, 1.2 + 2.1 * len(tasks)))
+    panels = figure.subplots(len(tasks), 1, sharex=True, squeeze=False)[:, 0]
+    for panel, task in zip(panels, tasks, strict=True):
+        for name, first, end in stages:
+            if name == task:
+                panel.axvspan(first, end, color="0.92", linewidth=0)
+        for arm in arms:
+            look = LOOKS[arm.method]
+            curves = staged[arm.label][task]
+            for curve in curves:
+                panel.plot(curve.steps, curve.rewards, color=look.colour, alpha=0.4, linewidth=0.8)
+            length = min(len(curve.steps) for curve in curves)
+            means = [over_seeds([curve.rewards[at] for curve in curves]) for at in range(length)]
+            panel.plot(
+                curves[0].steps[:length], [mean.mean for mean in means], color=look.colour, marker=look.marker,
+                linestyle=LINES[arm.variant % len(LINES)], markersize=5, label=arm.label if task == tasks[0] else None,
+            )  # fmt: skip
+        dress(panel, "optimizer steps" if task == tasks[-1] else "", "reward")
+        panel.set_ylim(-0.02, 1.02)
+        panel.annotate(task, (0.99, 0.92), xycoords="axes fraction", ha="right", va="top", fontsize=9, weight="bold")
+    figure.legend(loc="outside lower left", frameon=False, ncols=len(arms))
+    return titled(figure, finding, subtitle)

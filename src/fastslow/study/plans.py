@@ -1,0 +1,185 @@
+"""The studies: which runs each needs, and what was published about the same question.
+
+Published numbers are those of the Fast-Slow Training paper (arXiv 2605.12484), of models and tasks a thousand times larger
+than `nano` and its rulebooks, without seeds or intervals: they say what to look for, not what to expect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastslow.recipe import Recipe
+from fastslow.study.variants import Variant, equal_rollouts
+
+Tasks = Sequence[dict[str, Any]]
+"""The recipe's task and the further ones that were given, as settings."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question, the runs that answer it and what the paper says."""
+
+    name: str
+    question: str
+    variants: Callable[[Recipe, Tasks], list[Variant]]
+    published: tuple[str, ...]
+    tasks: int = 1
+    """How many tasks it needs, the recipe's own among them."""
+
+
+FST = Variant("fst", "FST")
+
+
+def rl(base: Recipe) -> Variant:
+    return Variant("rl", "RL only", ("method=rl", *equal_rollouts(base)))
+
+
+def gepa(base: Recipe) -> Variant:
+    return Variant("gepa", "GEPA only", ("method=gepa", *equal_rollouts(base)))
+
+
+def distill() -> Variant:
+    return Variant("distill", "FST-distill", ("method=distill",))
+
+
+def _three(base: Recipe, tasks: Tasks) -> list[Variant]:
+    return [FST, rl(base), gepa(base)]
+
+
+def _two(base: Recipe, tasks: Tasks) -> list[Variant]:
+    return [FST, rl(base)]
+
+
+def _divergence(base: Recipe, tasks: Tasks) -> list[Variant]:
+    return [FST, rl(base), distill()]
+
+
+def _plasticity(base: Recipe, tasks: Tasks) -> list[Variant]:
+    """The first task with FST and with RL, as many steps of each; then plain RL on the second, from there and from base."""
+    first_rl = Variant("rl-same-steps", "RL on the first task", ("method=rl",))
+    then = ("method=rl", f"task={json.dumps(tasks[1])}")
+    return [
+        Variant("plasticity-base", "from the base model", then),
+        Variant("plasticity-rl", "after RL on another task", then, after=first_rl),
+        Variant("plasticity-fst", "after FST on another task", then, after=FST),
+    ]
+
+
+def _continual(base: Recipe, tasks: Tasks) -> list[Variant]:
+    stages = json.dumps([{**task, "steps": base.slow.steps} for task in tasks])
+    return [
+        Variant("continual-fst", "FST", (f"stages={stages}",)),
+        Variant("continual-rl", "RL only", ("method=rl", f"stages={stages}")),
+    ]
+
+
+def _star_graph(base: Recipe, tasks: Tasks) -> list[Variant]:
+    task = f"task={json.dumps(tasks[1])}"
+    rollouts = equal_rollouts(base)
+    return [
+        Variant("star-graph-fst", "FST", (task,)),
+        Variant("star-graph-rl", "RL only", (task, "method=rl", *rollouts)),
+    ]
+
+
+def _ablations(base: Recipe, tasks: Tasks) -> list[Variant]:
+    group, cycle = base.slow.group, base.fast.cycle
+    sizes = [size for size in (1, 2, 4, 8) if group % size == 0 and size != base.fast.population]
+    proposer = "light" if base.fast.proposer == "full" else "full"
+    variants = [FST, rl(base)]
+    variants += [Variant(f"fst-k{size}", f"K = {size}", (f"fast.population={size}",)) for size in sizes]
+    pairs = next(size for size in (group // 2, 1) if group % size == 0)
+    variants += [
+        Variant(
+            "fst-prompt-baseline",
+            f"baseline of each context, K = {pairs}",
+            ("slow.baseline=prompt", f"fast.population={pairs}"),
+        ),
+        Variant("fst-t-double", f"T = {2 * cycle}", (f"fast.cycle={2 * cycle}",)),
+        Variant("fst-t-half", f"T = {max(1, cycle // 2)}", (f"fast.cycle={max(1, cycle // 2)}",)),
+        Variant(f"fst-{proposer}", f"{proposer} proposer", (f"fast.proposer={proposer}",)),
+        Variant("fst-policy-reflection", "the policy reflects", ("fast.reflection=policy",)),
+        Variant("fst-no-feedback", "scores without feedback text", ("fast.feedback=false",)),
+        Variant("fst-reuse", "rollouts reused", ("fast.reuse=true",)),
+    ]
+    return variants
+
+
+def _reuse(base: Recipe, tasks: Tasks) -> list[Variant]:
+    return [FST, Variant("fst-reuse", "FST, rollouts reused", ("fast.reuse=true",)), rl(base)]
+
+
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        Study(
+            "data-efficiency",
+            "How many rollouts and steps does FST need to reach what RL only reaches?",
+            _three,
+            (
+                "steps to RL's peak: 3.0× fewer (CodeIO), 1.4× (math), 3.0× (HoVer-hard)",
+                "counting the fast loop's rollouts, from the paper's settings: about 1.85×, 0.94×, 1.85×",
+            ),
+        ),
+        Study(
+            "asymptote",
+            "Where does training level off?",
+            _two,
+            ("asymptote, FST against RL: 47.4/43.0 (CodeIO), 49.2/46.4 (math), 25.0/17.3 (HoVer-hard)",),
+        ),
+        Study(
+            "divergence",
+            "How far from the base model must the weights move for the same reward?",
+            _divergence,
+            ("KL at matched reward: up to 70% lower with FST; not on math",),
+        ),
+        Study(
+            "plasticity",
+            "After training on one task, how well does the model still learn another?",
+            _plasticity,
+            (
+                "physics, then HoVer-hard at step 400: 24.2 after FST, 19.9 after RL",
+                "math, then HoVer-hard: after RL it collapses to about 0",
+            ),
+            tasks=2,
+        ),
+        Study(
+            "continual",
+            "When the task changes under one uninterrupted run, who keeps learning?",
+            _continual,
+            ("CodeIO, the second of three stages: FST 37.7, RL 20.7",),
+            tasks=3,
+        ),
+        Study(
+            "star-graph",
+            "Where the base model never scores, which method leaves zero reward?",
+            _star_graph,
+            ("FST leaves zero by step 50 or so, RL by step 300 or so",),
+            tasks=2,
+        ),
+        Study(
+            "ceiling",
+            "What do weights alone, text alone and both together reach?",
+            _three,
+            ("weights only / prompt only / both: 11.6/10.6/21.2 (HoVer-hard), 25.1/34.5/43.3 (CodeIO)",),
+        ),
+        Study(
+            "ablations",
+            "Which parts of FST matter?",
+            _ablations,
+            (
+                "CodeIO, step 500, RL 39.65: K = 1/2/4/8 gives 41.1/40.6/40.2/42.8",
+                "K = 2 with a baseline of each context 39.3; T = 12 gives 41.1; full GEPA 39.85",
+            ),
+        ),
+        Study(
+            "reuse",
+            "What does it save to train on the fast loop's rollouts?",
+            _reuse,
+            ("a step takes 47 s instead of 66 s; 17k of 77k trajectories from the cache; accuracy within noise",),
+        ),
+    )
+}

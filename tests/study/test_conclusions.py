@@ -1,0 +1,79 @@
+"""What studies say of made-up runs whose answers are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from study_helpers import made_run
+
+from fastslow.runs.folder import RunFolder
+from fastslow.study.arms import Arm, make_arm
+from fastslow.study.charts import save
+from fastslow.study.conclusions import CONCLUSIONS, Conclusion
+
+FST = {0: [0.0, 0.4, 0.6, 0.8], 1: [0.0, 0.5, 0.5, 0.7], 2: [0.0, 0.3, 0.5, 0.9]}
+RL = {0: [0.0, 0.2, 0.4, 0.3], 1: [0.0, 0.2, 0.3, 0.5], 2: [0.0, 0.0, 0.0, 0.0]}
+
+
+def arms(tmp_path: Path, baseline: dict[int, list[float]] = RL) -> list[Arm]:
+    fst = [RunFolder.open(made_run(tmp_path / f"fst-{seed}", FST[seed], seed=seed, fast=160)) for seed in FST]
+    rl = [
+        RunFolder.open(made_run(tmp_path / f"rl-{seed}", rewards, method="rl", seed=seed, kl=0.02))
+        for seed, rewards in baseline.items()
+    ]
+    return [make_arm("FST", "fst", fst, 0), make_arm("RL only", "rl", rl, 0)]
+
+
+def conclude(name: str, tmp_path: Path, baseline: dict[int, list[float]] = RL) -> Conclusion:
+    found = CONCLUSIONS[name](arms(tmp_path, baseline), "made up")
+    save(found.figure, tmp_path, name)
+    assert Image.open(tmp_path / f"{name}.png").size[0] > 500
+    return found
+
+
+def number(found: Conclusion, arm: str, measure: str) -> float:
+    (estimate,) = [value for label, what, value, _ in found.numbers if (label, what) == (arm, measure)]
+    return estimate.mean
+
+
+@pytest.mark.parametrize("name", [name for name in CONCLUSIONS if name != "continual"])
+def test_every_study_states_its_finding_and_where_the_arms_ended(name: str, tmp_path: Path) -> None:
+    found = conclude(name, tmp_path)
+    assert found.finding
+    assert number(found, "FST", "reward at the end") == pytest.approx(0.8)
+    assert number(found, "RL only", "reward at the end") == pytest.approx(0.8 / 3)
+
+
+def test_star_graph_counts_the_seeds_that_leave_zero(tmp_path: Path) -> None:
+    found = conclude("star-graph", tmp_path)
+    assert found.finding == "Leaves zero reward: FST with 3 of 3 seeds, RL only with 2 of 3 seeds"
+    assert number(found, "FST", "first evaluation above zero, step") == 10
+
+
+def test_ablations_name_what_the_seeds_settle(tmp_path: Path) -> None:
+    said = "Differs from FST beyond the spread of seeds: "
+    assert conclude("ablations", tmp_path / "apart").finding == f"{said}nothing"  # 0.5, 0.2 and 0.9 less
+    near = {0: [0.0, 0.3], 1: [0.0, 0.25], 2: [0.0, 0.3]}  # 0.5, 0.45 and 0.6 less
+    assert conclude("ablations", tmp_path / "near", near).finding == f"{said}RL only"
+
+
+def test_continual_reads_every_task_at_the_end_of_its_stage(tmp_path: Path) -> None:
+    rewards = {"fst": {"a": [0.0, 0.6, 0.5], "b": [0.0, 0.1, 0.8]}, "rl": {"a": [0.0, 0.3, 0.1], "b": [0.0, 0.0, 0.4]}}
+    made = []
+    for method, by_task in rewards.items():
+        stages = {"task": None, "stages": ["a@10", "b@10"], "slow": {"problems": 4, "group": 8, "microbatch": 8}}
+        folder = made_run(tmp_path / method, [0.0, 0.0, 0.0], method=method, settings=stages)
+        rows = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
+        for at, row in enumerate(rows):
+            for task, values in by_task.items():
+                row["results"][f"seed on {task}"] = {**row["results"]["seed"], "mean": values[at]}
+        (folder / "evals.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        made.append(make_arm(method, method, [RunFolder.open(folder)], 0))  # type: ignore[arg-type]
+    found = CONCLUSIONS["continual"](made, "made up")
+    assert number(found, "fst", "a, at the end of its stage") == 0.6
+    assert number(found, "rl", "b, at the end of its stage") == 0.4
+    assert number(found, "rl", "of the best in each stage, on average") == pytest.approx(0.5)
+    assert found.finding == "Reward at the end of a stage, on average: fst 0.70, rl 0.35"
