@@ -1,0 +1,197 @@
+"""Settings that save rollouts, under every optimizer: which go together, that they do, and how the others are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cycle_helpers import Stage, pool_of, problems
+from helpers import EXAMPLE
+from optimizer_helpers import OTHERS, each, half
+
+from fastslow.errors import RecipeError
+from fastslow.fast.cycle import Cycle, FastLoop
+from fastslow.fast.evidence import Evidence
+from fastslow.fast.pool import Member, Pool
+from fastslow.fast.reflection import Lessons
+from fastslow.recipe import FastRecipe, load_recipe
+from fastslow.recipe.model import Optimizer
+from fastslow.rollouts.world import World
+
+ANCHORS = problems(12)
+ALL: list[str] = list(Optimizer.__args__)  # type: ignore[attr-defined]
+BY_MINIBATCH = ["gepa", "evoprompt", "textgrad", "reflexion", "ace"]
+FITTING = {
+    "rescore=front": ALL,
+    "rescore=never": BY_MINIBATCH,
+    "rescore=from-rollouts": ["gepa", "evoprompt"],
+    "race=true": ["gepa", "ape", "opro", "evoprompt", "promptbreeder", "textgrad"],
+    "paired=true": ["gepa", "ape", "textgrad"],
+    "reuse=true": BY_MINIBATCH,
+    "adaptive=true": ALL,
+    "overlap=true": ["gepa"],
+}
+"""Which optimizers a setting goes with."""
+
+
+@pytest.mark.parametrize("setting", FITTING)
+@pytest.mark.parametrize("optimizer", ALL)
+def test_a_setting_goes_with_an_optimizer_or_is_refused_in_words(setting: str, optimizer: str) -> None:
+    given = [f"fast.optimizer={optimizer}", f"fast.{setting}", "fast.budget=800"]
+    if optimizer in FITTING[setting]:
+        assert load_recipe(EXAMPLE, given).fast.optimizer == optimizer
+    else:
+        with pytest.raises(RecipeError) as refused:
+            load_recipe(EXAMPLE, given)
+        told = str(refused.value)
+        assert f"fast.{setting} does not go with fast.optimizer={optimizer}; " in told
+        assert f"fast.optimizer to one of {', '.join(FITTING[setting])}" in told
+        assert load_recipe(EXAMPLE, [*given, "method=rl"])  # which has no fast loop
+
+
+def test_a_budget_that_may_shrink_has_to_pay_for_a_text_when_it_is_smallest() -> None:
+    assert load_recipe(EXAMPLE, ["fast.adaptive=true", "fast.budget=40"])  # gepa begins with whatever there is
+    with pytest.raises(RecipeError, match=r"fast\.budget=40, of which fast\.adaptive may leave 5, does not pay"):
+        load_recipe(EXAMPLE, ["fast.adaptive=true", "fast.budget=40", "fast.optimizer=opro"])
+
+
+@pytest.mark.parametrize("setting", ["reuse=true", "rescore=from-rollouts", "overlap=true"])
+def test_a_slow_loop_that_plays_under_the_seed_text_refuses_what_needs_rollouts_under_the_contexts(
+    setting: str,
+) -> None:
+    with pytest.raises(RecipeError, match=rf"fast\.{setting} does not go with method=distill"):
+        load_recipe(EXAMPLE, ["method=distill", f"fast.{setting}"])
+    for fine in ("race=true", "paired=true", "rescore=front", "rescore=never", "adaptive=true"):
+        assert load_recipe(EXAMPLE, ["method=distill", f"fast.{fine}"])
+
+
+# Cycles ----------------------------------------------------------------------------------------------------------------
+
+
+def cycle(stage: Stage, pool: Pool, optimizer: str, budget: int = 120, **fast: Any) -> Cycle:
+    evidence = None
+    if fast.get("rescore") == "from-rollouts":
+        evidence = Evidence(stage._rollout(e, member.context) for e in ANCHORS for member in pool.members)
+    recipe = FastRecipe(optimizer=optimizer, **{"population": 4, "budget": 1000, **fast})
+    loop = FastLoop(recipe, Lessons(), stage.play, lambda text: len(text.split()), World())
+    return loop.evolve(pool, ANCHORS, cycle=0, policy_step=6, seed=0, budget=budget, evidence=evidence)
+
+
+def carried() -> Pool:
+    """Three that were scored before, the last of them off the front."""
+    members = pool_of("A\nThink.", "B\nWrite the answer.", "C").members
+    return Pool(
+        tuple(
+            Member(member.context, {e.id: score for e in ANCHORS}, 3, front=score > 0.2)
+            for member, score in zip(members, (0.4, 0.3, 0.1), strict=True)
+        )
+    )
+
+
+@each(*OTHERS)
+def test_the_allowance_is_the_budget(optimizer: str) -> None:
+    """The recipe's own would last for much longer."""
+    stage = Stage(half)
+    found = cycle(stage, carried(), optimizer, budget=60)
+    assert 0 < stage.fast <= 60
+    assert found.edits
+
+
+@each(*OTHERS)
+def test_contexts_off_the_front_wait_with_their_notes(optimizer: str) -> None:
+    stage, pool = Stage(half), carried()
+    last = Member(pool.members[2].context, pool.members[2].scores, 3, notes={"kept": [1]})
+    found = cycle(stage, Pool((*pool.members[:2], last)), optimizer, budget=0, rescore="front")
+    assert stage.booked == {"rescore": 24}
+    assert found.pool.members[-1] == last
+
+
+@each(*[name for name in BY_MINIBATCH if name != "gepa"])
+def test_old_scores_are_trusted_and_notes_kept(optimizer: str) -> None:
+    pool = carried()
+    first = Member(pool.best.context, pool.best.scores, 3, notes={"kept": [1]})
+    stage = Stage(half)
+    found = cycle(stage, Pool((first, *pool.members[1:])), optimizer, budget=0, rescore="never")
+    assert not stage.booked
+    assert (found.pool.best.scored_at, found.pool.best.notes) == (3, {"kept": [1]})
+    assert cycle(stage, pool, optimizer, rescore="never").generations > 0
+    assert stage.booked["rescore"] == 0
+    assert stage.fast > 0
+
+
+def test_evoprompt_takes_scores_from_rollouts() -> None:
+    stage = Stage(half)
+    found = cycle(stage, carried(), "evoprompt", rescore="from-rollouts")
+    assert set(stage.booked) == {"fast-score"}
+    assert found.reused == {"rescore": 36}
+    assert any(edit.accepted for edit in found.edits)
+
+
+@each("ape", "opro", "evoprompt", "promptbreeder", "textgrad")
+def test_a_race_stops_bad_children_of_others_too(optimizer: str) -> None:
+    """Whatever is new is hopeless, and is stopped after a quarter of the anchors."""
+    known = {member.context.id for member in carried().members}
+
+    def score(texts: Any, example: Any) -> float:
+        # Not quite right for the old ones, so that there is something to look for.
+        old = texts in [dict(member.context.texts) for member in carried().members]
+        return 0.9 if old else 0.0
+
+    stage = Stage(score)
+    found = cycle(stage, carried(), optimizer, race=True, population=3, minibatch=1)
+    assert {member.context.id for member in found.pool.members} == known
+    if optimizer == "textgrad":  # a child that is worse on the minibatch is not scored at all
+        assert stage.booked["fast-score"] == 0
+        return
+    stopped = [edit for edit in found.edits if "too far behind" in edit.reason]
+    assert stopped
+    assert not any(edit.accepted for edit in found.edits)
+    assert stage.booked["fast-score"] == 3 * len(stopped)
+
+
+def test_textgrad_stays_where_it_was_if_its_child_loses_the_race() -> None:
+    lucky: list[str] = []
+
+    def score(texts: Any, example: Any) -> float:
+        if texts["system"] in ("A\nThink.", "B\nWrite the answer.", "C"):
+            return 0.9
+        lucky.append(texts["system"])
+        return float(lucky.count(texts["system"]) == 1)  # right on the minibatch of one, wrong ever after
+
+    found = cycle(Stage(score), carried(), "textgrad", race=True, population=3, minibatch=1)
+    assert [edit.parent for edit in found.edits] == [carried().best.context.id] * len(found.edits)
+    assert any("too far behind" in edit.reason for edit in found.edits)
+
+
+@each("ape", "textgrad")
+def test_paired_minibatches_of_a_generation_draw_with_the_same_numbers(optimizer: str) -> None:
+    stage = Stage(half)
+    cycle(stage, carried(), optimizer, paired=True)
+    by_seed: dict[int, set[str]] = {}
+    for purpose, seed, pairs in stage.calls:
+        if purpose == "fast-minibatch":
+            assert len({context for context, _ in pairs}) == 1
+            by_seed.setdefault(seed, set()).add(pairs[0][0])
+    assert any(len(contexts) > 1 for contexts in by_seed.values())
+
+
+@each(*[name for name in BY_MINIBATCH if name != "gepa"])
+def test_what_may_be_trained_on_is_not_what_the_proposer_reads(optimizer: str) -> None:
+    """Of what it was scored by, no answer reaches a proposer; of its minibatches it does, for those who read them."""
+
+    class Marked(Stage):
+        def play(self, pairs: Any, purpose: str, seed: int) -> Any:
+            self.purpose = purpose
+            return super().play(pairs, purpose, seed)
+
+        def _rollout(self, example: Any, context: Any) -> Any:
+            rollout = super()._rollout(example, context)
+            feedback = type(rollout.feedback)(rollout.score, f"drawn for {self.purpose}")
+            return type(rollout)(rollout.example, rollout.context, rollout.policy_step, rollout.turns, feedback)
+
+    found = cycle(Marked(half), carried(), optimizer, reuse=True)
+    told = [words for edit in found.edits for words in edit.feedback]
+    assert set(told) <= {"drawn for fast-minibatch"}
+    assert bool(told) == (optimizer != "evoprompt")
+    texts = [text for context in found.contexts for text in context.texts.values()]
+    assert not any("drawn for rescore" in text or "drawn for fast-score" in text for text in texts)
