@@ -75,7 +75,7 @@ class Loop:
         # What a checkpoint holds beside the trainer's part:
         self.step = 0
         self.pool = Pool.from_texts(parts.seed_texts)
-        self.memory = Memory(self.recipe.fast)
+        self.memory = Memory(self.recipe.fast, evolves=self.evolves)
         self.ledger, self.written = Ledger(), Ledger()  # booked, and of that what is in the rows of ledger.jsonl
         self.seconds: dict[str, float] = {}
         self.began = time.perf_counter()  # moved so that what has passed since is the time spent on training

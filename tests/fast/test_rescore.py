@@ -83,7 +83,7 @@ def test_a_context_that_was_best_under_an_old_policy_and_is_bad_now_leaves_the_f
         assert member["once best"].scored_at == 0
     else:
         assert found.pool.best.context.texts["system"] == "fair"
-        assert not member["once best"].front if "once best" in member else True
+        assert "once best" not in member or not member["once best"].front
         assert member["fair"].front
         assert member["fair"].scored_at == 6
 
@@ -91,10 +91,8 @@ def test_a_context_that_was_best_under_an_old_policy_and_is_bad_now_leaves_the_f
 # Each setting ----------------------------------------------------------------------------------------------------------
 
 
-def rules(policy_step: int = 0, **scores: float) -> Stage:
-    stage = Stage(knows_rule)
-    stage.policy_step = policy_step
-    return stage
+def rules() -> Stage:
+    return Stage(knows_rule)
 
 
 def test_with_front_the_others_wait_in_reserve_and_are_not_played() -> None:
@@ -211,6 +209,13 @@ def test_evidence_is_for_one_cycle_and_without_tokens() -> None:
     off = Loop(rules(), Lessons(), pool_of("A"))
     off.train(TRAINED)
     assert not off.memory.evidence.rollouts
+
+
+def test_without_a_fast_loop_nothing_is_kept() -> None:
+    memory = Memory(FastRecipe(rescore="from-rollouts", reuse=True, adaptive=True), evolves=False)
+    memory.trained([rules()._rollout(TRAINED[0], pool_of("A").best.context)])
+    assert not memory.evidence.rollouts
+    assert memory.to_data() is None
 
 
 # Races and pairs -------------------------------------------------------------------------------------------------------

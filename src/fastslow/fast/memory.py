@@ -24,14 +24,15 @@ from fastslow.tasks.base import Example
 class Memory:
     """Kept through a cycle and saved with the run."""
 
-    def __init__(self, recipe: FastRecipe) -> None:
+    def __init__(self, recipe: FastRecipe, *, evolves: bool = True) -> None:
         self.recipe = recipe
         self.cache = RolloutCache(recipe.reuse_age)
         self.evidence = Evidence()
         self.allowance = Allowance()
         self.desk = Desk()
-        self.watches = recipe.rescore == "from-rollouts" or recipe.adaptive or recipe.overlap
-        self.kept = self.watches or recipe.reuse
+        # Without a fast loop nobody would ask, and nothing would ever be let go.
+        self.watches = evolves and (recipe.rescore == "from-rollouts" or recipe.adaptive or recipe.overlap)
+        self.kept = self.watches or (evolves and recipe.reuse)
         """There is something to save with the run."""
 
     @property
