@@ -19,9 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, get_args
 
-from nano_comparison import interval
-
 from fastslow.recipe.model import Optimizer
+from fastslow.study.intervals import over_seeds
 
 STARTS = ("bare", "cluttered")
 SETTINGS = (
@@ -91,7 +90,7 @@ def report(folder: Path) -> None:
         seeds = sorted({result["seed"] for result in here})
         print(f"\nstart: {start}; validation reward of the best context, mean over seeds {seeds} [95% interval]")
         plain = [[result["seed_reward"] for result in here if result["seed"] == seed] for seed in seeds]
-        print(f"{'(the seed text)':16} {interval([sum(values) / len(values) for values in plain])}")
+        print(f"{'(the seed text)':16} {over_seeds([sum(values) / len(values) for values in plain], 0, 1).words(3)}")
         found = {
             name: rows
             for name in get_args(Optimizer)
@@ -99,7 +98,7 @@ def report(folder: Path) -> None:
         }
         for name, rows in sorted(found.items(), key=lambda item: -sum(row["reward"] for row in item[1]) / len(item[1])):
             spent = sum(row["rollouts"] for row in rows) / len(rows)
-            print(f"{name:16} {interval([row['reward'] for row in rows]):28} rollouts {spent:.0f}")
+            print(f"{name:16} {over_seeds([row['reward'] for row in rows], 0, 1).words(3):28} rollouts {spent:.0f}")
 
 
 def main() -> None:

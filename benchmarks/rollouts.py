@@ -124,8 +124,8 @@ def summarize(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
             if rl is not None:
                 other = Curve.from_rows(rl["evals"])
                 peak = max(other.rewards)
-                values["to_peak"] = curve.rollouts_to(peak)
-                values["fewer"] = other.rollouts_to(peak) / curve.rollouts_to(peak) if peak > 0 else math.nan
+                values["to_peak"] = curve.cost(peak, "rollouts")
+                values["fewer"] = other.cost(peak, "rollouts") / curve.cost(peak, "rollouts") if peak > 0 else math.nan
                 values["added"] = whole / seconds_a_step(rl)[0] - 1
             for name, value in values.items():
                 measured.setdefault(name, []).append(value)
