@@ -13,9 +13,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PIP) .
 	touch $@
 
-$(VENV)/.develop: $(VENV)/.installed
+$(VENV)/.develop: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
 	$(PIP) ".[dev]"
-	touch $@
+	touch $(VENV)/.installed $@
 
 demo: install
 	rm -rf runs/quickstart

@@ -237,17 +237,23 @@ def test_rollouts_of_cycles_that_no_checkpoint_needs_are_removed(by_words: list[
     assert sorted(path.name for path in (opened.path / "rollouts").glob("cycle-*")) == ["cycle-0005.json.gz"]
 
 
-def test_two_processes_reuse_rollouts_and_resume(by_words: list[str], tmp_path: Path) -> None:
+def test_two_processes_train_one_run_reuse_rollouts_resume_it_and_refuse_another(
+    by_words: list[str], tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     recipe = [*SMALL, *by_words, *SETTINGS["all"], "slow.steps=5", "slow.microbatch=8", f"output.folder={folder}"]
     first = together("train", EXAMPLE, *recipe)
     assert first.returncode == 0, first.stderr
+    assert first.stdout.count("finished:") == 1  # one of them speaks
     expected = outcome(folder)
     assert expected["ledger"]["slow"]["reused"] > 0
     shutil.rmtree(folder / "checkpoints" / "step-000005")
     again = together("train", "--resume", folder)
     assert again.returncode == 0, again.stderr
     assert outcome(folder) == expected
+    refused = together("train", EXAMPLE, *recipe)
+    assert refused.returncode != 0
+    assert "already holds a run" in refused.stderr
 
 
 # Overlap ---------------------------------------------------------------------------------------------------------------

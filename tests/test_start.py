@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import EXAMPLE, ROOT, fastslow, outcome, together
+from helpers import EXAMPLE, ROOT, fastslow, outcome
 from openai_server import OpenAIServer
 
 from fastslow import start
@@ -141,24 +141,6 @@ def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished:
     assert json.loads(marked.read_text())["generations"] == 1234
     assert outcome(folder)["weights"] == outcome(finished)["weights"]
     assert outcome(folder)["ledger"] == outcome(finished)["ledger"]
-
-
-def test_two_processes_train_one_run_resume_it_and_refuse_another(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    settings = [*BRIEF, "slow.steps=4", "slow.microbatch=8", "model.device=cpu", f"output.folder={folder}"]
-    recipe = ["train", EXAMPLE, *settings]
-    first = together(*recipe)
-    assert first.returncode == 0, first.stderr
-    assert first.stdout.count("finished:") == 1  # one of them speaks
-    expected = outcome(folder)
-    assert expected["metrics"][-1]["rollouts_slow"] == 4 * 16
-    shutil.rmtree(folder / "checkpoints" / "step-000004")
-    again = together("train", "--resume", folder)
-    assert again.returncode == 0, again.stderr
-    assert outcome(folder) == expected
-    refused = together(*recipe)
-    assert refused.returncode != 0
-    assert "already holds a run" in refused.stderr
 
 
 def test_a_run_in_use_is_refused_to_a_second_process(finished: Path) -> None:

@@ -14,6 +14,7 @@ from study_helpers import made_run
 
 from fastslow.compare import compare_runs
 from fastslow.errors import FastSlowError
+from fastslow.study import comparison as comparison_module
 from fastslow.study.arms import gather
 from fastslow.study.charts import reward_title
 from fastslow.study.comparison import Comparison, findings
@@ -122,7 +123,8 @@ def test_one_seed_has_no_intervals_and_frozen_weights_no_steps(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
-def test_everything_is_written(seeds: int, tmp_path: Path) -> None:
+def test_everything_is_written(seeds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison_module, "DRAWS", 10)  # what asymptotes are is tested elsewhere
     extra = [made_run(tmp_path / "gepa", [0.1, 0.4], method="gepa", fast=100, kl=0.0)]
     extra += [made_run(tmp_path / "distill", [0.1, 0.4, 0.5, 0.6], method="distill", tokens=False)]
     console = Console(record=True, width=160)
