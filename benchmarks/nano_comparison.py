@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from seeds import side_by_side
 
 from fastslow.compare import show
 from fastslow.study.arms import Arm
@@ -78,13 +78,8 @@ def main() -> None:
     elif len(options.seeds) == 1:
         run_seed(options.seeds[0], options.out, options.overrides)
     else:
-        waiting = list(options.seeds)
-        running: list[subprocess.Popen[bytes]] = []
-        while waiting or running:
-            while waiting and len(running) < options.jobs:
-                command = [sys.executable, __file__, "run", "--seeds", str(waiting.pop(0)), "--out", str(options.out)]
-                running.append(subprocess.Popen([*command, *options.overrides]))
-            running.pop(0).wait()
+        start = [sys.executable, __file__, "run", "--out", str(options.out), "--seeds"]
+        side_by_side([[*start, str(seed), "--", *options.overrides] for seed in options.seeds], options.jobs)
 
 
 if __name__ == "__main__":

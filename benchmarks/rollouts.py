@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,9 +22,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
+from seeds import side_by_side
 
 from fastslow.study.curves import Curve
+from fastslow.study.intervals import over_seeds
 
 FREE = ["fast.rescore=from-rollouts", "fast.race=true"]
 VARIANTS: dict[str, list[str]] = {
@@ -77,15 +77,11 @@ def run_seed(seed: int, out: Path, variants: Sequence[str], overrides: list[str]
 
 
 def interval(values: Sequence[float]) -> dict[str, Any]:
-    """Mean and 95% interval over seeds (Student's t)."""
-    known = [value for value in values if math.isfinite(value)]
-    if not known:
-        return {"mean": None, "low": None, "high": None, "seeds": 0, "of": len(values)}
-    mean = sum(known) / len(known)
-    low = high = mean if len(known) > 1 else None
-    if len(known) > 1 and max(known) > min(known):
-        low, high = map(float, stats.t.interval(0.95, len(known) - 1, mean, stats.sem(known)))
-    return {"mean": mean, "low": low, "high": high, "seeds": len(known), "of": len(values)}
+    """Mean and 95% interval over the seeds that have a value."""
+    found = over_seeds([value if math.isfinite(value) else math.nan for value in values])
+    numbers = {"mean": found.mean, "low": found.low, "high": found.high}
+    known = {name: None if math.isnan(number) else number for name, number in numbers.items()}
+    return {**known, "seeds": found.seeds, "of": len(values)}
 
 
 def ratio(values: Sequence[float]) -> dict[str, Any]:
@@ -247,16 +243,9 @@ def main() -> None:
     elif len(options.seeds) == 1:
         run_seed(options.seeds[0], options.out, options.variants, options.overrides, options.recipe)
     else:
-        waiting, running = list(options.seeds), []
-        while waiting or running:
-            while waiting and len(running) < options.jobs:
-                command = [sys.executable, __file__, "run", "--seeds", str(waiting.pop(0)), "--out", str(options.out)]
-                command += ["--variants", *options.variants] + (
-                    ["--recipe", str(options.recipe)] if options.recipe else []
-                )
-                running.append(subprocess.Popen([*command, "--", *options.overrides]))
-            if running.pop(0).wait():
-                sys.exit("a seed failed")
+        chosen = ["--variants", *options.variants, *(["--recipe", str(options.recipe)] if options.recipe else [])]
+        start = [sys.executable, __file__, "run", "--out", str(options.out), *chosen, "--seeds"]
+        side_by_side([[*start, str(seed), "--", *options.overrides] for seed in options.seeds], options.jobs)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@
 
 `Loop.updates` is that, top to bottom. It is a generator: each `yield` hands the trainer one update, and what follows the
 yield runs when the trainer has made it. RL only leaves the evolving out, GEPA only the updates; FST-distill plays under the
-seed text and learns from the contexts as teachers (slow/distill.py). Stages change what the stream
-holds and nothing else: no part of the loop starts anew at a boundary, and a cycle that lies across one looks at both sides.
+seed text and learns from the contexts as teachers (slow/distill.py). Stages change what the stream holds and nothing else: no
+part of the loop starts anew at a boundary, and a cycle that lies across one looks at both sides.
 
 Where this differs from the paper: every score carries the step of the policy that earned it, and the carried population is
 scored anew at a cycle's start, at a cost that is booked apart; with fewer than K contexts, the largest number of them that
@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from fastslow.assembly import Parts
-from fastslow.errors import RunError
 from fastslow.fast.cycle import FastLoop
 from fastslow.fast.drafts import Draft
 from fastslow.fast.evidence import choose_anchors
@@ -35,15 +34,13 @@ from fastslow.fast.memory import Memory
 from fastslow.fast.pool import Pool, compose
 from fastslow.fast.reflection import build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
-from fastslow.measure.divergence import divergence
-from fastslow.measure.evaluation import evaluate_task
+from fastslow.keeping import restore_checkpoint, save_checkpoint
 from fastslow.models.load import load_pretrained
 from fastslow.rollouts.cache import fill
 from fastslow.rollouts.play import Timing, derive_seed
 from fastslow.rollouts.records import Context, Rollout, Sampling
 from fastslow.rollouts.replay import replay
 from fastslow.rollouts.stream import open_stream
-from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger, Purpose
@@ -52,8 +49,8 @@ from fastslow.slow.distill import build_distillation
 from fastslow.slow.update import Update, build_update
 from fastslow.tasks.base import Example
 from fastslow.tasks.stages import Stages
+from fastslow.validation import evaluate_now
 
-MEMORY = "memory.json.gz"
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
 
@@ -83,7 +80,7 @@ class Loop:
     def train(self, checkpoint: Path | None = None) -> None:
         """Run to the end, from a checkpoint where one is given."""
         if checkpoint is not None:
-            self._restore(checkpoint)
+            restore_checkpoint(self, checkpoint)
         self.view.start(str(self.folder), self.recipe, self.step, self.ledger.training_rollouts)
         updates = self.updates()
         if not self.learns:
@@ -96,7 +93,7 @@ class Loop:
         """The method: cycles of looking ahead, evolving the contexts, and T updates under them."""
         recipe, problems, length = self.recipe, self.recipe.slow.problems, self.recipe.fast.cycle
         if self.step == 0:
-            self._evaluate()
+            evaluate_now(self)
             self._write_ledger()
         while not self.ended:
             position = self.step * problems
@@ -178,7 +175,7 @@ class Loop:
         row: dict[str, Any] = {
             "step": self.step,
             "cycle": (self.step - 1) // self.recipe.fast.cycle,
-            **self._stage(),
+            **self.stage_row(),
             "reward": float(np.mean(scores)),
             "reward_std": float(np.std(scores)),
             # Claimed rollouts were drawn before their contexts were chosen by them; they train, but would flatter a mean.
@@ -194,7 +191,7 @@ class Loop:
             "learning_rate": logs.get("learning_rate"),
             "seconds": sum(self.seconds.values()),
             "phases": dict(self.seconds),
-            **self._spent(),
+            **self.spent_row(),
         }
         self.seconds.clear()
         if self.run:
@@ -202,7 +199,7 @@ class Loop:
             if self.recipe.output.save_rollouts:
                 self.run.save_rollouts(self.step, rollouts)
         numbers = {
-            key: row[key] for key in ("reward", "reward_std", "zero_variance", "response_length", *self._spent())
+            key: row[key] for key in ("reward", "reward_std", "zero_variance", "response_length", *self.spent_row())
         }
         self.trainer.report({f"fastslow/{key}": float(value) for key, value in numbers.items()})
         self.view.step(self.step, self.recipe.slow.steps, row)
@@ -218,7 +215,8 @@ class Loop:
             self.run.append("ledger", {"step": self.step, "cycle": cycle, "spent": spent})
         self.written = self.ledger.snapshot()
 
-    def _spent(self) -> dict[str, int]:
+    def spent_row(self) -> dict[str, int]:
+        """Rollouts by what they were for."""
         return {
             "rollouts_slow": self.ledger["slow"].rollouts,
             "rollouts_reused": self.ledger["slow"].reused,
@@ -226,7 +224,7 @@ class Loop:
             "rollouts_evaluation": self.ledger["evaluation"].rollouts,
         }
 
-    def _stage(self) -> dict[str, str]:
+    def stage_row(self) -> dict[str, str]:
         """The stage that the last step was made in, where there are stages."""
         return {"stage": self.stages.behind(self.step).name} if self.stages else {}
 
@@ -318,7 +316,7 @@ class Loop:
     def _draft(self) -> None:
         """Have edits drafted while the model trains, unless an interrupted run has finished the next cycle already."""
         cycle = self.step // self.recipe.fast.cycle
-        due = self.run and self.evolves and self.memory.drafts_due(self.step, self.recipe.slow.steps)
+        due = self.evolves and self.memory.drafts_due(self.step, self.recipe.slow.steps)
         if due and self.run and self.run.cycle(cycle + 1) is None:
             self.memory.desk.start(self._drafting(cycle))
 
@@ -351,18 +349,18 @@ class Loop:
         )
         self.fast.reflector.usage = type(usage)()
 
-    # Measuring and keeping ---------------------------------------------------------------------------------------------
+    # Ending a step ---------------------------------------------------------------------------------------------------
 
     def _finish_step(self) -> None:
         recipe, last = self.recipe, self.ended
         if last or self._evaluation_due():
-            self._evaluate()
+            evaluate_now(self)
         if last and self.fast:
             self.memory.desk.collect(list)  # drafts that no cycle will ask for were paid for all the same
             self._book_reflection()
         self._write_ledger()
         if last or self.step % recipe.output.checkpoint_every == 0:
-            self._checkpoint(last)
+            save_checkpoint(self, last)
 
     def _evaluation_due(self) -> bool:
         every, cycle = self.recipe.evaluation.every, self.recipe.fast.cycle
@@ -372,114 +370,3 @@ class Loop:
             return False
         # With frozen weights nothing changes but by a cycle, which comes before the first of its steps.
         return self.learns or (self.step - 1) // cycle > (self.step - 1 - every) // cycle
-
-    def _evaluate(self) -> None:
-        """Held-out problems under the seed and under the context that is best on training problems."""
-        recipe, started = self.recipe.evaluation, time.perf_counter()
-        if not recipe.every:
-            return
-        contexts = {"seed": self.seed_context}
-        if self.pool.best.context.id != self.seed_context.id:
-            contexts["best context"] = self.pool.best.context
-        scores, rollouts, seconds = evaluate_task(
-            self.parts.player,
-            contexts,
-            "validation",
-            recipe.problems,
-            k=recipe.k,
-            sampling=recipe.sampling(self.recipe.sampling.max_tokens),
-            policy_step=self.step,
-            seed=derive_seed(self.recipe.seed, "evaluation"),
-        )
-        self.ledger.book_rollouts("evaluation", rollouts, seconds)
-        self.seconds["evaluation"] = seconds
-        results = {label: score.to_dict() for label, score in scores.items()}
-        if recipe.divergence:
-            for label, context in contexts.items():
-                results[label]["kl"] = self._divergence(context)
-        if self.run:
-            row = {
-                "step": self.step,
-                **self._stage(),
-                "results": results,
-                "seconds": started - self.began,
-                "tokens": self.ledger.training_tokens,
-                **self._spent(),
-            }
-            self.run.append("evals", row)
-        self.trainer.report({f"evaluation/{label}": result["mean"] for label, result in results.items()})
-        self.view.evaluation(self.step, results)
-        self.began += time.perf_counter() - started  # measuring is not training
-
-    def _divergence(self, context: Context) -> float:
-        """How far the policy has moved from the base model, both under one context."""
-        if not self.learns:
-            return 0.0
-        task = self.stages.behind(self.step).task if self.stages else self.parts.task
-        problems = task.examples("validation")[: self.recipe.evaluation.problems]
-        rollouts, timing = self.parts.player.play(
-            [(example, context) for example in problems],
-            self.recipe.sampling.training(),
-            policy_step=self.step,
-            seed=derive_seed(self.recipe.seed, "divergence"),
-        )
-        self.ledger.book_rollouts("evaluation", rollouts, timing.total)
-        return divergence(self.trainer, rollouts).kl
-
-    def _checkpoint(self, last: bool) -> None:
-        """Save everything; a failure to save costs this checkpoint, not the run, unless it is the last."""
-        if self.run:
-            self.run.write_json("ledger.json", self.ledger.to_dict())
-        try:
-            if self.world.main:
-                self.checkpoints.begin(self.step)
-            self.world.gather(None)  # wait for the folder
-            problem = self._fill(self.checkpoints.aside(self.step))
-            if problems := [text for text in self.world.gather(problem) if text]:
-                self.checkpoints.abandon(self.step)
-                raise RunError(f"checkpoint of step {self.step} was not saved: {problems[0]}; free space and resume")
-            if self.world.main:
-                self.trainer.flatten(self.checkpoints.aside(self.step))
-                self.checkpoints.commit(self.step)
-                self.checkpoints.prune(self.recipe.output.keep_checkpoints)
-                if self.run:  # cycles before the oldest checkpoint are never gone through again
-                    self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
-        except RunError as error:
-            if last:
-                raise
-            self.view.message(f"{error}; training goes on, the next checkpoint is due in time", "warning")
-
-    def _fill(self, folder: Path) -> str | None:
-        """Write this process's part; what went wrong comes back as words, so that all processes hear of it."""
-        try:
-            if self.learns:
-                self.trainer.save(folder)
-            if self.world.main:
-                state = {
-                    "step": self.step,
-                    "pool": self.pool.to_dict(),
-                    "ledger": self.ledger.to_dict(),
-                    "seconds": time.perf_counter() - self.began,
-                }
-                files.write_json(folder / "state.json", state)
-                if self.trainer.teacher and self.step % self.recipe.fast.cycle:  # else the next cycle makes a new one
-                    self.trainer.teacher.save(folder)
-                if (left := self.memory.to_data()) is not None:
-                    files.write_packed(folder / MEMORY, left)
-        except Exception as error:  # a full disk shows as OSError, RuntimeError or safetensors' own
-            return files.cause(error)
-        return None
-
-    def _restore(self, checkpoint: Path) -> None:
-        state = files.read_json(checkpoint / "state.json")
-        assert state is not None, "the checkpoint's manifest was checked"
-        self.step, self.pool = state["step"], Pool.from_dict(state["pool"])
-        self.ledger = Ledger.from_dict(state["ledger"])
-        self.written = self.ledger.snapshot()
-        self.began -= state.get("seconds", 0.0)
-        if self.trainer.teacher:
-            self.trainer.teacher.load(checkpoint)
-        # Of the cycle that the last step was made in.
-        problems, length = self.recipe.slow.problems, self.recipe.fast.cycle
-        ahead = self.stream.take((self.step - 1) // length * length * problems, length * problems)
-        self.memory.restore(files.read_packed(checkpoint / MEMORY), ahead)

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.errors import FastSlowError
+from fastslow.errors import FastSlowError, Interrupted
 from fastslow.quickstart import RECIPE
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.runs.folder import RunFolder
@@ -52,7 +52,10 @@ def run_study(
     for study, variants in plans:
         console.print(Text(f"\n{study.name}: {study.question}", style="bold"), soft_wrap=True)
         jobs = jobs_of(variants, seeds, out)
-        _run(jobs, base, parallel, console)
+        try:
+            _run(jobs, base, parallel, console)
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; the same command goes on ('{out}' has what is done)") from None
         arms = _arms([[job for job in jobs if job.variant == variant] for variant in variants])
         conclusion = CONCLUSIONS[study.name](arms, _subtitle(base, study, len(seeds)))
         save(conclusion.figure, out, study.name)
@@ -68,12 +71,19 @@ def _tasks(study: Study, base: Recipe, given: Sequence[str]) -> list[dict[str, A
         further = [SMALL_STAR]
     elif not further and own["name"] == "rulebook":
         further = [{**own, "book": book} for book in BOOKS if book != own.get("book")]
+        if (
+            study.name == "plasticity"
+        ):  # under plain RL nobody finds a book's rules, so they are told: the skill is to learn
+            further = [{**task, "told": True} for task in further]
     if len(further) < study.tasks - 1:
         raise FastSlowError(
             f"the study {study.name} needs {study.tasks - 1} task(s) beside the recipe's own, and {len(further)} are given; "
             "name them (--task gsm8k --task '{name: rulebook, book: harbour}')"
         )
-    return [own, *further[: study.tasks - 1]]
+    chosen = [own, *further[: study.tasks - 1]]
+    if any(task in chosen[:place] for place, task in enumerate(chosen)):
+        raise FastSlowError(f"the study {study.name} needs different tasks, and one of {chosen} stands there twice")
+    return chosen
 
 
 def _run(jobs: Sequence[Job], base: Recipe, parallel: int, console: Console) -> None:

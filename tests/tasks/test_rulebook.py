@@ -329,6 +329,16 @@ def test_rules_lifted_from_feedback_hold_for_other_problems_too() -> None:
         assert said <= possible
 
 
+def test_a_book_that_is_told_has_its_rules_in_the_seed_text_and_the_same_problems() -> None:
+    told, hidden = rulebook(told=True, styles=2), rulebook(styles=2)
+    lines = told.seed_texts["system"].splitlines()
+    assert lines[0] == hidden.seed_texts["system"]
+    assert len(lines) == 1 + 4 + 2
+    assert all(any(word in line for line in lines) for word in told.words)
+    assert list(told.examples("train"))[:5] == list(hidden.examples("train"))[:5]
+    assert rulebook(told=True, styles=2).seed_texts == told.seed_texts
+
+
 def test_rules_tell_the_whole_book() -> None:
     task = rulebook(words=6, styles=3)
     styles, words = ways(task)

@@ -16,6 +16,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
+from fastslow.errors import ModelError
 from fastslow.shared_prefix.mask import KERNEL_BLOCK, TreeMask
 
 IMPLEMENTATION = "sdpa"
@@ -34,7 +35,7 @@ def attend(
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     for name in ("softcap", "position_bias", "s_aux"):
         if options.get(name) is not None:
-            raise NotImplementedError(f"attention with {name}")
+            raise ModelError(f"attention with {name} does not go over a tree")
     if torch.is_autocast_enabled(query.device.type):  # as scaled_dot_product_attention does on its own
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)

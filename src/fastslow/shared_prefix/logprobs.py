@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fastslow.errors import ModelError
 from fastslow.shared_prefix import attention
 from fastslow.shared_prefix.mask import KERNEL_BLOCK, TreeMask
 from fastslow.shared_prefix.tree import Ids, Tree, plant
@@ -63,5 +64,5 @@ def layer_windows(config: Any) -> dict[str, int | None]:
     kinds = getattr(config, "layer_types", None) or ["full_attention" if window is None else "sliding_attention"]
     known = {"full_attention": None, "sliding_attention": window}
     if unknown := sorted(set(kinds) - set(known)):
-        raise NotImplementedError(f"layers of kind {unknown[0]}")
+        raise ModelError(f"layers of kind {unknown[0]} do not go over a tree")
     return {kind: known[kind] for kind in sorted(set(kinds))}

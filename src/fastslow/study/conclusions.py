@@ -84,7 +84,8 @@ def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     seeds = {arm.label: _staged(arm) for arm in arms}
     staged = {arm.label: {name: [seed[name] for seed in seeds[arm.label]] for name in names} for arm in arms}
     numbers: Numbers = []
-    ours: dict[str, list[float]] = {arm.label: [] for arm in arms}
+    ends: dict[str, list[float]] = {arm.label: [] for arm in arms}
+    shares: dict[str, list[float]] = {arm.label: [] for arm in arms}
     for name, _, end in stages:
         reached = {
             arm.label: over_seeds([_at(curve, end) for curve in staged[arm.label][name]], 0.0, 1.0) for arm in arms
@@ -92,15 +93,12 @@ def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         best = max(estimate.mean for estimate in reached.values())
         for label, estimate in reached.items():
             numbers.append((label, f"{name}, at the end of its stage", estimate, 2))
+            ends[label].append(estimate.mean)
             if best > 0:
-                ours[label].append(estimate.mean / best)
+                shares[label].append(estimate.mean / best)
     for arm in arms:
-        numbers.append((arm.label, "of the best in each stage, on average", over_seeds(ours[arm.label]), 2))
-    ends = {
-        arm.label: sum(value.mean for label, what, value, _ in numbers if label == arm.label and "stage" in what[-5:])
-        for arm in arms
-    }
-    said = ", ".join(f"{label} {total / len(stages):.2f}" for label, total in ends.items())
+        numbers.append((arm.label, "of the best in each stage, on average", Estimate(_mean(shares[arm.label])), 2))
+    said = ", ".join(f"{label} {_mean(values):.2f}" for label, values in ends.items())
     finding = f"Reward at the end of a stage, on average: {said}"
     return Conclusion(finding, stages_figure(arms, staged, stages, finding, subtitle), numbers)
 
@@ -199,6 +197,10 @@ def _staged(arm: Arm) -> list[dict[str, StagedCurve]]:
             }
         )
     return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
 
 
 def _at(curve: StagedCurve, step: int) -> float:

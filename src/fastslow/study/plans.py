@@ -91,12 +91,12 @@ def _ablations(base: Recipe, tasks: Tasks) -> list[Variant]:
     proposer = "light" if base.fast.proposer == "full" else "full"
     variants = [FST, rl(base)]
     variants += [Variant(f"fst-k{size}", f"K = {size}", (f"fast.population={size}",)) for size in sizes]
-    pairs = next(size for size in (group // 2, 1) if group % size == 0)
+    shared = next(size for size in (base.fast.population, 2, 1) if group % size == 0 and group > size)
     variants += [
         Variant(
             "fst-prompt-baseline",
-            f"baseline of each context, K = {pairs}",
-            ("slow.baseline=prompt", f"fast.population={pairs}"),
+            f"baseline of each context, K = {shared}",
+            ("slow.baseline=prompt", f"fast.population={shared}"),
         ),
         Variant("fst-t-double", f"T = {2 * cycle}", (f"fast.cycle={2 * cycle}",)),
         Variant("fst-t-half", f"T = {max(1, cycle // 2)}", (f"fast.cycle={max(1, cycle // 2)}",)),
