@@ -77,6 +77,9 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--vllm", action="store_true", help="also TRL with vLLM in its process")
     parser.add_argument("--repeats", type=int, default=2, help="steps measured at each length")
     parser.add_argument("--kl", type=float, default=1e-3, help="coefficient of the KL penalty; 0 asks no reference")
+    parser.add_argument(
+        "--profile", action="store_true", help="one more step at the last length, by kernel: OUT.SYSTEM.txt"
+    )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/step"))
     parser.add_argument("--draw", type=Path, metavar="JSON", help="only draw the picture of results from before")
     for field in ("problems", "group", "population", "tokens", "problem-tokens", "microbatch"):
@@ -126,10 +129,13 @@ def run(
     start, vllm, name = SYSTEMS[system]
     each = 1 + options.repeats
     prompts = [load.prompts(length, seed) for length in options.contexts for seed in range(each)]
+    profile = options.out.with_suffix(f".{system}.txt") if options.profile else None
+    if profile:
+        prompts.append(load.prompts(options.contexts[-1], each))
     clock = Clock()
     print(f"{name}: {len(prompts)} steps …", flush=True)
     try:
-        start(Job(model, device, load, prompts, options.kl, vllm, work), clock)
+        start(Job(model, device, load, prompts, options.kl, vllm, work, profile), clock)
     except Exception as error:
         if not out_of_memory(error):
             raise

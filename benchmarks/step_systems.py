@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.step_clock import Clock
+from benchmarks.step_profile import Trace
 from benchmarks.step_workload import Workload, words_as_tokens
 from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe
@@ -35,6 +37,8 @@ class Job:
     kl: float
     vllm: bool
     work: Path
+    profile: Path | None
+    """Where it is written what the last step spends its time on."""
 
 
 def score(ids: Sequence[int]) -> float:
@@ -92,7 +96,8 @@ def run_fastslow(job: Job, clock: Clock) -> None:
             sampler.rest()
             yield build_update(rollouts, recipe.slow, step + 1, last=step + 1 == len(job.steps))
 
-    trainer.follow(updates())
+    with _profiled(trainer, job):
+        trainer.follow(updates())
 
 
 def _rollout(number: int, prompt: list[int], completion: Completion, load: Workload, step: int) -> Rollout:
@@ -150,7 +155,18 @@ def run_trl(job: Job, clock: Clock) -> None:
         clock.wrap(trainer.vllm_generation, "sync_weights", "sync")
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(clock)
-    trainer.train()
+    with _profiled(trainer, job):
+        trainer.train()
+
+
+@contextmanager
+def _profiled(trainer: Any, job: Job) -> Iterator[None]:
+    if job.profile is None:
+        yield
+        return
+    trace = Trace(trainer, len(job.steps) - 1)
+    yield
+    job.profile.write_text(trace.words() + "\n")
 
 
 SYSTEMS: dict[str, Any] = {

@@ -40,7 +40,7 @@ class Tree:
 def plant(prompts: Sequence[Ids], completions: Sequence[Ids], multiple: int = 1) -> Tree:
     """The tree of prompts with their completions; its length is filled up to a multiple with tokens on their own."""
     rows = [
-        np.asarray([*prompt, *completion], dtype=np.int64)
+        np.concatenate([np.asarray(part, dtype=np.int64) for part in (prompt, completion)])
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
     written = [len(completion) for completion in completions]

@@ -9,13 +9,15 @@ log-probabilities are computed, though not what they are, is `SharedPrefixTraine
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import DistributedType
 from datasets import Dataset
+from numpy.typing import ArrayLike, DTypeLike
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
@@ -164,22 +166,24 @@ class FastSlowTrainer(SharedPrefixTrainer):
         rows: list[Row | None] = [*ordered, *[None] * fillers][mine]
         pad_id = self._tokenizer.pad_token_id
 
-        def padded(values: list[list[Any]], fill: Any, side: str) -> torch.Tensor:
-            return pad([torch.tensor(value) for value in values], padding_value=fill, padding_side=side).to(device)
+        def padded(values: Iterable[ArrayLike], fill: Any, side: str, kind: DTypeLike = np.int64) -> torch.Tensor:
+            tensors = [torch.from_numpy(np.array(value, dtype=kind)) for value in values]
+            return pad(tensors, padding_value=fill, padding_side=side).to(device)
 
-        prompts = [list(row.turn.prompt_ids) if row else [pad_id] for row in rows]
-        completions = [list(row.turn.completion.ids) if row else [pad_id] for row in rows]
+        def mask(values: Sequence[Sequence[int]], kept: Iterable[bool], side: str) -> torch.Tensor:
+            return padded((np.full(len(ids), keep) for ids, keep in zip(values, kept, strict=True)), 0, side)
+
+        prompts = [row.turn.prompt_ids if row else [pad_id] for row in rows]
+        completions = [row.turn.completion.ids if row else [pad_id] for row in rows]
         batch: dict[str, Any] = {
             "prompt_ids": padded(prompts, pad_id, "left"),
-            "prompt_mask": padded([[1] * len(ids) for ids in prompts], 0, "left"),
+            "prompt_mask": mask(prompts, [True] * len(rows), "left"),
             "completion_ids": padded(completions, pad_id, "right"),
-            "completion_mask": padded(
-                [[int(row is not None)] * len(ids) for row, ids in zip(rows, completions, strict=True)], 0, "right"
-            ),
+            "completion_mask": mask(completions, [row is not None for row in rows], "right"),
             "advantages": torch.tensor([row.advantage if row else 0.0 for row in rows], device=device),
             "num_items_in_batch": torch.tensor(sum(len(row.turn.completion.ids) for row in update.rows), device=device),
             "sampled_logps": padded(
-                [list(row.turn.completion.logprobs) if row else [0.0] for row in rows], 0.0, "right"
+                [row.turn.completion.logprobs if row else [0.0] for row in rows], 0.0, "right", np.float32
             ),
             "fresh": torch.tensor(
                 [row is not None and row.policy_step == update.step - 1 for row in rows], device=device
@@ -187,9 +191,9 @@ class FastSlowTrainer(SharedPrefixTrainer):
             "filled": torch.tensor((len(update.rows) + fillers) / max(len(update.rows), 1), device=device),
         }
         if self.teacher:
-            read = [list(row.teacher_prompt) if row else [pad_id] for row in rows]
+            read = [row.teacher_prompt if row else [pad_id] for row in rows]
             batch["teacher_ids"] = padded(read, pad_id, "left")
-            batch["teacher_mask"] = padded([[1] * len(ids) for ids in read], 0, "left")
+            batch["teacher_mask"] = mask(read, [True] * len(rows), "left")
             return batch
         if self.use_vllm or any(row.policy_step < update.step - 1 for row in update.rows):
             batch["old_per_token_logps"] = self._behaviour_logprobs(batch)
