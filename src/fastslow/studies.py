@@ -27,6 +27,8 @@ from fastslow.suite import read_task
 
 SMALL_STAR = {"name": "star-graph", "degree": 2, "path": 3, "nodes": 10}
 """A star graph that nano can write down."""
+DEFAULTS = ("task.told=2",)
+"""Beside the quickstart's recipe, where none is given: half of the book is told, so that RL alone has something to learn."""
 BOOKS = ("harbour", "orchard")
 """Further rulebooks, where no further tasks are given."""
 
@@ -45,7 +47,7 @@ def run_study(
     """Run what is not finished yet, then show what came of it. `all` is every study, one after the other."""
     if name != "all" and name not in STUDIES:
         raise FastSlowError(f"no study '{name}'; there are {', '.join(STUDIES)}, and all")
-    base = load_recipe(recipe or RECIPE, overrides)
+    base = load_recipe(recipe, overrides) if recipe else load_recipe(RECIPE, (*DEFAULTS, *overrides))
     refuse_wrong_base(base)
     chosen = list(STUDIES.values()) if name == "all" else [STUDIES[name]]
     plans = [(study, study.variants(base, _tasks(study, base, tasks))) for study in chosen]
@@ -74,7 +76,7 @@ def _tasks(study: Study, base: Recipe, given: Sequence[str]) -> list[dict[str, A
         if (
             study.name == "plasticity"
         ):  # under plain RL nobody finds a book's rules, so they are told: the skill is to learn
-            further = [{**task, "told": True} for task in further]
+            further = [{**task, "told": task.get("words", 6)} for task in further]
     if len(further) < study.tasks - 1:
         raise FastSlowError(
             f"the study {study.name} needs {study.tasks - 1} task(s) beside the recipe's own, and {len(further)} are given; "

@@ -329,14 +329,15 @@ def test_rules_lifted_from_feedback_hold_for_other_problems_too() -> None:
         assert said <= possible
 
 
-def test_a_book_that_is_told_has_its_rules_in_the_seed_text_and_the_same_problems() -> None:
-    told, hidden = rulebook(told=True, styles=2), rulebook(styles=2)
-    lines = told.seed_texts["system"].splitlines()
-    assert lines[0] == hidden.seed_texts["system"]
-    assert len(lines) == 1 + 4 + 2
-    assert all(any(word in line for line in lines) for word in told.words)
-    assert list(told.examples("train"))[:5] == list(hidden.examples("train"))[:5]
-    assert rulebook(told=True, styles=2).seed_texts == told.seed_texts
+@pytest.mark.parametrize(("told", "stated"), [(0, 0), (2, 2), (6, 4)])
+def test_the_seed_text_tells_as_many_words_as_it_should_and_the_problems_stay(told: int, stated: int) -> None:
+    task, hidden = rulebook(told=told), rulebook()
+    generic, *lines = task.seed_texts["system"].splitlines()
+    assert [generic] == hidden.seed_texts["system"].splitlines()
+    assert len(lines) == stated
+    assert all(word in line for word, line in zip(task.words, lines, strict=False))
+    assert list(task.examples("train"))[:5] == list(hidden.examples("train"))[:5]
+    assert rulebook(told=told).seed_texts == task.seed_texts
 
 
 def test_rules_tell_the_whole_book() -> None:

@@ -103,8 +103,8 @@ class RulebookOptions(Options):
     """Skill: items of the longest list."""
     depth: int = Field(default=1, ge=1, le=3)
     """Skill: operations a word stands for, one after the other. nano was trained on 1 and 2."""
-    told: bool = False
-    """The seed text states the whole book: nothing is left to know, only the skill."""
+    told: int = Field(default=0, ge=0, le=6)
+    """Of how many words the seed text tells the meaning: for these nothing is left to know, only the skill."""
     train: int = Field(default=2000, ge=1)
     """Training problems."""
     validation: int = Field(default=200, ge=1)
@@ -140,8 +140,9 @@ class Rulebook(QuestionTask):
             for word, names in list(book.words.items())[: options.words]
         }
         self.styles = [STYLE[name] for name in book.styles[: options.styles]]
-        if options.told:
-            self.seed_text = "\n".join([self.seed_text, *self.rules(random.Random(options.book))])
+        draw = random.Random(options.book)
+        told = [u.say_codeword(word, draw, held=True) for word in list(self.words.values())[: options.told]]
+        self.seed_text = "\n".join([self.seed_text, *told])
 
     def rules(self, draw: random.Random, held: bool = True) -> list[str]:
         """The whole book, in one way of saying it; with `held`, in sentences that nano never saw."""
