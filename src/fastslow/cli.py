@@ -38,15 +38,16 @@ def train(
     overrides: Overrides = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Go on with this run.")] = None,
 ) -> None:
-    """Run a recipe, or go on with an interrupted run."""
-    if (recipe is None) == (resume is None):
+    """Run a recipe, or go on with an interrupted run (with KEY=VALUE for what only fits it to the machine)."""
+    changed = [str(recipe)] if resume and recipe and "=" in str(recipe) else []
+    if (recipe is None or bool(changed)) == (resume is None):
         raise FastSlowError("give either a recipe (fastslow train RECIPE) or a run to go on with (--resume RUN)")
     _quiet()
     from fastslow import start
     from fastslow.recipe import load_recipe
 
     if resume is not None:
-        start.resume(resume)
+        start.resume(resume, overrides=[*changed, *(overrides or [])])
     elif recipe is not None:
         loaded = load_recipe(recipe, overrides or [])
         start.train(loaded, start.default_folder(loaded, recipe.stem))
@@ -243,6 +244,15 @@ def export(run: RunPath, folder: Annotated[Path, typer.Argument(metavar="DIR")],
     from fastslow.export import export_run
 
     console.print(f"exported to {export_run(run, folder, checkpoint)}")
+
+
+@app.command()
+def doctor() -> None:
+    """What is installed, what a run would use, what is missing; then a small run to see that it works."""
+    _quiet()
+    from fastslow.doctor import examine
+
+    examine(console)
 
 
 def _numbers(text: str) -> list[int]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
+from fastslow import out_of_memory
 from fastslow.assembly import Parts, assemble, find_world
-from fastslow.errors import Interrupted
+from fastslow.errors import Interrupted, RecipeError
 from fastslow.loop import Loop
-from fastslow.recipe import Recipe
+from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat, load_recipe
 from fastslow.rollouts.world import World
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import View, make_view
@@ -29,24 +30,40 @@ def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task:
     """Run a recipe from the start and return the run folder; a `task` made in Python goes with the recipe's `task: given`."""
     folder, world = Path(folder), find_world(recipe)
     world.from_main(RunFolder(folder).refuse_existing)
-    parts = assemble(
-        recipe, folder, world, task=task
-    )  # before the folder is made: a mistake found here leaves none behind
-    run = _on_main(world, lambda: RunFolder.create(folder, recipe))
-    _go(parts, folder, run, None, view)
+    with out_of_memory.explained(recipe, folder):
+        # Before the folder is made: a mistake found here leaves none behind.
+        parts = assemble(recipe, folder, world, task=task)
+        run = _on_main(world, lambda: RunFolder.create(folder, recipe))
+        _go(parts, folder, run, None, view)
     return folder
 
 
-def resume(folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:
-    """Go on with an interrupted run from its newest whole checkpoint, to the end it would have had."""
+def resume(
+    folder: str | Path, view: View | None = None, *, task: Task | None = None, overrides: Sequence[str] = ()
+) -> Path:
+    """Go on with an interrupted run from its newest whole checkpoint, to the end it would have had; settings that only fit
+    it to the machine may be others from here on."""
     folder = Path(folder)
-    recipe = RunFolder.open(folder).recipe
+    recipe = _refitted(folder, overrides) if overrides else RunFolder.open(folder).recipe
     world = find_world(recipe)
     run = _on_main(world, lambda: RunFolder.open(folder, lock=True))
-    parts = assemble(recipe, folder, world, task=task)
-    latest = world.from_main(lambda: _rewound(run))
-    _go(parts, folder, run, latest, view)
+    with out_of_memory.explained(recipe, folder):
+        parts = assemble(recipe, folder, world, task=task)
+        latest = world.from_main(lambda: _rewound(run, recipe))
+        _go(parts, folder, run, latest, view)
     return folder
+
+
+def _refitted(folder: Path, overrides: Sequence[str]) -> Recipe:
+    there, here = RunFolder.open(folder).recipe, load_recipe(folder / "recipe.yaml", overrides)
+    before, after = flat(there.model_dump()), flat(here.model_dump())
+    other = [key for key in {**before, **after} if before.get(key) != after.get(key) and key not in MACHINE_SETTINGS]
+    if other:
+        raise RecipeError(
+            f"{other[0]} cannot change in the middle of a run, of these only {', '.join(MACHINE_SETTINGS)}; "
+            "start a new run for it"
+        )
+    return here
 
 
 def _on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:
@@ -80,10 +97,12 @@ def _go(parts: Parts, folder: Path, run: RunFolder | None, latest: tuple[int, Pa
             )
 
 
-def _rewound(run: RunFolder | None) -> tuple[int, Path] | None:
+def _rewound(run: RunFolder | None, recipe: Recipe) -> tuple[int, Path] | None:
     """The checkpoint to go on from, with everything after it forgotten."""
     assert run is not None, "asked of the main process only"
     latest = run.checkpoints.latest()
+    if recipe != run.recipe:
+        run.write_recipe(recipe)
     run.rewind(latest[0] if latest else -1)
     run.set_status("running")
     return latest

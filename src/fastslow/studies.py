@@ -4,6 +4,7 @@ picture."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fastslow.runs.tables import write_csv
 from fastslow.study.arms import Arm, make_arm
 from fastslow.study.charts import save
 from fastslow.study.conclusions import CONCLUSIONS, Conclusion
+from fastslow.study.looks import BASE, LOOKS
 from fastslow.study.plans import STUDIES, Study
 from fastslow.study.runner import Job, jobs_of, run_jobs
 from fastslow.study.variants import refuse_wrong_base
@@ -62,7 +64,7 @@ def run_study(
         conclusion = CONCLUSIONS[study.name](arms, _subtitle(base, study, len(seeds)))
         save(conclusion.figure, out, study.name)
         write_csv(out / f"{study.name}.csv", [_row(*number) for number in conclusion.numbers])
-        _show(study, conclusion, out, console)
+        _show(study, conclusion, base, out, console)
 
 
 def _tasks(study: Study, base: Recipe, given: Sequence[str]) -> list[dict[str, Any]]:
@@ -112,13 +114,18 @@ def _run(jobs: Sequence[Job], base: Recipe, parallel: int, console: Console) -> 
 
 
 def _arms(groups: Sequence[Sequence[Job]]) -> list[Arm]:
-    """The runs of each variant as an arm; several with one method are told apart by their lines."""
+    """The runs of each variant as an arm. Several that look alike are told apart by their lines; where some go on from
+    another run, each looks like what came before it."""
     arms: list[Arm] = []
+    start_elsewhere = any(jobs[0].before for jobs in groups)
     for jobs in groups:
         runs = [RunFolder.open(job.folder) for job in jobs]
+        before = jobs[0].before
+        look = LOOKS[RunFolder.open(before.folder).recipe.method] if before else BASE
+        own = replace(look, does="") if start_elsewhere else None
         method = runs[0].recipe.method
-        alike = sum(arm.method == method for arm in arms)
-        arms.append(make_arm(jobs[0].variant.label, method, runs, alike))
+        alike = sum(arm.look == (own or LOOKS[method]) for arm in arms)
+        arms.append(make_arm(jobs[0].variant.label, method, runs, alike, own))
     return arms
 
 
@@ -141,17 +148,28 @@ def _row(arm: str, measure: str, found: Any, digits: int) -> dict[str, Any]:
     }
 
 
-def _show(study: Study, conclusion: Conclusion, out: Path, console: Console) -> None:
-    table = Table(title=conclusion.finding, title_justify="left")
+def _show(study: Study, conclusion: Conclusion, base: Recipe, out: Path, console: Console) -> None:
+    table = Table(title=conclusion.finding, title_justify="left", caption=_differs(base), caption_justify="left")
     table.add_column("")
     table.add_column("measured")
-    table.add_column("ours, 95% over seeds", justify="right")
+    table.add_column("95% over seeds", justify="right")
     for arm, measure, found, digits in conclusion.numbers:
         table.add_row(Text(arm), Text(measure), Text(found.words(digits)))
+    table.add_section()
+    for measure, value in study.published:
+        table.add_row(Text("the paper", style="italic"), Text(measure), Text(value))
     console.print(table)
-    console.print(Text("Published, other models and tasks, no seeds or intervals:", style="bold"))
-    for line in study.published:
-        console.print(Text(f"  {line}"), soft_wrap=True)
     console.print(
         Text(f"The picture is {out / study.name}.png (and .svg), the numbers {study.name}.csv."), soft_wrap=True
+    )
+
+
+def _differs(base: Recipe) -> str:
+    """What to keep in mind beside the published numbers."""
+    slow, fast = base.slow, base.fast
+    return (
+        f"Ours: {base.model.name}, {base.tasks[0].name}, {slow.steps} steps of {slow.problems * slow.group} rollouts, "
+        f"K = {fast.population}, T = {fast.cycle}, a budget of {fast.budget}, reflection by {fast.reflection}; "
+        "the paper: a far larger model, 500 steps of 256 rollouts, K = 4 or 8, T = 6, a budget of 960, reflection by "
+        "gpt-5.2, scores in per cent, no seeds and no intervals."
     )

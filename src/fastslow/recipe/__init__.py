@@ -14,9 +14,10 @@ from fastslow.recipe.model import (
     TaskByName,
     TaskRecipe,
 )
-from fastslow.recipe.read import build_recipe, dump_recipe, load_recipe, walk
+from fastslow.recipe.read import MACHINE_SETTINGS, build_recipe, dump_recipe, flat, load_recipe, walk
 
 __all__ = [
+    "MACHINE_SETTINGS",
     "EvaluationRecipe",
     "FastRecipe",
     "LoraRecipe",
@@ -31,6 +32,7 @@ __all__ = [
     "TaskRecipe",
     "build_recipe",
     "dump_recipe",
+    "flat",
     "load_recipe",
     "walk",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +13,15 @@ from pydantic import BaseModel, ValidationError
 
 from fastslow.errors import RecipeError
 from fastslow.recipe.model import Recipe, long_reflection
+
+MACHINE_SETTINGS = (
+    "slow.microbatch",
+    "sampling.batch",
+    "sampling.vllm_memory",
+    "sampling.vllm_sleep",
+    "model.gradient_checkpointing",
+)
+"""They fit a run to a machine and leave what it learns alone, so a run may go on with others."""
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -174,3 +183,16 @@ def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]
 def dump_recipe(recipe: Recipe) -> str:
     """The resolved recipe as YAML."""
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted keys."""
+    return dict(_flat(data, prefix))
+
+
+def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

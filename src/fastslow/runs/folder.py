@@ -45,7 +45,7 @@ class RunFolder:
         run = cls(path, Lock(path / "lock"))
         try:
             run.refuse_existing()
-            files.write_bytes(path / "recipe.yaml", files.encode(dump_recipe(recipe)))
+            run.write_recipe(recipe)
             # Last, because a folder is a run from the moment it has this file.
             run.write_json(
                 "run.json",
@@ -103,6 +103,9 @@ class RunFolder:
     @cached_property
     def recipe(self) -> Recipe:
         return load_recipe(self.path / "recipe.yaml")
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        files.write_bytes(self.path / "recipe.yaml", files.encode(dump_recipe(recipe)))
 
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         files.write_json(self.path / name, data)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fastslow.errors import FastSlowError, RunError
+from fastslow.recipe import flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import Curve, read_curve
-from fastslow.study.looks import LOOKS
+from fastslow.study.looks import LOOKS, Look
 
 ENDS = ("slow.steps", "rollouts")
 """When a run ends: runs of one arm may end at different times."""
@@ -36,7 +37,17 @@ class Arm:
     unfinished: Mapping[int, str] = field(default_factory=dict)
     """By seed: how far a run is that is not finished."""
     variant: int = 0
-    """Which of the arms with this method."""
+    """Which of the arms that look like this."""
+    own_look: Look | None = None
+    """Where it is not to look like its method."""
+
+    @property
+    def look(self) -> Look:
+        return self.own_look or LOOKS[self.method]
+
+    @property
+    def caption(self) -> str:
+        return f"{self.label}: {self.look.does}" if self.look.does else self.label
 
 
 def gather(folders: Sequence[str | Path]) -> tuple[list[Arm], list[str]]:
@@ -71,7 +82,9 @@ def gather(folders: Sequence[str | Path]) -> tuple[list[Arm], list[str]]:
     return arms, remarks
 
 
-def make_arm(label: str, method: Method, members: Sequence[RunFolder], variant: int) -> Arm:
+def make_arm(
+    label: str, method: Method, members: Sequence[RunFolder], variant: int = 0, look: Look | None = None
+) -> Arm:
     """Runs that differ in nothing but their seed."""
     curves: dict[int, Curve] = {}
     folders: dict[int, Path] = {}
@@ -90,7 +103,7 @@ def make_arm(label: str, method: Method, members: Sequence[RunFolder], variant: 
         if status != "finished":
             step, total = int(curves[seed].steps[-1]), run.recipe.slow.steps
             unfinished[seed] = f"not finished ({status}), shown as far as it is: step {step} of {total}"
-    return Arm(label, method, curves, entropies, folders, unfinished, variant)
+    return Arm(label, method, curves, entropies, folders, unfinished, variant, look)
 
 
 def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,16 +128,3 @@ def _refuse_other_measures(settings: Mapping[Path, Mapping[str, Any]]) -> None:
                     f"rewards of these runs cannot be compared: {key} is {reference.get(key)} in '{first}' and "
                     f"{each.get(key)} in '{path}'; compare runs of one model and one task, measured alike, at a time"
                 )
-
-
-def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted keys."""
-    return dict(_flat(data, prefix))
-
-
-def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value

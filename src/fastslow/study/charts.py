@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from fastslow.runs import files
 from fastslow.study.arms import Arm
 from fastslow.study.comparison import Comparison
 from fastslow.study.curves import Cost
-from fastslow.study.figure import colours, draw_arm, dress, mean_line, new_figure
+from fastslow.study.figure import colours, draw_arm, dress, mean_line, new_figure, titled
 from fastslow.study.intervals import Estimate
-from fastslow.study.looks import LINES, LOOKS
+from fastslow.study.looks import LINES
 
 AXES: dict[Cost, str] = {
     "steps": "optimizer steps",
@@ -82,7 +81,7 @@ def reward_figure(comparison: Comparison, subtitle: str) -> Any:
             panel.annotate("not recorded in these runs", (0.5, 0.5), xycoords="axes fraction", ha="center", color="0.4")
     for panel in panels[::2]:
         panel.set_ylabel("validation reward (0 to 1)")
-    _titled(figure, reward_title(comparison), subtitle)
+    titled(figure, reward_title(comparison), subtitle)
     figure.legend(loc="outside lower left", frameon=False)
     return figure
 
@@ -122,7 +121,7 @@ def cost_figure(comparison: Comparison, subtitle: str) -> Any:
     figure = new_figure((9, 1.9 + 0.36 * len(rows)))
     axes = figure.subplots()
     for place, (label, _, saved) in enumerate(rows):
-        look = LOOKS[arms[label].method]
+        look = arms[label].look
         if saved.has_interval:
             axes.plot([saved.low, saved.high], [place, place], color=look.colour, linewidth=2, alpha=0.6)
         axes.plot([saved.mean], [place], marker=look.marker, markersize=8, **colours(arms[label]))
@@ -138,7 +137,7 @@ def cost_figure(comparison: Comparison, subtitle: str) -> Any:
     axes.set_xlabel(f"times less than {comparison.baseline.label} needs (right of 1×: cheaper)")
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    _titled(figure, cost_title(comparison), subtitle)
+    titled(figure, cost_title(comparison), subtitle)
     return figure
 
 
@@ -181,7 +180,7 @@ def divergence_figure(comparison: Comparison, subtitle: str) -> Any:
     dress(left, "KL from the base model, nats a token", "validation reward (0 to 1)")
     dress(right, "optimizer steps", "KL from the base model, nats a token")
     right.set_ylim(bottom=0)
-    _titled(figure, divergence_title(comparison), subtitle)
+    titled(figure, divergence_title(comparison), subtitle)
     figure.legend(loc="outside lower left", frameon=False)
     return figure
 
@@ -206,7 +205,7 @@ def _ranked(values: Mapping[str, float]) -> str:
 
 def _path(axes: Any, arm: Arm) -> None:
     """Reward against KL as training goes: the mean over seeds at each evaluation, and every seed's points."""
-    look, line = LOOKS[arm.method], LINES[arm.variant % len(LINES)]
+    look, line = arm.look, LINES[arm.variant % len(LINES)]
     curves = [curve for curve in arm.curves.values() if not all(math.isnan(kl) for kl in curve.kls)]
     if not curves:
         return
@@ -219,7 +218,7 @@ def _path(axes: Any, arm: Arm) -> None:
         [float(np.mean([getattr(curve, of)[index] for curve in curves])) for index in range(count)]
         for of in ("kls", "rewards")
     ]
-    label = f"{arm.label}: {look.does}"
+    label = arm.caption
     axes.plot(*means, **colours(arm), marker=look.marker, markersize=6, linestyle=line, label=label)
 
 
@@ -230,14 +229,14 @@ def entropy_figure(comparison: Comparison, subtitle: str) -> Any:
         lines = [tuple(np.array(series, dtype=float).T) for series in arm.entropies.values() if series]
         if not lines:
             continue
-        look, line = LOOKS[arm.method], LINES[arm.variant % len(LINES)]
+        look, line = arm.look, LINES[arm.variant % len(LINES)]
         for xs, ys in lines if len(lines) > 1 else []:
             axes.plot(xs, ys, color=look.colour, linewidth=0.8, alpha=0.45)
         grid, estimates = mean_line(lines)
         mean = [found.mean for found in estimates]
         every = max(1, len(grid) // 12)
         style = colours(arm) | {"linestyle": line, "marker": look.marker, "markersize": 5, "markevery": every}
-        axes.plot(grid, mean, **style, label=f"{arm.label}: {look.does}")
+        axes.plot(grid, mean, **style, label=arm.caption)
         if len(lines) > 2:
             low, high = [found.low for found in estimates], [found.high for found in estimates]
             axes.fill_between(grid, low, high, color=look.colour, alpha=0.15, linewidth=0)
@@ -245,14 +244,14 @@ def entropy_figure(comparison: Comparison, subtitle: str) -> Any:
     axes.set_ylim(bottom=0)
     ends = {arm.label: comparison.entropy(arm).mean for arm in comparison.arms if arm.method != "gepa"}
     ranked = sorted(((label, end) for label, end in ends.items() if not math.isnan(end)), key=lambda end: -end[1])
-    _titled(figure, "Entropy at the end: " + ", ".join(f"{label} {end:.2f}" for label, end in ranked), subtitle)
+    titled(figure, "Entropy at the end: " + ", ".join(f"{label} {end:.2f}" for label, end in ranked), subtitle)
     figure.legend(loc="outside lower left", frameon=False)
     return figure
 
 
 def _level(axes: Any, arm: Arm, end: Estimate) -> None:
     """A method without steps, as a level beside those that have them."""
-    look = LOOKS[arm.method]
+    look = arm.look
     below = end.mean > 0.9 * axes.get_ylim()[1]
     axes.axhline(end.mean, color=look.colour, linestyle=(0, (1, 2)), linewidth=1.5)
     axes.annotate(
@@ -260,11 +259,3 @@ def _level(axes: Any, arm: Arm, end: Estimate) -> None:
         textcoords="offset points", fontsize=8, color=look.colour, ha="right", zorder=5,
         bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
     )  # fmt: skip
-
-
-def _titled(figure: Any, finding: str, subtitle: str) -> None:
-    """The finding in bold over the whole width, and below it what was compared, in room of its own."""
-    width, height = figure.get_size_inches()
-    lines = textwrap.wrap(subtitle, int(12.5 * width))
-    figure.suptitle(finding + "\n" * len(lines), x=0.01, ha="left", fontsize=11.5, weight="bold")
-    figure.text(0.012, 1 - 0.3 / height, "\n".join(lines), va="top", fontsize=9, color="0.3", linespacing=1.3)

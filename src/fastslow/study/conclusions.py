@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.arms import Arm
 from fastslow.study.charts import divergence_figure, divergence_title, reward_figure, reward_title
@@ -68,21 +70,19 @@ def divergence(arms: Sequence[Arm], subtitle: str) -> Conclusion:
 
 def plasticity(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     found = Comparison.of(arms, arms[0].label)
-    ends = ", ".join(f"{arm.label} {found.end(arm).mean:.2f}" for arm in arms)
-    finding = f"RL on a new task ends at: {ends}"
+    ends = ", ".join(f"{found.end(arm).mean:.2f} {arm.label}" for arm in arms)
+    finding = f"RL on a new task reaches {ends}"
     numbers = [*_ends(found), *((arm.label, f"less {arms[0].label}", found.margin(arm), 2) for arm in found.others)]
     return Conclusion(finding, steps_figure(arms, finding, subtitle), numbers)
 
 
 def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     recipe = RunFolder.open(next(iter(arms[0].folders.values()))).recipe
-    names = list(_staged(arms[0])[0])
     stages, first = [], 0
-    for name, stage in zip(names, recipe.stages, strict=True):
+    for name, stage in zip(_stage_names(recipe), recipe.stages, strict=True):
         stages.append((name, first, first + stage.steps))
         first += stage.steps
-    seeds = {arm.label: _staged(arm) for arm in arms}
-    staged = {arm.label: {name: [seed[name] for seed in seeds[arm.label]] for name in names} for arm in arms}
+    staged = {arm.label: _staged(arm, [name for name, _, _ in stages]) for arm in arms}
     numbers: Numbers = []
     ends: dict[str, list[float]] = {arm.label: [] for arm in arms}
     shares: dict[str, list[float]] = {arm.label: [] for arm in arms}
@@ -99,7 +99,7 @@ def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     for arm in arms:
         numbers.append((arm.label, "of the best in each stage, on average", Estimate(_mean(shares[arm.label])), 2))
     said = ", ".join(f"{label} {_mean(values):.2f}" for label, values in ends.items())
-    finding = f"Reward at the end of a stage, on average: {said}"
+    finding = f"When the task changes, reward at the end of a stage is on average: {said}"
     return Conclusion(finding, stages_figure(arms, staged, stages, finding, subtitle), numbers)
 
 
@@ -178,24 +178,31 @@ def _ranked(found: Comparison, arms: Sequence[Arm], subtitle: str) -> Conclusion
     return Conclusion(finding, ends_figure(arms, ends, finding, subtitle), numbers)
 
 
-def _staged(arm: Arm) -> list[dict[str, StagedCurve]]:
-    """By seed: a curve for every task, under the best context, or the seed text where there is none better."""
-    found = []
+def _stage_names(recipe: Recipe) -> list[str]:
+    """What a person calls each stage: its task, with the options in which it differs from others of the same name."""
+    options = [stage.options for stage in recipe.stages]
+    differing = [
+        key for key in dict.fromkeys(itertools.chain(*options)) if len({repr(each.get(key)) for each in options}) > 1
+    ]
+    names = []
+    for stage in recipe.stages:
+        alike = sum(other.name == stage.name for other in recipe.stages) > 1
+        own = [str(stage.options[key]) for key in differing if alike and key in stage.options]
+        names.append(f"{stage.name} ({', '.join(own)})" if own else stage.name)
+    return names
+
+
+def _staged(arm: Arm, names: Sequence[str]) -> dict[str, list[StagedCurve]]:
+    """By task, and then by seed: rewards under the best context, or under the seed text where there is none better."""
+    found: dict[str, list[StagedCurve]] = {name: [] for name in names}
     for folder in arm.folders.values():
         rows = RunFolder.open(folder).rows("evals")
         tasks = [label.removeprefix("seed on ") for label in rows[0]["results"] if label.startswith("seed on ")]
-        found.append(
-            {
-                task: StagedCurve(
-                    tuple(row["step"] for row in rows),
-                    tuple(
-                        row["results"].get(f"best context on {task}", row["results"][f"seed on {task}"])["mean"]
-                        for row in rows
-                    ),
-                )
-                for task in tasks
-            }
-        )
+        for name, task in zip(names, tasks, strict=True):
+            rewards = [
+                row["results"].get(f"best context on {task}", row["results"][f"seed on {task}"])["mean"] for row in rows
+            ]
+            found[name].append(StagedCurve(tuple(row["step"] for row in rows), tuple(rewards)))
     return found
 
 

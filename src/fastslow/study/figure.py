@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,16 +66,33 @@ def title(axes: Any, finding: str, subtitle: str) -> None:
     axes.annotate(subtitle, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=9.5, color="0.3")
 
 
+def titled(figure: Any, finding: str, subtitle: str) -> Any:
+    """The finding in bold over the whole width, and below it what was compared, in room of its own."""
+    width, height = figure.get_size_inches()
+    bold, plain = textwrap.wrap(finding, int(10 * width)), textwrap.wrap(subtitle, int(12.5 * width))
+    figure.suptitle("\n".join([*bold, *[""] * len(plain)]), x=0.01, ha="left", fontsize=11.5, weight="bold")
+    figure.text(
+        0.012,
+        1 - (0.09 + 0.21 * len(bold)) / height,
+        "\n".join(plain),
+        va="top",
+        fontsize=9,
+        color="0.3",
+        linespacing=1.3,
+    )
+    return figure
+
+
 def colours(arm: Arm) -> dict[str, str]:
     """A method's colour; of several arms with one method, every other one has hollow markers."""
-    colour = LOOKS[arm.method].colour
+    colour = arm.look.colour
     return {"color": colour, "markerfacecolor": "white" if arm.variant % 2 else colour}
 
 
 def draw_arm(axes: Any, arm: Arm, x: str, y: str, *, per: float = 1.0, label: bool = True) -> None:
     """One arm in one panel: with one seed its line, and its interval over problems where `y` is the reward; with more their
     mean over a faint line each, and with three or more the 95% interval over seeds."""
-    look = LOOKS[arm.method]
+    look = arm.look
     lines = [
         (np.array(getattr(curve, x), dtype=float) / per, np.array(getattr(curve, y), dtype=float))
         for curve in arm.curves.values()
@@ -83,7 +101,7 @@ def draw_arm(axes: Any, arm: Arm, x: str, y: str, *, per: float = 1.0, label: bo
     if not lines:
         return
     style = colours(arm) | {"linestyle": LINES[arm.variant % len(LINES)], "clip_on": False}
-    named = {"label": f"{arm.label}: {look.does}"} if label else {}
+    named = {"label": arm.caption} if label else {}
     if len(lines) == 1:
         axes.plot(*lines[0], **style, marker=look.marker, markersize=5, **named)
         if y == "rewards":

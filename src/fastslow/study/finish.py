@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fastslow.errors import FastSlowError
-from fastslow.recipe import Recipe
+from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat
 from fastslow.runs.folder import RunFolder
-from fastslow.study.arms import flat
 
 
 def finished(path: Path) -> bool:
@@ -28,8 +27,8 @@ def finish(recipe: Callable[[], Recipe], path: Path) -> Path:
 def refuse_other_settings(recipe: Recipe, path: Path, study: Path) -> None:
     """Raise where a study's run was made with another recipe."""
     there, here = flat(RunFolder.open(path).recipe.model_dump()), flat(recipe.model_dump())
-    if there != here:
-        keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
+    keys = [key for key in {**there, **here} if there.get(key) != here.get(key) and key not in MACHINE_SETTINGS]
+    if keys:
         differences = ", ".join(f"{key} is {there.get(key)} there and {here.get(key)} here" for key in keys)
         raise FastSlowError(
             f"'{study}' was made with other settings: {differences}; give the same ones to go on, remove the folder, or "

@@ -24,5 +24,7 @@ LOOKS: dict[Method, Look] = {
     "gepa": Look("GEPA only", "evolves the prompt", "#009E73", "^"),
     "distill": Look("FST-distill", "trains what the prompt does into the weights", "#CC79A7", "D"),
 }
+BASE = Look("base model", "", "#000000", "X")
+"""A model that none of them has trained."""
 LINES = ("-", "--", ":", "-.")
 """Of several arms with one method, which share its colour."""

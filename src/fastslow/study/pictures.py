@@ -10,15 +10,9 @@ import numpy as np
 
 from fastslow.measure.asymptote import Asymptote
 from fastslow.study.arms import Arm
-from fastslow.study.figure import draw_arm, dress, new_figure
+from fastslow.study.figure import draw_arm, dress, new_figure, titled
 from fastslow.study.intervals import Estimate, over_seeds
-from fastslow.study.looks import LINES, LOOKS
-
-
-def titled(figure: Any, finding: str, subtitle: str) -> Any:
-    figure.suptitle(finding, x=0.01, ha="left", fontsize=11.5, weight="bold")
-    figure.axes[0].set_title(subtitle, loc="left", fontsize=9, color="0.3")
-    return figure
+from fastslow.study.looks import LINES
 
 
 def ends_figure(arms: Sequence[Arm], ends: Mapping[str, Estimate], finding: str, subtitle: str) -> Any:
@@ -26,7 +20,7 @@ def ends_figure(arms: Sequence[Arm], ends: Mapping[str, Estimate], finding: str,
     figure = new_figure((9, 1.8 + 0.4 * len(arms)))
     axes = figure.subplots()
     for place, arm in enumerate(arms):
-        look, end = LOOKS[arm.method], ends[arm.label]
+        look, end = arm.look, ends[arm.label]
         seeds = [curve.rewards[-1] for curve in arm.curves.values()]
         axes.plot(seeds, [place] * len(seeds), color=look.colour, marker="|", linestyle="", alpha=0.6, markersize=9)
         if end.has_interval:
@@ -59,7 +53,7 @@ def asymptote_figure(arms: Sequence[Arm], limits: Mapping[str, Asymptote | str],
     axes = figure.subplots()
     last = max(curve.rollouts[-1] for arm in arms for curve in arm.curves.values())
     for place, arm in enumerate(arms):
-        look, limit = LOOKS[arm.method], limits[arm.label]
+        look, limit = arm.look, limits[arm.label]
         for curve in arm.curves.values():
             axes.plot(curve.rollouts, curve.rewards, color=look.colour, marker=look.marker, linestyle="", alpha=0.45)
         if isinstance(limit, str):
@@ -99,7 +93,7 @@ def stages_figure(
             if name == task:
                 panel.axvspan(first, end, color="0.92", linewidth=0)
         for arm in arms:
-            look = LOOKS[arm.method]
+            look = arm.look
             curves = staged[arm.label][task]
             for curve in curves:
                 panel.plot(curve.steps, curve.rewards, color=look.colour, alpha=0.4, linewidth=0.8)

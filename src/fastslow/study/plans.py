@@ -1,7 +1,7 @@
 """The studies: which runs each needs, and what was published about the same question.
 
-Published numbers are those of the Fast-Slow Training paper (arXiv 2605.12484), of models and tasks a thousand times larger
-than `nano` and its rulebooks, without seeds or intervals: they say what to look for, not what to expect.
+Published numbers are those of the Fast-Slow Training paper (arXiv 2605.12484), of far larger models and other tasks, without
+seeds or intervals: they say what to look for, not what to expect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Study:
     name: str
     question: str
     variants: Callable[[Recipe, Tasks], list[Variant]]
-    published: tuple[str, ...]
+    published: tuple[tuple[str, str], ...]
+    """What was measured, and what came out."""
     tasks: int = 1
     """How many tasks it needs, the recipe's own among them."""
 
@@ -120,29 +121,29 @@ STUDIES: dict[str, Study] = {
             "How many rollouts and steps does FST need to reach what RL only reaches?",
             _three,
             (
-                "steps to RL's peak: 3.0× fewer (CodeIO), 1.4× (math), 3.0× (HoVer-hard)",
-                "counting the fast loop's rollouts, from the paper's settings: about 1.85×, 0.94×, 1.85×",
+                ("times fewer steps to RL's peak", "CodeIO 3.0, math 1.4, HoVer-hard 3.0"),
+                ("times fewer rollouts, from its settings", "CodeIO 1.85, math 0.94, HoVer-hard 1.85"),
             ),
         ),
         Study(
             "asymptote",
             "Where does training level off?",
             _two,
-            ("asymptote, FST against RL: 47.4/43.0 (CodeIO), 49.2/46.4 (math), 25.0/17.3 (HoVer-hard)",),
+            (("asymptote, FST / RL", "CodeIO 47.4 / 43.0, math 49.2 / 46.4, HoVer-hard 25.0 / 17.3"),),
         ),
         Study(
             "divergence",
             "How far from the base model must the weights move for the same reward?",
             _divergence,
-            ("KL at matched reward: up to 70% lower with FST; not on math",),
+            (("KL at matched reward", "up to 70% lower with FST; not on math"),),
         ),
         Study(
             "plasticity",
             "After training on one task, how well does the model still learn another?",
             _plasticity,
             (
-                "physics, then HoVer-hard at step 400: 24.2 after FST, 19.9 after RL",
-                "math, then HoVer-hard: after RL it collapses to about 0",
+                ("physics, then HoVer-hard at step 400", "24.2 after FST, 19.9 after RL"),
+                ("math, then HoVer-hard", "about 0 after RL"),
             ),
             tasks=2,
         ),
@@ -150,36 +151,42 @@ STUDIES: dict[str, Study] = {
             "continual",
             "When the task changes under one uninterrupted run, who keeps learning?",
             _continual,
-            ("CodeIO, the second of three stages: FST 37.7, RL 20.7",),
+            (("CodeIO, the second of three stages", "FST 37.7, RL 20.7"),),
             tasks=3,
         ),
         Study(
             "star-graph",
             "Where the base model never scores, which method leaves zero reward?",
             _star_graph,
-            ("FST leaves zero by step 50 or so, RL by step 300 or so",),
+            (("leaves zero reward", "FST by step 50 or so, RL by step 300 or so"),),
             tasks=2,
         ),
         Study(
             "ceiling",
             "What do weights alone, text alone and both together reach?",
             _three,
-            ("weights only / prompt only / both: 11.6/10.6/21.2 (HoVer-hard), 25.1/34.5/43.3 (CodeIO)",),
+            (("weights / prompt / both", "HoVer-hard 11.6 / 10.6 / 21.2, CodeIO 25.1 / 34.5 / 43.3"),),
         ),
         Study(
             "ablations",
             "Which parts of FST matter?",
             _ablations,
             (
-                "CodeIO, step 500, RL 39.65: K = 1/2/4/8 gives 41.1/40.6/40.2/42.8",
-                "K = 2 with a baseline of each context 39.3; T = 12 gives 41.1; full GEPA 39.85",
+                ("CodeIO at step 500, RL only", "39.65"),
+                ("K = 1 / 2 / 4 / 8", "41.1 / 40.6 / 40.2 / 42.8"),
+                ("K = 2 with a baseline of each context", "39.3"),
+                ("T = 12", "41.1"),
+                ("full proposer", "39.85"),
             ),
         ),
         Study(
             "reuse",
             "What does it save to train on the fast loop's rollouts?",
             _reuse,
-            ("a step takes 47 s instead of 66 s; 17k of 77k trajectories from the cache; accuracy within noise",),
+            (
+                ("seconds a step, reused / not", "47 / 66"),
+                ("from the cache", "17k of 77k; accuracy within noise"),
+            ),
         ),
     )
 }

@@ -10,10 +10,7 @@ from typing import Any
 from fastslow.recipe.model import Method
 from fastslow.study.figure import new_figure
 from fastslow.study.intervals import Estimate
-from fastslow.study.looks import LOOKS
-
-BASE_LOOK = ("#000000", "X")
-"""Of the base model: Okabe and Ito's black."""
+from fastslow.study.looks import BASE, LOOKS
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ def _draw(panel: Any, spokes: Sequence[Spoke], tasks: Sequence[str], labelled: b
     angles = [2 * math.pi * index / len(tasks) for index in range(len(tasks))]
     sources = list(dict.fromkeys((spoke.source, spoke.method) for spoke in spokes))
     for place, (source, method) in enumerate(sources):
-        colour, marker = (LOOKS[method].colour, LOOKS[method].marker) if method else BASE_LOOK
+        look = LOOKS[method] if method else BASE
         aside = 0.035 * (place - (len(sources) - 1) / 2)
         for when, style in (("before", "--"), ("after", "-")):
             found = {spoke.task: spoke.score for spoke in spokes if spoke.source == source and spoke.when == when}
@@ -91,13 +88,13 @@ def _draw(panel: Any, spokes: Sequence[Spoke], tasks: Sequence[str], labelled: b
             after = when == "after"
             label = f"{source} → GEPA" if after else f"{source}, before"
             panel.plot(
-                [*angles, angles[0]], ring, color=colour, linestyle=style, marker=marker if after else None,
+                [*angles, angles[0]], ring, color=look.colour, linestyle=style, marker=look.marker if after else None,
                 markersize=6, linewidth=2 if after else 1.2, label=label if labelled else None,
             )  # fmt: skip
             for angle, task in zip(angles, tasks, strict=True):
                 if after and found[task].has_interval:
                     ends = [found[task].low, found[task].high]
-                    panel.plot([angle + aside] * 2, ends, color=colour, linewidth=1.2, alpha=0.6)
+                    panel.plot([angle + aside] * 2, ends, color=look.colour, linewidth=1.2, alpha=0.6)
     panel.set_theta_offset(math.pi / 2)
     panel.set_theta_direction(-1)
     panel.set_xticks(angles, _short(tasks), fontsize=9)

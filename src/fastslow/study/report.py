@@ -17,7 +17,6 @@ from fastslow.runs.lineage import show_contexts
 from fastslow.study.arms import Arm
 from fastslow.study.charts import as_svg
 from fastslow.study.comparison import Comparison
-from fastslow.study.looks import LOOKS
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 READING = (
@@ -119,7 +118,7 @@ def render(
     """The page."""
     from jinja2 import Environment
 
-    colours = [LOOKS[arm.method].colour for arm in comparison.arms]
+    colours = [arm.look.colour for arm in comparison.arms]
     tables = [
         {
             "title": table.title,
@@ -157,7 +156,7 @@ def _runs(arm: Arm) -> list[dict[str, Any]]:
             found.append(
                 {
                     "label": arm.label,
-                    "colour": LOOKS[arm.method].colour,
+                    "colour": arm.look.colour,
                     "seed": seed,
                     "where": f"{folder}, context {last['best']}",
                     "texts": texts,
