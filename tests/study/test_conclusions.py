@@ -9,10 +9,11 @@ import pytest
 from PIL import Image
 from study_helpers import made_run
 
+from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.arms import Arm, make_arm
 from fastslow.study.charts import save
-from fastslow.study.conclusions import CONCLUSIONS, Conclusion
+from fastslow.study.conclusions import CONCLUSIONS, Conclusion, _stage_names
 
 FST = {0: [0.0, 0.4, 0.6, 0.8], 1: [0.0, 0.5, 0.5, 0.7], 2: [0.0, 0.3, 0.5, 0.9]}
 RL = {0: [0.0, 0.2, 0.4, 0.3], 1: [0.0, 0.2, 0.3, 0.5], 2: [0.0, 0.0, 0.0, 0.0]}
@@ -76,4 +77,10 @@ def test_continual_reads_every_task_at_the_end_of_its_stage(tmp_path: Path) -> N
     assert number(found, "fst", "a, at the end of its stage") == 0.6
     assert number(found, "rl", "b, at the end of its stage") == 0.4
     assert number(found, "rl", "of the best in each stage, on average") == pytest.approx(0.5)
-    assert found.finding == "Reward at the end of a stage, on average: fst 0.70, rl 0.35"
+    assert found.finding == "When the task changes, reward at the end of a stage is on average: fst 0.70, rl 0.35"
+
+
+def test_stages_of_one_family_are_named_by_what_differs() -> None:
+    stages = [{"name": "rulebook", "book": book, "words": 3, "steps": 1} for book in ("library", "harbour")]
+    recipe = build_recipe({"model": "nano", "stages": [*stages, {"name": "star-graph", "degree": 2, "steps": 1}]})
+    assert _stage_names(recipe) == ["rulebook (library)", "rulebook (harbour)", "star-graph"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -180,14 +179,12 @@ def _ranked(found: Comparison, arms: Sequence[Arm], subtitle: str) -> Conclusion
 
 def _stage_names(recipe: Recipe) -> list[str]:
     """What a person calls each stage: its task, with the options in which it differs from others of the same name."""
-    options = [stage.options for stage in recipe.stages]
-    differing = [
-        key for key in dict.fromkeys(itertools.chain(*options)) if len({repr(each.get(key)) for each in options}) > 1
-    ]
     names = []
     for stage in recipe.stages:
-        alike = sum(other.name == stage.name for other in recipe.stages) > 1
-        own = [str(stage.options[key]) for key in differing if alike and key in stage.options]
+        others = [other.options for other in recipe.stages if other.name == stage.name]
+        own = [
+            str(value) for key, value in stage.options.items() if any(options.get(key) != value for options in others)
+        ]
         names.append(f"{stage.name} ({', '.join(own)})" if own else stage.name)
     return names
 
