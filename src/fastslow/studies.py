@@ -29,8 +29,9 @@ from fastslow.suite import read_task
 
 SMALL_STAR = {"name": "star-graph", "degree": 2, "path": 3, "nodes": 10}
 """A star graph that nano can write down."""
-DEFAULTS = ("task.told=2",)
-"""Beside the quickstart's recipe, where none is given: half of the book is told, so that RL alone has something to learn."""
+DEFAULTS = ("task.told=2", "slow.learning_rate=4e-5")
+"""Beside the quickstart's recipe, where none is given: half of the book is told, so that RL alone has something to learn, and
+it is learnt slowly enough to see it rise."""
 BOOKS = ("harbour", "orchard")
 """Further rulebooks, where no further tasks are given."""
 
@@ -169,7 +170,8 @@ def _differs(base: Recipe) -> str:
     slow, fast = base.slow, base.fast
     return (
         f"Ours: {base.model.name}, {base.tasks[0].name}, {slow.steps} steps of {slow.problems * slow.group} rollouts, "
-        f"K = {fast.population}, T = {fast.cycle}, a budget of {fast.budget}, reflection by {fast.reflection}; "
+        f"K = {fast.population}, T = {fast.cycle}, a budget of {fast.budget}, reflection by "
+        f"{fast.reflection.model or fast.reflection.kind}; "
         "the paper: a far larger model, 500 steps of 256 rollouts, K = 4 or 8, T = 6, a budget of 960, reflection by "
         "gpt-5.2, scores in per cent, no seeds and no intervals."
     )
