@@ -33,7 +33,7 @@ from benchmarks.step_clock import PHASES, Clock
 from benchmarks.step_figure import draw
 from benchmarks.step_systems import SYSTEMS, Job, out_of_memory
 from benchmarks.step_workload import SHAPES, LeastWork, Workload, measure_device, prepare_model
-from fastslow.models.load import load_pretrained, resolve
+from fastslow.models.load import load_pretrained
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
           f"{rates['operations_per_second'] / 1e12:,.2f} TFLOP/s in matrix products")  # fmt: skip
     with tempfile.TemporaryDirectory() as work:
         model = prepare_model(name, Path(work))
-        vocabulary = AutoConfig.from_pretrained(resolve(model)).get_text_config().vocab_size
+        vocabulary = AutoConfig.from_pretrained(model).get_text_config().vocab_size
         load = Workload(**{**defaults(device), **given(options)}, vocabulary=vocabulary)
         weights = count_weights(model)
         report: dict[str, Any] = {
@@ -75,6 +75,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--contexts", type=int, nargs="+", default=[0, 500, 1000, 2000], help="their lengths in tokens")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["fastslow", "trl"])
     parser.add_argument("--vllm", action="store_true", help="also TRL with vLLM in its process")
+    parser.add_argument("--vllm-memory", type=float, default=0.3, help="the share of the card that vLLM may take")
     parser.add_argument("--repeats", type=int, default=2, help="steps measured at each length")
     parser.add_argument("--kl", type=float, default=1e-3, help="coefficient of the KL penalty; 0 asks no reference")
     parser.add_argument(
@@ -135,7 +136,7 @@ def run(
     clock = Clock()
     print(f"{name}: {len(prompts)} steps …", flush=True)
     try:
-        start(Job(model, device, load, prompts, options.kl, vllm, work, profile), clock)
+        start(Job(model, device, load, prompts, options.kl, vllm, options.vllm_memory, work, profile), clock)
     except Exception as error:
         if not out_of_memory(error):
             raise

@@ -36,6 +36,8 @@ class Job:
     steps: Sequence[list[list[int]]]
     kl: float
     vllm: bool
+    vllm_memory: float
+    """The share of the card that vLLM may take."""
     work: Path
     profile: Path | None
     """Where it is written what the last step spends its time on."""
@@ -65,6 +67,7 @@ def recipe_of(job: Job) -> Recipe:
                 "max_tokens": load.tokens,
                 "batch": load.rollouts,
                 "backend": "vllm" if job.vllm else "transformers",
+                "vllm_memory": job.vllm_memory,
             },
         }
     )
@@ -126,7 +129,7 @@ def run_trl(job: Job, clock: Clock) -> None:
         beta=job.kl,
         use_vllm=job.vllm,
         vllm_mode="colocate",
-        vllm_gpu_memory_utilization=0.3,
+        vllm_gpu_memory_utilization=job.vllm_memory,
         generation_kwargs={"ignore_eos": True} if job.vllm else {"min_new_tokens": load.tokens},
         bf16=job.device == "cuda",
         use_cpu=job.device == "cpu",

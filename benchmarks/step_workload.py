@@ -13,6 +13,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
 
+from fastslow.models.load import resolve
 from fastslow.rollouts.prefixes import plant
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -45,9 +46,9 @@ TEMPLATE = 8
 
 
 def prepare_model(name: str, work: Path) -> str:
-    """What to load: a model's name as it is, or a folder with random weights of a known shape."""
+    """What to load: the folder or hub id of a model, or a folder with random weights of a known shape."""
     if name not in SHAPES:
-        return name
+        return resolve(name)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(Qwen2Config(**SHAPES[name], use_cache=True), dtype=torch.bfloat16)
     model.save_pretrained(work / name)
