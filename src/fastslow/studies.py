@@ -131,7 +131,11 @@ def _arms(groups: Sequence[Sequence[Job]]) -> list[Arm]:
 
 
 def _subtitle(base: Recipe, study: Study, seeds: int) -> str:
-    tasks = {"continual": "three tasks in a row", "plasticity": "a second task", "star-graph": "star-graph"}
+    tasks = {
+        "continual": "three tasks in a row (grey: while it is trained on)",
+        "plasticity": "a second task",
+        "star-graph": "star-graph",
+    }
     task = tasks.get(study.name, base.tasks[0].name)
     bands = "; bands and bars: 95% over seeds" if seeds > 2 else ""
     return f"{base.model.name}, {task}, {seeds} seed{'s' if seeds > 1 else ''}{bands}"
