@@ -43,6 +43,8 @@ def steps_figure(arms: Sequence[Arm], finding: str, subtitle: str) -> Any:
     for arm in arms:
         draw_arm(axes, arm, "steps", "rewards")
     dress(axes, "optimizer steps", "validation reward (0 to 1)")
+    if not any(max(curve.rewards) for arm in arms for curve in arm.curves.values()):
+        axes.set_ylim(-0.02, 1.02)  # lines at zero have no scale of their own
     figure.legend(loc="outside lower left", frameon=False)
     return titled(figure, finding, subtitle)
 
