@@ -53,7 +53,7 @@ def test_runs_are_made_once_and_start_from_the_weights_they_should(
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/run.json")}
     run_study("plasticity", quiet(), overrides=SMALL, seeds=[3], out=tmp_path)
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/run.json")}
-    with pytest.raises(FastSlowError, match=r"other settings: slow.learning_rate is 0.00015 there and 0.1 here"):
+    with pytest.raises(FastSlowError, match=r"other settings: slow.learning_rate is 4e-05 there and 0.1 here"):
         run_study("plasticity", quiet(), overrides=[*SMALL, "slow.learning_rate=0.1"], seeds=[3], out=tmp_path)
 
 
