@@ -15,7 +15,7 @@ from fastslow.quickstart import RECIPE
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.intervals import Estimate
-from fastslow.study.radar import Spoke, radar_title
+from fastslow.study.radar import Spoke, _short, radar_title
 from fastslow.suite import find_sources, run_suite
 
 BRIEF = ["slow.steps=1", "slow.problems=2", "slow.group=4", "slow.microbatch=8", "slow.warmup_steps=0"]
@@ -121,3 +121,13 @@ def test_the_title_says_who_is_best_on_how_many_tasks() -> None:
     assert radar_title(spokes({"Base": [0.1, 0.5], "FST": [0.3, 0.4]})) == (
         "After GEPA, Base and FST are each highest on 1 of 2 tasks"
     )
+
+
+def test_a_radar_names_tasks_by_what_is_their_own() -> None:
+    assert _short(["rulebook/harbour", "rulebook/library"]) == ["harbour", "library"]
+    assert _short(["rulebook book=a words=2", "rulebook book=b words=2", "gsm8k"]) == [
+        "rulebook book=a\nwords=2",
+        "rulebook book=b\nwords=2",
+        "gsm8k",
+    ]
+    assert _short(["a x=1", "a"]) == ["x=1", "a"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,11 +107,11 @@ def _draw(panel: Any, spokes: Sequence[Spoke], tasks: Sequence[str], labelled: b
 
 
 def _short(tasks: Sequence[str]) -> list[str]:
-    """Names without the family they share."""
-    families = {task.partition("/")[0] for task in tasks}
-    return (
-        [task.partition("/")[2] for task in tasks] if len(families) == 1 and all("/" in t for t in tasks) else [*tasks]
-    )
+    """Names without the words that all of them have."""
+    words = [task.replace("/", " ").split() for task in tasks]
+    shared = set(words[0]).intersection(*words)
+    own = [" ".join(word for word in each if word not in shared) for each in words]
+    return [textwrap.fill(short or task, 20) for short, task in zip(own, tasks, strict=True)]
 
 
 def _is(spoke: Spoke, when: str, measure: str) -> bool:
