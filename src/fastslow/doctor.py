@@ -167,8 +167,9 @@ def self_test() -> Finding:
             return Finding("self-test", "failed", "wrong", f"{type(error).__name__}: {error}")
         last = run.rows("metrics")[-1]
     said = [str(warning.message) for warning in heard if issubclass(warning.category, FastSlowWarning)]
-    if not math.isfinite(last["loss"]):
-        return Finding("self-test", "failed", "wrong", f"the loss is {last['loss']}")
+    loss = last.get("loss") or 0.0  # none where all rollouts of a problem score alike, and nothing is trained
+    if not math.isfinite(loss):
+        return Finding("self-test", "failed", "wrong", f"the loss is {loss}")
     rollouts = last["rollouts_slow"] + last["rollouts_fast"] + last["rollouts_evaluation"]
     found = (
         f"{last['step']} steps and a cycle of the fast loop, {rollouts} rollouts, {time.perf_counter() - started:.0f} s"
