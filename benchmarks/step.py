@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as work:
         model = prepare_model(name, Path(work))
         vocabulary = AutoConfig.from_pretrained(model).get_text_config().vocab_size
-        load = Workload(**{**defaults(device), **given(options)}, vocabulary=vocabulary)
+        load = Workload(**{**defaults(device), **given(options)}, vocabulary=vocabulary, even=options.even)
         weights = count_weights(model)
         report: dict[str, Any] = {
             "model": f"random weights of {name}'s shape" if name in SHAPES else name,
@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "device": rates,
             "workload": asdict(load),
             "kl": options.kl,
+            "trl_checkpointing": options.checkpointing,
             "rows": [],
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -76,6 +77,8 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["fastslow", "trl"])
     parser.add_argument("--vllm", action="store_true", help="also TRL with vLLM in its process")
     parser.add_argument("--vllm-memory", type=float, default=0.3, help="the share of the card that vLLM may take")
+    parser.add_argument("--even", action="store_true", help="problems of one length: stock TRL has nothing to pad")
+    parser.add_argument("--checkpointing", action="store_true", help="stock TRL recomputes activations, its default")
     parser.add_argument("--repeats", type=int, default=2, help="steps measured at each length")
     parser.add_argument("--kl", type=float, default=1e-3, help="coefficient of the KL penalty; 0 asks no reference")
     parser.add_argument(
@@ -135,8 +138,9 @@ def run(
         prompts.append(load.prompts(options.contexts[-1], each))
     clock = Clock()
     print(f"{name}: {len(prompts)} steps …", flush=True)
+    job = Job(model, device, load, prompts, options.kl, vllm, options.vllm_memory, work, profile, options.checkpointing)
     try:
-        start(Job(model, device, load, prompts, options.kl, vllm, options.vllm_memory, work, profile), clock)
+        start(job, clock)
     except Exception as error:
         if not out_of_memory(error):
             raise

@@ -55,6 +55,7 @@ class Clock(TrainerCallback):
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self._book()
         self.rows.append({**{phase: self.seconds[phase] for phase in PHASES}, "memory": self._peak()})
+        print(f"  step {len(self.rows)}: {sum(self.seconds.values()):.2f} s", flush=True)
         self.start()
 
     def start(self) -> None:

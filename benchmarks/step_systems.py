@@ -41,6 +41,8 @@ class Job:
     work: Path
     profile: Path | None
     """Where it is written what the last step spends its time on."""
+    checkpointing: bool
+    """Whether stock TRL recomputes activations, which is its default, or keeps them, which is faster while they fit."""
 
 
 def score(ids: Sequence[int]) -> float:
@@ -133,7 +135,7 @@ def run_trl(job: Job, clock: Clock) -> None:
         generation_kwargs={"ignore_eos": True} if job.vllm else {"min_new_tokens": load.tokens},
         bf16=job.device == "cuda",
         use_cpu=job.device == "cpu",
-        gradient_checkpointing=False,
+        gradient_checkpointing=job.checkpointing,
         shuffle_dataset=False,
         save_strategy="no",
         report_to="none",

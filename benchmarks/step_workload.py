@@ -77,6 +77,8 @@ class Workload:
     problem_tokens: int
     microbatch: int
     vocabulary: int
+    even: bool = False
+    """All problems equally long, so that stock TRL has nothing to pad."""
 
     @property
     def rollouts(self) -> int:
@@ -91,7 +93,7 @@ class Workload:
 
         template, contexts = text(TEMPLATE), [text(length) for _ in range(self.contexts)]
         # Problems differ in length by up to a quarter either way.
-        quarter = self.problem_tokens // 4
+        quarter = 0 if self.even else self.problem_tokens // 4
         problems = [text(self.problem_tokens - quarter + i % (2 * quarter + 1)) for i in range(self.problems)]
         each = self.group // self.contexts
         return [template + context + problem for problem in problems for context in contexts for _ in range(each)]

@@ -23,7 +23,10 @@ from fastslow.tasks.text import one_line
 
 # The general half of the feedback. Each is a whole sentence that holds for every problem, so that it can be lifted into
 # a context as it stands; what is true of one problem only goes on lines of its own.
-WRITE_A_BOX = r"Write the whole path inside \boxed{}, nodes separated by commas."
+# The form is shown, not only named: a small model that never writes a box when told to often does when it sees one.
+WRITE_A_BOX = (
+    r"End the answer with the whole path in a box, nodes separated by commas, written like this: \boxed{4, 17, 9}."
+)
 CLOSE_THE_BOX = r"Close \boxed{} right after the last node of the path."
 ONLY_NUMBERS = r"Put nothing but node numbers and commas inside \boxed{}."
 START_AT_SOURCE = "Begin the path with the source."
