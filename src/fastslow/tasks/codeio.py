@@ -24,7 +24,9 @@ CLOSE_THE_BLOCK = "Close the JSON block with ``` on a line of its own, right aft
 ONLY_JSON = "Put nothing but one JSON value into the last block: no comments, no names, no calculation."
 JSON_NOT_PYTHON = "Write JSON rather than Python: strings in double quotes, true, false and null, and lists for tuples."
 MATCH_TYPES = "Give every value the type that the code returns: a number is not a string, and true is not 1."
-UNWRAP = 'Where the code returns a number, a string or a list, write just that, as in 3 or "x", with no object around it.'
+UNWRAP = (
+    'Where the code returns a number, a string or a list, write just that, as in 3 or "x", with no object around it.'
+)
 MATCH_NUMBERS = "Write a float with a decimal point, as in 3.0, and an integer without one."
 COUNT_ELEMENTS = "Follow every loop to its end and count the elements of a list before writing it."
 MATCH_KEYS = "Use exactly the keys that the code puts into its result, spelled as in the code."
