@@ -22,9 +22,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from seeds import side_by_side
 
 from fastslow.study.curves import Curve
+from fastslow.study.figure import dress, mean_line, new_figure, titled
 from fastslow.study.intervals import over_seeds
 
 FREE = ["fast.rescore=from-rollouts", "fast.race=true"]
@@ -35,11 +37,13 @@ VARIANTS: dict[str, list[str]] = {
     "from-rollouts": FREE,
     "adaptive": ["fast.adaptive=true"],
     "together": [*FREE, "fast.reuse=true", "fast.adaptive=true"],
+    "lean": ["fast.rescore=from-rollouts", "fast.adaptive=true", "fast.cycle=24", "fast.proposals=6"],
 }
-"""In the order they are run: RL only needs to know what the paper's schedule spends."""
+"""In the order they are run: RL only needs to know what the paper's schedule spends. `lean` is for the clock: half as many
+cycles as the quickstart's twelve steps make, and children in few large batches."""
 COLOURS = {
     "rl": "#0072B2", "paper": "#000000", "reuse": "#D55E00", "from-rollouts": "#009E73", "adaptive": "#CC79A7",
-    "together": "#E69F00",
+    "together": "#E69F00", "lean": "#56B4E9",
 }  # fmt: skip
 
 
@@ -122,6 +126,7 @@ def summarize(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 peak = max(other.rewards)
                 values["to_peak"] = curve.cost(peak, "rollouts")
                 values["fewer"] = other.cost(peak, "rollouts") / curve.cost(peak, "rollouts") if peak > 0 else math.nan
+                values["fast_share"] = fast / seconds_a_step(rl)[0]
                 values["added"] = whole / seconds_a_step(rl)[0] - 1
             for name, value in values.items():
                 measured.setdefault(name, []).append(value)
@@ -138,7 +143,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "kl": ("KL", "{:.4f}"),
     "seconds": ("seconds a step", "{:.2f}"),
     "fast_seconds": ("of them the fast loop", "{:.2f}"),
-    "added": ("more than an RL step", "{:+.0%}"),
+    "fast_share": ("the fast loop's against an RL step", "{:.0%}"),
+    "added": ("whole step against an RL step", "{:+.0%}"),
 }
 
 
@@ -165,22 +171,40 @@ def table(summary: dict[str, Any], seeds: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(seeds: Sequence[dict[str, Any]], variants: Sequence[str], target: Path) -> None:
-    """Validation reward against all training rollouts, a line for every run."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    for variant in variants:
-        for index, seed in enumerate(seeds):
-            curve = Curve.from_rows(seed[variant]["evals"])
-            label = variant if index == 0 else None
-            axes.plot(curve.rollouts, curve.rewards, color=COLOURS[variant], marker=".", alpha=0.7, label=label)
-    axes.set(xlabel="training rollouts played, of both loops", ylabel="validation reward", ylim=(-0.02, 1.02))
-    axes.set_title(f"nano, {len(seeds)} seed(s), a line for each run", loc="left", fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
-    axes.legend(frameon=False)
+def draw(seeds: Sequence[dict[str, Any]], summary: dict[str, Any], target: Path) -> None:
+    """Validation reward against all training rollouts, the mean over seeds, and how many fewer than RL each needs."""
+    figure = new_figure((11, 5))
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+    for variant in summary:
+        curves = [Curve.from_rows(seed[variant]["evals"]) for seed in seeds]
+        grid, found = mean_line([(np.array(curve.rollouts), np.array(curve.rewards)) for curve in curves])
+        left.plot(grid, [each.mean for each in found], color=COLOURS[variant], marker=".", label=variant)
+        if len(seeds) > 2:
+            bounds = [each.low for each in found], [each.high for each in found]
+            left.fill_between(grid, *bounds, color=COLOURS[variant], alpha=0.1, linewidth=0)
+    left.set_ylim(-0.02, 1.02)
+    dress(left, "training rollouts played, both loops", "validation reward (0 to 1)")
+    left.legend(frameon=False)
+    shown = {name: each["fewer"] for name, each in summary.items() if each.get("fewer", {}).get("mean")}
+    for place, (variant, fewer) in enumerate(shown.items()):
+        if fewer["low"] is not None:
+            right.plot([fewer["low"], fewer["high"]], [place, place], color=COLOURS[variant], linewidth=2, alpha=0.6)
+        right.plot([fewer["mean"]], [place], color=COLOURS[variant], marker="o", markersize=8)
+        right.annotate(f"{fewer['mean']:.1f}×", (fewer["mean"], place), (0, 8), textcoords="offset points", ha="center")
+    right.axvline(1, color="0.3", linewidth=1, linestyle="--")
+    right.set_yticks(range(len(shown)), shown)
+    right.set_ylim(len(shown) - 0.5, -0.6)
+    right.set_xscale("log", base=2)
+    right.xaxis.set_major_formatter("{x:g}×")
+    right.set_xlabel("times fewer rollouts to RL's peak")
+    right.grid(axis="x", alpha=0.3)
+    right.spines[["top", "right"]].set_visible(False)
+    best = max(summary, key=lambda name: summary[name]["reward"]["mean"])
+    finding = f"Reward at the end: {best} {summary[best]['reward']['mean']:.2f}"
+    if "rl" in summary and best != "rl":
+        finding += f", RL only {summary['rl']['reward']['mean']:.2f}"
+    bands = ", bands and bars: 95% over seeds" if len(seeds) > 2 else ""
+    titled(figure, finding, f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}{bands}")
     figure.savefig(target, dpi=150)
 
 
@@ -193,7 +217,7 @@ def report(folder: Path) -> None:
     text = table(summary, list(files))
     (folder / "summary.md").write_text(text)
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    draw(seeds, list(summary), folder / "rollouts.png")
+    draw(seeds, summary, folder / "rollouts.png")
     print(text)
 
 
