@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         load = Workload(**{**defaults(device), **given(options)}, vocabulary=vocabulary, even=options.even)
         weights = count_weights(model)
         report: dict[str, Any] = {
-            "model": f"random weights of {name}'s shape" if name in SHAPES else name,
+            "model": f"random weights of {name}'s shape" if name in SHAPES else Path(name).name,
             "weights": weights,
             "device": rates,
             "workload": asdict(load),
