@@ -37,10 +37,16 @@ VARIANTS: dict[str, list[str]] = {
     "from-rollouts": FREE,
     "adaptive": ["fast.adaptive=true"],
     "together": [*FREE, "fast.reuse=true", "fast.adaptive=true"],
-    "lean": ["fast.rescore=from-rollouts", "fast.adaptive=true", "fast.cycle=24", "fast.proposals=6"],
+    "lean": [
+        "fast.rescore=from-rollouts",
+        "fast.adaptive=true",
+        "fast.cycle=24",
+        "fast.proposals=8",
+        "fast.budget=60",
+    ],
 }
-"""In the order they are run: RL only needs to know what the paper's schedule spends. `lean` is for the clock: half as many
-cycles as the quickstart's twelve steps make, and children in few large batches."""
+"""In the order they are run: RL only needs to know what the paper's schedule spends. `lean` is for the clock: few cycles, with
+children for about one large batch each."""
 COLOURS = {
     "rl": "#0072B2", "paper": "#000000", "reuse": "#D55E00", "from-rollouts": "#009E73", "adaptive": "#CC79A7",
     "together": "#E69F00", "lean": "#56B4E9",
