@@ -6,7 +6,7 @@
 
 `run` writes one JSON file a seed as its runs finish, and goes on where it was stopped. RL only may spend what the paper's
 schedule has spent. `report` needs only those files and writes summary.md, summary.json and rollouts.png beside them.
-`overlap` times runs of examples/own-task with a reflector that sleeps, with and without `fast.overlap`.
+`overlap` runs examples/own-task with a reflector that sleeps, and says how long training waited for it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import json
 import math
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +47,8 @@ VARIANTS: dict[str, list[str]] = {
         "fast.budget=60",
     ],
 }
-"""In the order they are run: RL only needs to know what the paper's schedule spends. `lean` is for the clock: few cycles, with
-children for about one large batch each."""
+"""In the order they are run: RL only needs to know what the paper's schedule spends. `lean` is for the clock: few cycles, and
+children for about one large batch in each."""
 COLOURS = {
     "rl": "#0072B2", "paper": "#000000", "reuse": "#D55E00", "from-rollouts": "#009E73", "adaptive": "#CC79A7",
     "together": "#E69F00", "lean": "#56B4E9",
@@ -228,27 +230,47 @@ def report(folder: Path) -> None:
 
 
 def overlap(seconds: float, overrides: list[str]) -> None:
-    """Wall-clock with a slow reflector: what the main thread waits is what overlapping saves."""
-    from fastslow import load_recipe, loop
+    """How long training stands still for a slow reflector: in its own requests, and for drafts that are not ready."""
+    from fastslow import RunFolder, load_recipe, loop
+    from fastslow.fast import memory
+    from fastslow.fast.drafts import Desk
     from fastslow.fast.reflection import Lessons, Request
     from fastslow.start import train
 
+    waited: Counter[str] = Counter()
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        if threading.current_thread() is threading.main_thread():
+            waited["seconds"] += time.perf_counter() - started
+
     class Slow(Lessons):
+        """Never says the same twice, as a language model would not."""
+
         def __call__(self, request: Request) -> str:
-            time.sleep(seconds)
-            return super().__call__(request)
+            with waiting():
+                time.sleep(seconds)
+            return f"{request.text}\nEdit {request.seed}."
+
+    class Watched(Desk):
+        def collect(self, make: Callable[[], list[Any]]) -> list[Any]:
+            with waiting():
+                return super().collect(make)
 
     build: Callable[..., Any] = lambda *_: Slow()  # noqa: E731
-    loop.build_reflector = build
+    loop.build_reflector, memory.Desk = build, Watched
     example = Path(__file__).resolve().parent.parent / "examples" / "own-task" / "recipe.yaml"
-    took: dict[str, float] = {}
     for setting in ("false", "true"):
+        waited.clear()
         with tempfile.TemporaryDirectory() as work:
             recipe = load_recipe(example, [*overrides, f"fast.overlap={setting}"])
-            started = time.perf_counter()
-            train(recipe, Path(work) / "run")
-            took[setting] = time.perf_counter() - started
-    print(f"a reflection takes {seconds} s: {took['false']:.1f} s without overlap, {took['true']:.1f} s with it")
+            run = RunFolder.open(train(recipe, Path(work) / "run"))
+            cycles = [json.loads(path.read_text()) for path in sorted((run.path / "contexts").glob("*.json"))]
+        edits = sum(len(cycle["edits"]) for cycle in cycles)
+        each = waited["seconds"] / edits
+        print(f"fast.overlap={setting}: waited {waited['seconds']:.1f} s for {edits} edits, {each:.2f} s each")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from itertools import count
 
 import pytest
 from cycle_helpers import Scripted, Stage, add_counter, add_hint, evolve, knows_rule, own_hint, pool_of, problems
@@ -35,11 +36,11 @@ def test_drafts_are_edits_of_what_went_wrong_under_a_parent() -> None:
     made = drafts(reflector, pool_of("A", "B"))
     assert len(made) == expected(RECIPE, 120) == 10  # 120 / (2 · 3 + 12 / 2)
     parents = {m.context.id: m.context for m in pool_of("A", "B").members}
-    for draft, request in zip(made, reflector.requests, strict=True):
+    for draft in made:
+        (request,) = [each for each in reflector.requests if each.attempts is draft.attempts]
         assert request.text == parents[draft.parent].texts["system"]
         assert draft.text == add_hint(request)
         assert len({attempt.question for attempt in draft.attempts}) == 3
-        assert list(request.attempts) == draft.attempts
     assert len({request.seed for request in reflector.requests}) == 10
 
 
@@ -71,8 +72,10 @@ def test_without_rollouts_there_is_nothing_to_draft_from() -> None:
 
 
 def test_failures_cost_their_draft_and_for_good_ends_the_drafting() -> None:
+    turns = count()
+
     def sometimes(request: Request) -> str:
-        if len(reflector.requests) % 2:
+        if next(turns) % 2:
             raise ReflectionFailed("away")
         return add_hint(request)
 
@@ -88,6 +91,19 @@ def test_failures_cost_their_draft_and_for_good_ends_the_drafting() -> None:
         reflector = Scripted(answer)
         assert drafts(reflector, pool_of("A")) == []
         assert len(reflector.requests) == 1
+
+
+def test_after_the_first_drafts_are_asked_for_side_by_side() -> None:
+    together = threading.Barrier(3)  # passed only by three at a time, or not at all
+
+    def slow(request: Request) -> str:
+        if len(reflector.requests) > 1:
+            together.wait(timeout=20)
+        return add_hint(request)
+
+    reflector = Scripted(slow)
+    assert len(drafts(reflector, pool_of("A"))) == 10
+    assert drafts(Scripted(add_hint), pool_of("A")) == drafts(Scripted(add_hint), pool_of("A"))  # whoever answers first
 
 
 # In a cycle ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Edits asked for while the model trains, so that a slow reflection model keeps nobody waiting.
 
 Half-way through a cycle the reflector is shown the slow loop's rollouts so far and drafts edits of the contexts they were
-played under, in a thread. The next cycle takes a draft where it would have asked. What is drafted follows from the rollouts,
+played under, in threads. The next cycle takes a draft where it would have asked. What is drafted follows from the rollouts,
 the pool and the seed alone, and the cycle waits for the last draft: with a repeatable reflector the run is repeatable, and
 one that was interrupted drafts the same again.
 """
@@ -9,6 +9,7 @@ one that was interrupted drafts the same again.
 from __future__ import annotations
 
 import math
+import queue
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -20,6 +21,9 @@ from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Reque
 from fastslow.recipe import FastRecipe
 from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.records import Rollout
+
+AT_ONCE = 8
+"""Drafts asked for side by side: a server answers several nearly as fast as one."""
 
 
 @dataclass(frozen=True)
@@ -88,30 +92,64 @@ def make_drafts(
     weights = [member.wins if member.front else 0 for member in parents]
     chance = random.Random(derive_seed(seed, "drafts"))
     turns: dict[str, int] = {}
-    drafts = []
+    counting = threading.Lock()
+
+    def count(text: str) -> int:
+        with counting:  # a tokenizer is not for several threads at once
+            return count_tokens(text)
+
+    wanted: list[tuple[str, Request]] = []
     for number in range(expected(recipe, budget)):
         parent = chance.choices(parents, weights if any(weights) else None)[0].context
         components = list(parent.texts)
         component = components[turns.setdefault(parent.id, 0) % len(components)]
         turns[parent.id] += 1
-        attempts = _attempts(recipe, evidence, parent.id, component, chance)
         request = Request(
             component=component,
             text=parent.texts[component],
-            attempts=attempts,
+            attempts=_attempts(recipe, evidence, parent.id, component, chance),
             proposer=recipe.proposer,
             max_tokens=recipe.max_tokens,
-            count_tokens=count_tokens,
+            count_tokens=count,
             seed=derive_seed(seed, "draft", number),
         )
+        wanted.append((parent.id, request))
+    return _ask(reflector, wanted)
+
+
+def _ask(reflector: Reflector, wanted: Sequence[tuple[str, Request]]) -> list[Draft]:
+    """The drafts that come of some requests, in their order. The first is asked for alone: where it is refused for good, so
+    would be the others."""
+    made: dict[int, Draft] = {}
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    useless = threading.Event()
+
+    def ask(number: int) -> None:
+        parent, request = wanted[number]
         try:
-            drafts.append(Draft(parent.id, component, reflector(request), attempts))
+            made[number] = Draft(parent, request.component, reflector(request), request.attempts)
         except ReflectionFailed as failure:
             if failure.permanent:
-                break
+                useless.set()
         except Exception:  # a reflector that breaks costs its draft; the cycle asks again and says what is wrong
-            break
-    return drafts
+            useless.set()
+
+    def work() -> None:
+        while not useless.is_set():
+            try:
+                ask(waiting.get_nowait())
+            except queue.Empty:
+                return
+
+    ask(0)
+    for number in range(1, len(wanted)):
+        waiting.put(number)
+    threads = [threading.Thread(target=work, name="draft", daemon=True) for _ in range(min(AT_ONCE, waiting.qsize()))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [made[number] for number in sorted(made)]
 
 
 def expected(recipe: FastRecipe, budget: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,9 +53,13 @@ class Wish:
     fence: str = "```"
 
 
+_COUNTING = threading.Lock()
+
+
 @dataclass
 class Usage:
-    """What reflection has cost so far. The reflector counts up; whoever keeps the ledger reads."""
+    """What reflection has cost so far. The reflector counts up, in several threads where need be; whoever keeps the ledger
+    reads."""
 
     calls: int = 0
     """Answers asked of a model; asking again after a refused edit is one more."""
@@ -65,9 +70,14 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
-    """Wall-clock time inside the reflector, pauses included."""
+    """Time inside the reflector, pauses included; of requests that ran side by side the sum."""
     cost: float = 0.0
     """US dollars, as far as prices are known."""
+
+    def add(self, **more: float) -> None:
+        with _COUNTING:
+            for name, amount in more.items():
+                setattr(self, name, getattr(self, name) + amount)
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -76,10 +86,10 @@ class Usage:
         try:
             yield
         except ReflectionFailed:
-            self.failures += 1
+            self.add(failures=1)
             raise
         finally:
-            self.seconds += time.perf_counter() - started
+            self.add(seconds=time.perf_counter() - started)
 
 
 class ReflectionFailed(Exception):

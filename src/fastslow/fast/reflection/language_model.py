@@ -58,12 +58,13 @@ class LanguageModelReflector:
         try:
             reply = self.chat(list(messages), seed)
         except ChatFailed as error:
-            self.usage.calls += error.asked
-            self.usage.retries += error.retries
+            self.usage.add(calls=int(error.asked), retries=error.retries)
             raise ReflectionFailed(str(error), permanent=error.permanent) from error
-        self.usage.calls += 1
-        self.usage.retries += reply.retries
-        self.usage.prompt_tokens += reply.prompt_tokens
-        self.usage.completion_tokens += reply.completion_tokens
-        self.usage.cost += reply.cost
+        self.usage.add(
+            calls=1,
+            retries=reply.retries,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            cost=reply.cost,
+        )
         return reply
