@@ -31,6 +31,8 @@ from fastslow.study.curves import Curve
 from fastslow.study.figure import dress, mean_line, new_figure, titled
 from fastslow.study.intervals import over_seeds
 
+FAST = ("fast-score", "fast-minibatch", "rescore")
+"""What the fast loop draws, on the ledger."""
 FREE = ["fast.rescore=from-rollouts", "fast.race=true"]
 VARIANTS: dict[str, list[str]] = {
     "paper": [],
@@ -124,6 +126,7 @@ def summarize(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
             values = {
                 "reward": curve.rewards[-1],
                 "rollouts": curve.rollouts[-1],
+                "fast_rollouts": sum(ledger[purpose]["rollouts"] for purpose in FAST),
                 "kl": curve.kls[-1],
                 "cached": ledger["slow"]["reused"] / slow if slow else math.nan,
                 "seconds": whole,
@@ -145,6 +148,7 @@ def summarize(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
 COLUMNS: dict[str, tuple[str, str]] = {
     "reward": ("final reward", "{:.3f}"),
     "rollouts": ("rollouts in all", "{:.0f}"),
+    "fast_rollouts": ("of them the fast loop's", "{:.0f}"),
     "to_peak": ("rollouts to RL's peak", "{:.0f}"),
     "fewer": ("times fewer than RL", "{:.2f}"),
     "cached": ("slow rollouts from the cache", "{:.0%}"),
@@ -193,7 +197,8 @@ def draw(seeds: Sequence[dict[str, Any]], summary: dict[str, Any], target: Path)
     left.set_ylim(-0.02, 1.02)
     dress(left, "training rollouts played, both loops", "validation reward (0 to 1)")
     left.legend(frameon=False)
-    shown = {name: each["fewer"] for name, each in summary.items() if each.get("fewer", {}).get("mean")}
+    others = {name: each for name, each in summary.items() if name != "rl"}
+    shown = {name: each["fewer"] for name, each in others.items() if each.get("fewer", {}).get("mean")}
     for place, (variant, fewer) in enumerate(shown.items()):
         if fewer["low"] is not None:
             right.plot([fewer["low"], fewer["high"]], [place, place], color=COLOURS[variant], linewidth=2, alpha=0.6)

@@ -71,6 +71,12 @@ def test_without_rollouts_there_is_nothing_to_draft_from() -> None:
     assert not reflector.requests
 
 
+def test_without_a_budget_nothing_is_asked() -> None:
+    reflector, pool = Scripted(add_hint), pool_of("A")
+    assert make_drafts(RECIPE, reflector, pool, evidence_of(pool), len, budget=0, seed=0) == []
+    assert not reflector.requests
+
+
 def test_failures_cost_their_draft_and_for_good_ends_the_drafting() -> None:
     turns = count()
 

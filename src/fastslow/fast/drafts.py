@@ -141,7 +141,8 @@ def _ask(reflector: Reflector, wanted: Sequence[tuple[str, Request]]) -> list[Dr
             except queue.Empty:
                 return
 
-    ask(0)
+    if wanted:
+        ask(0)
     for number in range(1, len(wanted)):
         waiting.put(number)
     threads = [threading.Thread(target=work, name="draft", daemon=True) for _ in range(min(AT_ONCE, waiting.qsize()))]

@@ -23,7 +23,7 @@ from fastslow.tasks.text import one_line
 
 # The general half of the feedback. Each is a whole sentence that holds for every problem, so that it can be lifted into
 # a context as it stands; what is true of one problem only goes on lines of its own.
-# The form is shown, not only named: a small model that never writes a box when told to often does when it sees one.
+# The form is shown, not only named: a small model that never writes a box when told to does now and then when it sees one.
 WRITE_A_BOX = (
     r"End the answer with the whole path in a box, nodes separated by commas, written like this: \boxed{4, 17, 9}."
 )
