@@ -31,7 +31,10 @@ def result(points: list[tuple[int, float]], *, reused: int = 0, fast: float = 0.
         ],
         "steps": 10,
         "seconds": {"sampling": 6.0, "update": 4.0, "evaluation": 50.0, "fast": fast},
-        "ledger": {"slow": {"rollouts": 100 - reused, "reused": reused}},
+        "ledger": {
+            "slow": {"rollouts": 100 - reused, "reused": reused},
+            "fast-score": {"rollouts": 30}, "fast-minibatch": {"rollouts": 8}, "rescore": {"rollouts": 4},
+        },
     }  # fmt: skip
 
 
@@ -52,6 +55,7 @@ def test_rollouts_to_rls_peak_seed_by_seed(script: ModuleType) -> None:
     assert found["reuse"]["fewer"]["mean"] == pytest.approx(8)
     assert (found["reuse"]["fewer"]["seeds"], found["reuse"]["fewer"]["of"]) == (1, 2)  # one seed never got there
     assert found["reuse"]["cached"]["mean"] == 0.5
+    assert found["reuse"]["fast_rollouts"]["mean"] == 30 + 8 + 4
 
 
 def test_measuring_is_no_part_of_a_step(script: ModuleType) -> None:
