@@ -235,10 +235,11 @@ def report(folder: Path) -> None:
 
 
 def overlap(seconds: float, overrides: list[str]) -> None:
-    """How long training stands still for a slow reflector: in its own requests, and for drafts that are not ready."""
+    """How long training stands still for a slow reflector: in requests, one by one or side by side, and for drafts."""
     from fastslow import RunFolder, load_recipe, loop
     from fastslow.fast import memory
-    from fastslow.fast.drafts import Desk
+    from fastslow.fast.drafts import Desk, Draft, side_by_side
+    from fastslow.fast.optimizers import gepa
     from fastslow.fast.reflection import Lessons, Request
     from fastslow.start import train
 
@@ -260,12 +261,16 @@ def overlap(seconds: float, overrides: list[str]) -> None:
             return f"{request.text}\nEdit {request.seed}."
 
     class Watched(Desk):
-        def collect(self, make: Callable[[], list[Any]]) -> list[Any]:
+        def collect(self, make: Callable[[], list[Draft]]) -> list[Draft]:
             with waiting():
                 return super().collect(make)
 
+    def watched(*arguments: Any) -> list[Draft]:
+        with waiting():
+            return side_by_side(*arguments)
+
     build: Callable[..., Any] = lambda *_: Slow()  # noqa: E731
-    loop.build_reflector, memory.Desk = build, Watched
+    loop.build_reflector, memory.Desk, gepa.side_by_side = build, Watched, watched
     example = Path(__file__).resolve().parent.parent / "examples" / "own-task" / "recipe.yaml"
     for setting in ("false", "true"):
         waited.clear()

@@ -9,8 +9,8 @@ from itertools import count
 import pytest
 from cycle_helpers import Scripted, Stage, add_counter, add_hint, evolve, knows_rule, own_hint, pool_of, problems
 
-from fastslow.fast.cycle import FastLoop
-from fastslow.fast.drafts import Desk, Draft, expected, make_drafts
+from fastslow.fast.cycle import Cycle, FastLoop
+from fastslow.fast.drafts import AT_ONCE, Desk, Draft, expected, make_drafts
 from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt, Lessons, ReflectionFailed, Reflector, Request
@@ -96,19 +96,22 @@ def test_failures_cost_their_draft_and_for_good_ends_the_drafting() -> None:
     for answer in (refused, breaks):
         reflector = Scripted(answer)
         assert drafts(reflector, pool_of("A")) == []
-        assert len(reflector.requests) == 1
+        assert len(reflector.requests) <= AT_ONCE < expected(RECIPE, 120)
 
 
-def test_after_the_first_drafts_are_asked_for_side_by_side() -> None:
-    together = threading.Barrier(3)  # passed only by three at a time, or not at all
+def only_together(parties: int) -> Scripted:
+    """Answers when so many ask at a time, and else not at all."""
+    together = threading.Barrier(parties)
 
     def slow(request: Request) -> str:
-        if len(reflector.requests) > 1:
-            together.wait(timeout=20)
-        return add_hint(request)
+        together.wait(timeout=20)
+        return f"{request.text}\nedit {request.seed}"
 
-    reflector = Scripted(slow)
-    assert len(drafts(reflector, pool_of("A"))) == 10
+    return Scripted(slow)
+
+
+def test_drafts_are_asked_for_side_by_side() -> None:
+    assert len(drafts(only_together(5), pool_of("A"))) == 10
     assert drafts(Scripted(add_hint), pool_of("A")) == drafts(Scripted(add_hint), pool_of("A"))  # whoever answers first
 
 
@@ -138,6 +141,40 @@ def test_drafts_of_others_and_unusable_ones_are_passed_over() -> None:
     assert "X" not in {context.texts["system"] for context in found.contexts}
     assert found.faults == {"proposal_not_new": 1}
     assert len(reflector.requests) == 1
+
+
+def test_what_a_generation_has_no_drafts_of_is_asked_for_side_by_side() -> None:
+    recipe = RECIPE.model_copy(update={"proposals": 4, "overlap": True})
+
+    def cycle() -> Cycle:
+        pool = pool_of("A")
+        made = [Draft(pool.best.context.id, "system", "A\ndrafted", [])]
+        reflector = only_together(3)
+        loop = FastLoop(recipe, reflector, Stage(knows_rule).play, lambda text: len(text.split()), World())
+        found = loop.evolve(pool, ANCHORS, cycle=1, policy_step=0, seed=0, drafts=made, budget=1)
+        assert len(reflector.requests) == 3
+        return found
+
+    found = cycle()
+    texts = {context.id: context.texts["system"] for context in found.contexts}
+    first, *others = [texts[edit.child] for edit in found.edits]
+    assert first == "A\ndrafted"
+    assert len(set(others)) == 3
+    assert all(edit.feedback and edit.before == 0 for edit in found.edits[1:])
+    assert cycle() == found  # whoever answers first
+
+
+def test_what_fails_side_by_side_is_asked_for_again_and_told() -> None:
+    def refused(request: Request) -> str:
+        raise ReflectionFailed("away")
+
+    recipe = RECIPE.model_copy(update={"proposals": 3, "overlap": True})
+    reflector = Scripted(refused)
+    loop = FastLoop(recipe, reflector, Stage(knows_rule).play, lambda text: len(text.split()), World())
+    found = loop.evolve(pool_of("A"), ANCHORS, cycle=1, policy_step=0, seed=0)
+    assert not found.edits
+    assert found.faults == {"reflection_failed": 6}  # two generations, then the cycle is tired of it
+    assert len(reflector.requests) == 12
 
 
 def test_without_drafts_a_cycle_is_as_ever() -> None:

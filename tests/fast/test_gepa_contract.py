@@ -8,6 +8,7 @@ from typing import Any
 from gepa import optimize
 from gepa.core.adapter import EvaluationBatch
 from gepa.core.state import ValsetEvaluation
+from gepa.proposer.reflective_mutation.reflection_lm import ReflectionProposal
 from gepa.strategies.proposal_sampling import IndependentSampling
 
 
@@ -43,9 +44,14 @@ class Recorder:
         self.parents.append(candidate)
         return {component: [{"score": score} for score in evaluation.scores] for component in components}
 
-    def propose(self, candidate: dict[Any, str], dataset: Any, components: list[Any]) -> dict[Any, str]:
+    def reflect_many(self, jobs: list[Any]) -> list[Any]:
+        self.events.append(f"{len(jobs)} to reflect on")
+        return [self.reflect(*job) for job in jobs]
+
+    def reflect(self, candidate: dict[Any, str], dataset: Any, components: list[Any]) -> Any:
         self.proposed += 1
-        return {component: candidate[component] + str(self.proposed) for component in components}
+        texts = {component: candidate[component] + str(self.proposed) for component in components}
+        return ReflectionProposal(texts), self
 
     def on_iteration_start(self, event: Any) -> None:
         self.events.append("iteration")
@@ -77,7 +83,7 @@ def run(recorder: Recorder, iterations: int = 1, proposals: int = 1) -> Any:
         trainset=list(EXAMPLES),
         valset=list(EXAMPLES),
         adapter=recorder,
-        custom_candidate_proposer=recorder.propose,
+        reflection_strategy=recorder,
         reflection_minibatch_size=2,
         sampling_strategy=IndependentSampling(proposals),
         stop_callbacks=[lambda state: state.i + 1 >= iterations],
@@ -103,8 +109,8 @@ def test_only_the_seed_is_evaluated_alone_and_before_anything_else() -> None:
 def test_minibatches_are_announced_and_full_scoring_is_not() -> None:
     recorder = Recorder([])
     run(recorder)
-    parent_and_child = ["start", "batch_evaluate", "end"] * 2
-    assert recorder.events == ["evaluate", "iteration", *parent_and_child, "batch_evaluate"]
+    minibatch = ["start", "batch_evaluate", "end"]
+    assert recorder.events == ["evaluate", "iteration", *minibatch, "1 to reflect on", *minibatch, "batch_evaluate"]
     assert [sizes for kind, sizes in recorder.sizes if kind == "batch"] == [[2], [2], [5]]
 
 

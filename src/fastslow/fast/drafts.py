@@ -1,9 +1,9 @@
 """Edits asked for while the model trains, so that a slow reflection model keeps nobody waiting.
 
 Half-way through a cycle the reflector is shown the slow loop's rollouts so far and drafts edits of the contexts they were
-played under, in threads. The next cycle takes a draft where it would have asked. What is drafted follows from the rollouts,
-the pool and the seed alone, and the cycle waits for the last draft: with a repeatable reflector the run is repeatable, and
-one that was interrupted drafts the same again.
+played under, in threads. The next cycle takes a draft where it would have asked, and asks side by side for what a generation
+has no drafts of. What is drafted follows from the rollouts, the pool and the seed alone, and the cycle waits for the last
+draft: with a repeatable reflector the run is repeatable, and one that was interrupted drafts the same again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import queue
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fastslow.fast.evidence import Evidence, read_attempt
 from fastslow.fast.pool import Pool
@@ -92,12 +92,6 @@ def make_drafts(
     weights = [member.wins if member.front else 0 for member in parents]
     chance = random.Random(derive_seed(seed, "drafts"))
     turns: dict[str, int] = {}
-    counting = threading.Lock()
-
-    def count(text: str) -> int:
-        with counting:  # a tokenizer is not for several threads at once
-            return count_tokens(text)
-
     wanted: list[tuple[str, Request]] = []
     for number in range(expected(recipe, budget)):
         parent = chance.choices(parents, weights if any(weights) else None)[0].context
@@ -110,24 +104,31 @@ def make_drafts(
             attempts=_attempts(recipe, evidence, parent.id, component, chance),
             proposer=recipe.proposer,
             max_tokens=recipe.max_tokens,
-            count_tokens=count,
+            count_tokens=count_tokens,
             seed=derive_seed(seed, "draft", number),
         )
         wanted.append((parent.id, request))
-    return _ask(reflector, wanted)
+    return side_by_side(reflector, wanted)
 
 
-def _ask(reflector: Reflector, wanted: Sequence[tuple[str, Request]]) -> list[Draft]:
-    """The drafts that come of some requests, in their order. The first is asked for alone: where it is refused for good, so
-    would be the others."""
+def side_by_side(reflector: Reflector, wanted: Sequence[tuple[str, Request]]) -> list[Draft]:
+    """The drafts that come of some requests about parents, in their order; no more are asked for once one is refused for
+    good."""
     made: dict[int, Draft] = {}
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     useless = threading.Event()
+    counting = threading.Lock()
 
     def ask(number: int) -> None:
         parent, request = wanted[number]
+
+        def count(text: str) -> int:
+            with counting:  # a tokenizer is not for several threads at once
+                return request.count_tokens(text)
+
         try:
-            made[number] = Draft(parent, request.component, reflector(request), request.attempts)
+            text = reflector(replace(request, count_tokens=count))
+            made[number] = Draft(parent, request.component, text, request.attempts)
         except ReflectionFailed as failure:
             if failure.permanent:
                 useless.set()
@@ -141,9 +142,7 @@ def _ask(reflector: Reflector, wanted: Sequence[tuple[str, Request]]) -> list[Dr
             except queue.Empty:
                 return
 
-    if wanted:
-        ask(0)
-    for number in range(1, len(wanted)):
+    for number in range(len(wanted)):
         waiting.put(number)
     threads = [threading.Thread(target=work, name="draft", daemon=True) for _ in range(min(AT_ONCE, waiting.qsize()))]
     for thread in threads:

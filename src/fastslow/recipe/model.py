@@ -203,7 +203,7 @@ class FastRecipe(Section):
     adaptive: bool = False
     """Spend less of the budget while no child is found that beats the population, all of it again when reward changes."""
     overlap: bool = False
-    """Ask for edits while the model trains; for the reflectors `lessons` and `litellm`."""
+    """Ask for edits while the model trains, a generation's side by side; for the reflectors `lessons` and `litellm`."""
 
     @field_validator("reflection", mode="before")
     @classmethod

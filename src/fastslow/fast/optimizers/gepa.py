@@ -6,19 +6,22 @@ a cycle; beyond those, gepa is handed all carried contexts with their fresh scor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gepa import optimize
 from gepa.core.adapter import EvaluationBatch
 from gepa.core.state import GEPAState, ValsetEvaluation
+from gepa.proposer.reflective_mutation.reflection_lm import ReflectionProposal
 from gepa.strategies.proposal_sampling import IndependentSampling
 
-from fastslow.fast.drafts import Draft
+from fastslow.fast.drafts import Draft, side_by_side
 from fastslow.fast.pool import Member
 from fastslow.fast.reflection import Attempt, Request
 from fastslow.fast.scores import mean_score
 from fastslow.fast.search import Search
+from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.records import Context, Rollout
 from fastslow.tasks.base import Example
 
@@ -27,6 +30,10 @@ FLOOR = 2.0**-30
 
 Candidate = dict[int, str]
 """A context in gepa's hands: texts by component number."""
+Records = Mapping[int, Sequence[Mapping[str, Any]]]
+"""What went on under a context, by component number."""
+Job = tuple[Candidate, Records, list[int]]
+"""A context, what went on under it, and the components whose turn it is."""
 
 
 class _Quiet:
@@ -35,7 +42,7 @@ class _Quiet:
 
 
 class Gepa(Search):
-    """gepa's adapter, proposer, stopper and callback for one cycle.
+    """gepa's adapter, reflection, stopper and callback for one cycle.
 
     gepa walks over sets of problem ids and of component names, and a set of strings has another order in every process: it
     is given numbers for both, so that one seed gives one result and the processes of a run agree.
@@ -52,7 +59,7 @@ class Gepa(Search):
             trainset=self.anchors,
             valset=self.anchors,
             adapter=self,
-            custom_candidate_proposer=self.propose,
+            reflection_strategy=self,
             reflection_minibatch_size=min(self.recipe.minibatch, len(self.anchors)),
             sampling_strategy=IndependentSampling(self.recipe.proposals),
             use_merge=len(self.components) > 1,
@@ -121,19 +128,46 @@ class Gepa(Search):
             for number in components
         }
 
-    def propose(
-        self, candidate: Candidate, dataset: Mapping[int, Sequence[Mapping[str, Any]]], components: list[int]
-    ) -> dict[int, str]:
+    def reflect_many(self, jobs: Sequence[Job]) -> list[tuple[ReflectionProposal, Gepa]]:
+        """What a generation proposes; with `overlap`, all that nobody has drafted is asked for at the same time."""
+        if self.recipe.overlap:
+            wanted = self._undrafted(jobs)
+            self.drafts += self.loop.world.from_main(lambda: side_by_side(self.loop.reflector, wanted))
+        return [self.reflect(*job) for job in jobs]
+
+    def reflect(self, candidate: Candidate, dataset: Records, components: list[int]) -> tuple[ReflectionProposal, Gepa]:
         """A new text for the component whose turn it is, or nothing when reflection fails."""
         parent = self._context(candidate)
         for number in components:
             text = self._new_text(parent, self.components[number], dataset[number])
             if text is not None:
-                return {number: text}
-        return {}
+                return ReflectionProposal({number: text}), self
+        return ReflectionProposal({}), self
+
+    def _undrafted(self, jobs: Sequence[Job]) -> list[tuple[str, Request]]:
+        drafted = Counter((draft.parent, draft.component) for draft in self.drafts)
+        wanted = []
+        for place, (candidate, dataset, components) in enumerate(jobs):
+            parent, component = self._context(candidate), self.components[components[0]]
+            if drafted[parent.id, component]:
+                drafted[parent.id, component] -= 1
+                continue
+            seed = derive_seed(self.seed, "side by side", self.generations, place)
+            wanted.append((parent.id, self._request(parent, component, dataset[components[0]], seed)))
+        return wanted
+
+    def _request(self, parent: Context, component: str, records: Sequence[Mapping[str, Any]], seed: int) -> Request:
+        return Request(
+            component=component,
+            text=parent.texts[component],
+            attempts=[record["attempt"] for record in records],
+            proposer=self.recipe.proposer,
+            max_tokens=self.recipe.max_tokens,
+            count_tokens=self.loop.count_tokens,
+            seed=seed,
+        )
 
     def _new_text(self, parent: Context, component: str, records: Sequence[Mapping[str, Any]]) -> str | None:
-        attempts: list[Attempt] = [record["attempt"] for record in records]
         before = records[0]["before"] if records else 0.0
         draft = self._draft(parent, component)
         if draft is not None:
@@ -142,19 +176,9 @@ class Gepa(Search):
                 return drafted.texts[component]
 
         def ask(seed: int) -> str:
-            return self.loop.reflector(
-                Request(
-                    component=component,
-                    text=parent.texts[component],
-                    attempts=attempts,
-                    proposer=self.recipe.proposer,
-                    max_tokens=self.recipe.max_tokens,
-                    count_tokens=self.loop.count_tokens,
-                    seed=seed,
-                )
-            )
+            return self.loop.reflector(self._request(parent, component, records, seed))
 
-        child = self.child([parent], component, ask, _complaints(attempts), before)
+        child = self.child([parent], component, ask, _complaints(record["attempt"] for record in records), before)
         return None if child is None else child.texts[component]
 
     def _draft(self, parent: Context, component: str) -> Draft | None:
@@ -197,5 +221,5 @@ class Gepa(Search):
         self.contexts.setdefault(child.id, child)
 
 
-def _complaints(attempts: Sequence[Attempt]) -> list[str]:
+def _complaints(attempts: Iterable[Attempt]) -> list[str]:
     return [attempt.feedback for attempt in attempts if attempt.score < 1]
