@@ -144,7 +144,8 @@ def side_by_side(reflector: Reflector, wanted: Sequence[tuple[str, Request]]) ->
 
     for number in range(len(wanted)):
         waiting.put(number)
-    threads = [threading.Thread(target=work, name="draft", daemon=True) for _ in range(min(AT_ONCE, waiting.qsize()))]
+    name = f"{threading.current_thread().name}: reflection"
+    threads = [threading.Thread(target=work, name=name, daemon=True) for _ in range(min(AT_ONCE, len(wanted)))]
     for thread in threads:
         thread.start()
     for thread in threads:
