@@ -185,6 +185,7 @@ class Loop:
             "zero_variance": update.zero_variance,
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
+            "cut_off": float(np.mean(["cut_off" in rollout.faults for rollout in rollouts])),
             # Of a step that trained nothing these are not known, rather than 0.
             **{key: logs.get(key) if update.rows else None for key in TRAINED},
             **({"distillation": logs.get("distillation") if update.rows else None} if self.distills else {}),
@@ -199,7 +200,8 @@ class Loop:
             if self.recipe.output.save_rollouts:
                 self.run.save_rollouts(self.step, rollouts)
         numbers = {
-            key: row[key] for key in ("reward", "reward_std", "zero_variance", "response_length", *self.spent_row())
+            key: row[key]
+            for key in ("reward", "reward_std", "zero_variance", "response_length", "cut_off", *self.spent_row())
         }
         self.trainer.report({f"fastslow/{key}": float(value) for key, value in numbers.items()})
         self.view.step(self.step, self.recipe.slow.steps, row)

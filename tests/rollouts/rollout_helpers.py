@@ -69,7 +69,9 @@ class ScriptedSampler:
     def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]:
         texts = [str(self.tokenizer.decode(list(prompt))) for prompt in prompts]
         self.calls.append((texts, sampling, seed))
-        return [self.completion(self.rule(text)) for text in texts]
+        drawn = [self.completion(self.rule(text)) for text in texts]
+        limit = sampling.max_tokens
+        return [Completion(whole.ids[:limit], whole.logprobs[:limit]) for whole in drawn]
 
     def completion(self, answer: str) -> Completion:
         ids: list[Any] = [*self.tokenizer(answer, add_special_tokens=False)["input_ids"], self.tokenizer.eos_token_id]

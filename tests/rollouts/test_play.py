@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rollout_helpers import COLOURS, PlanAndDo, ScriptedSampler, contexts, problems
 
 from fastslow.errors import RecipeError
-from fastslow.rollouts.play import Player, derive_seed
+from fastslow.rollouts.play import KEEP_IT_SHORT, Player, derive_seed
 from fastslow.rollouts.records import Completion, Context, Finished, Rollout, Sampling
 from fastslow.rollouts.world import World
 from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, Options, QuestionTask, Split
@@ -73,6 +73,52 @@ def test_a_rollout_holds_what_was_asked_and_answered() -> None:
         assert turn.completion == sampler.completion("a")
     assert rollout.completion_tokens == 4
     assert rollout.prompt_tokens == len(plan.prompt_ids) + len(do.prompt_ids)
+
+
+class Judged(QuestionTask):
+    """Gives what a test wants."""
+
+    def __init__(self, feedback: Feedback) -> None:
+        super().__init__(Options())
+        self.feedback = feedback
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        return problems([1])
+
+    def messages(self, example: Example) -> list[Message]:
+        return [{"role": "user", "content": "go"}]
+
+    def grade(self, example: Example, answer: str) -> Feedback:
+        return self.feedback
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "told"),
+    [
+        (3, Feedback(0.0, "wrong"), "wrong"),  # with its end as long as the limit
+        (4, Feedback(0.0, "wrong"), f"wrong\n{KEEP_IT_SHORT.format(4)}"),
+        (9, Feedback(0.5), KEEP_IT_SHORT.format(4)),
+        (9, Feedback(1.0, "right"), "right"),  # nothing to do better
+    ],
+)
+def test_an_answer_that_was_cut_off_is_told_to_be_shorter(words: int, given: Feedback, told: str) -> None:
+    context = Context({SYSTEM: "a"})
+    (rollout,) = play(Judged(given), ScriptedSampler(rule=lambda prompt: "a " * words), [(problems([1])[0], context)])
+    assert rollout.feedback.text == told
+    assert rollout.faults == ({"cut_off": 1} if words > 3 else {})
+
+
+def test_only_the_component_that_was_cut_off_is_told() -> None:
+    class Apart(PlanAndDo):
+        def play(self, example: Example) -> Generator[Ask, str, Feedback]:
+            yield from super().play(example)
+            return Feedback(0.0, "wrong", by_component={"plan": "bad plan", "do": "bad deed"})
+
+    sampler = ScriptedSampler(rule=lambda prompt: "a" if "go" in prompt else "a a a a a")  # the doer is brief
+    (rollout,) = play(Apart(), sampler, [(problems([2])[0], contexts(1)[0])])
+    advice = KEEP_IT_SHORT.format(4)
+    assert rollout.feedback.by_component == {"plan": f"bad plan\n{advice}", "do": "bad deed"}
+    assert rollout.feedback.text == f"wrong\n{advice}"
 
 
 def test_the_same_pair_may_come_often() -> None:

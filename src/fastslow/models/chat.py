@@ -28,6 +28,7 @@ class ChatFormat:
             begins = tokenizer.bos_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
             tokenizer.chat_template = "{{ bos_token }}" + PLAIN_TEMPLATE if begins else PLAIN_TEMPLATE
         self.system_role = self._accepts_system()
+        self._special = frozenset(tokenizer.all_special_ids)
 
     def _accepts_system(self) -> bool:
         """Some templates refuse the role outright, some drop it without a word."""
@@ -55,6 +56,10 @@ class ChatFormat:
         """The text of a completion as it was written, without the end token."""
         # Some tokenizers are set to tidy spaces before punctuation, which changes code and formatted answers.
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def has_ended(self, ids: Sequence[int]) -> bool:
+        """Whether a completion goes up to an end token. A model may know others than the tokenizer's own, all special."""
+        return bool(ids) and ids[-1] in self._special
 
     def count(self, text: str) -> int:
         """Tokens of a bare text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -16,6 +16,9 @@ from fastslow.models.chat import ChatFormat
 from fastslow.rollouts.records import Completion, Context, Finished, Rollout, Sampling, Turn
 from fastslow.rollouts.world import World
 from fastslow.tasks.base import Answer, Ask, Example, Feedback, Task
+
+KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
+"""Said of an answer that was cut off, where it is not right all the same: graders see its text and not its end."""
 
 
 class Sampler(Protocol):
@@ -56,6 +59,8 @@ class _Attempt:
     ask: Ask | None = None
     question: str = ""
     prompt: list[int] = field(default_factory=list)
+    cut: set[str] = field(default_factory=set)
+    """The components that were cut off while they answered."""
     feedback: Feedback | None = None
 
 
@@ -120,6 +125,9 @@ class Player:
         assert attempt.ask is not None
         turn = Turn(attempt.ask.component, attempt.question, tuple(attempt.prompt), completion, answer)
         attempt.turns.append(turn)
+        if len(completion.ids) >= sampling.max_tokens and not self.chat.has_ended(completion.ids):
+            attempt.cut.add(turn.component)
+            attempt.faults["cut_off"] = attempt.faults.get("cut_off", 0) + 1
         self._advance(attempt, Answer(answer, completion.ids), sampling)
 
     def _advance(self, attempt: _Attempt, answer: str | None, sampling: Sampling) -> None:
@@ -134,7 +142,7 @@ class Player:
             attempt.question = ask.question
             prompt = self.chat.prompt(ask.messages, ask.context(attempt.context.texts))
         except StopIteration as stop:
-            attempt.feedback = self._checked(stop.value, attempt)
+            attempt.feedback = _told_of_cuts(self._checked(stop.value, attempt), attempt.cut, sampling.max_tokens)
             return
         except RecipeError:  # what is wrong is the run's settings, and every score would be
             raise
@@ -166,3 +174,13 @@ class Player:
 
     def _filler(self) -> list[int]:
         return self.chat.prompt([{"role": "user", "content": "-"}], "")
+
+
+def _told_of_cuts(feedback: Feedback, cut: Collection[str], limit: int) -> Feedback:
+    if not cut or feedback.score >= 1:
+        return feedback
+    advice = KEEP_IT_SHORT.format(limit)
+    own = {
+        name: f"{words}\n{advice}".strip() if name in cut else words for name, words in feedback.by_component.items()
+    }
+    return replace(feedback, text=f"{feedback.text}\n{advice}".strip(), by_component=own)
