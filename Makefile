@@ -2,7 +2,9 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
+PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable
+# On all cores, where pip compiles on one. Some packages have files for another Python: they do not matter.
+COMPILE := $(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 
 .PHONY: install develop demo test docs
 install: $(VENV)/.installed
@@ -11,11 +13,13 @@ develop: $(VENV)/.develop
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) .
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.develop: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) ".[dev]"
+	$(COMPILE)
 	touch $(VENV)/.installed $@
 
 demo: install

@@ -706,7 +706,8 @@ def test_a_recipe_trains_with_the_functions_beside_it(tmp_path: Path, tiny_folde
     assert any("judged by accuracy: Say the word that is asked for." in text for text in texts)
     spent = run.read_json("ledger.json")
     assert sum(entry["rollouts"] for entry in spent.values()) > 8
-    assert not any(entry["faults"] for purpose, entry in spent.items() if purpose != "reflection")
+    faults = {fault for purpose, entry in spent.items() if purpose != "reflection" for fault in entry["faults"]}
+    assert faults <= {"cut_off"}  # a random model knows no end
 
 
 @pytest.mark.parametrize(
