@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 import tiny
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -194,7 +194,7 @@ def recipes(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(recipes())
 def test_dumped_recipes_load_as_the_same_recipe(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any]) -> None:
     recipe = build_recipe(data)
@@ -350,7 +350,7 @@ def test_only_the_method_that_has_a_population_must_divide_by_it() -> None:
     assert build_recipe({**BASE, "slow": {"baseline": "prompt"}, "fast": {"population": 4}}).fast.population == 4
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=100)
 @given(
     group=st.integers(2, 24), population=st.integers(1, 24), problems=st.integers(1, 6), microbatch=st.integers(1, 50)
 )

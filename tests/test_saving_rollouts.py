@@ -101,7 +101,6 @@ schedules = st.fixed_dictionaries(
 
 @settings(
     max_examples=6,
-    derandomize=True,
     deadline=None,
     phases=[Phase.generate],  # a run takes seconds: no time to look for a simpler schedule that fails
     suppress_health_check=[HealthCheck.function_scoped_fixture],

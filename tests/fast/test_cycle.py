@@ -351,3 +351,30 @@ def test_cycles_follow_one_another() -> None:
         assert {m.scored_at for m in pool.members} == {cycle * 6}
     assert best == sorted(best)
     assert best[-1] == 1.0
+
+
+class NothingRight(Stage):
+    """Every answer is wrong, but answers get further under more of the rules."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda texts, example: 0.0)
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        rollout = super()._rollout(example, context)
+        return replace(rollout, feedback=replace(rollout.feedback, progress=knows_rule(context.texts, example) / 2))
+
+
+@pytest.mark.parametrize("rescore", ["all", "from-rollouts"])
+def test_where_nothing_is_right_yet_the_text_is_kept_under_which_answers_get_further(rescore: str) -> None:
+    stage, anchors = NothingRight(), problems(12)
+    found = evolve(stage, Scripted(add_hint), pool_of("A"), anchors, rescore=rescore)
+    best = found.pool.best
+    assert set(best.context.texts["system"].splitlines()) == {"A", "rule 0", "rule 1", "rule 2"}
+    assert best.mean == 0  # what is reported is the score alone
+    assert all(edit.before == 0 and edit.after == 0 for edit in found.edits)
+
+
+def test_progress_is_no_word_of_the_graders_and_not_heard_without_feedback() -> None:
+    found = evolve(NothingRight(), Scripted(add_counter()), pool_of("A"), problems(12), feedback=False)
+    assert [member.context.texts["system"] for member in found.pool.members] == ["A"]
+    assert not any(found.pool.best.progress.values())

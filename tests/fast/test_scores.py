@@ -39,7 +39,7 @@ def test_shrunken_scores_are_the_posterior_means_of_the_beta_model() -> None:
     )
 
 
-@settings(derandomize=True, deadline=None)
+@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0, 1), max_size=5), min_size=1, max_size=8), st.floats(0, 1))
 def test_shrunken_scores_lie_between_the_draws_and_the_prior(rows: list[list[float]], overall: float) -> None:
     by_problem = dict(zip(PROBLEMS, rows, strict=False))

@@ -26,7 +26,7 @@ SAMPLING = Sampling(0.6, 0.95, 4)
 # Intervals ---------------------------------------------------------------------------------------------------------------
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_whole_counts_give_wilsons_interval(counts: tuple[int, int]) -> None:
     right, problems = counts
@@ -34,7 +34,7 @@ def test_whole_counts_give_wilsons_interval(counts: tuple[int, int]) -> None:
     assert interval(right / problems, problems) == pytest.approx((expected.low, expected.high), abs=1e-7)
 
 
-@settings(derandomize=True, deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=500)
 @given(st.floats(0, 1), st.integers(1, 100_000))
 def test_intervals_hold_their_mean_and_stay_in_range(mean: float, problems: int) -> None:
     low, high = interval(mean, problems)
@@ -44,7 +44,7 @@ def test_intervals_hold_their_mean_and_stay_in_range(mean: float, problems: int)
     assert mirrored == pytest.approx((1 - high, 1 - low), abs=1e-12)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=100)
 @given(st.floats(0, 1), st.integers(1, 1000), st.integers(2, 10))
 def test_more_problems_make_intervals_narrower(mean: float, problems: int, times: int) -> None:
     low, high = interval(mean, problems)
@@ -63,7 +63,7 @@ def rollout(score: float, tokens: int) -> Rollout:
 scores = st.floats(0, 1)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(st.integers(1, 5).flatmap(lambda k: st.lists(st.lists(scores, min_size=k, max_size=k), min_size=1, max_size=6)))
 def test_mean_and_best_of_k_against_brute_force(table: list[list[float]]) -> None:
     rollouts = [rollout(score, tokens=1 + place) for row in table for place, score in enumerate(row)]

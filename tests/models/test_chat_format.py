@@ -32,7 +32,7 @@ def shown(format: ChatFormat, asked: list[Message], context: str) -> str:
     return str(format.tokenizer.decode(format.prompt(asked, context)))
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(messages, texts, st.booleans())
 def test_merging_loses_nothing_and_never_stacks(asked: list[Message], context: str, system_role: bool) -> None:
     before = copy.deepcopy(asked)
@@ -114,7 +114,7 @@ def test_plain_text_begins_as_the_tokenizer_begins_it(adds: bool) -> None:
     assert ChatFormat(tokenizer).prompt([USER], "go") == expected
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(st.sampled_from(tiny.WORDS), max_size=12), st.booleans())
 def test_answers_come_back_as_they_were_written(words: list[str], ended: bool) -> None:
     tokenizer = tiny.make_tokenizer()

@@ -35,7 +35,7 @@ def play(task: Any, sampler: ScriptedSampler, pairs: list[tuple[Example, Context
     return rollouts
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=8))
 def test_all_pending_asks_go_to_the_model_in_one_batch(plan: list[tuple[int, int]]) -> None:
     """Whatever the numbers of turns, call number t holds the t-th ask of every rollout that has one, in order."""
@@ -106,6 +106,15 @@ def test_an_answer_that_was_cut_off_is_told_to_be_shorter(words: int, given: Fee
     (rollout,) = play(Judged(given), ScriptedSampler(rule=lambda prompt: "a " * words), [(problems([1])[0], context)])
     assert rollout.feedback.text == told
     assert rollout.faults == ({"cut_off": 1} if words > 3 else {})
+
+
+@pytest.mark.parametrize("progress", [-0.1, 1.5, float("nan"), "far"])
+def test_progress_out_of_bounds_is_the_graders_fault(progress: Any) -> None:
+    pair = (problems([1])[0], Context({SYSTEM: "a"}))
+    (rollout,) = play(Judged(Feedback(0.5, progress=progress)), ScriptedSampler(), [pair])
+    assert (rollout.score, rollout.faults) == (0.0, {"grader": 1})
+    (rollout,) = play(Judged(Feedback(0.5, progress=0.25)), ScriptedSampler(), [pair])
+    assert (rollout.progress, rollout.faults) == (0.25, {})
 
 
 def test_only_the_component_that_was_cut_off_is_told() -> None:
@@ -333,7 +342,7 @@ def test_every_turn_of_every_play_has_a_seed_of_its_own() -> None:
 parts = st.integers(-100, 100) | st.text(max_size=5)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(st.lists(parts, max_size=4), st.lists(parts, max_size=4))
 def test_derived_seeds_follow_from_their_parts(first: list[Any], second: list[Any]) -> None:
     assert 0 <= derive_seed(*first) < 2**32

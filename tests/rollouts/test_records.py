@@ -14,7 +14,7 @@ from fastslow.tasks.base import Example, Feedback
 texts = st.dictionaries(st.text(max_size=6), st.text(max_size=12), max_size=3)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(texts, texts)
 def test_contexts_are_the_same_exactly_when_their_texts_are(first: dict[str, str], second: dict[str, str]) -> None:
     assert (Context(first).id == Context(second).id) == (first == second)

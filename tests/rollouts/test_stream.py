@@ -19,14 +19,14 @@ sizes = st.integers(1, 30)
 seeds = st.integers(0, 2**32)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=100)
 @given(sizes, seeds, st.integers(0, 5))
 def test_every_pass_holds_every_problem_once(size: int, seed: int, epoch: int) -> None:
     taken = Stream(examples(size), seed).take(epoch * size, size)
     assert sorted(taken, key=lambda example: example.id) == sorted(examples(size), key=lambda example: example.id)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=100)
 @given(sizes, seeds, st.lists(st.integers(0, 20), max_size=6), st.integers(0, 50), st.randoms(use_true_random=False))
 def test_any_split_into_takes_gives_the_same_problems(
     size: int, seed: int, counts: list[int], start: int, order: object
@@ -82,7 +82,7 @@ class Numbers(QuestionTask):
         return Feedback(0.0)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=100)
 @given(
     st.lists(sizes, min_size=1, max_size=3),
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1, max_size=5),

@@ -29,7 +29,7 @@ def booked(sequence: list[tuple[Any, dict[str, Any]]]) -> Ledger:
     return ledger
 
 
-@settings(derandomize=True, deadline=None)
+@settings(deadline=None)
 @given(bookings)
 def test_it_adds_up(sequence: list[tuple[Any, dict[str, Any]]]) -> None:
     ledger = booked(sequence)
@@ -47,7 +47,7 @@ def test_it_adds_up(sequence: list[tuple[Any, dict[str, Any]]]) -> None:
     assert ledger.total(["slow", "rescore"]) == ledger["slow"] + ledger["rescore"]
 
 
-@settings(derandomize=True, deadline=None)
+@settings(deadline=None)
 @given(bookings, bookings)
 def test_since_is_what_came_after_and_adding_it_gives_the_whole(
     first: list[tuple[Any, dict[str, Any]]], second: list[tuple[Any, dict[str, Any]]]
@@ -62,7 +62,7 @@ def test_since_is_what_came_after_and_adding_it_gives_the_whole(
     assert snapshot == ledger
 
 
-@settings(derandomize=True, deadline=None)
+@settings(deadline=None)
 @given(bookings)
 def test_it_survives_json(sequence: list[tuple[Any, dict[str, Any]]]) -> None:
     ledger = booked(sequence)

@@ -13,7 +13,7 @@ from trl.trainer.utils import nanstd
 
 from fastslow.slow.advantages import advantages, baseline_groups, informative, prompt_mean_scale
 
-repeatable = settings(derandomize=True, deadline=None, max_examples=60)
+repeatable = settings(deadline=None, max_examples=60)
 
 
 @st.composite

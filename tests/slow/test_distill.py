@@ -36,7 +36,7 @@ from fastslow.slow.update import Row, Update
 logits = st.lists(st.floats(-20, 20), min_size=5, max_size=5)
 
 
-@settings(derandomize=True, deadline=None)
+@settings(deadline=None)
 @given(logits, logits)
 def test_the_loss_of_a_token_is_the_reverse_kl_and_its_slope_is_known(
     student: list[float], teacher: list[float]

@@ -12,7 +12,7 @@ from fastslow.recipe import SlowRecipe
 from fastslow.rollouts.records import Rollout
 from fastslow.slow.update import Update, build_update
 
-repeatable = settings(derandomize=True, deadline=None, max_examples=50)
+repeatable = settings(deadline=None, max_examples=50)
 TOKEN = {"group": 4, "aggregation": "token", "std": "none"}
 
 

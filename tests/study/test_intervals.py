@@ -13,7 +13,7 @@ from scipy import stats
 from fastslow.study.intervals import Estimate, difference, over_seeds, ratio
 
 
-@settings(derandomize=True, deadline=None)
+@settings(deadline=None)
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=8))
 def test_the_interval_is_that_of_a_t_test(values: list[float]) -> None:
     found = over_seeds(values)

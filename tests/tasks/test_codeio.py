@@ -122,10 +122,14 @@ def test_answers_are_graded_by_value_and_type(tmp_path: Path, output: Any, answe
     ],
 )
 def test_feedback_names_the_first_difference(tmp_path: Path, output: Any, answer: str, fact: str, advice: str) -> None:
-    first, *rest = grade(tmp_path, output, answer).text.split("\n")
+    feedback = grade(tmp_path, output, answer)
+    first, *rest = feedback.text.split("\n")
     assert fact in first
     assert '{"n": 7}' in first
     assert rest == [advice]
+    unreadable = {codeio.WRITE_A_BLOCK, codeio.CLOSE_THE_BLOCK, codeio.ONLY_JSON, codeio.JSON_NOT_PYTHON}
+    only_the_value = {codeio.COMPUTE, codeio.COPY_STRINGS, codeio.FOLLOW_CONDITIONS}
+    assert feedback.progress == (0 if advice in unreadable else 0.75 if advice in only_the_value else 0.5)
 
 
 @pytest.mark.parametrize("given", [[1, 2], {"a": 70707}, "x", 70708.5, None, [[], 1, True]])

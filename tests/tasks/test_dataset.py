@@ -354,6 +354,7 @@ def test_without_a_grader_the_answer_column_decides_whatever_its_type(tmp_path: 
         ("True", Feedback(1.0)),
         ("(0, 'Add the numbers.')", Feedback(0.0, "Add the numbers.")),
         ("Feedback(0.25, 'Half.', {'form': 1.0})", Feedback(0.25, "Half.", {"form": 1.0})),
+        ("Feedback(0, 'Nearly.', progress=0.9)", Feedback(0.0, "Nearly.", progress=0.9)),
         ("__import__('numpy').float32(0.5)", Feedback(0.5)),
         ("float(answer == example['note'])", Feedback(1.0)),
     ],

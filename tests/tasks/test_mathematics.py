@@ -112,6 +112,7 @@ def test_form_and_value_are_told_apart(
     assert set(rest) <= ADVICE
     assert advice is None or rest == advice
     assert expected not in feedback.text
+    assert feedback.progress == (0.0 if rest in ([mathematics.WRITE_A_BOX], [mathematics.CLOSE_THE_BOX]) else 0.5)
 
 
 WRITINGS = {

@@ -215,6 +215,22 @@ def test_feedback_names_the_fault_and_on_another_line_the_rule(answer: str, fact
     assert lines[1] == advice
 
 
+@pytest.mark.parametrize(
+    ("answer", "progress"),
+    [
+        ("1, 2, 3, 4", 0),
+        (r"\boxed{1, 2", 0),
+        (r"\boxed{one}", 0),
+        (r"\boxed{4, 3, 2, 1}", 1 / 6),  # a readable path, none of it right
+        (r"\boxed{1, 5, 6, 7}", 2 / 6),
+        (r"\boxed{1, 2, 3}", 4 / 6),
+        (r"\boxed{1, 2, 3, 4, 5}", 5 / 6),
+    ],
+)
+def test_progress_is_a_box_and_the_right_nodes_in_it(answer: str, progress: float) -> None:
+    assert SMALL.grade(GRAPH, answer).progress == pytest.approx(progress)
+
+
 @given(
     answer=st.lists(st.sampled_from(["\\boxed{", "}", "{", ",", "1", "2", "3", "4", "5", "99", " ", "x"])).map("".join)
 )

@@ -277,7 +277,7 @@ def test_the_score_is_the_share_of_what_could_be_had(values: list[Any], settings
 finite = st.floats(-100, 100)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(finite, finite, finite, finite), min_size=1, max_size=4))
 def test_a_score_grows_with_trls_reward_from_0_to_1(drawn: list[tuple[float, float, float, float]]) -> None:
     drawn = [each for each in drawn if each[0] and each[2] - each[1] > 1e-3]

@@ -22,12 +22,23 @@ class Member:
     """Best on some problem in a way no other member covers."""
     wins: int = 0
     """On how many problems no other context was better."""
+    progress: Mapping[str, float] = field(default_factory=dict)
+    """How far its answers to each problem got, where the grader says so: what decides between equal scores."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What its optimizer keeps about it beside the texts, such as counters; plain data that JSON can hold."""
 
     @property
     def mean(self) -> float:
         return sum(self.scores.values()) / len(self.scores) if self.scores else 0.0
+
+    @property
+    def worth(self) -> tuple[float, float]:
+        """What members are ranked by."""
+        return self.mean, sum(self.progress.values()) / max(1, len(self.progress))
+
+    def on(self, problem: str) -> tuple[float, float]:
+        """The same on one problem."""
+        return self.scores[problem], self.progress.get(problem, 0.0)
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,7 @@ class Pool:
                 "front": member.front,
                 "scored_at": member.scored_at,
                 "scores": dict(member.scores),
+                **({"progress": dict(member.progress)} if any(member.progress.values()) else {}),
                 **({"notes": member.notes} if member.notes else {}),
             }
             for member in self.members
@@ -76,6 +88,7 @@ class Pool:
                     item["scored_at"],
                     item["front"],
                     item["wins"],
+                    item.get("progress", {}),
                     item.get("notes", {}),
                 )
                 for item in data
@@ -87,25 +100,26 @@ def select(candidates: Sequence[Member], size: int) -> Pool:
     """The best `size` distinct contexts: the best mean, the rest of the Pareto front by mean score, then the others.
 
     The front is the fewest contexts that together win every problem, and the best mean may be missing from it. All
-    candidates were scored on the same problems. Ties go to whoever wins more problems, then to the elder.
+    candidates were scored on the same problems. Ties go to whoever's answers get further, then to whoever wins more problems,
+    then to the elder.
     """
     distinct = list({member.context.id: member for member in reversed(candidates)}.values())[::-1]
     best = {
-        problem: max(member.scores[problem] for member in distinct)
+        problem: max(member.on(problem) for member in distinct)
         for problem in dict.fromkeys(key for member in distinct for key in member.scores)
     }
     winners = {
-        problem: {index for index, member in enumerate(distinct) if member.scores[problem] == top}
+        problem: {index for index, member in enumerate(distinct) if member.on(problem) == top}
         for problem, top in best.items()
     }
     wins = [sum(index in group for group in winners.values()) for index in range(len(distinct))]
-    worth = [(member.mean, wins[index], -index) for index, member in enumerate(distinct)]  # the least goes first
+    worth = [(member.worth, wins[index], -index) for index, member in enumerate(distinct)]  # the least goes first
     front = set(find_dominator_programs(winners, worth)) if winners else {0}
     ranked = [replace(member, front=index in front, wins=wins[index]) for index, member in enumerate(distinct)]
-    ranked.sort(key=lambda member: (-member.mean, -member.wins))
+    ranked.sort(key=lambda member: (member.worth, member.wins), reverse=True)
     rest = sorted(ranked[1:], key=lambda member: not member.front)
     kept = [ranked[0], *rest[: size - 1]]
-    kept.sort(key=lambda member: (-member.mean, -member.wins))
+    kept.sort(key=lambda member: (member.worth, member.wins), reverse=True)
     return Pool(tuple(kept))
 
 

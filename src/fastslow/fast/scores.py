@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fastslow.fast.pool import Member
 from fastslow.rollouts.records import Context, Rollout
@@ -23,6 +24,10 @@ SLICES = (0.25, 0.5)
 
 def mean_score(rollouts: Sequence[Rollout]) -> float:
     return sum(rollout.score for rollout in rollouts) / len(rollouts)
+
+
+def mean_progress(rollouts: Sequence[Rollout]) -> float:
+    return sum(rollout.progress for rollout in rollouts) / len(rollouts)
 
 
 def plain(draws: Draws) -> dict[str, float]:
@@ -61,9 +66,11 @@ class Scores:
         self.perfect = False
         """Some context was right in every draw on every anchor."""
 
-    def remember(self, context: Context, draws: Draws, policy_step: int) -> Member:
+    def remember(
+        self, context: Context, draws: Draws, policy_step: int, progress: Mapping[str, float] | None = None
+    ) -> Member:
         """Score a context by its draws under a policy."""
-        member = Member(context, self.estimate(draws), policy_step)
+        member = Member(context, self.estimate(draws), policy_step, progress=progress or {})
         self.members[context.id], self.draws[context.id] = member, draws
         self.perfect |= all(scores and min(scores) >= 1 for scores in draws.values())
         return member
@@ -71,7 +78,7 @@ class Scores:
     def trust(self, member: Member, problems: Sequence[str]) -> None:
         """Take an old score as it stands; on problems it was not measured on it is the old mean."""
         scores = {problem: member.scores.get(problem, member.mean) for problem in problems}
-        self.members[member.context.id] = Member(member.context, scores, member.scored_at)
+        self.members[member.context.id] = replace(member, scores=scores)
 
     def estimate(self, draws: Draws) -> dict[str, float]:
         return plain(draws) if self.overall is None else shrunken(draws, self.overall)

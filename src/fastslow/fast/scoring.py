@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Member, Pool
-from fastslow.fast.scores import Scores, mean_score, race_stops
+from fastslow.fast.scores import Scores, mean_progress, mean_score, race_stops
 from fastslow.recipe import FastRecipe
 from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.records import Context, Rollout
@@ -128,7 +128,13 @@ class Scoring:
                 problem: sorted(drawn, key=lambda rollout: rollout.score) for problem, drawn in by_problem.items()
             }
         draws = {problem: [rollout.score for rollout in drawn] for problem, drawn in by_problem.items()}
-        self.scores.remember(context, draws, policy_step)
+        everything = [rollout for drawn in by_problem.values() for rollout in drawn]
+        progress = {problem: self.progress(drawn or everything) for problem, drawn in by_problem.items()}
+        self.scores.remember(context, draws, policy_step, progress)
+
+    def progress(self, rollouts: Sequence[Rollout]) -> float:
+        """How far answers got, as far as the fast loop may hear of what the grader sees in them."""
+        return mean_progress(rollouts) if self.recipe.feedback else 0.0
 
     def _known(self, context: Context, batch: Sequence[Example]) -> list[list[Rollout]] | None:
         """A context's rollouts on these problems, where its scores came with some for each of them."""

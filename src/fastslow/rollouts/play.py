@@ -161,10 +161,12 @@ class Player:
         attempt.ask, attempt.prompt = ask, prompt
 
     def _checked(self, feedback: object, attempt: _Attempt) -> Feedback:
-        if isinstance(feedback, Feedback) and isinstance(feedback.score, Real) and 0 <= feedback.score <= 1:
-            return replace(feedback, score=float(feedback.score))
+        if isinstance(feedback, Feedback) and _is_share(feedback.score) and _is_share(feedback.progress):
+            return replace(feedback, score=float(feedback.score), progress=float(feedback.progress))
         attempt.faults["grader"] = attempt.faults.get("grader", 0) + 1
-        return Feedback(0.0, f"The grader failed: it returned {feedback!r}, expected Feedback with a score in [0, 1].")
+        return Feedback(
+            0.0, f"The grader failed: it returned {feedback!r}, expected Feedback with a score and progress in [0, 1]."
+        )
 
     def _finish(self, attempt: _Attempt, policy_step: int) -> Rollout:
         assert attempt.feedback is not None
@@ -174,6 +176,10 @@ class Player:
 
     def _filler(self) -> list[int]:
         return self.chat.prompt([{"role": "user", "content": "-"}], "")
+
+
+def _is_share(number: object) -> bool:
+    return isinstance(number, Real) and 0 <= float(number) <= 1
 
 
 def _told_of_cuts(feedback: Feedback, cut: Collection[str], limit: int) -> Feedback:

@@ -73,6 +73,11 @@ class Rollout:
         return self.feedback.score
 
     @property
+    def progress(self) -> float:
+        """How far the answer got."""
+        return 1.0 if self.score >= 1 else self.feedback.progress
+
+    @property
     def completion_tokens(self) -> int:
         return sum(len(turn.completion.ids) for turn in self.turns)
 

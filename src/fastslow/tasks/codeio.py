@@ -99,9 +99,8 @@ class CodeIO(QuestionTask):
         if difference is None:
             return Feedback(1.0, f"Correct: {call} returns {show(given)}.")
         hidden = self.options.feedback == "advice"
-        return Feedback(
-            0.0, "\n".join([_hint(difference, call) if hidden else _fact(difference, call), _advice(difference)])
-        )
+        words = [_hint(difference, call) if hidden else _fact(difference, call), _advice(difference)]
+        return Feedback(0.0, "\n".join(words), progress=0.75 if difference.kind == "value" else 0.5)
 
 
 def _read(answer: str, call: str) -> tuple[Any, list[str]]:

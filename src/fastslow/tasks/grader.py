@@ -55,14 +55,14 @@ def call_grader(name: str, grader: Grader, answer: str, example: dict[str, Any])
 
 def _as_feedback(returned: Any) -> Feedback | None:
     if isinstance(returned, Feedback):
-        score, text, parts = returned.score, returned.text, returned.parts
+        feedback = returned
     elif isinstance(returned, tuple) and len(returned) == 2:
-        (score, text), parts = returned, {}
+        feedback = Feedback(*returned)
     else:
-        score, text, parts = returned, "", {}
-    if not isinstance(score, Real) or not isinstance(text, str):
+        feedback = Feedback(returned)
+    if not isinstance(feedback.score, Real) or not isinstance(feedback.text, str):
         return None
-    return Feedback(float(score), text, parts)
+    return Feedback(float(feedback.score), feedback.text, feedback.parts, progress=feedback.progress)
 
 
 def exact_match(answer: str, expected: str, question: str, reveal: bool = False) -> Feedback:

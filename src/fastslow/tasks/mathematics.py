@@ -90,6 +90,7 @@ class Mathematics(QuestionTask):
     def grade(self, example: Example, answer: str) -> Feedback:
         question = one_line(example.data[self.options.question], 60)
         given, faults = _read(answer, question)
+        progress = 0.0 if faults else 0.5
         if not faults:
             faults = self._compare(_final_answer(example.data[self.options.answer]), given, question)
         if not faults:
@@ -97,7 +98,7 @@ class Mathematics(QuestionTask):
         if self.options.feedback == "reference":
             solution = example.data[self.options.solution or self.options.answer]
             faults.append(f"Reference solution: {one_line(solution, 2000)}")
-        return Feedback(0.0, "\n".join(faults))
+        return Feedback(0.0, "\n".join(faults), progress=progress)
 
     def _compare(self, expected: str, given: str, question: str) -> list[str]:
         verdict = self._verdict(expected, given)

@@ -103,10 +103,10 @@ class StarGraph(QuestionTask):
     def grade(self, example: Example, answer: str) -> Feedback:
         graph = example.data
         path, faults = _read_path(answer, graph)
-        if not faults:
-            faults = _compare(path, graph)
         if faults:
             return Feedback(0.0, "\n".join(faults))
+        if faults := _compare(path, graph):
+            return Feedback(0.0, "\n".join(faults), progress=(1 + _right_nodes(path, graph)) / (2 + len(graph["path"])))
         return Feedback(1.0, f"Correct: this is the path from {graph['source']} to {graph['goal']}.")
 
 
@@ -148,8 +148,13 @@ def _compare(path: list[int], graph: Mapping[str, Any]) -> list[str]:
         return [f"The path runs from {goal} to {source} instead of from {source} to {goal}.", SOURCE_FIRST]
     if path[0] != source:
         return [f"The path starts at {path[0]}, but the source is {source}.", START_AT_SOURCE]
-    step = next((i for i, (a, b) in enumerate(zip(path, gold, strict=False)) if a != b), min(len(path), len(gold)))
-    return _first_wrong_step(step, path, graph)
+    return _first_wrong_step(_right_nodes(path, graph), path, graph)
+
+
+def _right_nodes(path: list[int], graph: Mapping[str, Any]) -> int:
+    """How many nodes the path has in common with the right one before it leaves it."""
+    gold = graph["path"]
+    return next((i for i, (a, b) in enumerate(zip(path, gold, strict=False)) if a != b), min(len(path), len(gold)))
 
 
 def _first_wrong_step(step: int, path: list[int], graph: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from fastslow.fast.reflection import Attempt, ReflectionFailed
 texts = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6, unique=True)
 sources = st.dictionaries(st.sampled_from("efghijkl"), st.floats(0.1, 3), max_size=6)
 seeds = st.integers(0, 10_000).map(random.Random)
-repeatable = settings(deadline=None, derandomize=True)
+repeatable = settings(deadline=None)
 
 
 @repeatable

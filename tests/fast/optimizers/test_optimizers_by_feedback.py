@@ -126,7 +126,7 @@ def test_changes_are_applied_item_by_item() -> None:
     assert changed([], "1. ADD: 2 apples are two") == [Item("2 apples are two")]
 
 
-@settings(deadline=None, derandomize=True)
+@settings(deadline=None)
 @given(
     st.lists(st.builds(Item, st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 3)), max_size=4),
     st.lists(

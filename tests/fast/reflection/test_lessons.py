@@ -38,7 +38,7 @@ requests = st.builds(
 )
 
 
-repeatable = settings(deadline=None, derandomize=True)
+repeatable = settings(deadline=None)
 
 
 def edit(request: Request) -> str | None:

@@ -1,7 +1,8 @@
 """GEPA, the method's own fast optimizer: a fresh in-memory gepa run on the look-ahead, started from the whole population.
 
 Differences from one stock gepa run, and why: see search.py for re-scoring, the budget, the checks on proposals and what ends
-a cycle; beyond those, gepa is handed all carried contexts with their fresh scores and not one seed.
+a cycle; beyond those, gepa is handed all carried contexts with their fresh scores and not one seed, and what a grader says
+about progress decides between equal scores: a search by right answers alone stands still while there are none.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from fastslow.tasks.base import Example
 
 FLOOR = 2.0**-30
 """Added to the scores on all anchors that gepa sees: it draws a merge's ancestor by score and fails where all score 0."""
+
+TIE = 2.0**-20
+"""What an answer that gets all the way is worth in these scores beside a right one: enough to decide between equals."""
 
 Candidate = dict[int, str]
 """A context in gepa's hands: texts by component number."""
@@ -74,34 +78,35 @@ class Gepa(Search):
 
     def evaluate(
         self, batch: list[Example], candidate: Candidate, capture_traces: bool = False
-    ) -> EvaluationBatch[Rollout, None]:
+    ) -> EvaluationBatch[Rollout, float]:
         """gepa scores its seed this way, which re-scoring already did, and tries merges on a few problems."""
         known = self.members.get(self._context(candidate).id)
         if known is None:
-            scores = self.batch_evaluate([(candidate, batch)])[0].scores
+            scores = [score + FLOOR for score in self.batch_evaluate([(candidate, batch)])[0].scores]
         else:
-            scores = [known.scores[example.id] for example in batch]
-        return EvaluationBatch(outputs=[None] * len(batch), scores=[score + FLOOR for score in scores])
+            scores = [_shown(known, example) for example in batch]
+        return EvaluationBatch(outputs=scores, scores=scores)
 
-    def batch_evaluate(self, items: list[tuple[Candidate, list[Example]]]) -> list[EvaluationBatch[Rollout, None]]:
+    def batch_evaluate(self, items: list[tuple[Candidate, list[Example]]]) -> list[EvaluationBatch[Rollout, float]]:
         """Play all (candidate, batch) pairs together: minibatches while proposing, all anchors of an accepted child after."""
         pairs = [(self._context(candidate), batch) for candidate, batch in items]
         if not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items):
             return [self._on_anchors(member) for member in self.scoring.in_full([context for context, _ in pairs])]
         results = []
-        for (context, batch), rollouts in zip(pairs, self.scoring.minibatches(pairs, self.generations), strict=True):
+        for (context, _), rollouts in zip(pairs, self.scoring.minibatches(pairs, self.generations), strict=True):
             scores = [mean_score(drawn) for drawn in rollouts]
             edit = self.edits.get(context.id)
             if edit is not None and edit.after is None:
                 edit.after = sum(scores) / len(scores)
+            shown = [score + TIE * self.scoring.progress(drawn) for score, drawn in zip(scores, rollouts, strict=True)]
             traces = [drawn[0] for drawn in rollouts]
-            results.append(EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=traces))
+            results.append(EvaluationBatch(outputs=scores, scores=shown, trajectories=traces))
         return results
 
-    def _on_anchors(self, member: Member | None) -> EvaluationBatch[Rollout, None]:
+    def _on_anchors(self, member: Member | None) -> EvaluationBatch[Rollout, float]:
         """A full score; without one, less than any other context has, so that gepa never makes it a parent."""
-        scores = [0.0 if member is None else member.scores[example.id] + FLOOR for example in self.anchors]
-        return EvaluationBatch(outputs=[None] * len(scores), scores=scores)
+        scores = [0.0 if member is None else _shown(member, example) for example in self.anchors]
+        return EvaluationBatch(outputs=scores, scores=scores)
 
     def numbered(self, context: Context) -> Candidate:
         return {number: context.texts[name] for number, name in enumerate(self.components)}
@@ -116,9 +121,9 @@ class Gepa(Search):
     # Proposing ---------------------------------------------------------------------------------------------------------
 
     def make_reflective_dataset(
-        self, candidate: Candidate, evaluation: EvaluationBatch[Rollout, None], components: list[int]
+        self, candidate: Candidate, evaluation: EvaluationBatch[Rollout, float], components: list[int]
     ) -> dict[int, list[dict[str, Any]]]:
-        before = sum(evaluation.scores) / len(evaluation.scores)
+        before = sum(evaluation.outputs) / len(evaluation.outputs)
         return {
             number: [
                 {"attempt": attempt, "before": before}
@@ -202,7 +207,7 @@ class Gepa(Search):
                     parent_program_idx=[],
                     new_program=self.numbered(member.context),
                     valset_evaluation=ValsetEvaluation(
-                        {}, {number: member.scores[e.id] + FLOOR for number, e in enumerate(self.anchors)}
+                        {}, {number: _shown(member, example) for number, example in enumerate(self.anchors)}
                     ),
                     run_dir=None,
                     num_metric_calls_by_discovery_of_new_program=0,
@@ -219,6 +224,12 @@ class Gepa(Search):
         parents = tuple(self._context(self.state.program_candidates[index]).id for index in event["parent_ids"])
         child = Context(self._texts(event["merged_candidate"]), parents, self.cycle)
         self.contexts.setdefault(child.id, child)
+
+
+def _shown(member: Member, example: Example) -> float:
+    """What gepa is told that a context scores on a problem."""
+    score, progress = member.on(example.id)
+    return score + TIE * progress + FLOOR
 
 
 def _complaints(attempts: Iterable[Attempt]) -> list[str]:
