@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fastslow.fast.reflection import Attempt, Request
+from fastslow.fast.reflection.lessons import new_lessons
 from fastslow.tasks import star_graph
 from fastslow.tasks.base import Ask, Example
 from fastslow.tasks.star_graph import StarGraph, StarGraphOptions
 
+PATH = "the path from the source 1 to the goal 4"
 SMALL = StarGraph(StarGraphOptions(degree=3, path=4, nodes=30, train=40, validation=20, test=20))
 
 # Source 1, goal 4 over 1-2-3-4; decoys 1-5-6-7 and 1-8-9-10.
@@ -126,83 +129,99 @@ def test_the_question_shows_every_edge_source_goal_and_form_of_the_answer() -> N
 def test_the_gold_path_in_the_last_box_scores_one(answer: str) -> None:
     feedback = SMALL.grade(GRAPH, answer)
     assert feedback.score == 1
-    assert feedback.text == "Correct: this is the path from 1 to 4."
+    assert feedback.text == "Correct: this is the path from the source 1 to the goal 4."
 
 
 @pytest.mark.parametrize(
     ("answer", "fact", "advice"),
     [
-        ("1,2,3,4", r"The answer has no \boxed{} with the path from 1 to 4.", star_graph.WRITE_A_BOX),
-        ("", r"The answer has no \boxed{} with the path from 1 to 4.", star_graph.WRITE_A_BOX),
+        (
+            "1,2,3,4",
+            r"The answer has no \boxed{} with the path from the source 1 to the goal 4.",
+            star_graph.WRITE_A_BOX,
+        ),
+        ("", r"The answer has no \boxed{} with the path from the source 1 to the goal 4.", star_graph.WRITE_A_BOX),
         (
             r"\boxed{1,2,3,4} or \boxed{1,2",
-            r"The last \boxed{ of the answer is never closed, so the path from 1 to 4 cannot be read.",
+            r"The last \boxed{ of the answer is never closed, so the path from the source 1 to the goal 4 cannot be read.",
             star_graph.CLOSE_THE_BOX,
         ),
         (
             r"\boxed{ }",
-            r"The last \boxed{} of the answer is empty instead of holding the path from 1 to 4.",
+            r"The last \boxed{} of the answer is empty instead of holding the path from the source 1 to the goal 4.",
             star_graph.WRITE_A_BOX,
         ),
         (
             r"\boxed{1,2,3,4}, as said in \boxed{}",
-            r"The last \boxed{} of the answer is empty instead of holding the path from 1 to 4.",
+            r"The last \boxed{} of the answer is empty instead of holding the path from the source 1 to the goal 4.",
             star_graph.WRITE_A_BOX,
         ),
-        (r"\boxed{1 -> 2 -> 3 -> 4}", "'1 -> 2 -> 3 -> 4' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{1 2 3 4}", "'1 2 3 4' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{\text{1,2,3,4}}", r"'\text{1' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{1,2,3,4,}", "'' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{1,2,3,-4}", "'-4' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{1,2,3,４}", "'４' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{" + "1" * 9_999 + "}", f"'{'1' * 39}…' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{2,3,4}", "The path starts at 2, but the source is 1.", star_graph.START_AT_SOURCE),
-        (r"\boxed{4,3,2,1}", "The path runs from 4 to 1 instead of from 1 to 4.", star_graph.SOURCE_FIRST),
+        (
+            r"\boxed{1 -> 2 -> 3 -> 4}",
+            f"'1 -> 2 -> 3 -> 4' in the box for {PATH} is not a node number.",
+            star_graph.ONLY_NUMBERS,
+        ),
+        (r"\boxed{1 2 3 4}", f"'1 2 3 4' in the box for {PATH} is not a node number.", star_graph.ONLY_NUMBERS),
+        (
+            r"\boxed{\text{1,2,3,4}}",
+            rf"'\text{{1' in the box for {PATH} is not a node number.",
+            star_graph.ONLY_NUMBERS,
+        ),
+        (r"\boxed{1,2,3,4,}", f"'' in the box for {PATH} is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{1,2,3,-4}", f"'-4' in the box for {PATH} is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{1,2,3,４}", f"'４' in the box for {PATH} is not a node number.", star_graph.ONLY_NUMBERS),
+        (
+            r"\boxed{" + "1" * 9_999 + "}",
+            f"'{'1' * 39}…' in the box for {PATH} is not a node number.",
+            star_graph.ONLY_NUMBERS,
+        ),
+        (r"\boxed{2,3,4}", "The path starts at 2 and not at the source 1.", star_graph.START_AT_SOURCE),
+        (r"\boxed{4,3,2,1}", "The path runs from the goal 4 to the source 1.", star_graph.SOURCE_FIRST),
         (r"\boxed{1,2}", "The path ends at 2 instead of the goal 4: from 2 it goes on to 3.", star_graph.REACH_GOAL),
-        (r"\boxed{1.0,2,3,4}", "'1.0' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{[1,2,3,4]}", "'[1' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{1-2,2-3,3-4}", "'1-2' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{1;2;3;4}", "'1;2;3;4' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{,1,2,3,4}", "'' in the box is not a node number.", star_graph.ONLY_NUMBERS),
-        (r"\boxed{4}", "The path starts at 4, but the source is 1.", star_graph.START_AT_SOURCE),
-        (r"\boxed{7,6,5,1}", "The path starts at 7, but the source is 1.", star_graph.START_AT_SOURCE),
+        (r"\boxed{1.0,2,3,4}", f"'1.0' in the box for {PATH} is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{[1,2,3,4]}", f"'[1' in the box for {PATH} is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{1-2,2-3,3-4}", f"'1-2' in the box for {PATH} is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{1;2;3;4}", f"'1;2;3;4' in the box for {PATH} is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{,1,2,3,4}", f"'' in the box for {PATH} is not a node number.", star_graph.ONLY_NUMBERS),
+        (r"\boxed{4}", "The path starts at 4 and not at the source 1.", star_graph.START_AT_SOURCE),
+        (r"\boxed{7,6,5,1}", "The path starts at 7 and not at the source 1.", star_graph.START_AT_SOURCE),
         (r"\boxed{1,2,3}", "The path ends at 3 instead of the goal 4: from 3 it goes on to 4.", star_graph.REACH_GOAL),
         (r"\boxed{1,2,3,4,4}", "The path reaches the goal 4 and then goes on to 4.", star_graph.STOP_AT_GOAL),
         (
             r"\boxed{1,8,9,4}",
-            "The first step goes from 1 to 8, whose arm does not lead to 4: it must go to 2.",
+            "The first step goes from 1 to 8, whose arm does not lead to the goal 4: it must go to 2.",
             star_graph.TRACE_BACK,
         ),
         (
             r"\boxed{1,2,6,4}",
-            "Step 2 goes from 2 to 6, but no edge joins them: it must go to 3.",
+            "Step 2 to the goal 4 goes from 2 to 6, but no edge joins them: it must go to 3.",
             star_graph.FOLLOW_EDGES,
         ),
         (r"\boxed{1}", "The path ends at 1 instead of the goal 4: from 1 it goes on to 2.", star_graph.REACH_GOAL),
         (r"\boxed{1,2,3,4,3}", "The path reaches the goal 4 and then goes on to 3.", star_graph.STOP_AT_GOAL),
         (
             r"\boxed{1,2,1,2,3,4}",
-            "Step 2 goes from 2 back to 1, already visited: it must go to 3.",
+            "Step 2 to the goal 4 goes from 2 back to 1, already visited: it must go to 3.",
             star_graph.NO_REPEATS,
         ),
         (
             r"\boxed{1,1,2,3,4}",
-            "Step 1 goes from 1 back to 1, already visited: it must go to 2.",
+            "Step 1 to the goal 4 goes from 1 back to 1, already visited: it must go to 2.",
             star_graph.NO_REPEATS,
         ),
         (
             r"\boxed{1,2,4}",
-            "Step 2 goes from 2 to 4, but no edge joins them: it must go to 3.",
+            "Step 2 to the goal 4 goes from 2 to 4, but no edge joins them: it must go to 3.",
             star_graph.FOLLOW_EDGES,
         ),
         (
             r"\boxed{1,99,4}",
-            "Step 1 goes from 1 to 99, but no edge joins them: it must go to 2.",
+            "Step 1 to the goal 4 goes from 1 to 99, but no edge joins them: it must go to 2.",
             star_graph.FOLLOW_EDGES,
         ),
         (
             r"\boxed{1,5,6,7}",
-            "The first step goes from 1 to 5, whose arm does not lead to 4: it must go to 2.",
+            "The first step goes from 1 to 5, whose arm does not lead to the goal 4: it must go to 2.",
             star_graph.TRACE_BACK,
         ),
     ],
@@ -213,6 +232,10 @@ def test_feedback_names_the_fault_and_on_another_line_the_rule(answer: str, fact
     assert feedback.score == 0
     assert lines[0] == fact
     assert lines[1] == advice
+    # That is how `lessons` knows the rule among them.
+    attempt = Attempt(SMALL.messages(GRAPH)[0]["content"], answer, feedback.text, feedback.score)
+    weights = new_lessons(Request("system", "", [attempt], "full", 200, len, 0))
+    assert weights[fact] < weights[advice] == 1
 
 
 @pytest.mark.parametrize(

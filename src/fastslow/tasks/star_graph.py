@@ -22,15 +22,16 @@ from fastslow.tasks.lazy import LazyExamples
 from fastslow.tasks.text import one_line
 
 # The general half of the feedback. Each is a whole sentence that holds for every problem, so that it can be lifted into
-# a context as it stands; what is true of one problem only goes on lines of its own.
+# a context as it stands; what is true of one problem only goes on lines of its own. None has three words in a row from the
+# question, which `lessons` takes for a quotation.
 # The form is shown, not only named: a small model that never writes a box when told to does now and then when it sees one.
 WRITE_A_BOX = (
-    r"End the answer with the whole path in a box, nodes separated by commas, written like this: \boxed{4, 17, 9}."
+    r"End the answer with the whole path in a box, with commas between the nodes, written like this: \boxed{4, 17, 9}."
 )
 CLOSE_THE_BOX = r"Close \boxed{} right after the last node of the path."
 ONLY_NUMBERS = r"Put nothing but node numbers and commas inside \boxed{}."
 START_AT_SOURCE = "Begin the path with the source."
-SOURCE_FIRST = "Write the path from the source to the goal, not from the goal to the source."
+SOURCE_FIRST = "Write the path forwards, with its source first and its goal last."
 REACH_GOAL = "Name every node on the way and do not stop before the goal."
 STOP_AT_GOAL = "End the path at the goal and write no node after it."
 NO_REPEATS = "Never visit a node twice."
@@ -107,7 +108,9 @@ class StarGraph(QuestionTask):
             return Feedback(0.0, "\n".join(faults))
         if faults := _compare(path, graph):
             return Feedback(0.0, "\n".join(faults), progress=(1 + _right_nodes(path, graph)) / (2 + len(graph["path"])))
-        return Feedback(1.0, f"Correct: this is the path from {graph['source']} to {graph['goal']}.")
+        return Feedback(
+            1.0, f"Correct: this is the path from the source {graph['source']} to the goal {graph['goal']}."
+        )
 
 
 def _draw(options: StarGraphOptions, generator: random.Random) -> dict[str, Any]:
@@ -123,8 +126,9 @@ def _draw(options: StarGraphOptions, generator: random.Random) -> dict[str, Any]
 
 def _read_path(answer: str, graph: Mapping[str, Any]) -> tuple[list[int], list[str]]:
     """The nodes in the last box, or what keeps them from being read."""
-    # The facts name the problem even here: a line that is the same for all problems would look like a rule.
-    wanted = f"the path from {graph['source']} to {graph['goal']}"
+    # Every fact has words of its question in it: a line that is the same for all problems would look like a rule, and one
+    # that quotes its problem does not (see `lessons`).
+    wanted = f"the path from the source {graph['source']} to the goal {graph['goal']}"
     box = last_boxed(answer)
     if box is None:
         if has_box(answer):
@@ -135,7 +139,11 @@ def _read_path(answer: str, graph: Mapping[str, Any]) -> tuple[list[int], list[s
     for item in box.split(","):
         # Bounded, because Python refuses to convert numbers of thousands of digits, which a looping model does write.
         if not re.fullmatch(r"[0-9]{1,18}", item.strip()):
-            return [], [f"'{one_line(item, 40)}' in the box is not a node number.", ONLY_NUMBERS, WRITE_A_BOX]
+            return [], [
+                f"'{one_line(item, 40)}' in the box for {wanted} is not a node number.",
+                ONLY_NUMBERS,
+                WRITE_A_BOX,
+            ]
     return [int(item) for item in box.split(",")], []
 
 
@@ -145,9 +153,9 @@ def _compare(path: list[int], graph: Mapping[str, Any]) -> list[str]:
     if path == gold:
         return []
     if path == gold[::-1]:
-        return [f"The path runs from {goal} to {source} instead of from {source} to {goal}.", SOURCE_FIRST]
+        return [f"The path runs from the goal {goal} to the source {source}.", SOURCE_FIRST]
     if path[0] != source:
-        return [f"The path starts at {path[0]}, but the source is {source}.", START_AT_SOURCE]
+        return [f"The path starts at {path[0]} and not at the source {source}.", START_AT_SOURCE]
     return _first_wrong_step(_right_nodes(path, graph), path, graph)
 
 
@@ -167,10 +175,13 @@ def _first_wrong_step(step: int, path: list[int], graph: Mapping[str, Any]) -> l
         return [f"The path ends at {here} instead of the goal {goal}: from {here} it goes on to {right}.", REACH_GOAL]
     there = path[step]
     if there in path[:step]:
-        return [f"Step {step} goes from {here} back to {there}, already visited: it must go to {right}.", NO_REPEATS]
+        fault = (
+            f"Step {step} to the goal {goal} goes from {here} back to {there}, already visited: it must go to {right}."
+        )
+        return [fault, NO_REPEATS]
     if all({a, b} != {here, there} for a, b in graph["edges"]):
-        fault = f"Step {step} goes from {here} to {there}, but no edge joins them: it must go to {right}."
+        fault = f"Step {step} to the goal {goal} goes from {here} to {there}, but no edge joins them: it must go to {right}."
         return [fault, FOLLOW_EDGES, TRACE_BACK]
     # Only the source has a neighbour that is new, joined by an edge and still wrong.
-    fault = f"The first step goes from {here} to {there}, whose arm does not lead to {goal}: it must go to {right}."
+    fault = f"The first step goes from {here} to {there}, whose arm does not lead to the goal {goal}: it must go to {right}."
     return [fault, TRACE_BACK]
