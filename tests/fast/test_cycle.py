@@ -9,6 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,13 @@ from cycle_helpers import (
     problems,
 )
 
-from fastslow.fast.cycle import Cycle
+from fastslow.fast.cycle import Cycle, FastLoop
+from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Pool
-from fastslow.fast.reflection import Lessons
+from fastslow.fast.reflection import Lessons, Request
+from fastslow.recipe import FastRecipe
 from fastslow.rollouts.records import Context, Rollout
+from fastslow.rollouts.world import World
 from fastslow.tasks import Example
 
 ANCHORS = problems(12)
@@ -364,17 +368,30 @@ class NothingRight(Stage):
         return replace(rollout, feedback=replace(rollout.feedback, progress=knows_rule(context.texts, example) / 2))
 
 
-@pytest.mark.parametrize("rescore", ["all", "from-rollouts"])
-def test_where_nothing_is_right_yet_the_text_is_kept_under_which_answers_get_further(rescore: str) -> None:
-    stage, anchors = NothingRight(), problems(12)
-    found = evolve(stage, Scripted(add_hint), pool_of("A"), anchors, rescore=rescore)
+def test_where_nothing_is_right_yet_the_text_is_kept_under_which_answers_get_further() -> None:
+    found = evolve(NothingRight(), Scripted(add_hint), pool_of("A"), ANCHORS)
     best = found.pool.best
     assert set(best.context.texts["system"].splitlines()) == {"A", "rule 0", "rule 1", "rule 2"}
     assert best.mean == 0  # what is reported is the score alone
     assert all(edit.before == 0 and edit.after == 0 for edit in found.edits)
 
 
+def test_progress_is_heard_from_the_slow_loops_rollouts_too() -> None:
+    stage, pool = NothingRight(), pool_of("A", "A\nrule 1")
+    evidence = Evidence(stage._rollout(example, m.context) for example in ANCHORS for m in pool.members)
+    recipe = FastRecipe(population=2, rescore="from-rollouts")
+    loop = FastLoop(recipe, Lessons(), stage.play, lambda text: len(text.split()), World())
+    found = loop.evolve(pool, ANCHORS, cycle=1, policy_step=0, seed=0, budget=0, evidence=evidence)
+    assert found.pool.best.context.texts["system"] == "A\nrule 1"
+    assert not stage.booked
+
+
 def test_progress_is_no_word_of_the_graders_and_not_heard_without_feedback() -> None:
-    found = evolve(NothingRight(), Scripted(add_counter()), pool_of("A"), problems(12), feedback=False)
+    rules = count()
+
+    def guess(request: Request) -> str:
+        return f"{request.text}\nrule {next(rules) % 3}"
+
+    found = evolve(NothingRight(), Scripted(guess), pool_of("A"), ANCHORS, feedback=False)
+    assert found.edits
     assert [member.context.texts["system"] for member in found.pool.members] == ["A"]
-    assert not any(found.pool.best.progress.values())

@@ -194,29 +194,29 @@ def test_the_gold_path_in_the_last_box_scores_one(answer: str) -> None:
         ),
         (
             r"\boxed{1,2,6,4}",
-            "Step 2 to the goal 4 goes from 2 to 6, but no edge joins them: it must go to 3.",
+            "Step 2 on the way to the goal 4 goes from 2 to 6, but no edge joins them: it must go to 3.",
             star_graph.FOLLOW_EDGES,
         ),
         (r"\boxed{1}", "The path ends at 1 instead of the goal 4: from 1 it goes on to 2.", star_graph.REACH_GOAL),
         (r"\boxed{1,2,3,4,3}", "The path reaches the goal 4 and then goes on to 3.", star_graph.STOP_AT_GOAL),
         (
             r"\boxed{1,2,1,2,3,4}",
-            "Step 2 to the goal 4 goes from 2 back to 1, already visited: it must go to 3.",
+            "Step 2 on the way to the goal 4 goes from 2 back to 1, already visited: it must go to 3.",
             star_graph.NO_REPEATS,
         ),
         (
             r"\boxed{1,1,2,3,4}",
-            "Step 1 to the goal 4 goes from 1 back to 1, already visited: it must go to 2.",
+            "Step 1 on the way to the goal 4 goes from 1 back to 1, already visited: it must go to 2.",
             star_graph.NO_REPEATS,
         ),
         (
             r"\boxed{1,2,4}",
-            "Step 2 to the goal 4 goes from 2 to 4, but no edge joins them: it must go to 3.",
+            "Step 2 on the way to the goal 4 goes from 2 to 4, but no edge joins them: it must go to 3.",
             star_graph.FOLLOW_EDGES,
         ),
         (
             r"\boxed{1,99,4}",
-            "Step 1 to the goal 4 goes from 1 to 99, but no edge joins them: it must go to 2.",
+            "Step 1 on the way to the goal 4 goes from 1 to 99, but no edge joins them: it must go to 2.",
             star_graph.FOLLOW_EDGES,
         ),
         (

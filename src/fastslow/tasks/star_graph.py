@@ -174,14 +174,11 @@ def _first_wrong_step(step: int, path: list[int], graph: Mapping[str, Any]) -> l
     if step == len(path):
         return [f"The path ends at {here} instead of the goal {goal}: from {here} it goes on to {right}.", REACH_GOAL]
     there = path[step]
+    taken = f"Step {step} on the way to the goal {goal} goes from {here}"
     if there in path[:step]:
-        fault = (
-            f"Step {step} to the goal {goal} goes from {here} back to {there}, already visited: it must go to {right}."
-        )
-        return [fault, NO_REPEATS]
+        return [f"{taken} back to {there}, already visited: it must go to {right}.", NO_REPEATS]
     if all({a, b} != {here, there} for a, b in graph["edges"]):
-        fault = f"Step {step} to the goal {goal} goes from {here} to {there}, but no edge joins them: it must go to {right}."
-        return [fault, FOLLOW_EDGES, TRACE_BACK]
+        return [f"{taken} to {there}, but no edge joins them: it must go to {right}.", FOLLOW_EDGES, TRACE_BACK]
     # Only the source has a neighbour that is new, joined by an edge and still wrong.
     fault = f"The first step goes from {here} to {there}, whose arm does not lead to the goal {goal}: it must go to {right}."
     return [fault, TRACE_BACK]
