@@ -376,6 +376,21 @@ def test_where_nothing_is_right_yet_the_text_is_kept_under_which_answers_get_fur
     assert all(edit.before == 0 and edit.after == 0 for edit in found.edits)
 
 
+class OneRight(NothingRight):
+    """One problem is solved whatever the text says."""
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        rollout = super()._rollout(example, context)
+        right = example.id == ANCHORS[0].id
+        return replace(rollout, feedback=replace(rollout.feedback, score=1.0)) if right else rollout
+
+
+def test_where_something_is_right_a_text_that_only_brings_answers_further_is_not_taken() -> None:
+    found = evolve(OneRight(), Scripted(add_hint), pool_of("A"), ANCHORS)
+    assert found.edits
+    assert [member.context.texts["system"] for member in found.pool.members] == ["A"]
+
+
 def test_progress_is_heard_from_the_slow_loops_rollouts_too() -> None:
     stage, pool = NothingRight(), pool_of("A", "A\nrule 1")
     evidence = Evidence(stage._rollout(example, m.context) for example in ANCHORS for m in pool.members)

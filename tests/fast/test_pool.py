@@ -58,17 +58,25 @@ def test_selection_keeps_distinct_contexts_of_the_front_first(found: list[Member
     assert sum(m.front for m in pool.members) == sum(m.front for m in expected)
 
 
-def test_between_equal_scores_it_counts_how_far_answers_got() -> None:
-    near, far, better = member("near", [0, 0]), member("far", [0, 0]), member("better", [0.5, 0])
+def test_while_nobody_has_scored_it_counts_how_far_answers_got() -> None:
+    near, far = member("near", [0, 0]), member("far", [0, 0])
     near = replace(near, progress={"p0": 0.5, "p1": 0.75})
     far = replace(far, progress={"p0": 0.25, "p1": 0.75})
     pool = select([far, near], 2)
     assert [m.context.texts["system"] for m in pool.members] == ["near", "far"]
     assert [m.wins for m in pool.members] == [2, 1]
     assert [m.front for m in pool.members] == [True, False]
-    pool = select([far, near, better], 2)  # never against a higher score
-    assert [m.context.texts["system"] for m in pool.members] == ["better", "near"]
     assert Pool.from_dict(json.loads(json.dumps(pool.to_dict()))) == pool
+
+
+def test_once_somebody_has_scored_it_no_longer_counts() -> None:
+    """Texts that make answers look right are not the ones that make them right."""
+    elder, close, right = member("elder", [0, 1]), member("close", [1, 0]), member("right", [1, 1])
+    close = replace(close, progress={"p0": 1.0, "p1": 0.9})
+    assert select([elder, close], 2).best.context == elder.context
+    pool = select([elder, close, right], 3)
+    assert [m.context.texts["system"] for m in pool.members] == ["right", "elder", "close"]
+    assert [m.wins for m in pool.members] == [2, 1, 1]
 
 
 def test_the_best_mean_stays_even_where_others_cover_its_problems() -> None:

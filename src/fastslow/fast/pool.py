@@ -23,7 +23,7 @@ class Member:
     wins: int = 0
     """On how many problems no other context was better."""
     progress: Mapping[str, float] = field(default_factory=dict)
-    """How far its answers to each problem got, where the grader says so: what decides between equal scores."""
+    """How far its answers to each problem got, where the grader says so: what decides while no context has scored."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What its optimizer keeps about it beside the texts, such as counters; plain data that JSON can hold."""
 
@@ -100,9 +100,12 @@ def select(candidates: Sequence[Member], size: int) -> Pool:
     """The best `size` distinct contexts: the best mean, the rest of the Pareto front by mean score, then the others.
 
     The front is the fewest contexts that together win every problem, and the best mean may be missing from it. All
-    candidates were scored on the same problems. Ties go to whoever's answers get further, then to whoever wins more problems,
-    then to the elder.
+    candidates were scored on the same problems. Ties go to whoever wins more problems, then to the elder. Only while nobody
+    has scored at all do they go to whoever's answers get further: once answers are right, others that merely look like it say
+    nothing about who is better.
     """
+    if any(member.mean for member in candidates):
+        candidates = [replace(member, progress={}) for member in candidates]
     distinct = list({member.context.id: member for member in reversed(candidates)}.values())[::-1]
     best = {
         problem: max(member.on(problem) for member in distinct)

@@ -42,6 +42,8 @@ class Scoring:
         """Contexts that fell behind in a race, with their rollouts until then."""
         self.reused: dict[str, int] = {}
         """Rollouts by the purpose they served without being played for it."""
+        self.blank = True
+        """No carried context has led to a right answer on the anchors."""
         self.spent = 0
         self.calls = 0
         """Counts what takes a seed of its own."""
@@ -65,6 +67,7 @@ class Scoring:
             played = self._play([(context, self.anchors) for context in waiting], "rescore")
             for context, rollouts in zip(waiting, played, strict=True):
                 self._remember(context, rollouts)
+        self.blank = not any(member.mean for member in self.scores.members.values())
 
     def minibatches(self, items: Sequence[Item], generation: int) -> list[list[list[Rollout]]]:
         """Rollouts by item and problem, in one batch but for those that are known; or, paired, each in a batch of its own."""
@@ -133,8 +136,8 @@ class Scoring:
         self.scores.remember(context, draws, policy_step, progress)
 
     def progress(self, rollouts: Sequence[Rollout]) -> float:
-        """How far answers got, as far as the fast loop may hear of what the grader sees in them."""
-        return mean_progress(rollouts) if self.recipe.feedback else 0.0
+        """How far answers got, where nothing was right and the fast loop may hear what the grader sees in answers."""
+        return mean_progress(rollouts) if self.recipe.feedback and self.blank else 0.0
 
     def _known(self, context: Context, batch: Sequence[Example]) -> list[list[Rollout]] | None:
         """A context's rollouts on these problems, where its scores came with some for each of them."""

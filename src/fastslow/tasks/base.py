@@ -38,8 +38,8 @@ class Feedback:
     by_component: Mapping[str, str] = field(default_factory=dict)
     """Words for one component alone, in place of `text`; empty where the attempt has nothing to teach it."""
     progress: float = 0.0
-    """How far an answer got that is not right, from 0 to 1. Of contexts that score the same the fast loop prefers the one
-    under which answers get further: where nothing is right yet, that is all there is to go by. Nothing is trained on it."""
+    """How far an answer got that is not right, from 0 to 1. While no context has led to a right answer the fast loop prefers
+    the one under which answers get further: there is nothing else to go by. Nothing is trained on it."""
 
 
 @dataclass(frozen=True)

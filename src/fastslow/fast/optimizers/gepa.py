@@ -1,8 +1,8 @@
 """GEPA, the method's own fast optimizer: a fresh in-memory gepa run on the look-ahead, started from the whole population.
 
 Differences from one stock gepa run, and why: see search.py for re-scoring, the budget, the checks on proposals and what ends
-a cycle; beyond those, gepa is handed all carried contexts with their fresh scores and not one seed, and what a grader says
-about progress decides between equal scores: a search by right answers alone stands still while there are none.
+a cycle; beyond those, gepa is handed all carried contexts with their fresh scores and not one seed, and while nothing is
+right what a grader says about progress decides: a search by right answers alone stands still then.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLOOR = 2.0**-30
 """Added to the scores on all anchors that gepa sees: it draws a merge's ancestor by score and fails where all score 0."""
 
 TIE = 2.0**-20
-"""What an answer that gets all the way is worth in these scores beside a right one: enough to decide between equals."""
+"""What an answer that gets all the way is worth in these scores beside a right one: enough to decide where nothing is right."""
 
 Candidate = dict[int, str]
 """A context in gepa's hands: texts by component number."""
