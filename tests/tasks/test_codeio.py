@@ -199,8 +199,17 @@ def test_functions_are_called_and_shown(tmp_path: Path) -> None:
         assert code in message["content"]
         assert json.dumps({"n": n}) in message["content"]
         assert message["content"].startswith("Do it.\n\n")
+        assert "```json" in message["content"]
     assert build(tmp_path, [generated(code)], calls=3).examples("train") == examples
     assert build(tmp_path, [generated(code)], calls=3, seed=1).examples("train") != examples
+
+
+def test_the_form_of_the_answer_can_be_left_to_the_grader_alone(tmp_path: Path) -> None:
+    task = build(tmp_path, [generated("def main_solution(n): return n")], calls=1, form_told=False)
+    (example,) = task.examples("train")
+    (message,) = task.messages(example)
+    assert message["content"].endswith("Work out what it returns without running it.")
+    assert codeio.WRITE_A_BLOCK in task.grade(example, str(example.data["output"])).text
 
 
 BROKEN = {

@@ -248,6 +248,13 @@ def test_the_question_is_shown_and_the_problem_is_named_by_it(tmp_path: Path) ->
     assert other.examples("train")[0].id == example.id
 
 
+def test_the_form_of_the_answer_can_be_left_to_the_grader_alone(tmp_path: Path) -> None:
+    task = build(tmp_path, [{"question": "What? ", "answer": "1"}], form_told=False)
+    (example,) = task.examples("train")
+    assert task.messages(example) == [{"role": "user", "content": "What?"}]
+    assert mathematics.WRITE_A_BOX in task.grade(example, "1").text
+
+
 @pytest.mark.skipif(not (SHARED / "gsm8k_test.jsonl").exists(), reason="GSM8K is not at hand")
 def test_every_answer_of_gsm8k_is_read_and_scores() -> None:
     task = Mathematics(MathematicsOptions(path=str(SHARED / "gsm8k_test.jsonl"), holdout=0))

@@ -115,6 +115,16 @@ def test_the_question_shows_every_edge_source_goal_and_form_of_the_answer() -> N
     assert "commas" in message["content"]
 
 
+def test_the_form_of_the_answer_can_be_left_to_the_grader_alone() -> None:
+    untold = StarGraph(SMALL.options.model_copy(update={"form_told": False}))
+    [told], [message] = SMALL.messages(GRAPH), untold.messages(GRAPH)
+    assert told["content"].startswith(message["content"])
+    assert "boxed" not in message["content"]
+    assert message["content"].endswith("from the source 1 to the goal 4.")
+    assert untold.grade(GRAPH, "1, 2, 3, 4").text.endswith(star_graph.WRITE_A_BOX)
+    assert untold.grade(GRAPH, r"\boxed{1, 2, 3, 4}").score == 1
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -18,6 +18,8 @@ from fastslow.tasks.source import set_aside
 from fastslow.tasks.splits import content_id, name_examples
 from fastslow.tasks.text import one_line
 
+FORM = " End your answer with the returned value as JSON, in a block that opens with ```json and closes with ```."
+
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
 WRITE_A_BLOCK = "End the answer with the returned value as JSON in a block that opens with ```json and closes with ```."
 CLOSE_THE_BLOCK = "Close the JSON block with ``` on a line of its own, right after the value."
@@ -51,6 +53,8 @@ class CodeIOOptions(Options):
     """Share of the functions set aside for validation, and as many again for test; all calls of one stay together."""
     seed: int = 0
     """Another seed makes other calls."""
+    form_told: bool = True
+    """Whether the question says how the answer must be written. If not, only the grader does, and a context has to."""
     feedback: Literal["difference", "advice"] = "difference"
     """`difference` shows the expected value where the answer first goes wrong; `advice` keeps every result to itself."""
 
@@ -85,8 +89,7 @@ class CodeIO(QuestionTask):
             f"Read this Python code:\n\n```python\n{call['code']}\n```",
             call["specification"],
             f"`main_solution` is called with these arguments, written as JSON:\n\n{_written(call['input'])}",
-            "Work out what it returns without running it. End your answer with the returned value as JSON, in a block that "
-            "opens with ```json and closes with ```.",
+            "Work out what it returns without running it." + (FORM if self.options.form_told else ""),
         ]
         return [{"role": "user", "content": "\n\n".join(part for part in parts if part)}]
 

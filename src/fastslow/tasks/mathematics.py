@@ -21,6 +21,8 @@ from fastslow.tasks.splits import content_id, name_examples
 from fastslow.tasks.text import one_line
 from fastslow.tasks.worker import Worker
 
+FORM = "\n\nWrite the final answer inside \\boxed{}."
+
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
 WRITE_A_BOX = r"Write the final answer inside \boxed{} at the end."
 CLOSE_THE_BOX = r"Close \boxed{} right after the final answer."
@@ -60,6 +62,8 @@ class MathematicsOptions(SourceOptions):
     r"""The column that holds the answer: after `####`, else in the last \boxed{}, else all of it (`solution` in MATH)."""
     solution: str | None = None
     """The column with the reference solution for `feedback: reference`; by default the answer column as it stands."""
+    form_told: bool = True
+    """Whether the question says how the answer must be written. If not, only the grader does, and a context has to."""
     feedback: Literal["advice", "reference"] = "advice"
     """`reference` adds the reference solution to the feedback on wrong answers, from where it can reach the contexts."""
 
@@ -85,7 +89,7 @@ class Mathematics(QuestionTask):
 
     def messages(self, example: Example) -> list[Message]:
         problem = str(example.data[self.options.question]).strip()
-        return [{"role": "user", "content": f"{problem}\n\nWrite the final answer inside \\boxed{{}}."}]
+        return [{"role": "user", "content": problem + (FORM if self.options.form_told else "")}]
 
     def grade(self, example: Example, answer: str) -> Feedback:
         question = one_line(example.data[self.options.question], 60)

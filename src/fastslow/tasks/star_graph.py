@@ -21,6 +21,10 @@ from fastslow.tasks.contamination import draw_for
 from fastslow.tasks.lazy import LazyExamples
 from fastslow.tasks.text import one_line
 
+FORM = (
+    r" Write it inside \boxed{} as the nodes in the order they are visited, source and goal included, separated by commas."
+)
+
 # The general half of the feedback. Each is a whole sentence that holds for every problem, so that it can be lifted into
 # a context as it stands; what is true of one problem only goes on lines of its own. None has three words in a row from the
 # question, which `lessons` takes for a quotation.
@@ -48,6 +52,8 @@ class StarGraphOptions(Options):
     """Nodes on the path from the source to the goal, both included."""
     nodes: int = Field(default=500, le=10**9)
     """Node names are drawn without replacement from 0 up to, not including, this number."""
+    form_told: bool = True
+    """Whether the question says how the answer must be written. If not, only the grader does, and a context has to."""
     train: int = Field(default=10_000, ge=0)
     """Training problems."""
     validation: int = Field(default=200, ge=0)
@@ -95,11 +101,9 @@ class StarGraph(QuestionTask):
         edges = ", ".join(f"{a}-{b}" for a, b in graph["edges"])
         question = (
             f"These are the edges of an undirected graph, each written as the two nodes it joins:\n{edges}\n\n"
-            f"Find the path from the source {graph['source']} to the goal {graph['goal']}. "
-            r"Write it inside \boxed{} as the nodes in the order they are visited, source and goal included, "
-            "separated by commas."
+            f"Find the path from the source {graph['source']} to the goal {graph['goal']}."
         )
-        return [{"role": "user", "content": question}]
+        return [{"role": "user", "content": question + (FORM if self.options.form_told else "")}]
 
     def grade(self, example: Example, answer: str) -> Feedback:
         graph = example.data
