@@ -282,7 +282,7 @@ class Loop:
             self.ledger.book(purpose, reused=count)  # type: ignore[arg-type]
         self.seconds["fast"] = time.perf_counter() - started
         best, active = found.pool.best, found.pool.active(self.recipe.slow.group)
-        self.memory.close_cycle(active, ahead, found=best.context.id not in carried)
+        self.memory.close_cycle(active, ahead, found.found)
         if self.run:
             self.run.save_cycle(
                 cycle,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import zlib
@@ -355,6 +356,28 @@ def test_cycles_follow_one_another() -> None:
         assert {m.scored_at for m in pool.members} == {cycle * 6}
     assert best == sorted(best)
     assert best[-1] == 1.0
+
+
+def test_a_find_is_a_child_that_leads_by_more_than_luck() -> None:
+    found = evolve(Stage(knows_rule), Lessons(), pool_of("Answer."), ANCHORS)
+    assert found.found
+    again = evolve(Stage(knows_rule), Lessons(), found.pool, ANCHORS, cycle=1)
+    assert again.pool.best.context.id == found.pool.best.context.id
+    assert not again.found  # there was nothing left to find
+    ahead = evolve(NothingRight(), Scripted(add_hint), pool_of("A"), ANCHORS)
+    assert ahead.found  # while nothing is right, to bring answers further is one
+
+
+def test_of_many_children_that_change_nothing_one_leads_and_is_no_find() -> None:
+    chance, finds, led = random.Random(0), 0, 0
+    for seed in range(20):
+        stage = Stage(lambda texts, example: float(chance.random() < 0.3))
+        pool = pool_of("A")
+        found = evolve(stage, Scripted(add_counter()), pool, ANCHORS, seed=seed)
+        led += found.pool.best.context.id != pool.best.context.id
+        finds += found.found
+    assert led > 10
+    assert finds <= 4
 
 
 class NothingRight(Stage):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import warnings
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from fastslow.fast.pool import select
-from fastslow.fast.scores import CONTEXT_WEIGHT, PROBLEM_WEIGHT, Scores, plain, race_stops, shrunken
+from fastslow.fast.pool import Member, select
+from fastslow.fast.scores import CONFIDENCE, CONTEXT_WEIGHT, PROBLEM_WEIGHT, Scores, plain, race_stops, shrunken
 from fastslow.rollouts.records import Context
 
 PROBLEMS = [f"p{number}" for number in range(24)]
@@ -150,6 +153,50 @@ def test_a_child_as_good_as_the_rest_is_rarely_stopped_and_a_bad_one_mostly(seed
 
     assert share_stopped(0.6) < 0.1
     assert share_stopped(0.05) > 0.6
+
+
+@given(st.lists(st.tuples(*[st.lists(st.sampled_from([0.0, 0.5, 1.0]), max_size=3)] * 2), min_size=2, max_size=24))
+def test_surely_better_is_the_paired_statistic_on_problems_both_were_drawn_on(
+    pairs: list[tuple[list[float], list[float]]],
+) -> None:
+    scores = Scores(overall=0.5)
+    one, other = (
+        scores.remember(context(str(side)), {p: pair[side] for p, pair in zip(PROBLEMS, pairs, strict=False)}, 0)
+        for side in (0, 1)
+    )
+    means = [(np.mean(mine), np.mean(theirs)) for mine, theirs in pairs if mine and theirs]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # all gains alike, or too few
+        statistic = stats.ttest_rel(*zip(*means, strict=True)).statistic if len(means) > 1 else np.nan
+    if not np.isclose(statistic, CONFIDENCE):  # a rounding error from the limit either is right
+        assert scores.surely_better(one, other) == bool(statistic > CONFIDENCE)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_luck_is_rarely_taken_for_a_find_and_a_large_gain_mostly_is(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def share_better(rate: float) -> float:
+        better = 0
+        for _ in range(300):
+            scores = Scores()
+            one, other = (
+                scores.remember(context(name), {p: [float(chance.random() < r)] for p in PROBLEMS}, 0)
+                for name, r in (("child", rate), ("carried", 0.3))
+            )
+            better += scores.surely_better(one, other)
+        return better / 300
+
+    assert share_better(0.3) < 0.1
+    assert share_better(0.7) > 0.8
+
+
+def test_a_score_taken_as_it_stands_counts_as_one_draw() -> None:
+    scores = field(ALWAYS)
+    old = Member(context("old"), dict.fromkeys(PROBLEMS, 0.0))
+    scores.trust(old, PROBLEMS)
+    assert scores.surely_better(scores.members[context("0").id], scores.members[old.context.id])
+    assert not scores.surely_better(scores.members[old.context.id], scores.members[context("0").id])
 
 
 def test_plain_scores_are_means() -> None:

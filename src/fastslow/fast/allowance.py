@@ -52,7 +52,7 @@ class Allowance:
         self.last = mean, error
 
     def conclude(self, found: bool) -> None:
-        """Take in whether a child of the cycle is now the best of the population."""
+        """Take in whether a child of the cycle is now the best of the population, and by more than luck."""
         if found:
             self.share, self.idle = min(1.0, 2 * self.share), 0
         else:

@@ -58,7 +58,7 @@ class Memory:
         return self.evidence if usable else None
 
     def close_cycle(self, active: Iterable[Context], ahead: Iterable[Example], found: bool) -> None:
-        """The fast loop is done; `found` says whether a child of this cycle is now the best."""
+        """The fast loop is done; `found` says whether a child of this cycle is now the best, and by more than luck."""
         self.cache.keep(active, ahead)
         self.evidence = Evidence()
         if self.recipe.adaptive:

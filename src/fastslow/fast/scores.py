@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean, stdev
 
 from fastslow.fast.pool import Member
 from fastslow.rollouts.records import Context, Rollout
@@ -75,6 +76,10 @@ class Scores:
         self.perfect |= all(scores and min(scores) >= 1 for scores in draws.values())
         return member
 
+    def forget_progress(self) -> None:
+        for key, member in self.members.items():
+            self.members[key] = replace(member, progress={})
+
     def trust(self, member: Member, problems: Sequence[str]) -> None:
         """Take an old score as it stands; on problems it was not measured on it is the old mean."""
         scores = {problem: member.scores.get(problem, member.mean) for problem in problems}
@@ -83,6 +88,16 @@ class Scores:
     def estimate(self, draws: Draws) -> dict[str, float]:
         return plain(draws) if self.overall is None else shrunken(draws, self.overall)
 
+    def surely_better(self, one: Member, other: Member) -> bool:
+        """Whether a context is better than another on the problems that both have draws on, with 95% confidence."""
+        mine, theirs = self._draws_of(one), self._draws_of(other)
+        gains = [fmean(mine[problem]) - fmean(theirs[problem]) for problem in mine if mine[problem] and theirs[problem]]
+        return len(gains) > 1 and fmean(gains) > CONFIDENCE * stdev(gains) / math.sqrt(len(gains))
+
+    def _draws_of(self, member: Member) -> Draws:
+        """What a member was scored by; a score that was taken as it stands counts as one draw."""
+        return self.draws.get(member.context.id, {problem: [score] for problem, score in member.scores.items()})
+
     def hopeless(self, draws: Draws, places: int) -> bool:
         """Whether a context, by its draws on some of the anchors, is surely worse than the last of those that would be kept,
         and best on none of these problems."""
@@ -90,7 +105,7 @@ class Scores:
         if len(ranked) < places:
             return False
         last = ranked[places - 1]
-        known = self.draws.get(last.context.id, {problem: [score] for problem, score in last.scores.items()})
+        known = self._draws_of(last)
         mean, variance = _beta([score for scores in draws.values() for score in scores])
         other_mean, other_variance = _beta([score for problem in draws for score in known[problem]])
         if mean + CONFIDENCE * math.sqrt(variance + other_variance) >= other_mean:

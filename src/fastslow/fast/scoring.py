@@ -68,6 +68,8 @@ class Scoring:
             for context, rollouts in zip(waiting, played, strict=True):
                 self._remember(context, rollouts)
         self.blank = not any(member.mean for member in self.scores.members.values())
+        if not self.blank:
+            self.scores.forget_progress()
 
     def minibatches(self, items: Sequence[Item], generation: int) -> list[list[list[Rollout]]]:
         """Rollouts by item and problem, in one batch but for those that are known; or, paired, each in a batch of its own."""

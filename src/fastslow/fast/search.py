@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastslow.fast.drafts import Draft
 from fastslow.fast.evidence import Evidence, read_attempt
-from fastslow.fast.pool import Pool, select
+from fastslow.fast.pool import Member, Pool, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed
 from fastslow.fast.scores import mean_score
 from fastslow.fast.scoring import Scoring
@@ -53,6 +53,8 @@ class Cycle:
     """What a cycle found."""
 
     pool: Pool
+    found: bool = False
+    """A child is now the best of the population, and by more than luck."""
     edits: list[Edit] = field(default_factory=list)
     contexts: list[Context] = field(default_factory=list)
     """Every context the cycle met, carried or proposed, kept or not."""
@@ -226,9 +228,18 @@ class Search(ABC):
         spare = [replace(member, front=False, wins=0) for member in self.scoring.reserve]
         return Cycle(
             Pool((*chosen, *spare[: self.recipe.population - len(chosen)])),
+            self._is_find(chosen[0]),
             list(self.edits.values()),
             list(self.contexts.values()),
             self.generations,
             self.faults,
             self.scoring.reused,
         )
+
+    def _is_find(self, best: Member) -> bool:
+        """Whether the best context is new and surely better than all carried ones; new is enough while nothing is right."""
+        carried = [self.members[m.context.id] for m in self.carried.members if m.context.id in self.members]
+        if best.context.id in [member.context.id for member in carried]:
+            return False
+        rival = max(carried, key=lambda member: member.mean, default=None)
+        return rival is None or not best.mean or self.scoring.scores.surely_better(best, rival)

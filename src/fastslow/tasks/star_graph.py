@@ -21,9 +21,7 @@ from fastslow.tasks.contamination import draw_for
 from fastslow.tasks.lazy import LazyExamples
 from fastslow.tasks.text import one_line
 
-FORM = (
-    r" Write it inside \boxed{} as the nodes in the order they are visited, source and goal included, separated by commas."
-)
+FORM = r" Write it inside \boxed{} as the nodes in the order they are visited, source and goal included, separated by commas."
 
 # The general half of the feedback. Each is a whole sentence that holds for every problem, so that it can be lifted into
 # a context as it stands; what is true of one problem only goes on lines of its own. None has three words in a row from the

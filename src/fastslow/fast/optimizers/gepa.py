@@ -30,7 +30,7 @@ FLOOR = 2.0**-30
 """Added to the scores on all anchors that gepa sees: it draws a merge's ancestor by score and fails where all score 0."""
 
 TIE = 2.0**-20
-"""What an answer that gets all the way is worth in these scores beside a right one: enough to decide where nothing is right."""
+"""What an answer that gets all the way is worth in these scores beside a right one: enough to decide between zeros."""
 
 Candidate = dict[int, str]
 """A context in gepa's hands: texts by component number."""
