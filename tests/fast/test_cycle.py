@@ -373,11 +373,11 @@ def test_of_many_children_that_change_nothing_one_leads_and_is_no_find() -> None
     for seed in range(20):
         stage = Stage(lambda texts, example: float(chance.random() < 0.3))
         pool = pool_of("A")
-        found = evolve(stage, Scripted(add_counter()), pool, ANCHORS, seed=seed)
+        found = evolve(stage, Scripted(add_counter()), pool, problems(24), seed=seed)
         led += found.pool.best.context.id != pool.best.context.id
         finds += found.found
     assert led > 10
-    assert finds <= 4
+    assert finds < led / 4
 
 
 class NothingRight(Stage):

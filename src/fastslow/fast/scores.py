@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
 from fastslow.fast.pool import Member
 from fastslow.rollouts.records import Context, Rollout
@@ -88,11 +88,13 @@ class Scores:
     def estimate(self, draws: Draws) -> dict[str, float]:
         return plain(draws) if self.overall is None else shrunken(draws, self.overall)
 
-    def surely_better(self, one: Member, other: Member) -> bool:
-        """Whether a context is better than another on the problems that both have draws on, with 95% confidence."""
+    def surely_better(self, one: Member, other: Member, tried: int = 1) -> bool:
+        """Whether a context, the best of so many tried, is better than another on the problems that both have draws on, with
+        95% confidence."""
         mine, theirs = self._draws_of(one), self._draws_of(other)
         gains = [fmean(mine[problem]) - fmean(theirs[problem]) for problem in mine if mine[problem] and theirs[problem]]
-        return len(gains) > 1 and fmean(gains) > CONFIDENCE * stdev(gains) / math.sqrt(len(gains))
+        needed = NormalDist().inv_cdf(1 - 0.05 / tried)
+        return len(gains) > 1 and fmean(gains) > needed * stdev(gains) / math.sqrt(len(gains))
 
     def _draws_of(self, member: Member) -> Draws:
         """What a member was scored by; a score that was taken as it stands counts as one draw."""

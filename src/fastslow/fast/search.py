@@ -242,4 +242,6 @@ class Search(ABC):
         if best.context.id in [member.context.id for member in carried]:
             return False
         rival = max(carried, key=lambda member: member.mean, default=None)
-        return rival is None or not best.mean or self.scoring.scores.surely_better(best, rival)
+        if rival is None or not best.mean:
+            return True
+        return self.scoring.scores.surely_better(best, rival, tried=len(self.members) - len(carried))
