@@ -116,7 +116,7 @@ def test_tasks_that_cannot_be_used_are_explained(task: Any, message: str) -> Non
 def test_every_wrong_option_gets_a_line() -> None:
     with pytest.raises(RecipeError) as caught:
         build_task(recipe({"name": "star-graph", "degre": 3, "zzz": 1, "path": "long", "train": -1}))
-    known = "its options are: degree, path, nodes, train, validation, test, seed"
+    known = "its options are: degree, path, nodes, form_told, train, validation, test, seed"
     assert str(caught.value).split("\n") == [
         "task 'star-graph': path='long': input should be a valid integer, unable to parse string as an integer",
         "task 'star-graph': train=-1: input should be greater than or equal to 0",
