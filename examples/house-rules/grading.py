@@ -1,8 +1,8 @@
 r"""House rules: a question that every model understands, and a form that only the grader knows.
 
 "Put these numbers in order" says neither which way nor how to write the answer. Here the largest comes first, in a
-\boxed{}, which a model that is asked the bare question hardly ever writes: reward alone has little to start from, the grader's
-words have.
+\boxed{}, which a model that is asked the bare question hardly ever writes: reward alone has little to start from, the
+grader's words have.
 """
 
 import re
