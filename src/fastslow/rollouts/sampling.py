@@ -15,6 +15,7 @@ from trl.models import unwrap_model_for_generation
 from fastslow.errors import FastSlowWarning
 from fastslow.recipe import SamplingRecipe
 from fastslow.rollouts.generate import generate, generation_settings
+from fastslow.rollouts.merged import merged
 from fastslow.rollouts.records import Completion, Finished, Sampling
 from fastslow.rollouts.shared_sampling import SharedSampler
 from fastslow.rollouts.sharing import why_not
@@ -82,8 +83,9 @@ class PolicySampler:
 
     @contextmanager
     def _model(self, sampling: Sampling) -> Iterator[PreTrainedModel]:
-        """The policy's own module, gathered where it is sharded, in evaluation mode."""
+        """The policy's own module, gathered where it is sharded, in evaluation mode, its adapter merged where it is whole."""
         trainer = self.trainer
+        whole = not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled)
         with (
             unwrap_model_for_generation(
                 trainer.model_wrapped,
@@ -94,6 +96,7 @@ class PolicySampler:
             ) as model,
             trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
             evaluating(model),
+            merged(model) if whole else nullcontext(),
         ):
             yield model
 
