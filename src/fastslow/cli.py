@@ -152,11 +152,14 @@ def compare(
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="What the others are held against; rl when not given.")
     ] = None,
+    rollouts: Annotated[
+        int | None, typer.Option("--rollouts", min=0, metavar="N", help="Only what the runs were within N rollouts.")
+    ] = None,
 ) -> None:
     """Line up runs, methods by seeds: reward against steps, rollouts, tokens and time, cost of the baseline's peak, KL."""
     from fastslow.compare import compare_runs
 
-    compare_runs(runs, out, console, baseline)
+    compare_runs(runs, out, console, baseline, rollouts)
 
 
 @app.command()

@@ -21,11 +21,16 @@ from fastslow.study.report import render, summaries
 
 
 def compare_runs(
-    folders: Sequence[str | Path], out: str | Path, console: Console, baseline: str | None = None
+    folders: Sequence[str | Path],
+    out: str | Path,
+    console: Console,
+    baseline: str | None = None,
+    rollouts: int | None = None,
 ) -> Comparison:
-    """Compare runs, show the tables, and write table.csv, points.csv, the pictures and report.html into a folder."""
+    """Compare runs, or what they were within so many rollouts; show the tables, and write table.csv, points.csv, the pictures
+    and report.html into a folder."""
     out = Path(out)
-    arms, remarks = gather(folders)
+    arms, remarks = gather(folders, rollouts)
     comparison = Comparison.of(arms, baseline)
     with console.status("fitting and drawing"):
         limits = {arm.label: comparison.asymptote(arm) for arm in arms}

@@ -50,8 +50,9 @@ class Arm:
         return f"{self.label}: {self.look.does}" if self.look.does else self.label
 
 
-def gather(folders: Sequence[str | Path]) -> tuple[list[Arm], list[str]]:
-    """The arms that some runs make, methods in their usual order, and what a person should know of them."""
+def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[list[Arm], list[str]]:
+    """The arms that some runs make, methods in their usual order, and what a person should know of them; with `rollouts`,
+    as they were within so many."""
     runs, remarks = [], []
     for folder in dict.fromkeys(Path(folder) for folder in folders):
         run = RunFolder.open(folder)
@@ -77,13 +78,18 @@ def gather(folders: Sequence[str | Path]) -> tuple[list[Arm], list[str]]:
         own = _arm_settings(settings[members[0].path])
         described = ", ".join(f"{key}={own.get(key)}" for key in differing)
         label = LOOKS[method].name + (f" ({described})" if described else "")
-        arms.append(make_arm(label, method, members, alike.index(members)))
+        arms.append(make_arm(label, method, members, alike.index(members), rollouts=rollouts))
     remarks += [f"{arm.label}, seed {seed}: {how}" for arm in arms for seed, how in arm.unfinished.items()]
     return arms, remarks
 
 
 def make_arm(
-    label: str, method: Method, members: Sequence[RunFolder], variant: int = 0, look: Look | None = None
+    label: str,
+    method: Method,
+    members: Sequence[RunFolder],
+    variant: int = 0,
+    look: Look | None = None,
+    rollouts: int | None = None,
 ) -> Arm:
     """Runs that differ in nothing but their seed."""
     curves: dict[int, Curve] = {}
@@ -96,8 +102,13 @@ def make_arm(
             raise FastSlowError(
                 f"'{folders[seed]}' and '{run.path}' are runs of the same recipe with the same seed; leave one of them out"
             )
-        curves[seed], folders[seed] = read_curve(run.path), run.path
-        rows = run.rows("metrics")
+        curve = read_curve(run.path)
+        if rollouts is not None and not (curve := curve.within(rollouts)).rewards:
+            raise FastSlowError(
+                f"'{run.path}' has no evaluation within {rollouts:,} rollouts; give a higher number, or leave this run out"
+            )
+        curves[seed], folders[seed] = curve, run.path
+        rows = [row for row in run.rows("metrics") if rollouts is None or row["step"] <= curve.steps[-1]]
         entropies[seed] = tuple((row["step"], row["entropy"]) for row in rows if row.get("entropy") is not None)
         status = (run.read_json("run.json") or {}).get("status")
         if status != "finished":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +71,11 @@ class Curve:
             kls=tuple(kl(row, label) for row, label in zip(rows, judged, strict=True)),
             seed_kls=tuple(kl(row, "seed") for row in rows),
         )
+
+    def within(self, rollouts: float) -> Curve:
+        """The evaluations within so many rollouts."""
+        kept = [index for index, spent in enumerate(self.rollouts) if spent <= rollouts]
+        return Curve(**{each.name: tuple(getattr(self, each.name)[index] for index in kept) for each in fields(self)})
 
     @property
     def peak(self) -> float:
