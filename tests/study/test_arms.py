@@ -81,13 +81,13 @@ def test_the_same_run_twice_is_one_and_a_repeated_seed_is_refused(tmp_path: Path
 
 def test_what_came_after_so_many_rollouts_is_left_out(tmp_path: Path) -> None:
     run = made_run(tmp_path / "a", [0.1, 0.3, 0.2, 0.6], fast=100)  # steps of 32 rollouts, evaluated every ten
-    whole, part = gather([run])[0][0], gather([run], 740)[0][0]
-    assert whole.curves[0].rollouts == (0, 420, 740, 1060)
-    assert part.curves[0].rollouts == (0, 420, 740)
+    whole, part = gather([run])[0][0], gather([run], 840)[0][0]
+    assert whole.curves[0].rollouts == (0, 420, 840, 1260)
+    assert part.curves[0].rollouts == (0, 420, 840)
     assert part.curves[0].rewards == (0.1, 0.3, 0.2)
     assert part.curves[0].kls == whole.curves[0].kls[:3]
     assert [step for step, _ in part.entropies[0]] == [step for step, _ in whole.entropies[0] if step <= 20]
-    assert gather([run], 739)[0][0].curves[0].peak == 0.3
+    assert gather([run], 839)[0][0].curves[0].peak == 0.3
     late = made_run(tmp_path / "late", [0.1, 0.3], seed=1)
     (late / "evals.jsonl").write_text((late / "evals.jsonl").read_text().splitlines()[-1] + "\n")
     with pytest.raises(FastSlowError, match="late' has no evaluation within 100 rollouts"):
