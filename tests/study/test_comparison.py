@@ -165,5 +165,14 @@ def test_titles_state_the_finding(tmp_path: Path) -> None:
     assert reward_title(comparison(tmp_path)) == (
         "FST reaches the peak of RL only with 1.7× [1.0, 3.1] fewer rollouts, and ends at 0.80"
     )
+    rewards = {"rl": ([0.1, 0.5, 0.6],) * 3, "fst": ([0.1, 0.5, 0.8], [0.1, 0.5, 0.55], [0.1, 0.5, 0.7])}
+    even = [
+        made_run(tmp_path / "even" / f"{method}-{seed}", row, method=method, seed=seed)
+        for method, rows in rewards.items()
+        for seed, row in enumerate(rows)
+    ]
+    assert reward_title(Comparison.of(gather(even)[0])) == (
+        "FST reaches the peak of RL only with 1.0× the rollouts (of 2 of 3 seeds), and ends at 0.68"
+    )
     found = comparison(tmp_path / "other", baseline="fst")
     assert reward_title(found) == "Reward at the end: FST 0.80, RL only 0.37"

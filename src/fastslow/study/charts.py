@@ -98,7 +98,7 @@ def reward_title(comparison: Comparison) -> str:
     if best is not base and len(comparison.arms) > 1:
         saved = comparison.saving(best, "rollouts")
         if not math.isnan(saved.mean):
-            reached = f"{best.label} reaches the peak of {base.label} with {_times(saved)} rollouts"
+            reached = f"{best.label} reaches the peak of {base.label} with {_times(saved, 'rollouts')}"
             return f"{reached}, and ends at {comparison.end(best).mean:.2f}"
     ranked = sorted(ends, key=lambda end: -end[1])
     return "Reward at the end: " + ", ".join(f"{label} {reward:.2f}" for label, reward in ranked)
@@ -149,16 +149,19 @@ def cost_title(comparison: Comparison) -> str:
     best = max(found, key=lambda label: found[label]["rollouts"].mean, default="")
     if not best or (found[best]["rollouts"].mean <= 1 and "steps" not in found[best]):
         return f"No method reaches {target} for less than it needs itself"
-    parts = [f"{_times(found[best][cost])} {cost}" for cost in ("steps", "rollouts") if cost in found[best]]
+    parts = [_times(found[best][cost], cost) for cost in ("steps", "rollouts") if cost in found[best]]
     return f"To reach {target}, {best} needs {' and '.join(parts)}"
 
 
-def _times(saved: Estimate) -> str:
-    """How many times fewer, or more, with the interval."""
-    fewer = saved.mean >= 1
-    mean, *ends = (value if fewer else 1 / value for value in (saved.mean, saved.low, saved.high))
-    interval = f" [{min(ends):.1f}, {max(ends):.1f}]" if saved.has_interval else ""
-    return f"{mean:.1f}×{interval} {'fewer' if fewer else 'more'}"
+def _times(saved: Estimate, what: str) -> str:
+    """How many times fewer, or more, with the interval and of how many seeds."""
+    mean, low, high = saved.mean, saved.low, saved.high
+    fewer = mean > 1 and f"{mean:.1f}" != "1.0"
+    if not fewer:
+        mean, low, high = 1 / mean, 1 / high, 1 / low
+    interval = f" [{low:.1f}, {high:.1f}]" if saved.has_interval else ""
+    compared = "fewer" if fewer else "the" if f"{mean:.1f}" == "1.0" else "more"
+    return f"{mean:.1f}×{interval} {compared} {what} {saved.note}".rstrip()
 
 
 def _within(axes: Any, found: list[Estimate]) -> None:
