@@ -203,7 +203,7 @@ def _ranked(values: Mapping[str, float]) -> str:
     known = sorted(
         ((label, value) for label, value in values.items() if not math.isnan(value)), key=lambda each: each[1]
     )
-    return ", ".join(f"{label} {value:.2g}" for label, value in known)
+    return ", ".join(f"{label} {value:#.2g}" for label, value in known)
 
 
 def _path(axes: Any, arm: Arm) -> None:
