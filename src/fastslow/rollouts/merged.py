@@ -12,8 +12,8 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 @contextmanager
 def merged(model: torch.nn.Module) -> Iterator[None]:
-    """Adds a model's adapter to its weights, which come back bit for bit. Beside them it is seven small kernels more a layer
-    and token, twice what a decoding step runs without. Costs a second copy of the adapted weights meanwhile.
+    """Adds a model's adapter to its weights, which come back bit for bit; costs a second copy of them meanwhile. Beside
+    them it is several small kernels more for every layer and token.
 
     Not done where the embedding's weights are adapted for another layer: the embedding itself must stay as it is."""
     layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
