@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
 from rollout_helpers import PlanAndDo, contexts, problems
 
 from fastslow.models.chat import ChatFormat
@@ -108,6 +109,17 @@ def test_an_adapter_is_part_of_the_policy_and_its_dropout_is_off(tiny_folder: Pa
     check(sampler, model)
     assert [c.logprobs for c in sampler.sample(PROMPTS, SAMPLING, seed=3)] != [c.logprobs for c in base]
     assert model.training
+
+
+def test_an_adapter_is_merged_while_it_is_sampled_and_no_longer(tiny_folder: Path, tmp_path: Path) -> None:
+    sampler = make(tiny_folder, tmp_path, model={"lora": {"rank": 2}})
+    layer = next(module for module in sampler.trainer.model.modules() if isinstance(module, BaseTunerLayer))
+    seen: list[bool] = []
+    layer.register_forward_hook(lambda module, *_: seen.append(module.merged))
+    sampler.sample(PROMPTS, SAMPLING, seed=3)
+    assert seen
+    assert all(seen)
+    assert not layer.merged
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])
