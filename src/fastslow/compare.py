@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.recipe import Recipe
+from fastslow.errors import FastSlowError
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv
 from fastslow.study.arms import Arm, gather
 from fastslow.study.charts import charts, reward_title, save
 from fastslow.study.comparison import Comparison, findings
+from fastslow.study.conclusions import continual, kept
 from fastslow.study.report import render, summaries
 
 
@@ -26,16 +28,24 @@ def compare_runs(
     console: Console,
     baseline: str | None = None,
     rollouts: int | None = None,
-) -> Comparison:
+) -> None:
     """Compare runs, or what they were within so many rollouts; show the tables, and write table.csv, points.csv, the pictures
-    and report.html into a folder."""
+    and report.html into a folder. Runs with stages are compared stage by stage."""
     out = Path(out)
     arms, remarks = gather(folders, rollouts)
+    if RunFolder.open(folders[0]).recipe.stages:
+        if baseline is not None or rollouts is not None:
+            raise FastSlowError(
+                "runs with stages are compared at the end of each stage, and neither --baseline nor --rollouts says anything "
+                "there; leave them out"
+            )
+        _compare_stages(arms, remarks, out, console)
+        return
     comparison = Comparison.of(arms, baseline)
     with console.status("fitting and drawing"):
         limits = {arm.label: comparison.asymptote(arm) for arm in arms}
         said = findings(comparison, limits)
-        subtitle = described(RunFolder.open(next(iter(arms[0].folders.values()))).recipe, arms)
+        subtitle = described(arms)
         figures = charts(comparison, subtitle)
         write_csv(out / "table.csv", comparison.table())
         write_csv(out / "points.csv", comparison.points())
@@ -49,7 +59,20 @@ def compare_runs(
     console.print(
         Text(f"{out / 'report.html'} has it all on one page; beside it pictures (PNG, SVG) and tables (CSV).")
     )
-    return comparison
+
+
+def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, console: Console) -> None:
+    """A peak, or a KL, of one task's stage says nothing about another's: only rewards on the same task are held together."""
+    found = continual(arms, f"{described(arms)} (grey: while it is trained on)")
+    spent = Comparison.of(arms)
+    rollouts = [(arm.label, "training rollouts", spent.last(arm, "rollouts"), 0) for arm in arms]
+    found = replace(found, numbers=[*found.numbers, *kept(arms), *rollouts])
+    write_csv(out / "table.csv", found.rows())
+    save(found.figure, out, "stages")
+    console.print(found.table())
+    for line in remarks:
+        console.print(Text(f"· {line}"))
+    console.print(Text(f"The picture is {out / 'stages.png'} (and .svg), the numbers {out / 'table.csv'}."))
 
 
 def show(comparison: Comparison, console: Console) -> None:
@@ -63,8 +86,10 @@ def show(comparison: Comparison, console: Console) -> None:
         console.print(table)
 
 
-def described(recipe: Recipe, arms: Sequence[Arm]) -> str:
+def described(arms: Sequence[Arm]) -> str:
     """What was compared, in a line."""
+    recipes = [RunFolder.open(folder).recipe for arm in arms for folder in arm.folders.values()]
+    recipe, models = recipes[0], list(dict.fromkeys(Path(recipe.model.name).name for recipe in recipes))
     tasks = " and ".join(" ".join([task.name, *_options(task.options)]) for task in recipe.tasks)
     counts = sorted({len(arm.curves) for arm in arms})
     shown = {
@@ -75,7 +100,9 @@ def described(recipe: Recipe, arms: Sequence[Arm]) -> str:
         for count in counts
     }
     seeds = "1 seed" if counts == [1] else f"{' to '.join(str(count) for count in {counts[0]: 0, counts[-1]: 0})} seeds"
-    return "; ".join([tasks, f"model {Path(recipe.model.name).name}", seeds, *dict.fromkeys(shown.values())])
+    return "; ".join(
+        [tasks, f"model{'s' * (len(models) > 1)} {', '.join(models)}", seeds, *dict.fromkeys(shown.values())]
+    )
 
 
 def _options(options: dict[str, Any]) -> list[str]:

@@ -64,7 +64,7 @@ def run_study(
         arms = _arms([[job for job in jobs if job.variant == variant] for variant in variants])
         conclusion = CONCLUSIONS[study.name](arms, _subtitle(base, study, len(seeds)))
         save(conclusion.figure, out, study.name)
-        write_csv(out / f"{study.name}.csv", [_row(*number) for number in conclusion.numbers])
+        write_csv(out / f"{study.name}.csv", conclusion.rows())
         _show(study, conclusion, base, out, console)
 
 
@@ -141,25 +141,8 @@ def _subtitle(base: Recipe, study: Study, seeds: int) -> str:
     return f"{base.model.name}, {task}, {seeds} seed{'s' if seeds > 1 else ''}{bands}"
 
 
-def _row(arm: str, measure: str, found: Any, digits: int) -> dict[str, Any]:
-    return {
-        "arm": arm,
-        "measure": measure,
-        "mean": found.mean,
-        "low": found.low,
-        "high": found.high,
-        "seeds": found.seeds,
-        "note": found.note,
-    }
-
-
 def _show(study: Study, conclusion: Conclusion, base: Recipe, out: Path, console: Console) -> None:
-    table = Table(title=conclusion.finding, title_justify="left", caption=_differs(base), caption_justify="left")
-    table.add_column("")
-    table.add_column("measured")
-    table.add_column("95% over seeds", justify="right")
-    for arm, measure, found, digits in conclusion.numbers:
-        table.add_row(Text(arm), Text(measure), Text(found.words(digits)))
+    table = conclusion.table(_differs(base))
     table.add_section()
     for measure, value in study.published:
         table.add_row(Text("the paper", style="italic"), Text(measure), Text(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,22 @@ def made_run(
         if method != "rl":
             run.save_cycle(0, cycle())
         run.set_status(status)
+    return folder
+
+
+def staged_run(folder: Path, rewards: dict[str, list[float]], method: str) -> Path:
+    """A run of ten steps on each of some tasks, evaluated on all of them every ten steps; with too few rewards, not to its
+    end."""
+    stages = {"task": None, "stages": [f"{task}@10" for task in rewards]}
+    slow = {"slow": {"problems": 4, "group": 8, "microbatch": 8}}
+    length = min(len(values) for values in rewards.values())
+    status = "finished" if length == len(rewards) + 1 else "interrupted"
+    made_run(folder, [0.0] * length, method=method, status=status, settings=stages | slow)
+    rows = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
+    for at, row in enumerate(rows):
+        for task, values in rewards.items():
+            row["results"][f"seed on {task}"] = {**row["results"]["seed"], "mean": values[at]}
+    (folder / "evals.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
 

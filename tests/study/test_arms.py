@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from study_helpers import made_run
 
+from fastslow.compare import described
 from fastslow.errors import FastSlowError, RunError
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
@@ -48,15 +49,30 @@ def test_arms_of_one_method_are_named_by_what_differs(tmp_path: Path) -> None:
     [
         ({"task": {"name": "rulebook", "book": "harbour"}}, "task.book is library .* and harbour"),
         ({"task": "star-graph"}, "task.name is rulebook"),
-        ({"model": "other"}, "model.name is nano"),
         ({"evaluation": {"k": 8}}, "evaluation.k is 4 .* and 8"),
         ({"task": None, "stages": ["rulebook@20"], "slow": {"problems": 4, "microbatch": 8}}, "task"),
     ],
 )
-def test_rewards_of_another_task_model_or_measure_are_not_compared(settings: dict, key: str, tmp_path: Path) -> None:
+def test_rewards_of_another_task_or_measure_are_not_compared(settings: dict, key: str, tmp_path: Path) -> None:
     folders = [made_run(tmp_path / "a", [0.1, 0.3]), made_run(tmp_path / "b", [0.1, 0.3], settings=settings)]
     with pytest.raises(FastSlowError, match=f"cannot be compared: {key}"):
         gather(folders)
+
+
+def test_arms_that_begin_from_different_models_are_named_by_them(tmp_path: Path) -> None:
+    folders = [
+        made_run(tmp_path / "a", [0.1, 0.3], method="rl"),
+        made_run(tmp_path / "b", [0.1, 0.4], method="rl", settings={"model": "after-fst"}),
+        made_run(tmp_path / "c", [0.1, 0.5], settings={"model": "after-fst"}),  # the only FST, and named all the same
+    ]
+    arms, remarks = gather(folders)
+    assert [arm.label for arm in arms] == [
+        "FST from after-fst",
+        "RL only from nano",
+        "RL only from after-fst",
+    ]
+    assert remarks == ["the runs begin from 2 models (after-fst, nano); KL is from each run's own"]
+    assert "models after-fst, nano;" in described(arms)
 
 
 def test_an_unfinished_run_is_shown_as_far_as_it_is_and_an_empty_one_left_out(tmp_path: Path) -> None:
@@ -75,8 +91,24 @@ def test_an_unfinished_run_is_shown_as_far_as_it_is_and_an_empty_one_left_out(tm
 def test_the_same_run_twice_is_one_and_a_repeated_seed_is_refused(tmp_path: Path) -> None:
     first, second = made_run(tmp_path / "a", [0.1, 0.3]), made_run(tmp_path / "b", [0.1, 0.3])
     assert len(gather([first, first])[0][0].curves) == 1
-    with pytest.raises(FastSlowError, match="same recipe with the same seed"):
+    with pytest.raises(FastSlowError, match="same seed that differ in nothing FST heeds"):
         gather([first, second])
+
+
+def test_what_a_method_does_not_heed_makes_no_other_arm(tmp_path: Path) -> None:
+    slow = {"problems": 4, "group": 8, "microbatch": 8}
+    other = {"fast": {"race": True}, "slow": {**slow, "learning_rate": 1e-3}}
+    for method, heeds in (("rl", "slow.learning_rate"), ("gepa", "fast.race"), ("fst", "")):
+        both = [
+            made_run(tmp_path / f"{method}-0", [0.1, 0.3], method=method),
+            made_run(tmp_path / f"{method}-1", [0.1, 0.3], method=method, seed=1, settings=other),
+        ]
+        labels = [arm.label for arm in gather(both)[0]]
+        assert len(labels) == 2
+        assert all(heeds in label for label in labels)
+        assert method == "fst" or not any("," in label for label in labels)
+    alike = made_run(tmp_path / "alike", [0.1, 0.4], method="rl", seed=1, settings={"fast": {"race": True}})
+    assert [arm.label for arm in gather([tmp_path / "rl-0", alike])[0]] == ["RL only"]
 
 
 def test_what_came_after_so_many_rollouts_is_left_out(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 from rich.console import Console
-from study_helpers import made_run
+from study_helpers import made_run, staged_run
 
 from fastslow.compare import compare_runs
 from fastslow.errors import FastSlowError
@@ -129,7 +129,9 @@ def test_everything_is_written(seeds: int, tmp_path: Path, monkeypatch: pytest.M
     extra += [made_run(tmp_path / "distill", [0.1, 0.4, 0.5, 0.6], method="distill", tokens=False)]
     console = Console(record=True, width=160)
     out = tmp_path / "out"
-    found = compare_runs([*folders(tmp_path, seeds), *extra], out, console)
+    compared = [*folders(tmp_path, seeds), *extra]
+    compare_runs(compared, out, console)
+    found = Comparison.of(gather(compared)[0])
     shown = console.export_text()
     assert "What was reached" in shown
     assert "Until the peak of RL only" in shown
@@ -159,6 +161,29 @@ def test_everything_is_written(seeds: int, tmp_path: Path, monkeypatch: pytest.M
     assert "zorka means &lt;b&gt;reverse&lt;/b&gt; &amp; stop" in page
     assert "<b>reverse</b>" not in page
     assert "zorka &lt;i&gt;means&lt;/i&gt; reverse" in page  # the lineage
+
+
+def test_runs_with_stages_are_compared_stage_by_stage(tmp_path: Path) -> None:
+    """The peak of one stage's task is no measure for another's, so that none is spoken of."""
+    rewards = {"fst": {"a": [0.0, 0.6, 0.5], "b": [0.0, 0.1, 0.8]}, "rl": {"a": [0.0, 0.3, 0.1], "b": [0.0, 0.0]}}
+    made = [staged_run(tmp_path / method, by_task, method) for method, by_task in rewards.items()]
+    console = Console(record=True, width=160)
+    compare_runs(made, tmp_path / "out", console)
+    shown = console.export_text()
+    assert "FST 0.70, RL only 0.30 (of the first 1)" in shown
+    assert "peak" not in shown
+    assert "RL only, seed 0: not finished (interrupted)" in shown
+    with (tmp_path / "out" / "table.csv").open() as file:
+        rows = {(row["arm"], row["measure"]): row["mean"] for row in csv.DictReader(file)}
+    assert rows["FST", "a, at the end of its stage"] == "0.6"
+    assert rows["FST", "a, at the end of the run"] == "0.5"
+    assert rows["RL only", "a, at the end of its stage"] == "0.3"
+    assert rows["RL only", "b, at the end of its stage"] == "nan"  # it is not there yet
+    assert rows["RL only", "training rollouts"] == "320.0"
+    with Image.open(tmp_path / "out" / "stages.png") as picture:
+        assert min(picture.size) > 300
+    with pytest.raises(FastSlowError, match="neither --baseline nor --rollouts"):
+        compare_runs(made, tmp_path / "out", console, rollouts=100)
 
 
 def test_titles_state_the_finding(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from study_helpers import made_run
+from study_helpers import made_run, staged_run
 
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
@@ -63,16 +62,10 @@ def test_ablations_name_what_the_seeds_settle(tmp_path: Path) -> None:
 
 def test_continual_reads_every_task_at_the_end_of_its_stage(tmp_path: Path) -> None:
     rewards = {"fst": {"a": [0.0, 0.6, 0.5], "b": [0.0, 0.1, 0.8]}, "rl": {"a": [0.0, 0.3, 0.1], "b": [0.0, 0.0, 0.4]}}
-    made = []
-    for method, by_task in rewards.items():
-        stages = {"task": None, "stages": ["a@10", "b@10"], "slow": {"problems": 4, "group": 8, "microbatch": 8}}
-        folder = made_run(tmp_path / method, [0.0, 0.0, 0.0], method=method, settings=stages)
-        rows = [json.loads(line) for line in (folder / "evals.jsonl").read_text().splitlines()]
-        for at, row in enumerate(rows):
-            for task, values in by_task.items():
-                row["results"][f"seed on {task}"] = {**row["results"]["seed"], "mean": values[at]}
-        (folder / "evals.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        made.append(make_arm(method, method, [RunFolder.open(folder)], 0))  # type: ignore[arg-type]
+    made = [
+        make_arm(method, method, [RunFolder.open(staged_run(tmp_path / method, by_task, method))], 0)  # type: ignore[arg-type]
+        for method, by_task in rewards.items()
+    ]
     found = CONCLUSIONS["continual"](made, "made up")
     assert number(found, "fst", "a, at the end of its stage") == 0.6
     assert number(found, "rl", "b, at the end of its stage") == 0.4

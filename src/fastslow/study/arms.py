@@ -17,7 +17,7 @@ from fastslow.study.looks import LOOKS, Look
 ENDS = ("slow.steps", "rollouts")
 """When a run ends: runs of one arm may end at different times."""
 MEASURE = (
-    *("model.name", "task", "stages"),
+    *("task", "stages"),
     *("evaluation.problems", "evaluation.k", "evaluation.temperature", "evaluation.top_p"),
 )
 """What must be the same for rewards to be comparable."""
@@ -68,6 +68,9 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
     for run in runs:
         chosen = _arm_settings(settings[run.path])
         groups.setdefault(tuple(sorted((key, repr(value)) for key, value in chosen.items())), []).append(run)
+    models = sorted({run.recipe.model.name for run in runs})
+    if len(models) > 1:
+        remarks.append(f"the runs begin from {len(models)} models ({', '.join(models)}); KL is from each run's own")
     order = list(LOOKS)
     sorted_groups = sorted(groups.values(), key=lambda members: order.index(members[0].recipe.method))
     arms: list[Arm] = []
@@ -76,8 +79,9 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
         alike = [group for group in sorted_groups if group[0].recipe.method == method]
         differing = _differences([_arm_settings(settings[group[0].path]) for group in alike])
         own = _arm_settings(settings[members[0].path])
-        described = ", ".join(f"{key}={own.get(key)}" for key in differing)
-        label = LOOKS[method].name + (f" ({described})" if described else "")
+        described = ", ".join(f"{key}={own.get(key)}" for key in differing if key != "model.name")
+        start = f" from {own['model.name']}" if len(models) > 1 else ""
+        label = LOOKS[method].name + start + (f" ({described})" if described else "")
         arms.append(make_arm(label, method, members, alike.index(members), rollouts=rollouts))
     remarks += [f"{arm.label}, seed {seed}: {how}" for arm in arms for seed, how in arm.unfinished.items()]
     return arms, remarks
@@ -100,7 +104,8 @@ def make_arm(
         seed = run.recipe.seed
         if seed in curves:
             raise FastSlowError(
-                f"'{folders[seed]}' and '{run.path}' are runs of the same recipe with the same seed; leave one of them out"
+                f"'{folders[seed]}' and '{run.path}' are runs with the same seed that differ in nothing "
+                f"{LOOKS[method].name} heeds; leave one of them out"
             )
         curve = read_curve(run.path)
         if rollouts is not None and not (curve := curve.within(rollouts)).rewards:
@@ -118,10 +123,13 @@ def make_arm(
 
 
 def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What an arm's runs have in common: all that its method heeds but the seed and the end."""
+    unheeded = {"rl": "fast.", "gepa": "slow."}.get(settings["method"])
     return {
         key: value
         for key, value in settings.items()
         if key != "seed" and key not in ENDS and not key.startswith("output.")
+        if key == "slow.problems" or not unheeded or not key.startswith(unheeded)  # a cycle looks ahead at so many
     }
 
 
@@ -137,5 +145,5 @@ def _refuse_other_measures(settings: Mapping[Path, Mapping[str, Any]]) -> None:
             if any(key == name or key.startswith(f"{name}.") for name in MEASURE):
                 raise FastSlowError(
                     f"rewards of these runs cannot be compared: {key} is {reference.get(key)} in '{first}' and "
-                    f"{each.get(key)} in '{path}'; compare runs of one model and one task, measured alike, at a time"
+                    f"{each.get(key)} in '{path}'; compare runs of one task, measured alike, at a time"
                 )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from rich.table import Table
+from rich.text import Text
 
 from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
@@ -24,6 +27,20 @@ class Conclusion:
     finding: str
     figure: Any
     numbers: Numbers
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The numbers, for a file."""
+        return [{"arm": arm, "measure": measure, **asdict(found)} for arm, measure, found, _ in self.numbers]
+
+    def table(self, caption: str | None = None) -> Table:
+        """The numbers, for the terminal."""
+        table = Table(title=self.finding, title_justify="left", caption=caption, caption_justify="left")
+        table.add_column("")
+        table.add_column("measured")
+        table.add_column("95% over seeds", justify="right")
+        for arm, measure, found, digits in self.numbers:
+            table.add_row(Text(arm), Text(measure), Text(found.words(digits)))
+        return table
 
 
 def data_efficiency(arms: Sequence[Arm], subtitle: str) -> Conclusion:
@@ -76,11 +93,7 @@ def plasticity(arms: Sequence[Arm], subtitle: str) -> Conclusion:
 
 
 def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
-    recipe = RunFolder.open(next(iter(arms[0].folders.values()))).recipe
-    stages, first = [], 0
-    for name, stage in zip(_stage_names(recipe), recipe.stages, strict=True):
-        stages.append((name, first, first + stage.steps))
-        first += stage.steps
+    stages = _stages(arms)
     staged = {arm.label: _staged(arm, [name for name, _, _ in stages]) for arm in arms}
     numbers: Numbers = []
     ends: dict[str, list[float]] = {arm.label: [] for arm in arms}
@@ -89,17 +102,35 @@ def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         reached = {
             arm.label: over_seeds([_at(curve, end) for curve in staged[arm.label][name]], 0.0, 1.0) for arm in arms
         }
-        best = max(estimate.mean for estimate in reached.values())
+        best = max((estimate.mean for estimate in reached.values() if not math.isnan(estimate.mean)), default=0.0)
         for label, estimate in reached.items():
             numbers.append((label, f"{name}, at the end of its stage", estimate, 2))
+            if math.isnan(estimate.mean):  # not there yet
+                continue
             ends[label].append(estimate.mean)
             if best > 0:
                 shares[label].append(estimate.mean / best)
     for arm in arms:
         numbers.append((arm.label, "of the best in each stage, on average", Estimate(_mean(shares[arm.label])), 2))
-    said = ", ".join(f"{label} {_mean(values):.2f}" for label, values in ends.items())
+    said = ", ".join(
+        f"{label} {_mean(values):.2f}" + (f" (of the first {len(values)})" if len(values) < len(stages) else "")
+        for label, values in ends.items()
+    )
     finding = f"When the task changes, reward at the end of a stage is on average: {said}"
     return Conclusion(finding, stages_figure(arms, staged, stages, finding, subtitle), numbers)
+
+
+def kept(arms: Sequence[Arm]) -> Numbers:
+    """What runs with stages can do at their end of what earlier stages taught them."""
+    stages = _stages(arms)
+    names = [name for name, _, _ in stages]
+    end = stages[-1][2]
+    return [
+        (arm.label, f"{name}, at the end of the run", over_seeds([_at(curve, end) for curve in curves], 0.0, 1.0), 2)
+        for name in names[:-1]
+        for arm in arms
+        for curves in [_staged(arm, names)[name]]
+    ]
 
 
 def star_graph(arms: Sequence[Arm], subtitle: str) -> Conclusion:
@@ -175,6 +206,16 @@ def _ranked(found: Comparison, arms: Sequence[Arm], subtitle: str) -> Conclusion
         *((arm.label, f"less {found.baseline.label}", found.margin(arm), 2) for arm in found.others),
     ]
     return Conclusion(finding, ends_figure(arms, ends, finding, subtitle), numbers)
+
+
+def _stages(arms: Sequence[Arm]) -> list[tuple[str, int, int]]:
+    """Task, first and last step of each stage."""
+    recipe = RunFolder.open(next(iter(arms[0].folders.values()))).recipe
+    stages, first = [], 0
+    for name, stage in zip(_stage_names(recipe), recipe.stages, strict=True):
+        stages.append((name, first, first + stage.steps))
+        first += stage.steps
+    return stages
 
 
 def _stage_names(recipe: Recipe) -> list[str]:
