@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,9 @@ def test_without_seccomp_all_generations_end_with_the_first(host: dict[str, Any]
 
 
 CALLER = """
+import signal
 from fastslow.sandbox import run_code
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its jobs in the background ignore it
 print("ready", flush=True)
 run_code("import time; time.sleep(600)", seconds=300)
 """
@@ -220,11 +223,16 @@ def test_when_the_caller_ends_everything_ends(tmp_path: Path, ending: signal.Sig
     command = [sys.executable, "-c", CALLER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as caller:
         assert caller.stdout is not None
-        caller.stdout.readline()
-        while len(family := descendants(caller.pid)) < 4:  # the nursery, the keeper, the judge's place, the program
-            pass
-        caller.send_signal(ending)
-        caller.wait(10)
+        try:
+            caller.stdout.readline()
+            family, end = {}, time.monotonic() + 30
+            while len(family) < 4:  # the nursery, the keeper, the judge's place, the program
+                assert time.monotonic() < end, family
+                family = descendants(caller.pid)
+            caller.send_signal(ending)
+            caller.wait(10)
+        finally:
+            caller.kill()  # else a caller that does not end would be waited for
     assert gone(family)
     assert not list(tmp_path.iterdir())
 
