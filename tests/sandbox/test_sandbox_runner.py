@@ -1,6 +1,7 @@
 """Scripts run as they would anywhere, their ends are told apart, and a machine says what it can do."""
 
 import os
+import subprocess
 import sys
 import threading
 import warnings
@@ -96,6 +97,34 @@ def test_it_runs_from_any_thread() -> None:
     for thread in threads:
         thread.join()
     assert sorted(outputs) == [f"{n}\n" for n in range(6)]
+
+
+SIGNALS = """
+import signal
+print(*sorted(each.name for each in signal.Signals if signal.getsignal(each) is signal.SIG_IGN))
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+"""
+DEAF_CALLER = """
+import atexit, os, signal, sys, time
+from fastslow.sandbox import run_code
+signals = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1}
+for each in signals:
+    signal.signal(each, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+atexit.register(lambda: os.kill(child, signal.SIGKILL))  # after the nursery's end
+print(run_code(sys.argv[1]).stdout, end="")
+child = os.fork()
+if child == 0:  # it holds the connection to the nursery, which therefore has to be ended by a signal
+    time.sleep(30)
+    os._exit(0)
+"""
+
+
+def test_signals_that_the_caller_does_not_heed_are_heeded_behind_the_wall() -> None:
+    """A shell has its jobs in the background ignore Ctrl-C. A program is none of them, and the nursery is to end."""
+    command = [sys.executable, "-c", DEAF_CALLER, SIGNALS]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    assert ran.stdout.splitlines() == ["SIGPIPE SIGXFSZ", "True set()"]
 
 
 @pytest.mark.parametrize(
