@@ -19,7 +19,7 @@ from openai_server import OpenAIServer
 from fastslow import start
 from fastslow.errors import RunError
 from fastslow.evaluate import evaluate_run
-from fastslow.models.load import load_pretrained
+from fastslow.models.load import load_pretrained, load_to_ask
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.slow.trainer import FastSlowTrainer
@@ -200,7 +200,7 @@ def test_a_reflection_model_that_is_down_does_not_stop_training(tmp_path: Path) 
 
 def test_a_run_reflects_through_litellm_on_a_real_server_with_a_real_model(tmp_path: Path) -> None:
     """The server answers with nano, which was not made to reflect: poor edits, but really written."""
-    model, tokenizer = load_pretrained("nano")
+    model, tokenizer = load_to_ask("nano", "cpu")
     with OpenAIServer(model, tokenizer) as server:
         reflection = f"{{kind: litellm, model: nano, base_url: '{server.base_url}', max_tokens: 24}}"
         opened = RunFolder.open(run(tmp_path / "run", *BRIEF, f"fast.reflection={reflection}"))

@@ -35,7 +35,7 @@ from fastslow.fast.pool import Pool, compose
 from fastslow.fast.reflection import build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.keeping import restore_checkpoint, save_checkpoint
-from fastslow.models.load import load_pretrained
+from fastslow.models.load import load_to_ask
 from fastslow.rollouts.cache import fill
 from fastslow.rollouts.play import Timing, derive_seed
 from fastslow.rollouts.records import Context, Rollout, Sampling
@@ -238,9 +238,7 @@ class Loop:
         policy = reflection.kind == "policy"
         sampling = Sampling(max(reflection.temperature, 1e-3), 1.0, reflection.max_tokens)
         chat = PolicyChat(parts.sampler, parts.chat, sampling, parts.policy.max_length, self.world) if policy else None
-        reflector = build_reflector(
-            reflection, chat, lambda name: load_pretrained(name, dtype="auto", device_map=parts.policy.device)
-        )
+        reflector = build_reflector(reflection, chat, lambda name: load_to_ask(name, parts.policy.device))
         return FastLoop(recipe, reflector, self._play_fast, parts.chat.count, self.world, collective=policy)
 
     def _play_fast(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> list[Rollout]:

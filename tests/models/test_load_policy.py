@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import tiny
 import torch
 
 from fastslow.errors import ModelError
-from fastslow.models.load import choose_device, load_policy, load_pretrained, resolve
+from fastslow.models import load
+from fastslow.models.load import choose_device, load_policy, load_pretrained, load_to_ask, resolve
 from fastslow.recipe import ModelRecipe, Recipe, build_recipe
 from fastslow.rollouts.world import World
 from fastslow.slow.trainer import FastSlowTrainer
@@ -161,3 +163,29 @@ def test_a_lora_recipe_reaches_the_adapter(tiny_folder: Path, tmp_path: Path) ->
     assert {shape for name, shape in shapes.items() if "lora_A" in name} == {(3, 32)}
     adapter = trainer.model.get_decoder().layers[0].self_attn.q_proj
     assert adapter.scaling["default"] == 6 / 3
+
+
+@pytest.mark.parametrize(("bf16", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_a_model_to_ask_is_in_its_own_precision_where_the_processor_computes_in_it(
+    bf16: bool, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "_cpu_computes_in_bf16", lambda: bf16)
+    model, _ = load_to_ask("nano", "cpu")
+    assert model.dtype == expected
+    assert model.device.type == "cpu"
+
+
+def test_a_model_to_ask_answers_in_good_time() -> None:
+    """Some processors have no products in bf16: what stands in for them takes a hundred times as long."""
+    prompt = torch.zeros(1, 128, dtype=torch.long)
+
+    def quickest(model: torch.nn.Module) -> float:
+        seconds = []
+        for _ in range(4):
+            began = time.monotonic()
+            with torch.no_grad():
+                model(prompt)
+            seconds.append(time.monotonic() - began)
+        return min(seconds)
+
+    assert quickest(load_to_ask("nano", "cpu")[0]) < 20 * quickest(load_pretrained("nano", dtype=torch.float32)[0])

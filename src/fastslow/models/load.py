@@ -79,6 +79,17 @@ def load_pretrained(name: str, **arguments: Any) -> tuple[PreTrainedModel, PreTr
     return model, tokenizer
 
 
+def load_to_ask(name: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model that is not trained, in the precision it is stored in; in fp32 on a processor that does not compute in bf16,
+    where a prompt would take a hundred times as long."""
+    dtype = "auto" if device != "cpu" or _cpu_computes_in_bf16() else torch.float32
+    return load_pretrained(name, dtype=dtype, device_map=device)
+
+
+def _cpu_computes_in_bf16() -> bool:
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 def load_policy(recipe: ModelRecipe) -> Policy:
     """The policy as its recipe asks: fp32 master weights to train fully, a frozen bf16 base under fp32 LoRA adapters."""
     device = choose_device(recipe.device)

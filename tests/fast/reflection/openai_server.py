@@ -118,10 +118,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def main(folder: str, port: str) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from fastslow.models.load import load_to_ask
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
-    server = OpenAIServer(model, AutoTokenizer.from_pretrained(folder), int(port))
+    server = OpenAIServer(*load_to_ask(folder, "cpu"), int(port))
     print(f"serving {folder} at {server.base_url}", flush=True)
     server.serve_forever()
 
