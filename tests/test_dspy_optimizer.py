@@ -19,7 +19,7 @@ import fastslow
 from fastslow import loop
 from fastslow.dspy_optimizer import FastSlow
 from fastslow.errors import FastSlowError, RecipeError, RunError, TaskError
-from fastslow.models.load import load_pretrained
+from fastslow.models.load import load_pretrained, load_to_ask
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.slow.update import Update, build_update
@@ -105,7 +105,7 @@ def test_the_program_is_saved_and_loads_into_a_fresh_one(trained: Trained, tmp_p
 
 def test_the_exported_model_does_in_plain_dspy_what_it_was_trained_to(trained: Trained, tmp_path: Path) -> None:
     """The weights behind a dspy.LM, the returned program, dspy's own evaluation: no part of this library is left."""
-    model, tokenizer = load_pretrained(str(fastslow.export_run(trained.folder, tmp_path / "model")))
+    model, tokenizer = load_to_ask(str(fastslow.export_run(trained.folder, tmp_path / "model")), "cpu")
 
     def served(messages: list[dict[str, str]]) -> str:
         prompt = tokenizer.apply_chat_template(
