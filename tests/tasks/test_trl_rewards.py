@@ -23,8 +23,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 import fastslow
 from fastslow.errors import FastSlowError, RecipeError, TaskError
+from fastslow.models import load
 from fastslow.recipe import Recipe, build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder
+from fastslow.tasks import trl_reward_model
 from fastslow.tasks.base import Answer, Split
 from fastslow.tasks.grader import GraderError
 from fastslow.tasks.registry import build_task
@@ -214,6 +216,20 @@ def test_a_reward_model_reads_what_trls_trainer_reads(shape: str, tmp_path: Path
     example = given_as_object.examples("train")[0]
     expected = step.task.grade(example, "red go").parts["judge"]
     assert given_as_object.grade(example, "red go").parts == {"judge": pytest.approx(expected, abs=1e-6)}
+
+
+@pytest.mark.parametrize(("bf16", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_a_reward_model_is_in_its_own_precision_where_the_processor_computes_in_it(
+    bf16: bool, expected: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = tiny.make_tokenizer()
+    config = tiny.make_model(tokenizer, seed=1).config
+    config.num_labels = 1
+    LlamaForSequenceClassification(config).to(torch.bfloat16).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    monkeypatch.setattr(trl_reward_model, "choose_device", lambda _: "cpu")
+    monkeypatch.setattr(load, "_cpu_computes_in_bf16", lambda: bf16)
+    assert trl_reward_model.RewardModel(str(tmp_path)).model.dtype == expected
 
 
 # The score ---------------------------------------------------------------------------------------------------------------

@@ -80,10 +80,14 @@ def load_pretrained(name: str, **arguments: Any) -> tuple[PreTrainedModel, PreTr
 
 
 def load_to_ask(name: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model that is not trained, in the precision it is stored in; in fp32 on a processor that does not compute in bf16,
-    where a prompt would take a hundred times as long."""
-    dtype = "auto" if device != "cpu" or _cpu_computes_in_bf16() else torch.float32
-    return load_pretrained(name, dtype=dtype, device_map=device)
+    """A model that is not trained."""
+    return load_pretrained(name, dtype=dtype_to_ask(device), device_map=device)
+
+
+def dtype_to_ask(device: str) -> torch.dtype | str:
+    """The precision of a model that is not trained: the one it is stored in; but fp32 on a processor that does not compute in
+    bf16, where a prompt would take a hundred times as long."""
+    return "auto" if device != "cpu" or _cpu_computes_in_bf16() else torch.float32
 
 
 def _cpu_computes_in_bf16() -> bool:

@@ -10,7 +10,7 @@ from trl.data_utils import apply_chat_template
 from trl.trainer.utils import get_config_model_id
 
 from fastslow.errors import TaskError
-from fastslow.models.load import choose_device
+from fastslow.models.load import choose_device, dtype_to_ask
 from fastslow.tasks.text import one_line
 
 
@@ -21,8 +21,10 @@ class RewardModel:
         shown = model if isinstance(model, str) else type(model).__name__
         try:
             if isinstance(model, str):
-                model = AutoModelForSequenceClassification.from_pretrained(model, num_labels=1)
-                model.to(choose_device("auto"))
+                device = choose_device("auto")
+                dtype = dtype_to_ask(device)
+                model = AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, dtype=dtype)
+                model.to(device)
             name = get_config_model_id(model.config)
             tokenizer = tokenizer or AutoTokenizer.from_pretrained(name)
         except Exception as error:  # a damaged file shows as OSError, ValueError, RuntimeError or safetensors' own
