@@ -63,7 +63,7 @@ except (RuntimeError, MemoryError):
 print(count)
 """,
     "thread bomb of small stacks": """
-threading.stack_size(32768)
+threading.stack_size(max(32768, os.sysconf("SC_THREAD_STACK_MIN")))
 count = 0
 try:
     while count < 20000:
