@@ -13,6 +13,8 @@ from episodes import Difficulty
 from pretrain import CONFIGS, Trees, make_model, make_tree, tree_logits
 from transformers import AutoModelForCausalLM
 
+from fastslow.models.load import dtype_to_ask
+
 SMALL = CONFIGS["small"]
 
 
@@ -98,6 +100,8 @@ def test_the_learning_rate_rises_stays_and_falls() -> None:
 def test_a_small_run_learns_on_a_cpu_and_killed_it_goes_on_from_its_last_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if dtype_to_ask("cpu") == torch.float32:  # torch's Muon computes in bf16, which such a processor takes minutes for
+        monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.float)
     with monkeypatch.context() as patch:
         first = watch(patch, kill_after=25)
         with pytest.raises(Killed):
