@@ -63,7 +63,7 @@ def compare_runs(
 
 def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, console: Console) -> None:
     """A peak, or a KL, of one task's stage says nothing about another's: only rewards on the same task are held together."""
-    found = continual(arms, f"{described(arms)} (grey: while it is trained on)")
+    found = continual(arms, f"{_models(arms)}; {_seeds(arms)}; grey: while a task is trained on")
     spent = Comparison.of(arms)
     rollouts = [(arm.label, "training rollouts", spent.last(arm, "rollouts"), 0) for arm in arms]
     found = replace(found, numbers=[*found.numbers, *kept(arms), *rollouts])
@@ -88,21 +88,31 @@ def show(comparison: Comparison, console: Console) -> None:
 
 def described(arms: Sequence[Arm]) -> str:
     """What was compared, in a line."""
-    recipes = [RunFolder.open(folder).recipe for arm in arms for folder in arm.folders.values()]
-    recipe, models = recipes[0], list(dict.fromkeys(Path(recipe.model.name).name for recipe in recipes))
+    recipe = RunFolder.open(next(iter(arms[0].folders.values()))).recipe
     tasks = " and ".join(" ".join([task.name, *_options(task.options)]) for task in recipe.tasks)
-    counts = sorted({len(arm.curves) for arm in arms})
     shown = {
         count: {
             1: f"bands of one seed: 95% intervals over {recipe.evaluation.problems} problems",
             2: "faint: each seed, bold: their mean; bars: 95% intervals over seeds",
         }.get(count, "bands and bars: 95% intervals over seeds")
-        for count in counts
+        for count in _counts(arms)
     }
-    seeds = "1 seed" if counts == [1] else f"{' to '.join(str(count) for count in {counts[0]: 0, counts[-1]: 0})} seeds"
-    return "; ".join(
-        [tasks, f"model{'s' * (len(models) > 1)} {', '.join(models)}", seeds, *dict.fromkeys(shown.values())]
-    )
+    return "; ".join([tasks, _models(arms), _seeds(arms), *dict.fromkeys(shown.values())])
+
+
+def _models(arms: Sequence[Arm]) -> str:
+    recipes = [RunFolder.open(folder).recipe for arm in arms for folder in arm.folders.values()]
+    names = dict.fromkeys(Path(recipe.model.name).name for recipe in recipes)
+    return f"model{'s' * (len(names) > 1)} {', '.join(names)}"
+
+
+def _seeds(arms: Sequence[Arm]) -> str:
+    counts = _counts(arms)
+    return "1 seed" if counts == [1] else f"{' to '.join(str(count) for count in {counts[0]: 0, counts[-1]: 0})} seeds"
+
+
+def _counts(arms: Sequence[Arm]) -> list[int]:
+    return sorted({len(arm.curves) for arm in arms})
 
 
 def _options(options: dict[str, Any]) -> list[str]:

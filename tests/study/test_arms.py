@@ -42,6 +42,9 @@ def test_arms_of_one_method_are_named_by_what_differs(tmp_path: Path) -> None:
         "RL only",
     ]
     assert [arm.variant for arm in arms] == [0, 1, 0]
+    assert arms[0].look.colour == arms[1].look.colour
+    alone, _ = gather(folders[:2])
+    assert alone[0].look.colour == arms[0].look.colour != alone[1].look.colour  # no other method to be told from
 
 
 @pytest.mark.parametrize(

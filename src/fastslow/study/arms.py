@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from fastslow.recipe import flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import Curve, read_curve
-from fastslow.study.looks import LOOKS, Look
+from fastslow.study.looks import LOOKS, MORE_COLOURS, Look
 
 ENDS = ("slow.steps", "rollouts")
 """When a run ends: runs of one arm may end at different times."""
@@ -82,7 +82,10 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
         described = ", ".join(f"{key}={own.get(key)}" for key in differing if key != "model.name")
         start = f" from {own['model.name']}" if len(models) > 1 else ""
         label = LOOKS[method].name + start + (f" ({described})" if described else "")
-        arms.append(make_arm(label, method, members, alike.index(members), rollouts=rollouts))
+        variant = alike.index(members)
+        alone = len(alike) == len(sorted_groups) and 0 < variant <= len(MORE_COLOURS)
+        look = replace(LOOKS[method], colour=MORE_COLOURS[variant - 1]) if alone else None
+        arms.append(make_arm(label, method, members, variant, look, rollouts))
     remarks += [f"{arm.label}, seed {seed}: {how}" for arm in arms for seed, how in arm.unfinished.items()]
     return arms, remarks
 

@@ -27,4 +27,6 @@ LOOKS: dict[Method, Look] = {
 BASE = Look("base model", "", "#000000", "X")
 """A model that none of them has trained."""
 LINES = ("-", "--", ":", "-.")
-"""Of several arms with one method, which share its colour."""
+"""Of several arms with one method, which share its colour where there are other methods beside them."""
+MORE_COLOURS = ("#E69F00", "#000000", "#56B4E9")
+"""Of the second arm and those after it, where all arms are of one method."""
