@@ -137,12 +137,20 @@ def moved(trainer: FastSlowTrainer, seed: int = 1) -> None:
                 parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.05)
 
 
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize(("lora", "temperature"), [(None, 1.0), (None, 0.7), ({"rank": 4, "alpha": 8}, 1.0)])
 def test_the_gradient_is_that_of_the_mean_kl_from_the_frozen_teacher(
-    lora: dict[str, Any] | None, temperature: float, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lora: dict[str, Any] | None,
+    temperature: float,
+    shared: bool,
+    tiny_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hidden, "CHUNK_NUMBERS", 25 * 4)  # four tokens at a time
-    recipe = make_recipe(tiny_folder, method="distill", lora=lora, temperature=temperature, microbatch=8)
+    recipe = make_recipe(
+        tiny_folder, method="distill", lora=lora, temperature=temperature, microbatch=8, shared_prefix=shared
+    )
     rollouts = make_rollouts(REWARDS, turns=[1 + index % 2 for index in range(16)])
     update = make_update(recipe, rollouts)
     trainer = make_trainer(recipe, tmp_path, [update])
@@ -167,6 +175,29 @@ def test_the_gradient_is_that_of_the_mean_kl_from_the_frozen_teacher(
     assert trainer.last_logs["loss"] == pytest.approx(loss.item(), rel=1e-4, abs=1e-4)
     # All of the trained weights are copied, and no others.
     assert set(trainer.teacher.copies) == set(expected)
+    assert trainer.shared_prefix == shared
+
+
+def test_what_rows_begin_with_together_goes_through_the_model_once(tiny_folder: Path, tmp_path: Path) -> None:
+    recipe = make_recipe(tiny_folder, method="distill", microbatch=8)
+    update = make_update(recipe, make_rollouts(REWARDS))
+    trainer = make_trainer(recipe, tmp_path, [update])
+    assert trainer.teacher is not None
+    trainer.teacher.freeze()
+    assert trainer.shares(trainer.model)
+    seen = []
+    trainer.model.base_model.register_forward_pre_hook(
+        lambda module, arguments, named: seen.append(named["input_ids"].numel()), with_kwargs=True
+    )
+    trainer.train()
+    # Two microbatches; in each a teacher, whose prompts all differ, and a student. A row's last token predicts nothing.
+    rows = sorted(update.rows, key=lambda row: row.turn.prompt_ids)
+    for (taught, own), half in zip((seen[:2], seen[2:]), (rows[:8], rows[8:]), strict=True):
+        written = sum(len(row.turn.completion.ids) - 1 for row in half)
+        prompts = {row.turn.prompt_ids for row in half}
+        twins = sum(sum(row.turn.prompt_ids == prompt for row in half) - 1 for prompt in prompts)
+        assert own <= written + sum(map(len, prompts)) + twins
+        assert own < taught <= written + sum(len(row.teacher_prompt) for row in half)
 
 
 def test_the_gradient_is_the_slope_of_the_loss(tiny_folder: Path, tmp_path: Path) -> None:
@@ -245,19 +276,19 @@ def test_a_saved_teacher_comes_back_and_a_new_one_takes_no_more_memory(tmp_path:
     teacher = Teacher(model)
     teacher.freeze()
     addresses = {name: copy.data_ptr() for name, copy in teacher.copies.items()}
-    ids, mask = torch.tensor([[3, 4, 5]]), torch.ones(1, 3, dtype=torch.long)
-    before = teacher.hidden(ids, mask)
+    row = [[3]], [[4, 5, 6]], False
+    before = teacher.hidden(*row)
     teacher.save(tmp_path)
     with torch.no_grad():
         model.lm_head.weight.add_(1.0)
         model.model.layers[0].mlp.up_proj.weight.mul_(1.5)
-    torch.testing.assert_close(teacher.hidden(ids, mask), before)
+    torch.testing.assert_close(teacher.hidden(*row), before)
     teacher.freeze()
     assert {name: copy.data_ptr() for name, copy in teacher.copies.items()} == addresses
-    assert not torch.allclose(teacher.hidden(ids, mask), before)
+    assert not torch.allclose(teacher.hidden(*row), before)
     again = Teacher(model)
     again.load(tmp_path)
-    torch.testing.assert_close(again.hidden(ids, mask), before)
+    torch.testing.assert_close(again.hidden(*row), before)
     again.load(tmp_path / "nowhere")
     assert model.training
 
@@ -268,11 +299,10 @@ def test_tied_embeddings_are_frozen_at_both_ends() -> None:
     teacher = Teacher(model)
     teacher.freeze()
     assert "lm_head.weight" not in teacher.copies
-    ids, mask = torch.tensor([[3, 4, 5]]), torch.ones(1, 3, dtype=torch.long)
     with torch.no_grad():
-        expected = model(ids).logits
+        expected = model(torch.tensor([[3, 4, 5]])).logits[0]
         model.model.embed_tokens.weight.mul_(2.0)
-        found = teacher.head(1.0)(teacher.hidden(ids, mask))
+        found = teacher.head(1.0)(teacher.hidden([[3]], [[4, 5, 6]], False))
     torch.testing.assert_close(found, expected)
 
 

@@ -7,21 +7,19 @@ few tokens at a time. With an adapter the base model is the policy with its adap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from accelerate.utils import is_peft_model
-from trl.trainer.utils import pad, use_adapter
+from trl.trainer.utils import use_adapter
 
 from fastslow.measure.evaluation import Z95
-from fastslow.models.hidden import call, check_halves, chunk_tokens, hidden_states, output_head
+from fastslow.models.hidden import check_halves, chunk_tokens, output_head, written_states
 from fastslow.rollouts.records import Rollout, Turn
 from fastslow.rollouts.sampling import evaluating
-from fastslow.shared_prefix.logprobs import tree_inputs
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
@@ -61,22 +59,21 @@ def token_divergences(trainer: SharedPrefixTrainer, rollouts: Sequence[Rollout])
     found: list[list[float]] = [[] for _ in rollouts]
     with evaluating(policy), trainer.accelerator.autocast():
         check_halves(policy)
-        hidden = _hidden_of_tree if trainer.shares(policy) else _hidden_of_rows
+        shared = trainer.shares(policy)
         for start in range(0, len(turns), ROWS):
             chosen = turns[start : start + ROWS]
-            values = _of_turns(trainer, policy, hidden, [turn for _, turn in chosen])
+            values = _of_turns(trainer, policy, shared, [turn for _, turn in chosen])
             for (index, _), row in zip(chosen, values, strict=True):
                 found[index] += row
     return found
 
 
-def _of_turns(
-    trainer: GRPOTrainer, policy: Any, hidden: Callable[[Any, Sequence[Turn]], torch.Tensor], turns: Sequence[Turn]
-) -> list[list[float]]:
+def _of_turns(trainer: GRPOTrainer, policy: Any, shared: bool, turns: Sequence[Turn]) -> list[list[float]]:
     """The KL at every written token, turn by turn."""
-    hidden_p = hidden(policy, turns)
+    rows = [turn.prompt_ids for turn in turns], [turn.completion.ids for turn in turns]
+    hidden_p = written_states(policy, *rows, shared=shared)
     with _base(trainer, policy) as base:
-        hidden_q = hidden(base, turns)
+        hidden_q = written_states(base, *rows, shared=shared)
     size = chunk_tokens(policy.get_input_embeddings().weight.size(0))
     values = []
     for p, q in zip(hidden_p.split(size), hidden_q.split(size), strict=True):
@@ -85,28 +82,6 @@ def _of_turns(
             log_q = torch.log_softmax(output_head(base)(q), dim=-1)
         values.append((log_p.exp() * (log_p - log_q)).sum(dim=-1))
     return [part.tolist() for part in torch.cat(values).split([len(turn.completion.ids) for turn in turns])]
-
-
-def _hidden_of_tree(model: Any, turns: Sequence[Turn]) -> torch.Tensor:
-    """Hidden states from which each written token is predicted, with what turns begin with together computed once."""
-    prompts, written = [turn.prompt_ids for turn in turns], [turn.completion.ids for turn in turns]
-    tree, inputs = tree_inputs(model, prompts, written, model.device)
-    with hidden_states(model) as caught:
-        model(**inputs, logits_to_keep=1, use_cache=False)
-    return caught[0][0, torch.from_numpy(np.concatenate(tree.places)).to(model.device)]
-
-
-def _hidden_of_rows(model: Any, turns: Sequence[Turn]) -> torch.Tensor:
-    """The same from padded rows."""
-    sequences = [torch.tensor([*turn.prompt_ids, *turn.completion.ids]) for turn in turns]
-    written = [torch.tensor([0] * len(turn.prompt_ids) + [1] * len(turn.completion.ids)) for turn in turns]
-    ids, drawn, mask = (
-        pad(values, padding_value=0, padding_side="right").to(model.device)
-        for values in (sequences, written, [torch.ones_like(sequence) for sequence in sequences])
-    )
-    with hidden_states(model) as caught:
-        call(model, ids, mask)
-    return caught[0][:, :-1][drawn[:, 1:].bool()]
 
 
 def _interval(mean: float, sums: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:

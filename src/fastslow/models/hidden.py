@@ -5,15 +5,18 @@ Logits of many tokens over a large vocabulary fill a GPU; with the halves apart 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call
 
 from fastslow.errors import ModelError
+from fastslow.shared_prefix.logprobs import tree_inputs
+from fastslow.shared_prefix.tree import Ids
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """Hidden states (…, width) to logits (…, vocabulary)."""
@@ -49,19 +52,51 @@ def hidden_states(model: Any) -> Iterator[list[torch.Tensor]]:
         handle.remove()
 
 
-def call(model: Any, ids: torch.Tensor, mask: torch.Tensor, frozen: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Run a model over padded rows without making their logits; `frozen` are other weights in place of its own."""
-    arguments = {
-        "input_ids": ids,
-        "attention_mask": mask,
-        "position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0),  # padding may stand in front
-        "logits_to_keep": 1,
-        "use_cache": False,
-    }
-    if frozen is None:
-        model(**arguments)
+def written_states(
+    model: Any,
+    prompts: Sequence[Ids],
+    completions: Sequence[Ids],
+    *,
+    shared: bool,
+    frozen: Mapping[str, torch.Tensor] | None = None,
+    wrapper: Any = None,
+) -> torch.Tensor:
+    """The hidden states from which each written token is predicted, row after row, without any logits being made.
+
+    `shared`: what rows begin with together goes through the model once. `frozen` are other weights in place of its own;
+    `wrapper` is called in the model's place.
+    """
+    device = next(model.parameters()).device
+    if shared:
+        tree, inputs = tree_inputs(model, prompts, completions, device)
+        places = torch.from_numpy(np.concatenate(tree.places)).to(device)
     else:
-        functional_call(model, dict(frozen), args=(), kwargs=arguments)
+        inputs, written = _padded(prompts, completions, device)
+    inputs |= {"logits_to_keep": 1, "use_cache": False}
+    with hidden_states(model) as caught:
+        if frozen is None:
+            (wrapper or model)(**inputs)
+        else:
+            functional_call(model, dict(frozen), args=(), kwargs=inputs)
+    return caught[0][0, places] if shared else caught[0][:, :-1][written[:, 1:]]
+
+
+def _padded(
+    prompts: Sequence[Ids], completions: Sequence[Ids], device: torch.device
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Rows side by side, filled up behind their ends, and where in them is what was written."""
+    lengths = torch.tensor(
+        [len(prompt) + len(completion) for prompt, completion in zip(prompts, completions, strict=True)]
+    )
+    ids = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long)
+    for row, prompt, completion in zip(ids, prompts, completions, strict=True):
+        row[: len(prompt) + len(completion)] = torch.tensor([*prompt, *completion])
+    places = torch.arange(ids.shape[1])
+    there = places < lengths[:, None]
+    written = there & (places >= torch.tensor([len(prompt) for prompt in prompts])[:, None])
+    positions = places.expand_as(ids)
+    inputs = {"input_ids": ids, "attention_mask": there.long(), "position_ids": positions}
+    return {name: value.to(device) for name, value in inputs.items()}, written.to(device)
 
 
 def output_head(

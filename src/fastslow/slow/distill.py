@@ -19,10 +19,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from fastslow.models.hidden import Head, call, check_halves, chunk_tokens, hidden_states, output_head
+from fastslow.models.hidden import Head, check_halves, chunk_tokens, output_head, written_states
 from fastslow.recipe import SlowRecipe
 from fastslow.rollouts.records import Rollout
+from fastslow.shared_prefix.tree import Ids
 from fastslow.slow.advantages import informative, prompt_mean_scale
+from fastslow.slow.shared_prefix import unpadded
 from fastslow.slow.update import Row, Update
 
 FILE = "teacher.safetensors"
@@ -110,15 +112,13 @@ class Teacher:
             self.copies = load_file(folder / FILE, device=str(device))
 
     @torch.no_grad()
-    def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def hidden(self, prompts: Sequence[Ids], written: Sequence[Ids], shared: bool) -> torch.Tensor:
         training = self.model.training
         self.model.eval()
         try:
-            with hidden_states(self.model) as caught:
-                call(self.model, ids, mask, self.copies)
+            return written_states(self.model, prompts, written, shared=shared, frozen=self.copies)
         finally:
             self.model.train(training)
-        return caught[0]
 
     def head(self, temperature: float) -> Head:
         trained = self._trained()
@@ -130,27 +130,19 @@ class Teacher:
 
 
 def distillation(
-    model: Any, teacher: Teacher, batch: Mapping[str, torch.Tensor], temperature: float
+    model: Any, teacher: Teacher, batch: Mapping[str, torch.Tensor], temperature: float, shared: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of a microbatch: the sum over written tokens of weight × KL, and each token's KL and entropy without gradients."""
-    written = batch["completion_mask"].bool()
-    width = written.size(1)
-
-    def joined(prompt: str) -> tuple[torch.Tensor, torch.Tensor]:
-        ids = torch.cat([batch[f"{prompt}_ids"], batch["completion_ids"]], dim=1)
-        return ids, torch.cat([batch[f"{prompt}_mask"], batch["completion_mask"]], dim=1)
-
-    taught = teacher.hidden(*joined("teacher"))[:, -width - 1 : -1][written]
-    with hidden_states(teacher.model) as caught:
-        call(model, *joined("prompt"))
-    hidden = caught[0]
-    if not written.any():
-        nothing = hidden.new_zeros(0)
+    prompts, read, written = (
+        unpadded(batch[f"{part}_ids"], batch[f"{part}_mask"]) for part in ("prompt", "teacher", "completion")
+    )
+    taught = teacher.hidden(read, written, shared)
+    hidden = written_states(teacher.model, prompts, written, shared=shared, wrapper=model)
+    if not len(hidden):
+        nothing = taught.new_zeros(0)
         return hidden.sum() * 0.0, nothing, nothing
     head = output_head(teacher.model, temperature=temperature)
     vocabulary = teacher.model.get_input_embeddings().weight.size(0)
-    kl, entropy = chunked_reverse_kl(
-        hidden[:, -width - 1 : -1][written], taught, head, teacher.head(temperature), chunk_tokens(vocabulary)
-    )
-    weights = batch["advantages"][:, None].expand_as(written)[written]
+    kl, entropy = chunked_reverse_kl(hidden, taught, head, teacher.head(temperature), chunk_tokens(vocabulary))
+    weights = batch["advantages"].repeat_interleave(batch["completion_mask"].sum(dim=1))
     return (kl * weights).sum(), kl.detach(), entropy

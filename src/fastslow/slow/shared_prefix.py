@@ -13,6 +13,7 @@ from trl.trainer.utils import split_tensor_dict
 
 from fastslow.errors import FastSlowWarning
 from fastslow.shared_prefix import completion_logprobs, unsupported
+from fastslow.shared_prefix.tree import Integers
 
 
 class SharedPrefixTrainer(GRPOTrainer):
@@ -66,10 +67,8 @@ class SharedPrefixTrainer(GRPOTrainer):
     def _score_tree(
         self, model: Any, ids: Tensor, mask: Tensor, width: int, batch_size: int | None
     ) -> tuple[Tensor, Tensor | None]:
-        prompts, completions = (
-            [row[kept] for row, kept in zip(part[0].cpu().numpy(), part[1].bool().cpu().numpy(), strict=True)]
-            for part in ((ids[:, :-width], mask[:, :-width]), (ids[:, -width:], mask[:, -width:]))
-        )
+        prompts = unpadded(ids[:, :-width], mask[:, :-width])
+        completions = unpadded(ids[:, -width:], mask[:, -width:])
         size = batch_size or len(prompts)
         parts = []
         for start in range(0, len(prompts), size):
@@ -96,6 +95,11 @@ class SharedPrefixTrainer(GRPOTrainer):
                     stacklevel=2,
                 )
         return self.shared_prefix
+
+
+def unpadded(ids: Tensor, mask: Tensor) -> list[Integers]:
+    """Rows without what they are filled up with."""
+    return [row[kept] for row, kept in zip(ids.cpu().numpy(), mask.bool().cpu().numpy(), strict=True)]
 
 
 def _stack(values: Sequence[Tensor | None], width: int) -> Tensor | None:

@@ -158,7 +158,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
         share = self.args.steps_per_generation * self.world.size
         fillers = -len(update.rows) % share or (0 if update.rows else share)
         if self.shared_prefix:  # the same beginnings side by side, and so in the same process and microbatch
-            ordered = sorted(update.rows, key=lambda row: tuple(row.turn.prompt_ids))
+            ordered = sorted(update.rows, key=lambda row: (tuple(row.turn.prompt_ids), tuple(row.teacher_prompt)))
             size = (len(ordered) + fillers) // self.world.size
             mine = slice(self.world.rank * size, (self.world.rank + 1) * size)
         else:
@@ -220,7 +220,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
 
     def _distillation_loss(self, model: Any, teacher: Teacher, inputs: dict[str, Any]) -> torch.Tensor:
         with self.accelerator.autocast():
-            total, kl, entropy = distillation(model, teacher, inputs, self.temperature)
+            total, kl, entropy = distillation(model, teacher, inputs, self.temperature, self.shares(model))
         sums = torch.stack([kl.sum(), entropy.sum(), torch.tensor(float(kl.numel()), device=total.device)])
         kl_sum, entropy_sum, tokens = self.accelerator.reduce(sums, reduction="sum").tolist()
         if tokens:
