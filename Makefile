@@ -2,24 +2,22 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+# Only what is imported gets compiled, at its first import, and is kept for the next one.
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable
-# On all cores, where pip compiles on one. Some packages have files for another Python: they do not matter.
-COMPILE := $(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install develop demo test docs
+.PHONY: install develop demo test lint types pages docs
 install: $(VENV)/.installed
 develop: $(VENV)/.develop
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) .
-	$(COMPILE)
 	touch $@
 
 $(VENV)/.develop: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) ".[dev]"
-	$(COMPILE)
 	touch $(VENV)/.installed $@
 
 demo: install
@@ -27,12 +25,19 @@ demo: install
 	$(BIN)/fastslow quickstart
 
 test: develop
+	$(MAKE) --jobs 2 lint types pages
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+lint: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: develop
 	$(BIN)/mypy
+
+pages: develop
 	$(BIN)/python docs/reference.py --check
 	$(BIN)/python docs/families.py --check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 docs: develop
 	$(BIN)/python docs/reference.py

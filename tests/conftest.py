@@ -7,13 +7,49 @@ import fastslow  # noqa: F401  sets the thread policy, so before anything import
 
 # isort: split
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
+import torch
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+LONGEST = (
+    *("test_start", "test_saving_rollouts", "test_distill_run", "test_quickstart", "test_whole_runs", "test_cli"),
+    *("test_equal_rollouts", "test_studies", "test_continual", "test_divergence", "test_update_distribution"),
+    *("test_comparison", "test_suite", "test_asymptote", "test_export", "test_trainer", "test_shared_sampling"),
+)
+"""Files that take long go first, so that processes that share the tests end at the same time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(LONGEST)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _models_are_tried_once() -> None:
+    """Whether a model can go over a tree is found by trying it, which takes a second: here once of each kind, not in every
+    run. What is found is tested in tests/shared_prefix."""
+    from fastslow.slow import shared_prefix
+
+    found: dict[tuple[Any, ...], str | None] = {}
+    ask = shared_prefix.unsupported
+
+    def unsupported(model: Any) -> str | None:
+        inner, weight = getattr(model, "module", model), next(model.parameters())
+        kind = (
+            *(type(model), type(inner), inner.config.to_json_string(), inner.config._attn_implementation),
+            *(str(getattr(inner, "peft_config", None)), weight.dtype, torch.is_autocast_enabled("cpu")),
+        )
+        if kind not in found:
+            found[kind] = ask(model)
+        return found[kind]
+
+    shared_prefix.unsupported = unsupported
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,10 @@ from fastslow.slow.trainer import FastSlowTrainer
 
 BRIEF = ("slow.steps=2", "fast.anchors=4", "fast.budget=16", "evaluation.problems=4")
 """One short cycle: for what does not depend on how much is learnt."""
+SAVED = (*BRIEF, "method=rl", "slow.steps=2", "output.checkpoint_every=1", "evaluation.every=0")
+"""Two steps and a checkpoint after each."""
+ONE_EDIT = (*BRIEF, "fast.proposals=1", "fast.budget=8", "slow.steps=1")
+"""For reflectors that take their time."""
 
 
 def run(folder: Path, *overrides: str) -> Path:
@@ -155,32 +159,32 @@ def test_a_failed_checkpoint_costs_no_training(tmp_path: Path, monkeypatch: pyte
     save = FastSlowTrainer.save
 
     def full_disk(self: FastSlowTrainer, folder: Path) -> None:
-        if self.state.global_step == 2:
+        if self.state.global_step == 1:
             raise OSError(28, "No space left on device")
         save(self, folder)
 
     monkeypatch.setattr(FastSlowTrainer, "save", full_disk)
-    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, "slow.steps=4"))
-    assert opened.checkpoints.steps() == [4]
-    assert "checkpoint of step 2 was not saved: No space left on device" in " ".join(capsys.readouterr().out.split())
+    opened = RunFolder.open(run(tmp_path / "run", *SAVED))
+    assert opened.checkpoints.steps() == [2]
+    assert "checkpoint of step 1 was not saved: No space left on device" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_last_checkpoint_that_cannot_be_saved_is_an_error_and_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full_disk(self: FastSlowTrainer, folder: Path) -> None:
-        if self.state.global_step == 4:
+        if self.state.global_step == 2:
             raise OSError(28, "No space left on device")
         save(self, folder)
 
     save = FastSlowTrainer.save
     monkeypatch.setattr(FastSlowTrainer, "save", full_disk)
     with pytest.raises(RunError, match="No space left on device"):
-        run(tmp_path / "run", *BRIEF, "slow.steps=4")
-    assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [2]
+        run(tmp_path / "run", *SAVED)
+    assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [1]
     monkeypatch.setattr(FastSlowTrainer, "save", save)
     start.resume(tmp_path / "run")
-    assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [2, 4]
+    assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [1, 2]
 
 
 def test_a_reflection_model_that_is_down_does_not_stop_training(tmp_path: Path) -> None:
@@ -203,7 +207,7 @@ def test_a_run_reflects_through_litellm_on_a_real_server_with_a_real_model(tmp_p
     model, tokenizer = load_to_ask("nano", "cpu")
     with OpenAIServer(model, tokenizer) as server:
         reflection = f"{{kind: litellm, model: nano, base_url: '{server.base_url}', max_tokens: 24}}"
-        opened = RunFolder.open(run(tmp_path / "run", *BRIEF, f"fast.reflection={reflection}"))
+        opened = RunFolder.open(run(tmp_path / "run", *ONE_EDIT, f"fast.reflection={reflection}"))
     (data,) = opened.cycles()
     spent = data["spent"]["reflection"]
     assert spent["calls"] == len(server.requests) >= 1
@@ -213,7 +217,7 @@ def test_a_run_reflects_through_litellm_on_a_real_server_with_a_real_model(tmp_p
     written = {record["texts"]["system"] for record in data["contexts"]} - {"Answer the question."}
     assert len(written) == len(data["edits"])
     assert written or data["faults"]["reflection_failed"] >= 1
-    assert len(opened.rows("metrics")) == 2
+    assert len(opened.rows("metrics")) == 1
 
 
 def test_a_run_ends_when_its_rollouts_are_spent(tmp_path: Path) -> None:
@@ -253,16 +257,16 @@ def test_divergence_starts_at_nothing_and_grows(lora: list[str], by_length: str,
 
 def test_the_policy_can_reflect_on_itself(tmp_path: Path) -> None:
     reflection = "fast.reflection={kind: policy, max_tokens: 24}"
-    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, reflection))
+    opened = RunFolder.open(run(tmp_path / "run", *ONE_EDIT, reflection))
     (data,) = opened.cycles()
     # nano was not made to reflect: whatever it says is a fair proposal or a counted failure.
     assert data["spent"]["reflection"]["calls"] >= 1
-    assert len(opened.rows("metrics")) == 2
+    assert len(opened.rows("metrics")) == 1
 
 
 def test_a_local_model_can_reflect(tmp_path: Path) -> None:
     reflection = "fast.reflection={kind: local, model: nano, max_tokens: 24}"
-    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, reflection))
+    opened = RunFolder.open(run(tmp_path / "run", *ONE_EDIT, reflection))
     (data,) = opened.cycles()
     assert data["spent"]["reflection"]["calls"] >= 1
     assert data["spent"]["reflection"]["prompt_tokens"] > 100
@@ -307,8 +311,8 @@ def test_trackers_get_the_numbers(tmp_path: Path) -> None:
 
 
 def test_lora_trains_resumes_and_keeps_the_base(by_length: str, tmp_path: Path) -> None:
-    path = run(tmp_path / "run", *BRIEF, "slow.steps=4", "model.lora={rank: 4, alpha: 8}", by_length)
-    checkpoint = path / "checkpoints" / "step-000004"
+    path = run(tmp_path / "run", *SAVED, "model.lora={rank: 4, alpha: 8}", by_length)
+    checkpoint = path / "checkpoints" / "step-000002"
     assert (checkpoint / "adapter_model.safetensors").exists()
     assert not (checkpoint / "model.safetensors").exists()
     assert RunFolder.open(path).rows("metrics")[0]["kl"] == pytest.approx(0, abs=1e-6)
