@@ -12,6 +12,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "own-task" / "recipe.yaml"
+BRIEF = ("slow.steps=2", "fast.anchors=4", "fast.budget=16", "evaluation.problems=4")
+"""One short cycle of it: for what does not depend on how much is learnt."""
 
 
 def fastslow(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import EXAMPLE, ROOT, fastslow
+from helpers import BRIEF, EXAMPLE, ROOT, fastslow
 
 from fastslow import cli
 from fastslow.recipe import load_recipe
@@ -83,7 +83,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path, capsys: py
 
 def test_the_commands_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)  # a run works from anywhere
-    assert call("train", EXAMPLE, "slow.steps=2", "seed=3") == 0
+    assert call("train", EXAMPLE, *BRIEF, "seed=3") == 0
     run = tmp_path / "runs" / "recipe-fst-seed3"
     assert "finished" in capsys.readouterr().out
     monkeypatch.chdir("/")
@@ -129,7 +129,7 @@ def test_help_does_not_wait_for_torch() -> None:
 
 def test_a_real_process_prints_plain_lines_and_nothing_else(tmp_path: Path) -> None:
     """Where output is not a terminal: one line an event, nothing of the libraries' remarks."""
-    done = fastslow("train", EXAMPLE, "slow.steps=2", f"output.folder={tmp_path / 'run'}", cwd=tmp_path)
+    done = fastslow("train", EXAMPLE, *BRIEF, f"output.folder={tmp_path / 'run'}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     words = {line.split()[0].rstrip(":") for line in done.stdout.splitlines()}

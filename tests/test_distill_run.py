@@ -13,7 +13,10 @@ from fastslow.errors import RecipeError
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 
-SETTINGS = ["method=distill", "fast.cycle=3", "slow.steps=6", "slow.learning_rate=1e-3", "output.checkpoint_every=2"]
+SETTINGS = [
+    *("method=distill", "fast.cycle=3", "slow.steps=6", "slow.learning_rate=1e-3", "output.checkpoint_every=2"),
+    *("fast.anchors=4", "fast.budget=16", "evaluation.every=6", "evaluation.problems=4"),
+]
 
 
 @pytest.fixture(scope="module", params=["full", "lora"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import EXAMPLE
+from helpers import BRIEF, EXAMPLE
 from tiny import make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -37,7 +37,7 @@ def unrounded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_exported_run_answers_like_the_policy_under_its_best_context(
     overrides: list[str], unrounded: Path, tmp_path: Path
 ) -> None:
-    run = train(load_recipe(EXAMPLE, [f"model.name={unrounded}", "slow.steps=2", *overrides]), tmp_path / "run")
+    run = train(load_recipe(EXAMPLE, [f"model.name={unrounded}", *BRIEF, *overrides]), tmp_path / "run")
     folder = export_run(run, tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -58,7 +58,7 @@ def test_an_exported_run_answers_like_the_policy_under_its_best_context(
     assert best in card
     assert "slow:" in card
     measured = snapshot.run.rows("evals")[-1]["results"]["seed"]["mean"]
-    assert f"| 2 | seed | 16 | {measured:.3f} |" in card
+    assert f"| 2 | seed | 4 | {measured:.3f} |" in card
     with pytest.raises(RunError, match="not empty"):
         export_run(run, folder)
 

@@ -23,7 +23,7 @@ SMALL = [
     "slow.microbatch=8",
     "fast.anchors=4",
     "fast.budget=12",
-    "evaluation.problems=8",
+    "evaluation.problems=4",
     "evaluation.every=2",
     "output.checkpoint_every=1",
 ]

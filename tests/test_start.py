@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import EXAMPLE, ROOT, fastslow, outcome
+from helpers import BRIEF, EXAMPLE, ROOT, fastslow, outcome
 from openai_server import OpenAIServer
 
 from fastslow import start
@@ -24,8 +24,7 @@ from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.slow.trainer import FastSlowTrainer
 
-BRIEF = ("slow.steps=2", "fast.anchors=4", "fast.budget=16", "evaluation.problems=4")
-"""One short cycle: for what does not depend on how much is learnt."""
+EVALUATED = "evaluation.every=6"
 SAVED = (*BRIEF, "method=rl", "slow.steps=2", "output.checkpoint_every=1", "evaluation.every=0")
 """Two steps and a checkpoint after each."""
 ONE_EDIT = (*BRIEF, "fast.proposals=1", "fast.budget=8", "slow.steps=1")
@@ -38,8 +37,8 @@ def run(folder: Path, *overrides: str) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example, run once."""
-    return run(tmp_path_factory.mktemp("runs") / "fst")
+    """The example, run once, and measured before and after."""
+    return run(tmp_path_factory.mktemp("runs") / "fst", EVALUATED)
 
 
 def test_the_fast_loop_raises_reward_above_what_the_seed_text_gives(finished: Path) -> None:
@@ -112,7 +111,7 @@ def test_evaluating_the_last_checkpoint_gives_the_number_seen_in_training(finish
 
 def test_a_run_killed_and_resumed_ends_as_if_never_interrupted(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "fastslow", "train", EXAMPLE, f"output.folder={folder}"]
+    command = [sys.executable, "-m", "fastslow", "train", EXAMPLE, EVALUATED, f"output.folder={folder}"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     steps = random.Random(2).randrange(1, 6)
     metrics = folder / "metrics.jsonl"

@@ -96,8 +96,9 @@ def test_it_is_the_mean_over_written_tokens_of_the_full_kl(
 def test_every_checkpoint_of_a_run_is_measured_as_it_would_have_been_in_training(
     lora: list[str], tmp_path: Path
 ) -> None:
-    settings = ["slow.steps=4", "fast.anchors=4", "fast.budget=16", "evaluation.problems=4", "slow.learning_rate=1e-2"]
-    recipe = load_recipe(EXAMPLE, [*settings, *lora, "slow.warmup_steps=0", "evaluation.divergence=true"])
+    settings = ["slow.steps=2", "fast.anchors=4", "fast.budget=16", "slow.learning_rate=1e-2", "slow.warmup_steps=0"]
+    settings += ["output.checkpoint_every=1", "evaluation.every=1", "evaluation.problems=4"]
+    recipe = load_recipe(EXAMPLE, [*settings, *lora, "evaluation.divergence=true"])
     run = RunFolder.open(start.train(recipe, tmp_path / "run"))
     recorded = {
         (row["step"], label): result["kl"]

@@ -15,7 +15,7 @@ from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import read_curve
 from fastslow.study.equal_rollouts import METHODS, check, is_finished, run_method
 
-SETTINGS = ["slow.steps=3", "fast.budget=16", "fast.anchors=4", "evaluation.problems=4"]
+SETTINGS = ["slow.steps=3", "fast.budget=8", "fast.proposals=1", "fast.anchors=4", "evaluation.problems=4"]
 
 
 @pytest.fixture(scope="module")

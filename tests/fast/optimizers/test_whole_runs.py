@@ -22,7 +22,7 @@ BRIEF = (
     "slow.steps=2",
     "fast.cycle=1",
     "fast.anchors=4",
-    "fast.budget=24",
+    "fast.budget=16",
     "evaluation.every=0",
     "output.checkpoint_every=1",
 )
@@ -38,7 +38,7 @@ def test_a_run_goes_on_after_an_interruption_to_the_same_end(optimizer: str, tmp
     for data in cycles:
         spent = {purpose: entry["rollouts"] for purpose, entry in data["spent"].items()}
         assert spent["rescore"] == len(data["carried"]) * len(data["anchors"])
-        assert spent.get("fast-minibatch", 0) + spent.get("fast-score", 0) <= 24
+        assert spent.get("fast-minibatch", 0) + spent.get("fast-score", 0) <= 16
         assert data["generations"] > 0
     halted = tmp_path / "halted"
     shutil.copytree(whole, halted)
