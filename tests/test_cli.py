@@ -119,12 +119,26 @@ def test_tasks_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("tasks", "none") == 2
 
 
-def test_help_does_not_wait_for_torch() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["train", EXAMPLE, "slow.steps=many"], 2),
+        (["train", EXAMPLE, "output.folder=taken"], 2),
+        (["train", "--resume", "nowhere"], 2),
+    ],
+)
+def test_help_and_mistakes_do_not_wait_for_torch(arguments: list[str | Path], code: int, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "run.json").touch()
     script = (
         "import sys; from fastslow import cli\n"
-        "try: cli.main(['--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+        f"try: cli.main({[str(argument) for argument in arguments]})\n"
+        f"except SystemExit as stopped: assert (stopped.code or 0) == {code}\n"
+        "assert 'torch' not in sys.modules"
     )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_real_process_prints_plain_lines_and_nothing_else(tmp_path: Path) -> None:

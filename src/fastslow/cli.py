@@ -42,15 +42,23 @@ def train(
     changed = [str(recipe)] if resume and recipe and "=" in str(recipe) else []
     if (recipe is None or bool(changed)) == (resume is None):
         raise FastSlowError("give either a recipe (fastslow train RECIPE) or a run to go on with (--resume RUN)")
-    _quiet()
-    from fastslow import start
     from fastslow.recipe import load_recipe
+    from fastslow.runs.folder import RunFolder, default_folder
 
     if resume is not None:
+        RunFolder.open(resume)  # this and the next before the heavy libraries are imported: a mistake is told at once
+        _quiet()
+        from fastslow import start
+
         start.resume(resume, overrides=[*changed, *(overrides or [])])
     elif recipe is not None:
         loaded = load_recipe(recipe, overrides or [])
-        start.train(loaded, start.default_folder(loaded, recipe.stem))
+        folder = default_folder(loaded, recipe.stem)
+        RunFolder(folder).refuse_existing()
+        _quiet()
+        from fastslow import start
+
+        start.train(loaded, folder)
 
 
 @app.command()

@@ -20,12 +20,6 @@ from fastslow.runs.view import View, make_view
 from fastslow.tasks import Task
 
 
-def default_folder(recipe: Recipe, name: str) -> Path:
-    other = recipe.method != "rl" and recipe.fast.optimizer != "gepa"
-    method = f"{recipe.method}-{recipe.fast.optimizer}" if other else recipe.method
-    return Path(recipe.output.folder or f"runs/{name}-{method}-seed{recipe.seed}")
-
-
 def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:
     """Run a recipe from the start and return the run folder; a `task` made in Python goes with the recipe's `task: given`."""
     folder, world = Path(folder), find_world(recipe)

@@ -28,6 +28,12 @@ LOGS: tuple[Log, ...] = ("metrics", "evals", "ledger")
 PACKAGES = ("fastslow", "torch", "transformers", "trl", "gepa")
 
 
+def default_folder(recipe: Recipe, name: str) -> Path:
+    other = recipe.method != "rl" and recipe.fast.optimizer != "gepa"
+    method = f"{recipe.method}-{recipe.fast.optimizer}" if other else recipe.method
+    return Path(recipe.output.folder or f"runs/{name}-{method}-seed{recipe.seed}")
+
+
 class RunFolder:
     """One run on disk. Make it with `create` or `open`; many may read, one process (the lock) writes."""
 

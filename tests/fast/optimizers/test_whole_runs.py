@@ -15,7 +15,7 @@ from rich.console import Console
 from fastslow import start
 from fastslow.errors import RecipeError
 from fastslow.recipe import load_recipe
-from fastslow.runs.folder import RunFolder
+from fastslow.runs.folder import RunFolder, default_folder
 from fastslow.runs.lineage import show_contexts
 
 BRIEF = (
@@ -67,7 +67,7 @@ def test_a_run_folder_is_named_after_an_optimizer_that_is_not_the_usual_one() ->
         "fast.optimizer=ape method=rl",
     ):
         recipe = load_recipe(EXAMPLE, override.split())
-        names[override] = start.default_folder(recipe, "mine").name
+        names[override] = default_folder(recipe, "mine").name
     assert list(names.values()) == [
         "mine-fst-seed3",
         "mine-fst-ape-seed0",
