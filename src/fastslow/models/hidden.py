@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.nn.utils.rnn import pad_sequence
 
 from fastslow.errors import ModelError
 from fastslow.shared_prefix.logprobs import tree_inputs
@@ -85,18 +86,14 @@ def _padded(
     prompts: Sequence[Ids], completions: Sequence[Ids], device: torch.device
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Rows side by side, filled up behind their ends, and where in them is what was written."""
-    lengths = torch.tensor(
-        [len(prompt) + len(completion) for prompt, completion in zip(prompts, completions, strict=True)]
+    rows = [torch.tensor([*prompt, *completion]) for prompt, completion in zip(prompts, completions, strict=True)]
+    marks = [torch.arange(len(row)) >= len(prompt) for row, prompt in zip(rows, prompts, strict=True)]
+    ids, mask, written = (
+        pad_sequence(values, batch_first=True).to(device)
+        for values in (rows, [torch.ones_like(row) for row in rows], marks)
     )
-    ids = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long)
-    for row, prompt, completion in zip(ids, prompts, completions, strict=True):
-        row[: len(prompt) + len(completion)] = torch.tensor([*prompt, *completion])
-    places = torch.arange(ids.shape[1])
-    there = places < lengths[:, None]
-    written = there & (places >= torch.tensor([len(prompt) for prompt in prompts])[:, None])
-    positions = places.expand_as(ids)
-    inputs = {"input_ids": ids, "attention_mask": there.long(), "position_ids": positions}
-    return {name: value.to(device) for name, value in inputs.items()}, written.to(device)
+    positions = torch.arange(ids.shape[1], device=device).expand_as(ids)
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}, written
 
 
 def output_head(
