@@ -79,11 +79,34 @@ def test_reward_against_divergence(tmp_path: Path) -> None:
     assert found.has_kl
     assert found.kl_at_peak(fst).mean == pytest.approx(0.01)
     assert found.kl_at_peak(rl).mean == pytest.approx((0.04 + 0.06 + 0.06) / 3)
-    assert found.shared_kl == pytest.approx(0.03)
-    assert found.reward_at_kl(rl).mean == pytest.approx((0.2 + 0.2 + 0.1) / 3)
-    assert found.reward_at_kl(fst).mean == pytest.approx(0.8)
+    assert found.shared_kl(fst) == pytest.approx(0.03)
+    assert found.reward_at_kl(rl, 0.03).mean == pytest.approx((0.2 + 0.2 + 0.1) / 3)
+    assert found.reward_at_kl(fst, 0.03).mean == pytest.approx(0.8)
+    assert found.margin_at_kl(fst).mean == pytest.approx((0.6 + 0.5 + 0.8) / 3)
     assert found.last(fst, "seed_kls").mean == pytest.approx(0.06)
     assert found.entropy(fst).mean == pytest.approx(1 / 4 + 0.01)
+
+
+def test_an_arm_that_hardly_moves_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    still = made_run(
+        tmp_path / "distill", [0.1, 0.3, 0.2, 0.2], method="distill", kl=0.001
+    )  # half and twice that under the seed
+    frozen = made_run(tmp_path / "gepa", [0.1, 0.4], method="gepa", fast=100, kl=0.0)
+    found = Comparison.of(gather([*folders(tmp_path), still, frozen])[0])
+    by_name = {arm.label: arm for arm in found.arms}
+    alone = comparison(tmp_path / "alone")
+    assert found.margin_at_kl(found.arms[0]) == alone.margin_at_kl(alone.arms[0])
+    assert found.shared_kl(by_name["FST-distill"]) == pytest.approx(0.006)
+    assert found.margin_at_kl(by_name["FST-distill"]).mean == pytest.approx(0.15 - 0.1)  # RL's is from before training
+    assert found.shared_kl(by_name["GEPA only"]) == pytest.approx(0.06)  # text moves nothing: RL's own
+
+
+def test_without_a_kl_nothing_is_said_at_the_same_one(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path / "a", [0.1, 0.4], kl=None), made_run(tmp_path / "b", [0.1, 0.4], method="rl")]
+    found = Comparison.of(gather(runs)[0])
+    assert found.has_kl
+    assert math.isnan(found.shared_kl(found.arms[0]))
+    assert found.margin_at_kl(found.arms[0]).words() == "-"
 
 
 def test_a_peak_that_is_not_reached_has_no_saving(tmp_path: Path) -> None:

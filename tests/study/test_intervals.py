@@ -56,7 +56,9 @@ def test_a_ratio_is_taken_seed_by_seed() -> None:
     assert found.high - found.low < 0.25
     assert found.seeds == 3
     # Seeds that only one of them has are not used where two or more are shared.
-    assert ratio({0: 100, 1: 1000, 9: 1}, {0: 50, 1: 500}).mean == pytest.approx(2)
+    some = ratio({0: 100, 1: 1000, 9: 1}, {0: 50, 1: 500})
+    assert some.words(1) == "2.0 (all alike) (the 2 seeds of both)"
+    assert difference({0: 0.5, 1: 0.7}, {0: 0.1, 1: 0.2, 2: 0.9}).note == "(the 2 seeds of both)"
 
 
 def test_without_shared_seeds_both_sides_have_a_spread() -> None:

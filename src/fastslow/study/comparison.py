@@ -143,26 +143,29 @@ class Comparison:
 
     @property
     def has_kl(self) -> bool:
-        return not math.isnan(self.shared_kl)
+        return any(not math.isnan(_reach(arm)) for arm in self.arms)
 
     def kl_at_peak(self, arm: Arm) -> Estimate:
         """KL from the base model when the baseline's peak was reached."""
         return over_seeds([curve.kl_at(self.target(seed)) for seed, curve in arm.curves.items()], 0.0)
 
-    @cached_property
-    def shared_kl(self) -> float:
-        """KL from the base model that every run that trains has reached; not a number where none was measured."""
-        ends = [
-            max((kl for kl in curve.kls if not math.isnan(kl)), default=math.nan)
-            for arm in self.arms
-            if arm.method != "gepa"
-            for curve in arm.curves.values()
-        ]
-        return min((end for end in ends if not math.isnan(end)), default=math.nan)
+    def shared_kl(self, arm: Arm) -> float:
+        """KL from the base model that every run of the arm and of the baseline has reached, of those that train.
 
-    def reward_at_kl(self, arm: Arm) -> Estimate:
-        """The best reward within the KL that every run has reached."""
-        return over_seeds([curve.reward_within(self.shared_kl) for curve in arm.curves.values()], 0.0, 1.0)
+        For each arm by itself: one that hardly moves would leave nothing to be seen of the others.
+        """
+        reached = [_reach(each) for each in (arm, self.baseline) if each.method != "gepa"]
+        return math.nan if any(math.isnan(kl) for kl in reached) else min(reached, default=math.nan)
+
+    def reward_at_kl(self, arm: Arm, kl: float) -> Estimate:
+        """The best reward within so far from the base model."""
+        return over_seeds([curve.reward_within(kl) for curve in arm.curves.values()], 0.0, 1.0)
+
+    def margin_at_kl(self, arm: Arm) -> Estimate:
+        """The best reward within the KL that arm and baseline have reached, less the baseline's."""
+        kl = self.shared_kl(arm)
+        ours, theirs = (_each(each, lambda curve: curve.reward_within(kl)) for each in (arm, self.baseline))
+        return difference(ours, theirs).within(-1.0, 1.0)
 
     def last(self, arm: Arm, of: str) -> Estimate:
         """Any column of the curves at the last evaluation."""
@@ -187,7 +190,10 @@ class Comparison:
             yield arm, "KL from base at the end, nats per token", self.last(arm, "kls")
             yield arm, "KL from base at the end, both under the seed text", self.last(arm, "seed_kls")
             yield arm, f"KL from base at the peak of {self.baseline.label}", self.kl_at_peak(arm)
-            yield arm, f"reward within a KL of {self.shared_kl:.4f}", self.reward_at_kl(arm)
+            shared = self.shared_kl(arm)
+            yield arm, f"KL that it and {self.baseline.label} have reached", Estimate(shared)
+            yield arm, "reward within that KL", self.reward_at_kl(arm, shared)
+            yield arm, f"reward within that KL, less that of {self.baseline.label}", self.margin_at_kl(arm)
             yield arm, "entropy at the end, nats per token", self.entropy(arm)
 
     def table(self) -> list[dict[str, Any]]:
@@ -218,6 +224,12 @@ class Comparison:
 
 def _each(arm: Arm, value: Callable[[Curve], float]) -> dict[int, float]:
     return {seed: value(curve) for seed, curve in arm.curves.items()}
+
+
+def _reach(arm: Arm) -> float:
+    """How far from the base model each of its runs has been; not a number where that was not measured."""
+    most = [max((kl for kl in curve.kls if not math.isnan(kl)), default=math.nan) for curve in arm.curves.values()]
+    return min((kl for kl in most if not math.isnan(kl)), default=math.nan)
 
 
 def _plain(value: float) -> float | str:

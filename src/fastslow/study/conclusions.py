@@ -80,7 +80,12 @@ def divergence(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     for arm in arms:
         numbers.append((arm.label, "KL from base at the end", found.last(arm, "kls"), 3))
         numbers.append((arm.label, f"KL at the peak of {found.baseline.label}", found.kl_at_peak(arm), 3))
-        numbers.append((arm.label, f"reward within a KL of {found.shared_kl:.3f}", found.reward_at_kl(arm), 2))
+    for arm in found.others:
+        kl = found.shared_kl(arm)
+        numbers += [
+            (each.label, f"reward within a KL of {kl:.3f}", found.reward_at_kl(each, kl), 2)
+            for each in (arm, found.baseline)
+        ]
     return Conclusion(divergence_title(found), divergence_figure(found, subtitle), numbers)
 
 

@@ -62,7 +62,7 @@ def ratio(theirs: Mapping[int, float], ours: Mapping[int, float]) -> Estimate:
     paired = sorted(set(theirs) & set(ours))
     logs_theirs, logs_ours = ({seed: math.log(value) for seed, value in side.items()} for side in (theirs, ours))
     if len(paired) >= 2:
-        found = over_seeds([logs_theirs[seed] - logs_ours[seed] for seed in paired])
+        found = _of_pairs([logs_theirs[seed] - logs_ours[seed] for seed in paired], theirs, ours)
     else:
         found = _welch(list(logs_theirs.values()), list(logs_ours.values()))
     return Estimate(math.exp(found.mean), math.exp(found.low), math.exp(found.high), found.seeds, found.note)
@@ -72,8 +72,16 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estima
     """How much more ours is than theirs, seed by seed where both have the same two or more seeds, else by Welch."""
     paired = sorted(set(theirs) & set(ours))
     if len(paired) >= 2:
-        return over_seeds([ours[seed] - theirs[seed] for seed in paired])
+        return _of_pairs([ours[seed] - theirs[seed] for seed in paired], theirs, ours)
     return _welch(list(ours.values()), list(theirs.values()))
+
+
+def _of_pairs(values: Sequence[float], *sides: Mapping[int, float]) -> Estimate:
+    """Over the seeds that both have, which is said where one has more."""
+    found = over_seeds(values)
+    if all(len(side) == len(values) for side in sides):
+        return found
+    return replace(found, note=f"{found.note} (the {len(values)} seeds of both)".lstrip())
 
 
 def _welch(first: Sequence[float], second: Sequence[float]) -> Estimate:

@@ -17,6 +17,7 @@ from fastslow.runs.lineage import show_contexts
 from fastslow.study.arms import Arm
 from fastslow.study.charts import as_svg
 from fastslow.study.comparison import Comparison
+from fastslow.study.intervals import Estimate
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 READING = (
@@ -89,18 +90,33 @@ def summaries(comparison: Comparison) -> list[Summary]:
             "at the end",
             "both under the seed text",
             f"at the peak of {base.label}",
-            f"reward within {comparison.shared_kl:.3f}",
             "entropy",
         ],
         rows(
             lambda arm: comparison.last(arm, "kls").words(4),
             lambda arm: comparison.last(arm, "seed_kls").words(4),
             lambda arm: comparison.kl_at_peak(arm).words(4),
-            lambda arm: comparison.reward_at_kl(arm).words(),
             lambda arm: comparison.entropy(arm).words(),
         ),
     )
-    return [reached, spent, *([cost] if comparison.others else []), *([moved] if comparison.has_kl else [])]
+    equally_far = Summary(
+        f"The best reward no farther from the base model than both it and {base.label} went",
+        ["", "KL", "reward", f"of {base.label}", f"less {base.label}"],
+        rows(
+            lambda arm: Estimate(comparison.shared_kl(arm)).words(3),
+            lambda arm: comparison.reward_at_kl(arm, comparison.shared_kl(arm)).words(),
+            lambda arm: "" if arm is base else comparison.reward_at_kl(base, comparison.shared_kl(arm)).words(),
+            lambda arm: "" if arm is base else comparison.margin_at_kl(arm).words(),
+        ),
+    )
+    alone, measured = not comparison.others, comparison.has_kl
+    return [
+        reached,
+        spent,
+        *([] if alone else [cost]),
+        *([moved] if measured else []),
+        *([equally_far] if measured and not alone else []),
+    ]
 
 
 def _whole(value: float) -> str:
