@@ -145,7 +145,7 @@ def test_one_seed_has_no_intervals_and_frozen_weights_no_steps(tmp_path: Path) -
     assert "one seed" in " ".join(findings(found))
 
 
-@pytest.mark.parametrize("seeds", [1, 2, 3])
+@pytest.mark.parametrize("seeds", [1, 3])
 def test_everything_is_written(seeds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison_module, "DRAWS", 10)  # what asymptotes are is tested elsewhere
     extra = [made_run(tmp_path / "gepa", [0.1, 0.4], method="gepa", fast=100, kl=0.0)]
@@ -158,6 +158,7 @@ def test_everything_is_written(seeds: int, tmp_path: Path, monkeypatch: pytest.M
     shown = console.export_text()
     assert "What was reached" in shown
     assert "Until the peak of RL only" in shown
+    assert "no farther from the base model than both it and RL only went" in shown
     names = {path.name for path in out.iterdir()}
     pictures = ("reward", "cost", "divergence", "entropy")
     assert names == {"table.csv", "points.csv", "report.html"} | {f"{p}.{k}" for p in pictures for k in ("png", "svg")}
