@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelerate import PartialState
 from transformers.integrations import get_available_reporting_integrations
 
 from fastslow.errors import RecipeError, TaskError
@@ -42,8 +41,7 @@ class Parts:
 
 def find_world(recipe: Recipe) -> World:
     """This process among those of the run, as its launcher started them."""
-    state = PartialState(cpu=choose_device(recipe.model.device) == "cpu")
-    return World(state.process_index, state.num_processes)
+    return World.launched(cpu=choose_device(recipe.model.device) == "cpu")
 
 
 def assemble(

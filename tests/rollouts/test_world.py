@@ -42,7 +42,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads((out / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    return [
+        {**json.loads((out / f"rank-{rank}.json").read_text()), "open": (out / f"open-{rank}").read_text()}
+        for rank in range(2)
+    ]
 
 
 def test_two_processes_exchange(reports: list[dict[str, Any]]) -> None:
@@ -52,6 +55,7 @@ def test_two_processes_exchange(reports: list[dict[str, Any]]) -> None:
         assert report["largest"] == [3, 1]
         assert report["from_main"] == "made by 0"
     assert [report["made"] for report in reports] == [[0], []]
+    assert [report["open"] for report in reports] == ["False", "False"]  # what a process leaves open may abort it
 
 
 @pytest.mark.parametrize("name", play_together.PLANS)

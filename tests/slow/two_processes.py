@@ -11,19 +11,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import fastslow  # noqa: F401, I001  sets the thread policy before torch is imported
 import torch
-from accelerate import PartialState
-
 from slow_helpers import SETTINGS, one_update
 from fastslow.rollouts.world import World
 
 
 def main(model: str, folder: str) -> None:
     torch.set_num_threads(1)
-    state = PartialState(cpu=True)
-    world = World(state.process_index, state.num_processes)
+    world = World.launched(cpu=True)
     found = {name: one_update(Path(model), Path(folder), world, **slow) for name, slow in SETTINGS.items()}
     torch.save(found, Path(folder) / f"process-{world.rank}.pt")
-    state.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from typing import TypeVar
 
+from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 
 T = TypeVar("T")
@@ -15,6 +17,15 @@ class World:
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
+
+    @classmethod
+    def launched(cls, cpu: bool) -> World:
+        """This process among those that a launcher started. Their connection is closed when it ends: left open, its threads
+        now and then abort the process at its end, and the launcher takes a finished run for a failed one."""
+        state = PartialState(cpu=cpu)
+        if state.num_processes > 1:
+            atexit.register(state.destroy_process_group)
+        return cls(state.process_index, state.num_processes)
 
     @property
     def main(self) -> bool:

@@ -100,7 +100,7 @@ def summaries(comparison: Comparison) -> list[Summary]:
         ),
     )
     equally_far = Summary(
-        f"The best reward no farther from the base model than both it and {base.label} went",
+        f"Best reward within the KL that it and {base.label} reached",
         ["", "KL", "reward", f"of {base.label}", f"less {base.label}"],
         rows(
             lambda arm: Estimate(comparison.shared_kl(arm)).words(3),
