@@ -88,9 +88,8 @@ def test_reward_against_divergence(tmp_path: Path) -> None:
 
 
 def test_an_arm_that_hardly_moves_leaves_the_others_as_they_are(tmp_path: Path) -> None:
-    still = made_run(
-        tmp_path / "distill", [0.1, 0.3, 0.2, 0.2], method="distill", kl=0.001
-    )  # half and twice that under the seed
+    # Judged under the seed text, where a made-up run has half the reward and twice the KL.
+    still = made_run(tmp_path / "distill", [0.1, 0.3, 0.2, 0.2], method="distill", kl=0.001)
     frozen = made_run(tmp_path / "gepa", [0.1, 0.4], method="gepa", fast=100, kl=0.0)
     found = Comparison.of(gather([*folders(tmp_path), still, frozen])[0])
     by_name = {arm.label: arm for arm in found.arms}

@@ -227,7 +227,7 @@ def _each(arm: Arm, value: Callable[[Curve], float]) -> dict[int, float]:
 
 
 def _reach(arm: Arm) -> float:
-    """How far from the base model each of its runs has been; not a number where that was not measured."""
+    """How far from the base model every one of its runs has been; not a number where that was not measured."""
     most = [max((kl for kl in curve.kls if not math.isnan(kl)), default=math.nan) for curve in arm.curves.values()]
     return min((kl for kl in most if not math.isnan(kl)), default=math.nan)
 
