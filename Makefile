@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 # Only what is imported gets compiled, at its first import, and is kept for the next one. The pip that comes with Python 3.11
-# takes half as long again as the one in constraints.txt.
+# takes 1.4 times as long as the one in constraints.txt.
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -16,7 +16,7 @@ import pytest
 from helpers import BRIEF, EXAMPLE, ROOT, outcome
 from openai_server import OpenAIServer
 
-from fastslow import start
+from fastslow import cli, start
 from fastslow.errors import RunError
 from fastslow.evaluate import evaluate_run
 from fastslow.models.load import load_pretrained, load_to_ask
@@ -146,9 +146,14 @@ def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished:
     assert outcome(folder)["ledger"] == outcome(finished)["ledger"]
 
 
-def test_a_run_in_use_is_not_resumed(finished: Path) -> None:
-    with RunFolder.open(finished, lock=True), pytest.raises(RunError, match=f"in use by process {os.getpid()};"):
-        start.resume(finished)
+def test_a_run_in_use_is_not_resumed(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By this process here; that other processes are kept out too is tested in tests/runs."""
+    with RunFolder.open(finished, lock=True), pytest.raises(SystemExit) as stopped:
+        cli.main(["train", "--resume", str(finished)])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert f"in use by process {os.getpid()};" in said
+    assert "Traceback" not in said
 
 
 def test_a_failed_checkpoint_costs_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
