@@ -13,11 +13,11 @@ from statistics import median
 import torch
 from peft import get_peft_model
 
+from fastslow.engine.local.merged import merged
 from fastslow.models.load import load_policy
+from fastslow.prefix.sampling import SharedSampler
 from fastslow.recipe import LoraRecipe, ModelRecipe
-from fastslow.rollouts.merged import merged
-from fastslow.rollouts.records import Sampling
-from fastslow.rollouts.shared_sampling import SharedSampler
+from fastslow.records import Sampling
 
 
 def main() -> None:

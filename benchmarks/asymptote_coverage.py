@@ -12,7 +12,7 @@ import argparse
 
 import numpy as np
 
-from fastslow.measure.asymptote import curve, fit_asymptote
+from fastslow.evaluation.asymptote import curve, fit_asymptote
 
 STEPS = np.arange(0, 401, 25, dtype=float)
 LIMIT = 0.6

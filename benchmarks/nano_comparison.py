@@ -18,8 +18,8 @@ from typing import Any
 from rich.console import Console
 from seeds import side_by_side
 
-from fastslow.compare import show
 from fastslow.study.arms import Arm
+from fastslow.study.compare import show
 from fastslow.study.comparison import Comparison, findings
 from fastslow.study.curves import Curve
 from fastslow.study.figure import draw
@@ -29,8 +29,8 @@ from fastslow.study.looks import LOOKS
 def run_seed(seed: int, out: Path, overrides: list[str]) -> None:
     """The three methods in a folder that goes away; their evaluations stay."""
     from fastslow import RunFolder, load_recipe
-    from fastslow.quickstart import RECIPE
     from fastslow.study.equal_rollouts import METHODS, run_method
+    from fastslow.study.quickstart import RECIPE
 
     recipe = load_recipe(RECIPE, [*overrides, f"seed={seed}"])
     results: dict[str, Any] = {}

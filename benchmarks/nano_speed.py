@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from fastslow import RunFolder, load_recipe, train
-from fastslow.quickstart import RECIPE
+from fastslow.study.quickstart import RECIPE
 
 
 def main() -> None:

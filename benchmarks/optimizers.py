@@ -36,8 +36,8 @@ SETTINGS = (
 
 def cluttered(options: dict[str, Any], seed: int) -> str:
     """All rules of the book and a false one for each word, in any order."""
-    from fastslow.tasks.rulebook.task import Rulebook, RulebookOptions
-    from fastslow.tasks.rulebook.universe import OPERATIONS, Codeword, say_codeword
+    from fastslow.tasks.families.rulebook.task import Rulebook, RulebookOptions
+    from fastslow.tasks.families.rulebook.universe import OPERATIONS, Codeword, say_codeword
 
     draw = random.Random(seed)
     task = Rulebook(RulebookOptions(**options))
@@ -54,7 +54,7 @@ def cluttered(options: dict[str, Any], seed: int) -> str:
 
 def run_one(optimizer: str, start: str, seed: int, rollouts: int, overrides: list[str], target: Path) -> None:
     from fastslow import RunFolder, load_recipe, train
-    from fastslow.quickstart import RECIPE
+    from fastslow.study.quickstart import RECIPE
 
     recipe = load_recipe(
         RECIPE, [*SETTINGS, *overrides, f"rollouts={rollouts}", f"seed={seed}", f"fast.optimizer={optimizer}"]

@@ -60,9 +60,9 @@ COLOURS = {
 def run_seed(seed: int, out: Path, variants: Sequence[str], overrides: list[str], recipe: Path | None) -> None:
     """All variants of one seed in a folder that goes away; their numbers stay."""
     from fastslow import RunFolder, load_recipe
-    from fastslow.quickstart import RECIPE
     from fastslow.start import train
     from fastslow.study.equal_rollouts import UNTIL_SPENT
+    from fastslow.study.quickstart import RECIPE
 
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"seed-{seed}.json"

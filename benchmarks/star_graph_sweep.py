@@ -24,11 +24,12 @@ from rich.table import Table
 from fastslow import Recipe, load_recipe
 from fastslow.assembly import Parts, assemble, check_lengths, find_world
 from fastslow.errors import FastSlowError, TaskError
-from fastslow.measure.evaluation import Score, evaluate
+from fastslow.evaluation.reward import Score, evaluate
 from fastslow.recipe.model import Method
-from fastslow.rollouts.play import Player, derive_seed
-from fastslow.rollouts.records import Context
+from fastslow.records import Context
+from fastslow.rollouts.play import Player
 from fastslow.runs import files
+from fastslow.seeds import derive_seed
 from fastslow.study.curves import read_curve
 from fastslow.study.equal_rollouts import METHODS, check, run_method
 from fastslow.study.looks import LOOKS

@@ -16,14 +16,14 @@ from trl import GRPOConfig, GRPOTrainer
 from benchmarks.step_clock import Clock
 from benchmarks.step_profile import Trace
 from benchmarks.step_workload import Workload, words_as_tokens
+from fastslow.engine.local.sampler import PolicySampler
+from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe
-from fastslow.rollouts.records import Completion, Context, Rollout, Turn
-from fastslow.rollouts.sampling import PolicySampler
-from fastslow.rollouts.world import World
-from fastslow.slow.trainer import FastSlowTrainer
+from fastslow.records import Completion, Context, Rollout, Turn
 from fastslow.slow.update import Update, build_update
 from fastslow.tasks.base import SYSTEM, Example, Feedback
+from fastslow.world import World
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
 
 from fastslow.models.load import resolve
-from fastslow.rollouts.prefixes import plant
+from fastslow.prefix.prompts import plant
 
 SHAPES: dict[str, dict[str, Any]] = {
     "qwen2.5-0.5b": {

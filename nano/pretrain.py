@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fastslow.tasks.rulebook import universe as u  # before torch: fastslow sets its thread policy
+from fastslow.tasks.families.rulebook import universe as u  # before torch: fastslow sets its thread policy
 
 sys.path.insert(0, str(Path(__file__).parent))
 

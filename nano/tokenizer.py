@@ -14,8 +14,8 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from fastslow.tasks.rulebook import phrases as p
-from fastslow.tasks.rulebook import universe as u
+from fastslow.tasks.families.rulebook import phrases as p
+from fastslow.tasks.families.rulebook import universe as u
 
 SPECIALS = ("<pad>", "<unk>", "<end>", "<system>", "<user>", "<assistant>")
 TEMPLATE = (

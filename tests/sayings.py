@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-from fastslow.tasks.rulebook import phrases as p
+from fastslow.tasks.families.rulebook import phrases as p
 
 
 def sayings(ways: Iterable[str]) -> set[str]:

@@ -13,12 +13,12 @@ import torch
 
 from fastslow.assembly import CHECKED_EXAMPLES, assemble, check_lengths, choose_seed_texts, find_world
 from fastslow.errors import ModelError, RecipeError, TaskError
-from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe, build_recipe
-from fastslow.rollouts.records import Context
-from fastslow.rollouts.world import World
+from fastslow.records import Context
+from fastslow.rollouts.chat import ChatFormat
+from fastslow.tasks.adapters.dataset import DatasetOptions, DatasetTask
 from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Options, Split, Task
-from fastslow.tasks.dataset import DatasetOptions, DatasetTask
+from fastslow.world import World
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ from helpers import outcome
 
 from fastslow import start
 from fastslow.errors import FastSlowError, RecipeError
-from fastslow.evaluate import evaluate_run
-from fastslow.export import model_card
+from fastslow.evaluation.evaluate import evaluate_run
 from fastslow.fast.pool import Pool
 from fastslow.recipe import Recipe, build_recipe
+from fastslow.runs.export import model_card
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import make_view
 from fastslow.study.curves import read_curve
 from fastslow.study.equal_rollouts import check
-from fastslow.tasks.rulebook.task import Rulebook, RulebookOptions
+from fastslow.tasks.families.rulebook.task import Rulebook, RulebookOptions
 
 HARBOUR, ORCHARD = ({"name": "rulebook", "book": book, "steps": 3} for book in ("harbour", "orchard"))
 LABELS = ["seed", "seed on rulebook", "seed on rulebook-2"]

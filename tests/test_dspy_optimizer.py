@@ -23,7 +23,7 @@ from fastslow.models.load import load_pretrained, load_to_ask
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.slow.update import Update, build_update
-from fastslow.tasks.dspy_program import DSPyTask
+from fastslow.tasks.adapters.dspy_program import DSPyTask
 
 RECIPE: dict[str, Any] = {
     "model": "nano",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fastslow.errors import RecipeError
 from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, walk
-from fastslow.tasks.grader import load_grader
+from fastslow.tasks.adapters.grader import load_grader
 
 BASE = {"model": "some-model", "task": "star-graph"}
 KEYS = [key for key, _ in walk(Recipe)]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from fastslow import loop as loop_module
 from fastslow import start
+from fastslow.engine.local.sampler import PolicySampler
 from fastslow.errors import RecipeError
 from fastslow.fast.reflection import Lessons, Request
 from fastslow.recipe import load_recipe
-from fastslow.rollouts.records import Completion, Sampling
-from fastslow.rollouts.sampling import PolicySampler
+from fastslow.records import Completion, Sampling
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, Ledger
 from fastslow.runs.spending import group_sum, sum_rows

@@ -16,13 +16,14 @@ import pytest
 from helpers import BRIEF, EXAMPLE, ROOT, outcome
 from openai_server import OpenAIServer
 
-from fastslow import cli, start
+from fastslow import start
+from fastslow.commands import cli
+from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import RunError
-from fastslow.evaluate import evaluate_run
+from fastslow.evaluation.evaluate import evaluate_run
 from fastslow.models.load import load_pretrained, load_to_ask
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.slow.trainer import FastSlowTrainer
 
 EVALUATED = "evaluation.every=6"
 SAVED = (*BRIEF, "method=rl", "slow.steps=2", "output.checkpoint_every=1", "evaluation.every=0")

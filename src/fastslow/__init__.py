@@ -19,18 +19,18 @@ _PUBLIC = {
     "errors": ["FastSlowError"],
     "recipe": ["Recipe", "load_recipe"],
     "tasks": ["Ask", "Example", "Feedback", "QuestionTask", "Task"],
-    "tasks.trl_rewards": ["TRLTask"],
-    "rollouts.records": ["Context", "Rollout"],
+    "tasks.adapters.trl_rewards": ["TRLTask"],
+    "records": ["Context", "Rollout"],
     "runs.folder": ["RunFolder"],
     "start": ["resume", "train"],
-    "evaluate": ["evaluate_run"],
-    "export": ["export_run"],
-    "shared_prefix": ["completion_logprobs"],
+    "evaluation.evaluate": ["evaluate_run"],
+    "runs.export": ["export_run"],
+    "prefix": ["completion_logprobs"],
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names}
 __all__ = list(_HOMES)
 # In need of an extra, so no part of `import *`.
-_HOMES |= {"DSPyTask": "tasks.dspy_program", "FastSlow": "dspy_optimizer"}
+_HOMES |= {"DSPyTask": "tasks.adapters.dspy_program", "FastSlow": "dspy_optimizer"}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from transformers.integrations import get_available_reporting_integrations
 
+from fastslow.engine.local.sampler import PolicySampler
+from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import RecipeError, TaskError
 from fastslow.fast.optimizers import find_optimizer
-from fastslow.models.chat import ChatFormat
 from fastslow.models.load import Policy, choose_device, load_policy
 from fastslow.recipe import Recipe
+from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
-from fastslow.rollouts.sampling import PolicySampler
-from fastslow.rollouts.world import World
-from fastslow.slow.trainer import FastSlowTrainer
 from fastslow.tasks import Task
-from fastslow.tasks.contamination import refuse_contamination
+from fastslow.tasks.data.contamination import refuse_contamination
 from fastslow.tasks.registry import build_task
+from fastslow.world import World
 
 CHECKED_EXAMPLES = 64
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fastslow.errors import FastSlowError
-from fastslow.tasks.text import one_line
+from fastslow.text import one_line
 
 
 def made_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:

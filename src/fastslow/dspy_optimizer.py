@@ -12,7 +12,7 @@ from fastslow.recipe import Recipe, build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder, default_folder
 from fastslow.runs.snapshot import open_snapshot
 from fastslow.start import resume, train
-from fastslow.tasks.dspy_program import DSPyTask, Metric, dspy
+from fastslow.tasks.adapters.dspy_program import DSPyTask, Metric, dspy
 from fastslow.tasks.registry import GIVEN
 
 

@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 
 from fastslow.assembly import Parts
+from fastslow.engine.local.distill import build_distillation
+from fastslow.evaluation.validation import evaluate_now
 from fastslow.fast.cycle import FastLoop
 from fastslow.fast.drafts import Draft
 from fastslow.fast.evidence import choose_anchors
@@ -36,20 +38,19 @@ from fastslow.fast.reflection import build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.keeping import restore_checkpoint, save_checkpoint
 from fastslow.models.load import load_to_ask
+from fastslow.records import Context, Rollout, Sampling
 from fastslow.rollouts.cache import fill
-from fastslow.rollouts.play import Timing, derive_seed
-from fastslow.rollouts.records import Context, Rollout, Sampling
+from fastslow.rollouts.play import Timing
 from fastslow.rollouts.replay import replay
 from fastslow.rollouts.stream import open_stream
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger, Purpose
 from fastslow.runs.view import View
-from fastslow.slow.distill import build_distillation
+from fastslow.seeds import derive_seed
 from fastslow.slow.update import Update, build_update
 from fastslow.tasks.base import Example
 from fastslow.tasks.stages import Stages
-from fastslow.validation import evaluate_now
 
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fastslow import out_of_memory
 from fastslow.assembly import Parts, assemble, find_world
+from fastslow.engine.local import out_of_memory
 from fastslow.errors import Interrupted, RecipeError
 from fastslow.loop import Loop
 from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat, load_recipe
-from fastslow.rollouts.world import World
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import View, make_view
 from fastslow.tasks import Task
+from fastslow.world import World
 
 
 def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:

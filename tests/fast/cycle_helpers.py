@@ -11,9 +11,9 @@ from fastslow.fast.cycle import Cycle, FastLoop
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Reflector, Request, Usage
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.records import Completion, Context, Rollout, Turn
-from fastslow.rollouts.world import World
+from fastslow.records import Completion, Context, Rollout, Turn
 from fastslow.tasks import Example, Feedback
+from fastslow.world import World
 
 Score = Callable[[Mapping[str, str], Example], float]
 

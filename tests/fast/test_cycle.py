@@ -33,9 +33,9 @@ from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons, Request
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.records import Context, Rollout
-from fastslow.rollouts.world import World
+from fastslow.records import Context, Rollout
 from fastslow.tasks import Example
+from fastslow.world import World
 
 ANCHORS = problems(12)
 

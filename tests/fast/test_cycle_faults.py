@@ -10,7 +10,7 @@ from cycle_helpers import PARTS, Scripted, Stage, add_counter, evolve, knows_rul
 from fastslow.fast.cycle import PATIENCE, TRIES, FastLoop
 from fastslow.fast.reflection import ReflectionFailed, Request
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.world import World
+from fastslow.world import World
 
 ANCHORS = problems(12)
 MINIBATCH = 3

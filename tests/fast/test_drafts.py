@@ -15,7 +15,7 @@ from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt, Lessons, ReflectionFailed, Reflector, Request
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.world import World
+from fastslow.world import World
 
 ANCHORS = problems(12)
 RECIPE = FastRecipe(population=2, minibatch=3, anchors=12, budget=120)

@@ -12,7 +12,7 @@ from fastslow.fast.drafts import make_drafts
 from fastslow.fast.evidence import Evidence
 from fastslow.fast.reflection import LanguageModelReflector, Lessons, Reply
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.records import Rollout
+from fastslow.records import Rollout
 from fastslow.tasks import Example, Feedback
 
 ANCHORS = problems(12)

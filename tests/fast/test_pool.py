@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastslow.fast.pool import Member, Pool, compose, select
-from fastslow.rollouts.records import Context
+from fastslow.records import Context
 
 repeatable = settings(deadline=None, max_examples=120)
 

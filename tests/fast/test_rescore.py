@@ -16,9 +16,9 @@ from fastslow.fast.memory import Memory
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons, Reflector
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.records import Rollout
-from fastslow.rollouts.world import World
+from fastslow.records import Rollout
 from fastslow.tasks import Example
+from fastslow.world import World
 
 TRAINED, AHEAD = problems(12), [Example(f"next-{e.id}", e.data) for e in problems(12)]
 GROUP = 4

@@ -13,7 +13,7 @@ from scipy import stats
 
 from fastslow.fast.pool import Member, select
 from fastslow.fast.scores import CONFIDENCE, CONTEXT_WEIGHT, PROBLEM_WEIGHT, Scores, plain, race_stops, shrunken
-from fastslow.rollouts.records import Context
+from fastslow.records import Context
 
 PROBLEMS = [f"p{number}" for number in range(24)]
 

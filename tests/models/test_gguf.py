@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from tiny_gguf import make_llama, write_gguf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from fastslow.engine.local.generate import generate
 from fastslow.errors import ModelError
-from fastslow.models.chat import ChatFormat
 from fastslow.models.gguf import convert_gguf
 from fastslow.models.load import load_policy, load_pretrained, resolve
 from fastslow.recipe import ModelRecipe
-from fastslow.rollouts.generate import generate
-from fastslow.rollouts.records import Sampling
+from fastslow.records import Sampling
+from fastslow.rollouts.chat import ChatFormat
 
 IDS = torch.tensor([[5, 9, 20, 33, 7]])
 

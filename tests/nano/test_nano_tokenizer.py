@@ -16,7 +16,7 @@ from tokenizer import SPECIALS, make_tokenizer, vocabulary
 from transformers import AutoTokenizer
 
 from fastslow.models.load import resolve
-from fastslow.tasks.rulebook import universe as u
+from fastslow.tasks.families.rulebook import universe as u
 
 SHIPPED = AutoTokenizer.from_pretrained(resolve("nano"))
 HELD = Difficulty(held_phrasings=True, held_codewords=True)

@@ -16,9 +16,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sayings import sayings
 
-from fastslow.tasks.rulebook import phrases as p
-from fastslow.tasks.rulebook import universe as u
-from fastslow.tasks.rulebook.reading import read
+from fastslow.tasks.families.rulebook import phrases as p
+from fastslow.tasks.families.rulebook import universe as u
+from fastslow.tasks.families.rulebook.reading import read
 
 OPERATION = {operation.name: operation for operation in u.OPERATIONS}
 KINDS = ("frame", "prefix", "suffix", "separator")

@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 from rollout_helpers import PlanAndDo, ScriptedSampler, contexts, problems
 
-from fastslow.rollouts.play import Player, derive_seed
-from fastslow.rollouts.records import Completion, Rollout, Sampling
-from fastslow.rollouts.world import World
+from fastslow.records import Completion, Rollout, Sampling
+from fastslow.rollouts.play import Player
+from fastslow.seeds import derive_seed
+from fastslow.world import World
 
 SAMPLING = Sampling(1.0, 1.0, 4)
 PLANS = {

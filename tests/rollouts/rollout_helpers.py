@@ -9,8 +9,8 @@ from typing import Any
 import tiny
 from transformers import PreTrainedTokenizerBase
 
-from fastslow.models.chat import ChatFormat
-from fastslow.rollouts.records import Completion, Context, Sampling
+from fastslow.records import Completion, Context, Sampling
+from fastslow.rollouts.chat import ChatFormat
 from fastslow.tasks.base import Ask, Example, Feedback, Options, Split, Task
 
 COLOURS = ["red", "green", "blue"]

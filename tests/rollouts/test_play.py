@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from rollout_helpers import COLOURS, PlanAndDo, ScriptedSampler, contexts, problems
 
 from fastslow.errors import RecipeError
-from fastslow.rollouts.play import KEEP_IT_SHORT, Player, derive_seed
-from fastslow.rollouts.records import Completion, Context, Finished, Rollout, Sampling
-from fastslow.rollouts.world import World
+from fastslow.records import Completion, Context, Finished, Rollout, Sampling
+from fastslow.rollouts.play import KEEP_IT_SHORT, Player
+from fastslow.seeds import derive_seed
 from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, Options, QuestionTask, Split
+from fastslow.world import World
 
 SAMPLING = Sampling(1.0, 1.0, 4)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rollout_helpers import PlanAndDo, ScriptedSampler, contexts, problems
 
+from fastslow.records import Sampling
 from fastslow.rollouts.play import Player
-from fastslow.rollouts.records import Sampling
 from fastslow.rollouts.replay import replay
-from fastslow.rollouts.world import World
 from fastslow.tasks.base import Ask, Example, Feedback
+from fastslow.world import World
 
 
 def player(task: PlanAndDo, max_length: int | None = None) -> tuple[Player, ScriptedSampler]:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastslow.records import Completion, Context, Rollout, Turn
 from fastslow.rollouts.cache import RolloutCache, fill
-from fastslow.rollouts.records import Completion, Context, Rollout, Turn
 from fastslow.rollouts.stored import from_data, to_data
 from fastslow.slow.advantages import advantages
 from fastslow.tasks.base import Example, Feedback

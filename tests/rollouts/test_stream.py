@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.rollouts.play import derive_seed
 from fastslow.rollouts.stream import StagedStream, Stream, open_stream
+from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.stages import Stage, Stages
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 
-from fastslow.rollouts.records import Completion, Context, Rollout, Turn
+from fastslow.records import Completion, Context, Rollout, Turn
 from fastslow.tasks.base import Example, Feedback
 
 Start = Callable[[str], "subprocess.Popen[str]"]

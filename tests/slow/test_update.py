@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from slow_helpers import make_rollouts
 
 from fastslow.recipe import SlowRecipe
-from fastslow.rollouts.records import Rollout
+from fastslow.records import Rollout
 from fastslow.slow.update import Update, build_update
 
 repeatable = settings(deadline=None, max_examples=50)

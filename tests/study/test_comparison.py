@@ -12,11 +12,11 @@ from PIL import Image
 from rich.console import Console
 from study_helpers import made_run, staged_run
 
-from fastslow.compare import compare_runs
 from fastslow.errors import FastSlowError
 from fastslow.study import comparison as comparison_module
 from fastslow.study.arms import gather
 from fastslow.study.charts import reward_title
+from fastslow.study.compare import compare_runs
 from fastslow.study.comparison import Comparison, findings
 
 FST = {0: [0.1, 0.4, 0.6, 0.8], 1: [0.1, 0.5, 0.5, 0.7], 2: [0.1, 0.3, 0.5, 0.9]}

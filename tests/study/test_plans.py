@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fastslow.quickstart import RECIPE
 from fastslow.recipe import load_recipe
 from fastslow.study.conclusions import CONCLUSIONS
 from fastslow.study.plans import STUDIES
+from fastslow.study.quickstart import RECIPE
 from fastslow.study.variants import Variant, fst_rollouts, recipe_of
 
 BASE = load_recipe(RECIPE)

@@ -18,4 +18,4 @@ def cache(_session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def verifiers_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Environments of verifiers, where the library finds installed ones."""
-    monkeypatch.syspath_prepend(Path(__file__).parent / "verifiers_packages")
+    monkeypatch.syspath_prepend(Path(__file__).parent / "adapters" / "verifiers_packages")

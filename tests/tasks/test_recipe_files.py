@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fastslow.quickstart import RECIPE
 from fastslow.recipe import load_recipe
+from fastslow.study.quickstart import RECIPE
 from fastslow.tasks.registry import check_options
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -10,10 +10,10 @@ import pytest
 
 from fastslow.errors import RecipeError, TaskError
 from fastslow.recipe import Recipe, build_recipe
-from fastslow.tasks.dataset import DatasetTask
+from fastslow.tasks.adapters.dataset import DatasetTask
+from fastslow.tasks.families.star_graph import StarGraph
 from fastslow.tasks.mixture import Mixture
 from fastslow.tasks.registry import build_task, task_class, task_classes
-from fastslow.tasks.star_graph import StarGraph
 
 PLUGIN = """
 from fastslow.tasks import Example, Feedback, QuestionTask

@@ -12,8 +12,8 @@ from fastslow.fast.reflection import Reflector
 from fastslow.fast.scoring import PlayFast
 from fastslow.fast.search import PATIENCE, TRIES, Cycle, Edit
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.world import World
 from fastslow.tasks.base import Example
+from fastslow.world import World
 
 __all__ = ["PATIENCE", "TRIES", "Cycle", "Edit", "FastLoop"]
 

@@ -19,8 +19,8 @@ from fastslow.fast.evidence import Evidence, read_attempt
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.play import derive_seed
-from fastslow.rollouts.records import Rollout
+from fastslow.records import Rollout
+from fastslow.seeds import derive_seed
 
 AT_ONCE = 8
 """Drafts asked for side by side: a server answers several nearly as fast as one."""

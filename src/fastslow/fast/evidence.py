@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from fastslow.fast.reflection import Attempt
-from fastslow.rollouts.records import Completion, Rollout
+from fastslow.records import Completion, Rollout
 from fastslow.tasks.base import Example
 
 

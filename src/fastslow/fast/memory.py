@@ -15,8 +15,8 @@ from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import FastRecipe
+from fastslow.records import Context, Rollout
 from fastslow.rollouts.cache import RolloutCache
-from fastslow.rollouts.records import Context, Rollout
 from fastslow.rollouts.stored import from_data, to_data
 from fastslow.tasks.base import Example
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gepa.gepa_utils import find_dominator_programs
 
-from fastslow.rollouts.records import Context
+from fastslow.records import Context
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import NormalDist, fmean, stdev
 
 from fastslow.fast.pool import Member
-from fastslow.rollouts.records import Context, Rollout
+from fastslow.records import Context, Rollout
 
 Draws = Mapping[str, Sequence[float]]
 """The scores drawn on each problem, by its id; none on some."""

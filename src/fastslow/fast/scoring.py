@@ -8,8 +8,8 @@ from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.scores import Scores, mean_progress, mean_score, race_stops
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.play import derive_seed
-from fastslow.rollouts.records import Context, Rollout
+from fastslow.records import Context, Rollout
+from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
 
 PlayFast = Callable[[Sequence[tuple[Example, Context]], str, int], Sequence[Rollout]]

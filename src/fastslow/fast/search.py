@@ -20,8 +20,8 @@ from fastslow.fast.pool import Member, Pool, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed
 from fastslow.fast.scores import mean_score
 from fastslow.fast.scoring import Scoring
-from fastslow.rollouts.play import derive_seed
-from fastslow.rollouts.records import Context, Rollout
+from fastslow.records import Context, Rollout
+from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
 
 if TYPE_CHECKING:

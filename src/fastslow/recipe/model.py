@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from fastslow.recipe.optimizer import check_optimizer
-from fastslow.rollouts.records import Sampling
+from fastslow.records import Sampling
 
 Method = Literal["fst", "rl", "gepa", "distill"]
 Optimizer = Literal[

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fastslow.rollouts.records import Context, Rollout
+from fastslow.records import Context, Rollout
 from fastslow.tasks.base import Example
 
 

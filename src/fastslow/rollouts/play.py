@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Collection, Generator, Sequence
@@ -12,10 +11,11 @@ from numbers import Real
 from typing import Protocol
 
 from fastslow.errors import RecipeError
-from fastslow.models.chat import ChatFormat
-from fastslow.rollouts.records import Completion, Context, Finished, Rollout, Sampling, Turn
-from fastslow.rollouts.world import World
+from fastslow.records import Completion, Context, Finished, Rollout, Sampling, Turn
+from fastslow.rollouts.chat import ChatFormat
+from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Answer, Ask, Example, Feedback, Task
+from fastslow.world import World
 
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
 """Said of an answer that was cut off, where it is not right all the same: graders see its text and not its end."""
@@ -42,11 +42,6 @@ class Timing:
     @property
     def total(self) -> float:
         return self.sampling + self.grading
-
-
-def derive_seed(*parts: object) -> int:
-    """A seed of its own for every random decision, so that none depends on what was drawn before it."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4])
 
 
 @dataclass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fastslow.records import Context, Rollout
 from fastslow.rollouts.play import Player
-from fastslow.rollouts.records import Context, Rollout
 from fastslow.tasks.base import Answer
 
 Prompts = list[tuple[int, ...]]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fastslow.rollouts.records import Completion, Context, Rollout, Turn
+from fastslow.records import Completion, Context, Rollout, Turn
 from fastslow.tasks.base import Example, Feedback
 
 

@@ -7,7 +7,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Sequence
 
-from fastslow.rollouts.play import derive_seed
+from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example, Task
 from fastslow.tasks.stages import Stages
 

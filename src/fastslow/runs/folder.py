@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from fastslow.errors import RunError
 from fastslow.recipe import Recipe, dump_recipe, load_recipe
-from fastslow.rollouts.records import Rollout
+from fastslow.records import Rollout
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.lock import Lock

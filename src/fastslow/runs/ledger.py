@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from fastslow.rollouts.records import Rollout
+from fastslow.records import Rollout
 
 Purpose = Literal["slow", "fast-score", "fast-minibatch", "rescore", "evaluation", "reflection"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)

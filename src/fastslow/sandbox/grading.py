@@ -11,7 +11,7 @@ from typing import Any
 from fastslow.errors import TaskError
 from fastslow.sandbox.inside import wire
 from fastslow.sandbox.runner import Ran, run
-from fastslow.tasks.text import one_line
+from fastslow.text import one_line
 
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
 VALID_PYTHON = "Write complete Python that runs as it stands, and put nothing but Python into the block."

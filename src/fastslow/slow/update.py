@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastslow.recipe import SlowRecipe
-from fastslow.rollouts.records import Rollout, Turn
+from fastslow.records import Rollout, Turn
 from fastslow.slow.advantages import advantages, baseline_groups, informative, prompt_mean_scale
 
 

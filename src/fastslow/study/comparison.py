@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from fastslow.errors import FastSlowError
-from fastslow.measure.asymptote import Asymptote, fit_asymptote
+from fastslow.evaluation.asymptote import Asymptote, fit_asymptote
 from fastslow.study.arms import Arm
 from fastslow.study.curves import Cost, Curve
 from fastslow.study.intervals import Estimate, difference, over_seeds, ratio

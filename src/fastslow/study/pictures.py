@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastslow.measure.asymptote import Asymptote
+from fastslow.evaluation.asymptote import Asymptote
 from fastslow.study.arms import Arm
 from fastslow.study.figure import draw_arm, dress, new_figure, titled
 from fastslow.study.intervals import Estimate, over_seeds

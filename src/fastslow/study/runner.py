@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastslow.errors import RunError
-from fastslow.export import save_policy
 from fastslow.recipe import Recipe, dump_recipe
 from fastslow.runs import files
+from fastslow.runs.export import save_policy
 from fastslow.runs.snapshot import open_snapshot
 from fastslow.study.finish import finished, refuse_other_settings
 from fastslow.study.variants import Variant, recipe_of

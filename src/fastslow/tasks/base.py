@@ -7,39 +7,21 @@ then the same thing to everything above.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from fastslow.records import Example, Feedback
 
 Split = Literal["train", "validation", "test"]
 Message = dict[str, str]
 SYSTEM = "system"
 """The component of a task that asks one question: its text is the system message."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """One problem. The id is stable across runs and cycles, never a list position; `data` is the task's own."""
-
-    id: str
-    data: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Feedback:
-    """What a grader returns: a score in [0, 1] and words that say what was wrong and what would be right."""
-
-    score: float
-    text: str = ""
-    parts: Mapping[str, float] = field(default_factory=dict)
-    by_component: Mapping[str, str] = field(default_factory=dict)
-    """Words for one component alone, in place of `text`; empty where the attempt has nothing to teach it."""
-    progress: float = 0.0
-    """How far an answer got that is not right, from 0 to 1. While no context has led to a right answer the fast loop prefers
-    the one under which answers get further: there is nothing else to go by. Nothing is trained on it."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +55,10 @@ class Answer(str):
         return answer
 
 
+Asking = Callable[[Ask], Awaitable[Answer]]
+"""What a rollout awaits for the model's answer."""
+
+
 class Options(BaseModel):
     """The settings of a task, given beside its name in a recipe. One docstring a field."""
 
@@ -103,12 +89,28 @@ class Task(ABC):
 
     @abstractmethod
     def play(self, example: Example) -> Generator[Ask, str, Feedback]:
-        """Ask the model as often as needed, then grade. An exception scores 0 with its text as feedback."""
+        """Ask the model as often as needed, then grade; an awaitable that is returned is awaited. An exception costs the
+        rollout and is counted."""
 
     def play_under(self, example: Example, texts: Mapping[str, str]) -> Generator[Ask, str, Feedback]:
         """Play under a context's texts. A task that writes them into its messages itself overrides this and yields asks
         that are `complete`; for all others they go in front of the messages."""
         return self.play(example)
+
+    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
+        """One attempt as a coroutine, which is how it is played: it awaits its completions, and while it waits the others
+        proceed. This drives `play_under`; code that is asynchronous itself overrides it and calls `await ask(Ask(…))`."""
+        game = self.play_under(example, texts)
+        answer: str | None = None
+        try:
+            while True:
+                step = asyncio.to_thread(_advance, game, answer) if self.grades_apart else None
+                asked = _advance(game, answer) if step is None else await step
+                if not isinstance(asked, Ask):
+                    return await asked if inspect.isawaitable(asked) else asked
+                answer = await ask(asked)
+        finally:
+            game.close()
 
     def shown(self, example: Example) -> object:
         """What tells a problem from another when splits are compared (see contamination.py). None where the first question
@@ -139,3 +141,11 @@ class QuestionTask(Task):
     def play(self, example: Example) -> Generator[Ask, str, Feedback]:
         answer = yield Ask(SYSTEM, self.messages(example))
         return self.grade(example, answer)
+
+
+def _advance(game: Generator[Ask, str, Any], answer: str | None) -> Any:
+    """The next ask, or what the generator returns."""
+    try:
+        return next(game) if answer is None else game.send(answer)
+    except StopIteration as stop:  # which no coroutine may raise
+        return stop.value

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from fastslow.errors import TaskError
-from fastslow.tasks.text import one_line
+from fastslow.text import one_line
 
 
 def load_named(what: str, name: str) -> Any:

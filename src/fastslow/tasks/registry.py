@@ -18,23 +18,23 @@ from fastslow.tasks.base import Options, Task
 from fastslow.tasks.mixture import Mixture, Part
 from fastslow.tasks.named import load_named
 from fastslow.tasks.stages import Stage, Stages
-from fastslow.tasks.text import one_line
+from fastslow.text import one_line
 
 GROUP = "fastslow.tasks"
 GIVEN = "given"
 """What a recipe calls a task that comes as an object beside it."""
 BUILT_IN = {
-    "star-graph": "fastslow.tasks.star_graph:StarGraph",
-    "dataset": "fastslow.tasks.dataset:DatasetTask",
-    "trl": "fastslow.tasks.trl_rewards:TRLRecipeTask",
-    "rulebook": "fastslow.tasks.rulebook.task:Rulebook",
-    "codeio": "fastslow.tasks.codeio:CodeIO",
-    "code": "fastslow.tasks.code:Code",
-    "math": "fastslow.tasks.mathematics:Mathematics",
-    "hover": "fastslow.tasks.hover:Hover",
-    "physics": "fastslow.tasks.physics:Physics",
-    "reasoning-gym": "fastslow.tasks.reasoning_gym:ReasoningGym",
-    "verifiers": "fastslow.tasks.verifiers_env.task:Verifiers",
+    "star-graph": "fastslow.tasks.families.star_graph:StarGraph",
+    "dataset": "fastslow.tasks.adapters.dataset:DatasetTask",
+    "trl": "fastslow.tasks.adapters.trl_rewards:TRLRecipeTask",
+    "rulebook": "fastslow.tasks.families.rulebook.task:Rulebook",
+    "codeio": "fastslow.tasks.families.codeio:CodeIO",
+    "code": "fastslow.tasks.families.code:Code",
+    "math": "fastslow.tasks.families.mathematics:Mathematics",
+    "hover": "fastslow.tasks.families.hover:Hover",
+    "physics": "fastslow.tasks.families.physics:Physics",
+    "reasoning-gym": "fastslow.tasks.families.reasoning_gym:ReasoningGym",
+    "verifiers": "fastslow.tasks.adapters.verifiers_env.task:Verifiers",
 }
 """Imported when asked for, so that one family costs nothing to a run of another."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.errors import TaskError
-from fastslow.tasks.text import one_line
+from fastslow.text import one_line
 
 _CHILD = Path(__file__).with_name("worker_child.py")
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")

@@ -31,7 +31,7 @@ from fastslow.fast.optimizers import OPTIMIZERS, find_optimizer
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import ChatFailed, LanguageModelReflector, Lessons, Usage, Wish
 from fastslow.recipe import FastRecipe
-from fastslow.rollouts.world import World
+from fastslow.world import World
 
 ANCHORS = problems(12)
 

@@ -15,7 +15,7 @@ from fastslow.fast.optimizers.lines import GENERIC
 from fastslow.fast.optimizers.promptbreeder import SENTENCES, mutated, remutated, sentences
 from fastslow.fast.pool import Member
 from fastslow.fast.reflection import Lessons
-from fastslow.rollouts.records import Context
+from fastslow.records import Context
 
 ANCHORS = problems(12)
 

@@ -16,7 +16,7 @@ from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe, load_recipe
 from fastslow.recipe.model import Optimizer
-from fastslow.rollouts.world import World
+from fastslow.world import World
 
 ANCHORS = problems(12)
 ALL: list[str] = list(Optimizer.__args__)  # type: ignore[attr-defined]

@@ -24,7 +24,7 @@ from fastslow.fast.optimizers.steps import Steps, Trial
 from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
 from fastslow.fast.reflection import ReflectionFailed, Wish
 from fastslow.fast.reflection.lessons import line_key, shuffled
-from fastslow.rollouts.records import Context
+from fastslow.records import Context
 
 SCORED_EVERY = 4
 """Steps between two playbooks that are scored on all anchors."""

@@ -20,7 +20,7 @@ from fastslow.fast.optimizers.steps import Steps
 from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_demonstrations
 from fastslow.fast.reflection import Wish
 from fastslow.fast.reflection.lessons import shuffled
-from fastslow.rollouts.records import Context
+from fastslow.records import Context
 
 WIDTH = 8
 """Candidates of a round."""

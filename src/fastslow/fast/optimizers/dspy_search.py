@@ -20,9 +20,9 @@ from fastslow.errors import RecipeError
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed
 from fastslow.fast.scores import mean_score
 from fastslow.fast.search import Search
-from fastslow.rollouts.records import Context, Rollout
+from fastslow.records import Context, Rollout
 from fastslow.tasks.base import Example
-from fastslow.tasks.text import one_line
+from fastslow.text import one_line
 
 try:
     import dspy

@@ -22,8 +22,8 @@ from fastslow.fast.pool import Member
 from fastslow.fast.reflection import Attempt, Request
 from fastslow.fast.scores import mean_score
 from fastslow.fast.search import Search
-from fastslow.rollouts.play import derive_seed
-from fastslow.rollouts.records import Context, Rollout
+from fastslow.records import Context, Rollout
+from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
 
 FLOOR = 2.0**-30

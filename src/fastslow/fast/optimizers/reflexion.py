@@ -24,7 +24,7 @@ from fastslow.fast.optimizers.steps import Steps
 from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Wish
 from fastslow.fast.reflection.lessons import fit, line_key, shuffled
-from fastslow.rollouts.records import Context
+from fastslow.records import Context
 
 OWN = 3
 """Lessons of its own that a problem is shown."""

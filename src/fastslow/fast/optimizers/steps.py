@@ -15,8 +15,8 @@ from fastslow.fast.reflection import Attempt, ReflectionFailed, Request, Wish
 from fastslow.fast.reflection.lessons import fit, new_lessons
 from fastslow.fast.scores import mean_score
 from fastslow.fast.search import Search
-from fastslow.rollouts.play import derive_seed
-from fastslow.rollouts.records import Context, Rollout
+from fastslow.records import Context, Rollout
+from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
 
 SHOWN = 3

@@ -21,7 +21,7 @@ from fastslow.fast.optimizers.steps import Steps, Trial
 from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
 from fastslow.fast.reflection import ReflectionFailed, Wish
 from fastslow.fast.reflection.lessons import shuffled
-from fastslow.rollouts.records import Context
+from fastslow.records import Context
 
 LONGEST_CRITICISM = 1024
 """Tokens."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fastslow.fast.reflection.chat import ChatFailed, Reply
-from fastslow.models.chat import ChatFormat
+from fastslow.records import Sampling
+from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Sampler
-from fastslow.rollouts.records import Sampling
-from fastslow.rollouts.world import World
+from fastslow.world import World
 
 
 class PolicyChat:

@@ -1,0 +1,64 @@
+"""Running out of GPU memory, in words: when it happened, and which setting makes room."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from fastslow.errors import RunError
+from fastslow.recipe import Recipe
+
+PHASES = {
+    "sampling": ("fastslow.rollouts", "fastslow.evaluation.validation", "trl.generation", "vllm"),
+    "updating": ("fastslow.slow", "fastslow.prefix", "trl", "accelerate", "transformers.trainer", "torch.optim"),
+    "measuring the divergence": ("fastslow.evaluation",),
+}
+"""Whose code was running; what comes first here counts first where a name fits several."""
+
+
+@contextmanager
+def explained(recipe: Recipe, folder: Path) -> Iterator[None]:
+    """Let an error for want of GPU memory say what to change."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        phase = _phase(error)
+        advice = "; or ".join(_advice(phase, recipe))
+        again = f"`fastslow train --resume {folder} KEY=VALUE` goes on with it changed"
+        started = (folder / "run.json").exists()
+        raise RunError(f"out of GPU memory while {phase}: {advice}" + (f" ({again})" if started else "")) from error
+
+
+def _phase(error: BaseException) -> str:
+    """By the innermost code that tells."""
+    names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for name in reversed(names):
+        for phase, packages in PHASES.items():
+            if any(name == package or name.startswith(f"{package}.") for package in packages):
+                return phase
+    return "loading"
+
+
+def _advice(phase: str, recipe: Recipe) -> Iterator[str]:
+    slow, sampling, model = recipe.slow, recipe.sampling, recipe.model
+    if phase == "sampling" and sampling.backend == "transformers":
+        yield _halved("sampling.batch", sampling.batch)
+    elif phase == "sampling" and sampling.backend == "vllm":
+        yield f"change sampling.vllm_memory={sampling.vllm_memory}, vLLM's share of the card; the rest is the trainer's"
+    elif phase == "updating":
+        yield _halved("slow.microbatch", slow.microbatch) + " (the update stays the same)"
+        if not model.gradient_checkpointing:
+            yield "set model.gradient_checkpointing=true (slower, much less memory)"
+    if phase != "sampling" and sampling.backend == "vllm":
+        yield f"give vLLM less than sampling.vllm_memory={sampling.vllm_memory}, or set sampling.vllm_sleep=true"
+    if model.lora is None:
+        yield "train an adapter instead of all weights, in a new run (model.lora.rank=16)"
+    yield "take a smaller model, or a lower sampling.max_tokens, in a new run"
+
+
+def _halved(key: str, value: int) -> str:
+    return f"lower {key}={value} to {value // 2}" if value > 1 else f"{key} is 1 already"

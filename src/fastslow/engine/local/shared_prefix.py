@@ -1,0 +1,110 @@
+"""TRL's GRPO trainer with what rollouts begin with together computed once per microbatch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from trl import GRPOTrainer
+from trl.trainer.utils import split_tensor_dict
+
+from fastslow.errors import FastSlowWarning
+from fastslow.prefix import completion_logprobs, unsupported
+from fastslow.prefix.tree import Integers
+
+
+class SharedPrefixTrainer(GRPOTrainer):
+    """The gradient stays TRL's; only the way its log-probabilities are computed changes, not what they are.
+
+    A microbatch is one tree, so it pays to have rows with the same beginning in the same microbatch: rows are not shuffled,
+    and it is for whoever makes the batch to put them side by side.
+    """
+
+    shared_prefix: bool
+    _buffered_inputs: Any
+    scored: Tensor
+    """Log-probabilities of the last microbatch."""
+
+    def __init__(self, *arguments: Any, shared_prefix: bool = True, **named: Any) -> None:
+        self.shared_prefix = shared_prefix
+        self._checked = False
+        super().__init__(*arguments, **named)
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        if not self.shared_prefix or not self.model.training:
+            return super()._prepare_inputs(generation_batch)
+        place = self._step % self.args.steps_per_generation
+        if self._buffered_inputs is None or self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+            batch = self._generate_and_score_completions(generation_batch)
+            self._buffered_inputs = split_tensor_dict(batch, self.args.steps_per_generation)
+        return self._buffered_inputs[place]
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **more: Any,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        # Images, and the balance of experts over all rows, are TRL's own way only.
+        plain = compute_aux_loss or any(value is not None for value in more.values())
+        if plain or not self.shares(model):
+            found = super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss, **more
+            )
+        else:
+            found = *self._score_tree(model, input_ids, attention_mask, logits_to_keep, batch_size), None
+        self.scored = found[0].detach()
+        return found
+
+    def _score_tree(
+        self, model: Any, ids: Tensor, mask: Tensor, width: int, batch_size: int | None
+    ) -> tuple[Tensor, Tensor | None]:
+        prompts = unpadded(ids[:, :-width], mask[:, :-width])
+        completions = unpadded(ids[:, -width:], mask[:, -width:])
+        size = batch_size or len(prompts)
+        parts = []
+        for start in range(0, len(prompts), size):
+            with self.accelerator.autocast():
+                parts.append(
+                    completion_logprobs(model, prompts[start : start + size], completions[start : start + size])
+                )
+        logps, entropies = (_stack(values, width) for values in zip(*parts, strict=True))
+        assert logps is not None
+        return logps, entropies
+
+    def shares(self, model: Any) -> bool:
+        """Whether the model can; asked once, of the first to be scored."""
+        if self.shared_prefix and not self._checked:
+            self._checked = True
+            with self.accelerator.autocast():
+                reason = unsupported(model)
+            if reason:
+                self.shared_prefix = False
+                warnings.warn(
+                    f"the model {reason}: every rollout is computed from its first token on, as with "
+                    "slow.shared_prefix=false",
+                    FastSlowWarning,
+                    stacklevel=2,
+                )
+        return self.shared_prefix
+
+
+def unpadded(ids: Tensor, mask: Tensor) -> list[Integers]:
+    """Rows without what they are filled up with."""
+    return [row[kept] for row, kept in zip(ids.cpu().numpy(), mask.bool().cpu().numpy(), strict=True)]
+
+
+def _stack(values: Sequence[Tensor | None], width: int) -> Tensor | None:
+    """Rows of several parts, each padded on the right to one width."""
+    present = [value for value in values if value is not None]
+    if not present:
+        return None
+    return torch.cat([torch.nn.functional.pad(value, (0, width - value.shape[1])) for value in present])

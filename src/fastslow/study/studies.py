@@ -1,0 +1,164 @@
+"""`fastslow study NAME`: the runs that a question needs, and when they are done a table beside the published one, and a
+picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fastslow.errors import FastSlowError, Interrupted
+from fastslow.recipe import Recipe, load_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.tables import write_csv
+from fastslow.study.arms import Arm, make_arm
+from fastslow.study.charts import save
+from fastslow.study.conclusions import CONCLUSIONS, Conclusion
+from fastslow.study.looks import BASE, LOOKS
+from fastslow.study.plans import STUDIES, Study
+from fastslow.study.quickstart import RECIPE
+from fastslow.study.runner import Job, jobs_of, run_jobs
+from fastslow.study.suite import read_task
+from fastslow.study.variants import refuse_wrong_base
+
+SMALL_STAR = {"name": "star-graph", "degree": 2, "path": 3, "nodes": 10}
+"""A star graph that nano can write down."""
+DEFAULTS = ("task.told=2", "slow.learning_rate=4e-5")
+"""Beside the quickstart's recipe, where none is given: half of the book is told, so that RL alone has something to learn, and
+it is learnt slowly enough to see it rise."""
+BOOKS = ("harbour", "orchard")
+"""Further rulebooks, where no further tasks are given."""
+
+
+def run_study(
+    name: str,
+    console: Console,
+    *,
+    recipe: Path | None = None,
+    overrides: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    seeds: Sequence[int] = (0, 1, 2),
+    parallel: int = 1,
+    out: Path = Path("runs/studies"),
+) -> None:
+    """Run what is not finished yet, then show what came of it. `all` is every study, one after the other."""
+    if name != "all" and name not in STUDIES:
+        raise FastSlowError(f"no study '{name}'; there are {', '.join(STUDIES)}, and all")
+    base = load_recipe(recipe, overrides) if recipe else load_recipe(RECIPE, (*DEFAULTS, *overrides))
+    refuse_wrong_base(base)
+    chosen = list(STUDIES.values()) if name == "all" else [STUDIES[name]]
+    plans = [(study, study.variants(base, _tasks(study, base, tasks))) for study in chosen]
+    for study, variants in plans:
+        console.print(Text(f"\n{study.name}: {study.question}", style="bold"), soft_wrap=True)
+        jobs = jobs_of(variants, seeds, out)
+        try:
+            _run(jobs, base, parallel, console)
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; the same command goes on ('{out}' has what is done)") from None
+        arms = _arms([[job for job in jobs if job.variant == variant] for variant in variants])
+        conclusion = CONCLUSIONS[study.name](arms, _subtitle(base, study, len(seeds)))
+        save(conclusion.figure, out, study.name)
+        write_csv(out / f"{study.name}.csv", conclusion.rows())
+        _show(study, conclusion, base, out, console)
+
+
+def _tasks(study: Study, base: Recipe, given: Sequence[str]) -> list[dict[str, Any]]:
+    """The recipe's own task and as many more as the study needs."""
+    own = {"name": base.tasks[0].name, **base.tasks[0].options}
+    further = [read_task(text) for text in given]
+    if not further and study.name == "star-graph":
+        further = [SMALL_STAR]
+    elif not further and own["name"] == "rulebook":
+        further = [{**own, "book": book} for book in BOOKS if book != own.get("book")]
+        if (
+            study.name == "plasticity"
+        ):  # under plain RL nobody finds a book's rules, so they are told: the skill is to learn
+            further = [{**task, "told": task.get("words", 6)} for task in further]
+    if len(further) < study.tasks - 1:
+        raise FastSlowError(
+            f"the study {study.name} needs {study.tasks - 1} task(s) beside the recipe's own, and {len(further)} are given; "
+            "name them (--task gsm8k --task '{name: rulebook, book: harbour}')"
+        )
+    chosen = [own, *further[: study.tasks - 1]]
+    if any(task in chosen[:place] for place, task in enumerate(chosen)):
+        raise FastSlowError(f"the study {study.name} needs different tasks, and one of {chosen} stands there twice")
+    return chosen
+
+
+def _run(jobs: Sequence[Job], base: Recipe, parallel: int, console: Console) -> None:
+    """With a table of where each run is; elsewhere than in a terminal, a line for every run that begins or ends."""
+    states: dict[str, str] = {}
+
+    def table() -> Table:
+        shown = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        for run, state in states.items():
+            shown.add_row(Text(run), Text(state, overflow="ellipsis", no_wrap=True))
+        return shown
+
+    if not console.is_terminal:
+
+        def tell(run: str, state: str) -> None:
+            if state in ("finished", "failed") and states.get(run) not in (None, state):
+                console.print(Text(f"{run}: {state}"), soft_wrap=True)
+            states[run] = state
+
+        run_jobs(jobs, base, parallel, tell)
+        return
+    with Live(get_renderable=table, console=console, refresh_per_second=2, transient=True):
+        run_jobs(jobs, base, parallel, lambda run, state: states.update({run: state}))
+
+
+def _arms(groups: Sequence[Sequence[Job]]) -> list[Arm]:
+    """The runs of each variant as an arm. Several that look alike are told apart by their lines; where some go on from
+    another run, each looks like what came before it."""
+    arms: list[Arm] = []
+    start_elsewhere = any(jobs[0].before for jobs in groups)
+    for jobs in groups:
+        runs = [RunFolder.open(job.folder) for job in jobs]
+        before = jobs[0].before
+        look = LOOKS[RunFolder.open(before.folder).recipe.method] if before else BASE
+        own = replace(look, does="") if start_elsewhere else None
+        method = runs[0].recipe.method
+        alike = sum(arm.look == (own or LOOKS[method]) for arm in arms)
+        arms.append(make_arm(jobs[0].variant.label, method, runs, alike, own))
+    return arms
+
+
+def _subtitle(base: Recipe, study: Study, seeds: int) -> str:
+    tasks = {
+        "continual": "three tasks in a row (grey: while it is trained on)",
+        "plasticity": "a second task",
+        "star-graph": "star-graph",
+    }
+    task = tasks.get(study.name, base.tasks[0].name)
+    bands = "; bands and bars: 95% over seeds" if seeds > 2 else ""
+    return f"{base.model.name}, {task}, {seeds} seed{'s' if seeds > 1 else ''}{bands}"
+
+
+def _show(study: Study, conclusion: Conclusion, base: Recipe, out: Path, console: Console) -> None:
+    table = conclusion.table(_differs(base))
+    table.add_section()
+    for measure, value in study.published:
+        table.add_row(Text("the paper", style="italic"), Text(measure), Text(value))
+    console.print(table)
+    console.print(
+        Text(f"The picture is {out / study.name}.png (and .svg), the numbers {study.name}.csv."), soft_wrap=True
+    )
+
+
+def _differs(base: Recipe) -> str:
+    """What to keep in mind beside the published numbers."""
+    slow, fast = base.slow, base.fast
+    return (
+        f"Ours: {base.model.name}, {base.tasks[0].name}, {slow.steps} steps of {slow.problems * slow.group} rollouts, "
+        f"K = {fast.population}, T = {fast.cycle}, a budget of {fast.budget}, reflection by "
+        f"{fast.reflection.model or fast.reflection.kind}; "
+        "the paper: a far larger model, 500 steps of 256 rollouts, K = 4 or 8, T = 6, a budget of 960, reflection by "
+        "gpt-5.2, scores in per cent, no seeds and no intervals."
+    )

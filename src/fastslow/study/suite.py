@@ -1,0 +1,206 @@
+"""What trained weights are worth as a place to start from: GEPA alone, from the base model and from each run's weights, on
+several tasks. Everyone starts from the task's own seed text and has the same budget; scores are before and after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fastslow.errors import FastSlowError, Interrupted
+from fastslow.recipe import Recipe, build_recipe, load_recipe
+from fastslow.recipe.model import Method
+from fastslow.runs.export import save_policy
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.snapshot import Snapshot, open_snapshot
+from fastslow.runs.tables import write_csv
+from fastslow.study.charts import save
+from fastslow.study.finish import finish, finished, refuse_other_settings
+from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.looks import LOOKS
+from fastslow.study.radar import Spoke, radar, radar_title
+
+BASE = "Base"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Weights to start from: the base model's, or those of a run."""
+
+    label: str
+    method: Method | None
+    seed: int
+    snapshot: Snapshot | None = None
+
+    @property
+    def slug(self) -> str:
+        return f"{self.method or 'base'}-seed{self.seed}"
+
+
+def run_suite(
+    runs: Sequence[str | Path],
+    tasks: Sequence[str],
+    out: str | Path,
+    console: Console,
+    *,
+    recipe: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    cycles: int = 1,
+    k: int = 8,
+) -> list[Spoke]:
+    """Run what is not finished yet, then show and write the results."""
+    out = Path(out)
+    sources = find_sources(runs)
+    template = load_recipe(recipe or Path(runs[0]) / "recipe.yaml", overrides)
+    named = {_task_name(task): task for task in (read_task(text) for text in tasks)}
+    if not named:
+        raise FastSlowError("no task to run on; name some (--task rulebook/harbour --task rulebook/library …)")
+    planned = [(name, source) for name in named for source in sources]
+    for place, (name, source) in enumerate(planned, 1):
+        path = _path(out, name, source)
+        made = _recipe(template, named[name], source, _weights(source, template, out), cycles, k)
+        if (path / "run.json").exists():
+            refuse_other_settings(made, path, out)
+        if not finished(path):
+            head = f"\n{place} of {len(planned)}: {source.label} → GEPA on {name}, seed {source.seed}"
+            console.print(Text(head, style="bold"), soft_wrap=True)
+            _run(made, path)
+    spokes = collect(out, list(named), sources)
+    write_csv(out / "suite.csv", [spoke.row() for spoke in spokes])
+    console.print(suite_table(spokes, k))
+    if len(named) >= 3:
+        save(radar(spokes, k), out, "radar")
+        console.print(Text(f"{radar_title(spokes)}. The radar is in {out / 'radar.png'}, the table in suite.csv."))
+    else:
+        console.print(
+            Text(f"A radar needs three tasks or more, these are {len(named)}; {out / 'suite.csv'} has the table.")
+        )
+    return spokes
+
+
+def _run(recipe: Recipe, path: Path) -> None:
+    try:
+        finish(lambda: recipe, path)
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted("interrupted; the same command goes on") from None
+
+
+def find_sources(runs: Sequence[str | Path]) -> list[Source]:
+    """The base model once for every seed, then the runs."""
+    if not runs:
+        raise FastSlowError("no run to start from; give the folders of runs made by `fastslow train`")
+    snapshots = [open_snapshot(run) for run in runs]
+    models = {snapshot.run.recipe.model.name: snapshot.run.path for snapshot in snapshots}
+    if len(models) > 1:
+        (first, there), (second, here), *_ = models.items()
+        raise FastSlowError(
+            f"the runs start from different base models: '{there}' from {first}, '{here}' from {second}; give runs of one"
+        )
+    found: dict[tuple[str, int], Source] = {}
+    for snapshot in snapshots:
+        recipe = snapshot.run.recipe
+        if recipe.method == "gepa":
+            raise FastSlowError(
+                f"'{snapshot.run.path}' left the weights alone (method=gepa); the base model stands for it"
+            )
+        source = Source(LOOKS[recipe.method].name, recipe.method, recipe.seed, snapshot)
+        if (source.label, source.seed) in found:
+            raise FastSlowError(
+                f"'{snapshot.run.path}' is a second run of {source.label} with seed {source.seed}; give one for each seed"
+            )
+        found[source.label, source.seed] = source
+    seeds = sorted({source.seed for source in found.values()})
+    order = [look.name for look in LOOKS.values()]
+    runs_in_order = sorted(found.values(), key=lambda source: (order.index(source.label), source.seed))
+    return [*(Source(BASE, None, seed) for seed in seeds), *runs_in_order]
+
+
+def collect(out: Path, tasks: Sequence[str], sources: Sequence[Source]) -> list[Spoke]:
+    """Every score of a finished suite: by task, source, before or after GEPA, mean@k and best@k; over seeds."""
+    labels = {source.label: source.method for source in sources}
+    spokes = []
+    for task in tasks:
+        for label, method in labels.items():
+            rows = [
+                RunFolder.open(_path(out, task, source)).rows("evals") for source in sources if source.label == label
+            ]
+            before = [each[0]["results"]["seed"] for each in rows]
+            after = [each[-1]["results"].get("best context", each[-1]["results"]["seed"]) for each in rows]
+            for when, results in (("before", before), ("after", after)):
+                for measure, ends in (("mean", ("low", "high")), ("best", ("best_low", "best_high"))):
+                    score = _score(results, measure, ends)
+                    spokes.append(Spoke(task, label, method, when, measure, score, results[0]["problems"]))
+    return spokes
+
+
+def _score(results: Sequence[dict[str, Any]], measure: str, ends: tuple[str, str]) -> Estimate:
+    """Over seeds; of one seed the interval over problems."""
+    if len(results) == 1:
+        return Estimate(results[0][measure], results[0][ends[0]], results[0][ends[1]])
+    return over_seeds([result[measure] for result in results], 0.0, 1.0)
+
+
+def suite_table(spokes: Sequence[Spoke], k: int) -> Table:
+    seeds = max(spoke.score.seeds for spoke in spokes)
+    over = f"{seeds} seeds" if seeds > 1 else f"{spokes[0].problems} problems, one seed"
+    table = Table(title=f"GEPA alone from each starting point; 95% intervals over {over}", title_justify="left")
+    for name in ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA"):
+        table.add_column(name, justify="left" if name in ("task", "from") else "right")
+    found = {(spoke.task, spoke.source, spoke.when, spoke.measure): spoke.score for spoke in spokes}
+    for task, source in dict.fromkeys((spoke.task, spoke.source) for spoke in spokes):
+        cells = [found[task, source, when, measure] for measure in ("mean", "best") for when in ("before", "after")]
+        table.add_row(task, source, *(Text(cell.words()) for cell in cells))
+    return table
+
+
+def read_task(text: str) -> dict[str, Any]:
+    """A task as it is named on the command line: NAME, or YAML with its options."""
+    try:
+        read = yaml.safe_load(text)
+    except yaml.YAMLError:
+        read = None
+    if isinstance(read, str):
+        return {"name": read}
+    if isinstance(read, dict) and "name" in read:
+        return read
+    raise FastSlowError(
+        f"--task {text}: expected a name (rulebook/harbour) or options ({{name: rulebook, book: harbour}})"
+    )
+
+
+def _task_name(task: dict[str, Any]) -> str:
+    return " ".join([task["name"], *(f"{key}={value}" for key, value in task.items() if key != "name")])
+
+
+def _path(out: Path, task: str, source: Source) -> Path:
+    return out / "runs" / re.sub(r"[^\w.=-]+", "-", task).strip("-") / source.slug
+
+
+def _weights(source: Source, template: Recipe, out: Path) -> str:
+    """What to load: the base model, the checkpoint itself where it holds a whole model, else its adapter merged into one."""
+    if source.snapshot is None:
+        return template.model.name
+    if source.snapshot.run.recipe.model.lora is None:
+        return str(source.snapshot.path.resolve())
+    target = out / "models" / source.slug
+    if not (target / "config.json").exists():
+        save_policy(source.snapshot, target)
+    return str(target.resolve())
+
+
+def _recipe(template: Recipe, task: dict[str, Any], source: Source, weights: str, cycles: int, k: int) -> Recipe:
+    data = template.model_dump(mode="json")
+    steps = cycles * template.fast.cycle
+    data |= {"method": "gepa", "task": task, "stages": [], "seed": source.seed, "rollouts": None}
+    data["model"] |= {"name": weights, "lora": None}
+    data["slow"] |= {"steps": steps}
+    data["evaluation"] |= {"every": steps, "k": k, "divergence": False}
+    data["output"] |= {"folder": None, "checkpoint_every": steps, "save_rollouts": False}
+    return build_recipe(data)

@@ -1,0 +1,100 @@
+"""A task from the user's own rows: a file or a hub dataset, a prompt template and a grader, all named in the recipe."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from fastslow.tasks.adapters.grader import call_grader, exact_match, load_grader
+from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
+from fastslow.tasks.data.rows import Row
+from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
+from fastslow.tasks.data.splits import content_id, name_examples
+
+_FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
+
+
+class DatasetOptions(SourceOptions):
+    question: str = "question"
+    """The column that holds the question."""
+    answer: str = "answer"
+    """The column that holds the expected answer; a grader of your own may do without it."""
+    id: str | None = None
+    """The column that names a row; without one, rows are named by a hash of their content."""
+    prompt: str | None = None
+    """What the model is asked, with `{column}` for a row's values and `{{` `}}` for braces; by default the question."""
+    system: str | None = None
+    """A system message of the task's own; the context is merged into it."""
+    seed_text: str = QuestionTask.seed_text
+    """The text the context starts from."""
+    grader: str | None = None
+    """`module:function` in the current folder, called with the answer and the row, returning a score from 0 to 1, a
+    (score, text) tuple or a Feedback; without one, the answer must equal the answer column."""
+    feedback: Literal["advice", "reference"] = "advice"
+    """Without a grader: `reference` adds the expected answer to the feedback on wrong answers, from where it can reach the
+    contexts."""
+
+
+class DatasetTask(QuestionTask):
+    """Questions and answers of your own, from a file or the Hugging Face hub."""
+
+    Options = DatasetOptions
+    options: DatasetOptions
+
+    def __init__(self, options: DatasetOptions) -> None:
+        super().__init__(options)
+        self.seed_text = options.seed_text
+        self._prompt = options.prompt or f"{{{options.question}}}"
+        # Everything is read now, so that a mistake shows before a model is loaded.
+        self._grader = load_grader(options.grader) if options.grader else None
+        self._examples = name_examples(read_splits(options, self._checked, self._asked), self._row_id)
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        return self._examples[split]
+
+    def messages(self, example: Example) -> list[Message]:
+        question: Message = {"role": "user", "content": _fill(self._prompt, example.data)}
+        return [{"role": "system", "content": self.options.system}, question] if self.options.system else [question]
+
+    def grade(self, example: Example, answer: str) -> Feedback:
+        if self._grader is None:
+            expected, asked = example.data[self.options.answer], _fill(self._prompt, example.data)
+            return exact_match(answer, _as_text(expected), asked, self.options.feedback == "reference")
+        return call_grader(str(self.options.grader), self._grader, answer, dict(example.data))
+
+    def _checked(self, source: str, rows: list[Row]) -> list[Row]:
+        options = self.options
+        used = dict.fromkeys(_fields(self._prompt), "prompt" if options.prompt else "question")
+        if self._grader is None:
+            used[options.answer] = "answer"
+        if options.id:
+            used[options.id] = "id"
+        require_columns(source, rows, used)
+        return rows
+
+    def _asked(self, row: Row) -> str:
+        return content_id(_fill(self._prompt, row))
+
+    def _row_id(self, row: Row) -> str:
+        if self.options.id:
+            return str(row[self.options.id])
+        return content_id(row)
+
+
+def _fields(template: str) -> list[str]:
+    return [field for field in _FIELD.findall(template) if field]
+
+
+def _fill(template: str, row: Mapping[str, Any]) -> str:
+    """Not str.format, so that an empty pair of braces, as in \\boxed{}, stays as it is."""
+
+    def value(match: re.Match[str]) -> str:
+        return _as_text(row[match[1]]) if match[1] else match[0][0]
+
+    return _FIELD.sub(value, template)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

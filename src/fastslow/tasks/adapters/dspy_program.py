@@ -1,0 +1,231 @@
+"""DSPy programs: their predictors are the components, and the predictors' instructions the texts that evolve."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, SupportsFloat
+
+from fastslow.errors import TaskError
+from fastslow.tasks.adapters.grader import GraderError
+from fastslow.tasks.adapters.stepwise import stepwise
+from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, Options, Split, Task
+from fastslow.tasks.data.splits import content_id, name_examples
+from fastslow.text import one_line
+
+try:
+    import dspy
+    from dspy.lm15 import Message as DSPyMessage
+    from dspy.lm15 import Request, Response, UnsupportedFeatureError, Usage
+    from dspy.utils.exceptions import AdapterParseError
+except ImportError as error:
+    raise TaskError(
+        f"DSPy programs need the package dspy, 3.4 or newer ({one_line(error)}); "
+        "install it with: pip install 'fastslow[dspy]'"
+    ) from error
+
+Metric = Callable[[Any, Any, Any, Any, Any], Any]
+"""(gold, pred, trace, pred_name, pred_trace) to a score, or to a dspy.Prediction of score and feedback: dspy.GEPA's."""
+PROGRAMS = 32
+"""Copies of the program that are kept, one for each context."""
+UNNAMED = "(no predictor)"
+"""Who asks where the program calls the model in another way than by one of its predictors."""
+_COMPONENT = "_fastslow_component"
+"""The attribute in which a predictor knows its name; copies that a program makes of its predictors keep it."""
+
+
+class DSPyTask(Task):
+    """A dspy program with its metric and examples.
+
+    The policy answers every call of the program, whatever LM its predictors were given; only where the program itself says
+    `with dspy.context(lm=…)` does that LM answer, and is not trained. How answers are sampled is for the recipe to say, not
+    for the predictors' settings. The adapter is the one dspy is configured with; where it asks again for an answer it
+    cannot read, as the default one does in JSON, that is one more turn. The model reads what it will read when dspy runs
+    the finished program: the evolved texts are the predictors' instructions.
+
+    The metric is the one dspy.GEPA takes. It is asked for the score, from 0 to 1, and about attempts that fall short of 1
+    again for each predictor, with its name and its part of the trace. An answer that the adapter cannot read scores 0.
+
+    As in dspy, a program is shared by rollouts that are under way at the same time, so its `forward` must not keep their
+    state in the module; and it is copied for each context, so large indexes are better kept outside of it. A rollout takes
+    a thread while it lasts.
+    """
+
+    def __init__(
+        self,
+        program: dspy.Module,
+        metric: Metric,
+        trainset: Sequence[dspy.Example],
+        valset: Sequence[dspy.Example] | None = None,
+        testset: Sequence[dspy.Example] = (),
+    ) -> None:
+        super().__init__(Options())
+        self.program, self.metric = program, metric
+        self._seed_texts = _instructions(program)
+        _check_metric(metric)
+        sets = {"trainset": trainset, "valset": trainset if valset is None else valset, "testset": testset}
+        if not len(trainset):
+            raise TaskError("trainset is empty; expected at least one dspy.Example")
+        rows = {name: [_checked(name, place, gold) for place, gold in enumerate(golds)] for name, golds in sets.items()}
+        splits: dict[Split, str] = {"train": "trainset", "validation": "valset", "test": "testset"}
+        self._examples = name_examples(
+            {split: [{"gold": gold} for gold in rows[name]] for split, name in splits.items()},
+            lambda row: content_id(row["gold"].toDict()),
+        )
+        self._trained_on = {example.id for example in self._examples["validation"]} if valset is None else set()
+        """Problems to validate on that are the trainset's by design."""
+        self._playable = lru_cache(maxsize=PROGRAMS)(self._make_playable)
+
+    @property
+    def seed_texts(self) -> Mapping[str, str]:
+        return self._seed_texts
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        return self._examples[split]
+
+    def shown(self, example: Example) -> object:
+        """The inputs of the program, in one order whatever the example's own."""
+        return None if example.id in self._trained_on else str(dict(sorted(example.data["gold"].inputs().items())))
+
+    def play(self, example: Example) -> Generator[Ask, str, Feedback]:
+        return self.play_under(example, self.seed_texts)
+
+    def play_under(self, example: Example, texts: Mapping[str, str]) -> Generator[Ask, str, Feedback]:
+        gold = example.data["gold"]
+        program = self._playable(tuple(texts[name] for name in self.seed_texts))
+        outcome = yield from stepwise(partial(self._run, program, gold))
+        return outcome if isinstance(outcome, Feedback) else self._grade(gold, *outcome)
+
+    def program_under(self, texts: Mapping[str, str]) -> dspy.Module:
+        """A copy of the program with a context's texts as its predictors' instructions."""
+        program = self.program.deepcopy()
+        for name, predictor in program.named_predictors():
+            predictor.signature = predictor.signature.with_instructions(texts[name])
+        return program
+
+    def _make_playable(self, texts: tuple[str, ...]) -> dspy.Module:
+        program = self.program_under(dict(zip(self.seed_texts, texts, strict=True)))
+        for name, predictor in program.named_predictors():
+            predictor.lm = None  # the policy, which the context names
+            setattr(predictor, _COMPONENT, name)
+        return program
+
+    def _run(
+        self, program: dspy.Module, gold: dspy.Example, ask: Callable[[Ask], str]
+    ) -> tuple[Any, list[Any]] | Feedback:
+        """What the program predicts, and the trace of its predictors; feedback where an answer cannot be read."""
+        policy = _Policy(ask)
+        trace: list[Any] = []
+        lm = dspy.LM("fastslow/policy", engine=policy, cache=False, num_retries=0)
+        with dspy.context(lm=lm, trace=trace, disable_history=True):
+            try:
+                return program(**gold.inputs()), trace
+            except AdapterParseError as error:
+                words = _what_is_unreadable(error)
+                return Feedback(
+                    0.0, words, by_component={**dict.fromkeys(self.seed_texts, ""), policy.component: words}
+                )
+            except Exception as error:  # a user's program can fail in any way
+                raise TaskError(f"the program raised {type(error).__name__}: {one_line(error)}") from error
+
+    def _grade(self, gold: dspy.Example, prediction: Any, trace: list[Any]) -> Feedback:
+        score, text, parts = self._measure(gold, prediction, None, None, None)
+        own: dict[str, str] = {}
+        for name in self.seed_texts if score < 1 else ():
+            if calls := [call for call in trace if getattr(call[0], _COMPONENT, None) == name]:
+                own[name] = self._measure(gold, prediction, trace, name, calls)[1] or text
+        said = "\n".join(f"{name}: {words}" for name, words in own.items() if words)
+        return Feedback(score, text or said, parts, own if said else {})
+
+    def _measure(self, *arguments: Any) -> tuple[float, str, dict[str, float]]:
+        """Score, words and partial scores, from what the metric returns."""
+        name = getattr(self.metric, "__name__", type(self.metric).__name__)
+        try:
+            returned = self.metric(*arguments)
+        except Exception as error:
+            raise GraderError(f"metric '{name}' raised {type(error).__name__}: {one_line(error)}") from error
+        given = returned if isinstance(returned, (dspy.Example, Mapping)) else {"score": returned}
+        score = given.get("score")
+        if not isinstance(score, SupportsFloat) or not 0 <= float(score) <= 1:  # false for NaN too
+            raise GraderError(
+                f"metric '{name}' returned {one_line(repr(returned), 200)}; expected a score from 0 to 1, alone or as the "
+                "field `score` beside `feedback`"
+            )
+        parts = {str(part): float(value) for part, value in (given.get("objective_scores") or {}).items()}
+        return float(score), str(given.get("feedback") or ""), parts
+
+
+class _Policy:
+    """An engine of dspy's: what it is asked goes out as an `Ask` of the predictor that calls."""
+
+    def __init__(self, ask: Callable[[Ask], str]) -> None:
+        self.ask = ask
+        self.component = UNNAMED
+        """The last that asked."""
+
+    def complete(self, request: Request) -> Response:
+        callers = dspy.settings.caller_modules or [None]
+        self.component = getattr(callers[-1], _COMPONENT, UNNAMED)
+        answer = self.ask(Ask(self.component, _messages(request), complete=True))
+        said = DSPyMessage.assistant(str(answer))
+        return Response(id=None, model=request.model, message=said, finish_reason="stop", usage=Usage())
+
+
+def _messages(request: Request) -> list[Message]:
+    spoken = [("system", DSPyMessage.user(request.system))] if request.system else []
+    spoken += [(message.role, message) for message in request.messages]
+    messages: list[Message] = []
+    for role, message in spoken:
+        if message.text is None:
+            raise UnsupportedFeatureError("the policy reads text only, and the program sends it something else")
+        messages.append({"role": role, "content": message.text})
+    return messages
+
+
+def _what_is_unreadable(error: AdapterParseError) -> str:
+    fields = list(error.signature.output_fields)
+    missing = [name for name in fields if name not in (error.parsed_result or {})] or fields
+    adapter = dspy.settings.adapter or dspy.ChatAdapter()
+    if hasattr(adapter, "user_message_output_requirements"):
+        advice = adapter.user_message_output_requirements(error.signature)
+    else:
+        advice = f"Write {' and '.join(fields)} in the form that is asked for."
+    answer = one_line(error.lm_response, 60)
+    return f"The form is wrong: '{answer}' does not give {' and '.join(missing)} as asked for.\n{advice}"
+
+
+def _instructions(program: Any) -> dict[str, str]:
+    if not isinstance(program, dspy.Module):
+        raise TaskError(f"program is {one_line(repr(program), 100)}; expected a dspy.Module")
+    texts = {name: predictor.signature.instructions for name, predictor in program.named_predictors()}
+    if not texts:
+        raise TaskError(
+            f"program {type(program).__name__} has no predictors; expected a dspy.Module with at least one dspy.Predict "
+            "among its attributes that is not frozen by _compiled"
+        )
+    if SYSTEM in texts:  # its text would be exported as the system prompt of every call
+        raise TaskError(f"program {type(program).__name__} has a predictor named '{SYSTEM}'; give it another name")
+    return texts
+
+
+def _check_metric(metric: Metric) -> None:
+    try:
+        inspect.signature(metric).bind(*[None] * 5)
+    except (TypeError, ValueError) as error:
+        raise TaskError(
+            f"metric {one_line(repr(metric), 100)} cannot be called with (gold, pred, trace, pred_name, pred_trace): "
+            f"{one_line(error)}; give it these five arguments, as for dspy.GEPA"
+        ) from None
+
+
+def _checked(name: str, place: int, gold: Any) -> dspy.Example:
+    if not isinstance(gold, dspy.Example):
+        raise TaskError(f"{name}[{place}] is {one_line(repr(gold), 100)}; expected a dspy.Example")
+    try:
+        gold.inputs()
+    except ValueError:
+        raise TaskError(
+            f"{name}[{place}] does not say which of its fields are inputs; call .with_inputs(…) on the examples"
+        ) from None
+    return gold

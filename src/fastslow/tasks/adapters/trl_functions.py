@@ -1,0 +1,253 @@
+"""Calling TRL's reward functions: plain and async ones and reward models, with weights, bounds and words for mistakes."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fastslow.errors import RecipeError, TaskError
+from fastslow.tasks.adapters.grader import GraderError
+from fastslow.text import one_line
+
+RewardFunction = Callable[..., Any] | str
+"""What GRPOTrainer takes: a function, a reward model, or the name of one."""
+ROUNDING = 1e-6
+"""How far beyond its bounds a reward may be, relative to what lies between them: sums of fractions are rarely exact."""
+Numbers = float | Sequence[float] | None
+"""One for all functions, or one each."""
+
+
+class Withheld:
+    """In the place of something a task does not have: no harm until a function looks at it."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RecipeError(self._reason)
+
+    def __len__(self) -> int:
+        raise RecipeError(self._reason)
+
+    def __getitem__(self, index: Any) -> Any:
+        raise RecipeError(self._reason)
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A reward function with its weight and what it gives at least and at most."""
+
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+    weight: float
+    low: float
+    high: float
+
+    @property
+    def best(self) -> float:
+        return self.high if self.weight >= 0 else self.low
+
+    @property
+    def size(self) -> float:
+        """How much of the weighted sum lies between the function's worst and its best."""
+        return abs(self.weight) * (self.high - self.low)
+
+    def share(self, value: float) -> float:
+        """How far a reward is on the way from the worst to the best, from 0 to 1."""
+        return 1 - abs(self.best - value) / (self.high - self.low)
+
+    def words(self, prompt: Any, completion: Any, columns: Mapping[str, Any]) -> str:
+        """What to do better: what the function says itself, else the beginning of its docstring, else its name."""
+        plain = _unwrapped(self.function)
+        own = getattr(self.function, "feedback", None) or getattr(plain, "feedback", None)
+        if not callable(own):
+            purpose = one_line((inspect.getdoc(plain) or "").partition("\n\n")[0])
+            return f"Answers are judged by {self.name}: {purpose}" if purpose else f"Answers are judged by {self.name}."
+        with _blaming(f"the feedback of reward function '{self.name}'"):
+            said = own(prompt=prompt, completion=completion, **columns)
+        if not isinstance(said, str):
+            raise GraderError(
+                f"the feedback of reward function '{self.name}' returned {one_line(repr(said), 200)}; expected a text"
+            )
+        return said
+
+
+def make_rewards(
+    functions: RewardFunction | Sequence[RewardFunction],
+    weights: Sequence[float] | None,
+    low: Numbers,
+    high: Numbers,
+    processing_classes: Any,
+    given: Mapping[str, Any],
+) -> list[Reward]:
+    """Reward functions with their settings, all checked; `given` are the keywords that they will be called with."""
+    from trl.trainer.utils import get_callable_name, is_async_callable
+
+    listed = list(functions) if isinstance(functions, (list, tuple)) else [functions]
+    if not listed:
+        raise RecipeError("there are no reward functions; give at least one")
+    processing = processing_classes if isinstance(processing_classes, list) else [processing_classes] * len(listed)
+    if len(processing) != len(listed):
+        raise RecipeError(
+            f"{len(processing)} reward_processing_classes for {len(listed)} reward functions; give one each"
+        )
+    counts = _one_each("weights", weights, len(listed), 1.0)
+    lows, highs = _one_each("low", low, len(listed), 0.0), _one_each("high", high, len(listed), 1.0)
+    if not any(counts):
+        raise RecipeError("every reward function has the weight 0, so no answer could be better than another")
+    rewards: list[Reward] = []
+    names: list[str] = []
+    for function, processor, weight, least, most in zip(listed, processing, counts, lows, highs, strict=True):
+        called = _as_function(function, processor, bounded=not (_missing(low) or _missing(high)))
+        names.append(get_callable_name(called))
+        name = f"{names[-1]}-{names.count(names[-1])}" if names.count(names[-1]) > 1 else names[-1]
+        if not least < most:
+            raise RecipeError(
+                f"reward function '{name}' has low={least:g} and high={most:g}; "
+                "set them to the least and the most that it gives"
+            )
+        _check_call(name, called, given)
+        rewards.append(Reward(name, called, is_async_callable(called), weight, least, most))
+    return rewards
+
+
+def call_rewards(rewards: Sequence[Reward], given: Mapping[str, Any], *, clip: bool) -> list[float | None]:
+    """What each function gives for one completion, None where it does not apply. Async ones wait together, after the rest."""
+    returned: dict[str, Any] = {}
+    for reward in rewards:
+        if not reward.is_async:
+            with _blaming(f"reward function '{reward.name}'"):
+                returned[reward.name] = reward.function(**given)
+    if waiting := [reward for reward in rewards if reward.is_async]:
+
+        async def ask(reward: Reward) -> Any:
+            with _blaming(f"reward function '{reward.name}'"):
+                return await reward.function(**given)
+
+        async def ask_all() -> list[Any]:
+            return await asyncio.gather(*map(ask, waiting))
+
+        answers = asyncio.run_coroutine_threadsafe(ask_all(), _event_loop()).result()
+        returned.update({reward.name: answer for reward, answer in zip(waiting, answers, strict=True)})
+    values = [_value(reward, returned[reward.name]) for reward in rewards]
+    return [_bounded(rewards, place, value, clip) for place, value in enumerate(values)]
+
+
+@contextmanager
+def _blaming(what: str) -> Iterator[None]:
+    """A user's code can fail in any way, which costs one answer; reaching for what is withheld would fail every time."""
+    try:
+        yield
+    except RecipeError as error:
+        raise RecipeError(f"{what}: {error}") from None
+    except Exception as error:
+        raise GraderError(f"{what} raised {type(error).__name__}: {one_line(error)}") from error
+
+
+@functools.cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """One loop for the whole process, as the trainer has: clients that a function keeps stay bound to it."""
+    from trl.trainer.utils import shutdown_event_loop_in_daemon, start_event_loop_in_daemon
+
+    thread, loop, ready = start_event_loop_in_daemon(name="fastslow-rewards")
+    ready.wait()
+    atexit.register(shutdown_event_loop_in_daemon, thread, loop)
+    return loop
+
+
+def _value(reward: Reward, returned: Any) -> float | None:
+    """The one number in what a function returned for one completion; as in TRL, not-a-number is the same as None."""
+    try:
+        (value,) = returned
+        number = math.nan if value is None else float(value)
+        if isinstance(value, str):
+            raise TypeError
+    except (TypeError, ValueError):
+        raise GraderError(
+            f"reward function '{reward.name}' returned {one_line(repr(returned), 200)} for one completion; "
+            "expected a list of one number or None"
+        ) from None
+    return None if math.isnan(number) else number
+
+
+def _bounded(rewards: Sequence[Reward], place: int, value: float | None, clip: bool) -> float | None:
+    reward = rewards[place]
+    if value is None:
+        return None
+    bounded = min(max(value, reward.low), reward.high)
+    if clip or abs(value - bounded) <= ROUNDING * (reward.high - reward.low):
+        return bounded
+    option = "low" if value < reward.low else "high"
+    needed = [value if each is reward else getattr(each, option) for each in rewards]
+    raise RecipeError(
+        f"reward function '{reward.name}' gave {value:g}, but low={reward.low:g} and high={reward.high:g} say what it can "
+        f"give; set {option} to the {'least' if option == 'low' else 'most'} that it gives, here "
+        f"{option}=[{', '.join(f'{number:g}' for number in needed)}] or beyond, or outside=clip to count it as the bound"
+    )
+
+
+def _one_each(option: str, numbers: Any, count: int, default: float) -> list[float]:
+    if _missing(numbers):
+        return [default] * count
+    given = list(numbers) if isinstance(numbers, (list, tuple)) else [numbers]
+    if len(given) == 1 and option != "weights":
+        given *= count
+    if len(given) != count:
+        raise RecipeError(f"{option}={given}: {len(given)} numbers for {count} reward functions; give one each")
+    if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in given):
+        raise RecipeError(f"{option}={given}: expected finite numbers")
+    return [float(number) for number in given]
+
+
+def _missing(numbers: Any) -> bool:
+    return numbers is None or numbers == ()
+
+
+def _as_function(function: Any, processor: Any, *, bounded: bool) -> Callable[..., Any]:
+    from torch import nn
+
+    if not isinstance(function, (str, nn.Module)):
+        if not callable(function) or isinstance(function, type):
+            raise TaskError(
+                f"reward function {one_line(repr(function), 100)} is of type {type(function).__name__}; expected a function "
+                "of prompts, completions and the dataset's columns, or a reward model"
+            )
+        return function
+    from fastslow.tasks.adapters.trl_reward_model import RewardModel
+
+    if not bounded:
+        shown = function if isinstance(function, str) else type(function).__name__
+        raise RecipeError(
+            f"reward model '{shown}' may give any number; set low and high to the least and the most that should count, and "
+            "outside=clip"
+        )
+    return RewardModel(function, processor)
+
+
+def _check_call(name: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse a function that cannot be called with these keywords, before a model is loaded."""
+    try:
+        inspect.signature(function).bind(**given)
+    except ValueError:  # some functions of C libraries do not say what they take
+        return
+    except TypeError as error:
+        raise TaskError(
+            f"reward function '{name}' cannot be called: {error}; it is given {', '.join(given)}, so name columns of the "
+            "dataset and take the rest as **kwargs"
+        ) from None
+
+
+def _unwrapped(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function

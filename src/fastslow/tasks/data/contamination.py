@@ -1,0 +1,75 @@
+"""What is trained on is not measured on: no two splits show the model the same problem.
+
+Splits that stand in memory, as those read from files do, are compared in full before a run starts, across all tasks of a
+mixture or of stages, and what they share is an error. Problems that are made when asked for are too many to compare: a
+generator draws each with `draw_for`, and every problem belongs to one split, whatever the seed it is drawn with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from fastslow.errors import TaskError
+from fastslow.tasks.base import Example, Split, Task
+from fastslow.tasks.data.splits import content_id
+from fastslow.tasks.mixture import Mixture
+from fastslow.text import one_line
+
+TRIES = 1000
+"""Draws before a split is said to have no problems."""
+HELD_OUT: tuple[Split, ...] = ("validation", "test")
+
+
+def refuse_contamination(task: Task) -> None:
+    """Raise where a training problem shows the model what a validation or test problem shows."""
+    held_out = {
+        content_id(shown): f"{split} problem '{example.id}'{owner}"
+        for split in HELD_OUT
+        for owner, example, shown in _in_memory(task, split)
+    }
+    trained_on = _in_memory(task, "train") if held_out else ()
+    shared = [
+        (f"training problem '{example.id}'{owner}", held_out[name], shown)
+        for owner, example, shown in trained_on
+        if (name := content_id(shown)) in held_out
+    ]
+    if shared:
+        trained, measured, shown = shared[0]
+        others = f"; so do {len(shared) - 1} more" if len(shared) > 1 else ""
+        raise TaskError(
+            f"{trained} shows the model the same as {measured} ({_quoted(shown)}){others}: "
+            "what is trained on cannot be measured on; take these problems out of one of the two"
+        )
+
+
+def split_of(shown: object) -> Split:
+    """The one split in which a generated problem may stand, by what it shows: half of all are for training."""
+    splits: tuple[Split, ...] = ("validation", "test", "train", "train")
+    return splits[int(content_id(shown), 16) % len(splits)]
+
+
+def draw_for(split: Split, draw: Callable[[], Example], shown: Callable[[Example], object]) -> Example:
+    """The first problem drawn that belongs to the split."""
+    for _ in range(TRIES):
+        example = draw()
+        if split_of(shown(example)) == split:
+            return example
+    raise TaskError(
+        f"of {TRIES} problems drawn none belongs to {split}; choose options under which there are more different problems"
+    )
+
+
+def _in_memory(task: Task, split: Split) -> Iterator[tuple[str, Example, object]]:
+    """The problems of a split that can be compared: whose they are, where there are several tasks, and what they show."""
+    if isinstance(task, Mixture):
+        for part in task.parts:
+            yield from ((f" of '{part.name}'", example, shown) for _, example, shown in _in_memory(part.task, split))
+        return
+    examples = task.examples(split)
+    if isinstance(examples, list | tuple):
+        yield from (("", example, shown) for example in examples if (shown := task.shown(example)) is not None)
+
+
+def _quoted(shown: object) -> str:
+    last = shown[-1] if isinstance(shown, list) and shown else shown
+    return f"'{one_line(last['content'] if isinstance(last, Mapping) else last, 80)}'"

@@ -1,0 +1,111 @@
+"""Where the rows of a task come from: files or a hub dataset, with what is not given for validation and test held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from fastslow.errors import TaskError
+from fastslow.tasks.base import Options, Split
+from fastslow.tasks.data.rows import Row, is_file, read_rows
+from fastslow.tasks.data.splits import hold_out
+
+
+class SourceOptions(Options):
+    """The options of every task that is made from rows. A family with a dataset of its own names it in `hub`."""
+
+    hub: ClassVar[Mapping[str, str]] = {}
+
+    path: str
+    """A `.jsonl`, `.json`, `.csv` or `.parquet` file, or the id of a dataset on the Hugging Face hub."""
+    subset: str | None = None
+    """Hub dataset: its subset (configuration)."""
+    train_split: str = "train"
+    """Hub dataset: the split to train on."""
+    validation_split: str | None = None
+    """Hub dataset: the split to validate on."""
+    test_split: str | None = None
+    """Hub dataset: the split to test on."""
+    validation_path: str | None = None
+    """A file of validation rows."""
+    test_path: str | None = None
+    """A file of test rows."""
+    holdout: float = Field(default=0.1, ge=0, lt=0.5)
+    """Share of the training rows set aside for validation, and as many again for test, where no file or split is named
+    for them. Chosen by a hash of what is asked, so that their order in the file does not matter and rows that ask the same
+    stay together; 0 sets nothing aside."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, given: Any) -> Any:
+        """Subset and splits of the family's own dataset, unless another one is named: they would not fit that."""
+        if not isinstance(given, Mapping) or not cls.hub or given.get("path", cls.hub["path"]) != cls.hub["path"]:
+            return given
+        replaced = {f"{split}_split" for split in ("validation", "test") if given.get(f"{split}_path")}
+        return {**{name: value for name, value in cls.hub.items() if name not in replaced}, **given}
+
+    @model_validator(mode="after")
+    def _agrees(self) -> SourceOptions:
+        for split in ("validation", "test"):
+            if getattr(self, f"{split}_path") and getattr(self, f"{split}_split"):
+                raise ValueError(
+                    f"{split}_path and {split}_split both say where the {split} rows are; keep one of them"
+                )
+        if is_file(self.path):
+            for name in ("subset", "validation_split", "test_split"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f"{name} belongs to a hub dataset, but path='{self.path}' is a file; remove {name}"
+                    )
+        return self
+
+
+def read_splits(
+    options: SourceOptions, prepare: Callable[[str, list[Row]], list[Row]], key: Callable[[Row], str]
+) -> dict[Split, list[Row]]:
+    """The rows of every split. `prepare` is given a source and its rows, and returns those to keep or refuses them; rows
+    that have the same `key` are held out together."""
+
+    def read(source: str, split: str | None) -> list[Row]:
+        return prepare(source, read_rows(source, options.subset, split or "train"))
+
+    rows: dict[Split, list[Row]] = {"train": read(options.path, options.train_split)}
+    if options.validation_path or options.validation_split:
+        rows["validation"] = read(options.validation_path or options.path, options.validation_split)
+    if options.test_path or options.test_split:
+        rows["test"] = read(options.test_path or options.path, options.test_split)
+    return set_aside(rows, options.holdout, key, options.path)
+
+
+def set_aside(
+    rows: dict[Split, list[Row]], share: float, key: Callable[[Row], str], source: str
+) -> dict[Split, list[Row]]:
+    """Hold rows out for the splits that have none, and make sure that something is left to train on."""
+    if share:
+        rows = hold_out(rows, share, key)
+    if not rows["train"]:
+        raise TaskError(
+            f"'{source}' has too few rows to set some aside and still train; "
+            "add rows, give validation_path and test_path, or set holdout to 0"
+        )
+    return rows
+
+
+def require_columns(source: str, rows: list[Row], columns: Mapping[str, str]) -> None:
+    """Refuse rows that lack a value in one of the columns, given with the option that names each."""
+    for number, row in enumerate(rows, 1):
+        for column, option in columns.items():
+            if row.get(column) is None:
+                raise TaskError(_missing(source, number, column, option, row))
+
+
+def _missing(source: str, number: int, column: str, option: str, row: Row) -> str:
+    if column in row:
+        return f"'{source}' row {number} has no value in column '{column}', which the task's {option} needs; fill it in"
+    advice = "write {{ and }} for plain braces" if option == "prompt" else f"set {option} to one of them"
+    columns = ", ".join(row)
+    return (
+        f"'{source}' row {number} has no column '{column}', which the task's {option} names; it has {columns}; {advice}"
+    )

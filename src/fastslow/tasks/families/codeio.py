@@ -1,0 +1,189 @@
+"""CodeIO: read a Python function and a call of it, and predict as JSON what it returns."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fastslow.errors import TaskError
+from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
+from fastslow.tasks.data.source import set_aside
+from fastslow.tasks.data.splits import content_id, name_examples
+from fastslow.tasks.families.codeio_data import fits, read_calls
+from fastslow.tasks.reading.fenced import has_fence, last_fenced
+from fastslow.tasks.reading.json_difference import Difference, first_difference, show, type_name
+from fastslow.text import one_line
+
+FORM = " End your answer with the returned value as JSON, in a block that opens with ```json and closes with ```."
+
+# Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
+WRITE_A_BLOCK = "End the answer with the returned value as JSON in a block that opens with ```json and closes with ```."
+CLOSE_THE_BLOCK = "Close the JSON block with ``` on a line of its own, right after the value."
+ONLY_JSON = "Put nothing but one JSON value into the last block: no comments, no names, no calculation."
+JSON_NOT_PYTHON = "Write JSON rather than Python: strings in double quotes, true, false and null, and lists for tuples."
+MATCH_TYPES = "Give every value the type that the code returns: a number is not a string, and true is not 1."
+UNWRAP = (
+    'Where the code returns a number, a string or a list, write just that, as in 3 or "x", with no object around it.'
+)
+MATCH_NUMBERS = "Write a float with a decimal point, as in 3.0, and an integer without one."
+COUNT_ELEMENTS = "Follow every loop to its end and count the elements of a list before writing it."
+MATCH_KEYS = "Use exactly the keys that the code puts into its result, spelled as in the code."
+COMPUTE = "Compute numbers step by step with the given arguments, and round only where the code rounds."
+COPY_STRINGS = "Build strings character by character as the code does, with its capitals, spaces and punctuation."
+FOLLOW_CONDITIONS = "Check the conditions in the order the code does, and follow only the branch that is taken."
+
+
+class CodeIOOptions(Options):
+    path: str | None = None
+    """A file (or hub dataset) of functions: columns `code_sample` and `input_generator` as in reasoning-gym's data, or
+    `code_sample`, `input` and `output` for calls already made. By default the functions reasoning-gym ships."""
+    functions: int | None = Field(default=None, ge=1)
+    """How many functions to use, from the first on; by default all (about three thousand, called once, then cached)."""
+    calls: int = Field(default=4, ge=1)
+    """Problems per function: calls with different arguments. Not for calls already made."""
+    longest_input: int = Field(default=2000, ge=1)
+    """Calls whose arguments take more characters than this are left out."""
+    longest_output: int = Field(default=500, ge=1)
+    """Calls whose result takes more characters than this are left out."""
+    holdout: float = Field(default=0.1, ge=0, lt=0.5)
+    """Share of the functions set aside for validation, and as many again for test; all calls of one stay together."""
+    seed: int = 0
+    """Another seed makes other calls."""
+    form_told: bool = True
+    """Whether the question says how the answer must be written. If not, only the grader does, and a context has to."""
+    feedback: Literal["difference", "advice"] = "difference"
+    """`difference` shows the expected value where the answer first goes wrong; `advice` keeps every result to itself."""
+
+
+class CodeIO(QuestionTask):
+    """Predict as JSON what a call of a Python function returns."""
+
+    Options = CodeIOOptions
+    options: CodeIOOptions
+    seed_text = "Predict what the Python function returns."
+
+    def __init__(self, options: CodeIOOptions) -> None:
+        super().__init__(options)
+        source = options.path or "reasoning-gym's codeio data"
+        calls = read_calls(options.path, options.functions, options.calls, options.seed)
+        calls = [call for call in calls if fits(call, options.longest_input, options.longest_output)]
+        if not calls:
+            raise TaskError(
+                f"no call of '{source}' has arguments within {options.longest_input} characters and a result within "
+                f"{options.longest_output}; raise longest_input or longest_output"
+            )
+        rows = set_aside({"train": calls}, options.holdout, lambda call: call["function"], source)
+        self._examples = name_examples(rows, lambda call: f"{call['function']}/{content_id(call['input'])[:8]}")
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        return self._examples[split]
+
+    def messages(self, example: Example) -> list[Message]:
+        call = example.data
+        parts = [
+            call["description"],
+            f"Read this Python code:\n\n```python\n{call['code']}\n```",
+            call["specification"],
+            f"`main_solution` is called with these arguments, written as JSON:\n\n{_written(call['input'])}",
+            "Work out what it returns without running it." + (FORM if self.options.form_told else ""),
+        ]
+        return [{"role": "user", "content": "\n\n".join(part for part in parts if part)}]
+
+    def grade(self, example: Example, answer: str) -> Feedback:
+        call = f"the call with {one_line(_written(example.data['input']), 80)}"
+        given, faults = _read(answer, call)
+        if faults:
+            return Feedback(0.0, "\n".join(faults))
+        difference = first_difference(example.data["output"], given)
+        if difference is None:
+            return Feedback(1.0, f"Correct: {call} returns {show(given)}.")
+        hidden = self.options.feedback == "advice"
+        words = [_hint(difference, call) if hidden else _fact(difference, call), _advice(difference)]
+        return Feedback(0.0, "\n".join(words), progress=0.75 if difference.kind == "value" else 0.5)
+
+
+def _read(answer: str, call: str) -> tuple[Any, list[str]]:
+    """The value in the last block, or what keeps it from being read."""
+    block = last_fenced(answer)
+    if block is None and has_fence(answer):
+        return None, [
+            f"The last block of the answer is never closed, so what {call} returns cannot be read.",
+            CLOSE_THE_BLOCK,
+        ]
+    if block is None:
+        return None, [f"The answer has no JSON block with what {call} returns.", WRITE_A_BLOCK]
+    if not block.strip():
+        return None, [f"The last block is empty instead of holding what {call} returns.", WRITE_A_BLOCK]
+    try:
+        return json.loads(block, object_pairs_hook=_unique, parse_constant=_no_constant), []
+    except (ValueError, RecursionError) as error:  # ValueError also for numbers of thousands of digits
+        fault = f"'{one_line(block, 80)}' is not a JSON value ({one_line(error, 80)}), asked for {call}."
+        return None, [fault, JSON_NOT_PYTHON if _is_python(block) else ONLY_JSON]
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON readers disagree about a key that comes twice, so it has no value."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key comes twice in one object")
+    return result
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_python(block: str) -> bool:
+    """Whether the block is a Python literal, such as a tuple or a list with True in it. It is read, never run."""
+    try:
+        ast.literal_eval(block.strip())
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _fact(difference: Difference, call: str) -> str:
+    expected, given = difference.expected, difference.given
+    here = f"at {difference.place}" if difference.place else "as a whole"
+    match difference.kind:
+        case "type" | "number":
+            what = f"{_a(type_name(expected))} is expected and {_a(type_name(given))} is given"
+        case "length":
+            what = f"an array of length {len(expected)} is expected and one of length {len(given)} is given"
+        case "missing key":
+            what = f"the key {show(difference.key)} is missing"
+        case "extra key":
+            what = f"the key {show(difference.key)} is not one of the result's"
+        case "value":
+            what = f"the {type_name(expected)} is a different one"
+    return f"For {call}, {what} {here}: expected {show(expected)}, given {show(given)}."
+
+
+def _hint(difference: Difference, call: str) -> str:
+    kind = {"number": "type", "missing key": "keys", "extra key": "keys"}.get(difference.kind, difference.kind)
+    return f"For {call}, {show(difference.given)} has the wrong {kind}."
+
+
+def _advice(difference: Difference) -> str:
+    if difference.kind != "value":
+        wrapped = not difference.place and isinstance(difference.given, dict)
+        return {
+            "type": UNWRAP if wrapped else MATCH_TYPES,
+            "number": MATCH_NUMBERS,
+            "length": COUNT_ELEMENTS,
+            "missing key": MATCH_KEYS,
+            "extra key": MATCH_KEYS,
+        }[difference.kind]
+    return {"string": COPY_STRINGS, "boolean": FOLLOW_CONDITIONS}.get(type_name(difference.expected), COMPUTE)
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}" if noun != "null" else noun
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,159 @@
+"""Physics: multiple-choice questions with four options, the letter of the right one inside <answer> tags."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from fastslow.errors import TaskError
+from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
+from fastslow.tasks.data.rows import Row
+from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
+from fastslow.tasks.data.splits import content_id, name_examples
+from fastslow.tasks.reading.tagged import has_tag, last_tagged
+from fastslow.text import one_line
+
+# Advice that holds for every question, each a whole sentence; what is true of one question goes on lines of its own.
+WRITE_TAGS = "End the answer with the letter of one option inside tags, as in <answer>A</answer>."
+CLOSE_TAGS = "Close the tags with </answer> right after the letter."
+ONLY_THE_LETTER = "Put nothing but one capital letter from A to D between <answer> and </answer>."
+REASON_FIRST = "Work the answer out from the laws and definitions that apply before looking at the options."
+RULE_OUT = "Compare the result with all four options and rule out those that contradict it, units included."
+
+LETTERS = "ABCD"
+FOUR_OPTIONS = "mcq-4-choices"
+# An option that speaks of the others' places would become wrong in another order.
+_REFERS = re.compile(
+    r"\b(all|none|both|any|neither|either) of (the|these)\b|\b[A-D]\b,? (and|or|nor) \b[A-D]\b", re.IGNORECASE
+)
+
+
+class PhysicsOptions(SourceOptions):
+    hub: ClassVar[Mapping[str, str]] = {"path": "hicai-zju/SciKnowEval", "subset": "v2", "train_split": "test"}
+
+    path: str = hub["path"]
+    """A file with SciKnowEval's columns (`question`, `choices` with `label` and `text`, `answerKey`), or a hub dataset;
+    SciKnowEval by default, whose only split is called test: validation and test are held out of it."""
+    domain: str | None = "Physics"
+    """Only questions of this domain, where the rows name theirs (Physics, Chemistry, Biology, Material); null for all."""
+    levels: tuple[str, ...] = ()
+    """Only questions of these levels (L1 to L5), where the rows name theirs in `details`; by default all."""
+    seed: int = 0
+    """Another seed puts the options into another order."""
+    feedback: Literal["advice", "reference"] = "advice"
+    """`reference` names the right option in the feedback on wrong answers, from where it can reach the contexts."""
+
+
+class Physics(QuestionTask):
+    """Choose one of four options, by its letter inside <answer> tags."""
+
+    Options = PhysicsOptions
+    options: PhysicsOptions
+    seed_text = "Answer the multiple-choice question."
+
+    def __init__(self, options: PhysicsOptions) -> None:
+        super().__init__(options)
+        rows = read_splits(
+            options, self._prepared, lambda row: content_id(" ".join(row["question"].casefold().split()))
+        )
+        self._examples = name_examples(rows, lambda row: row["id"])
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        return self._examples[split]
+
+    def messages(self, example: Example) -> list[Message]:
+        options = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, example.data["options"], strict=True))
+        question = (
+            f"{example.data['question']}\n\n{options}\n\n"
+            "Choose the right option. End your answer with its letter inside <answer> and </answer>."
+        )
+        return [{"role": "user", "content": question}]
+
+    def grade(self, example: Example, answer: str) -> Feedback:
+        options, right = example.data["options"], example.data["right"]
+        about = f"'{one_line(example.data['question'], 60)}'"
+        letter, faults = _read(answer, about)
+        if not faults and letter == right:
+            return Feedback(1.0, f"Correct: {right} answers {about}.")
+        if not faults:
+            chosen = one_line(options[LETTERS.index(letter)], 100)
+            faults = [f"The form is right, but {letter} ('{chosen}') does not answer {about}.", REASON_FIRST, RULE_OUT]
+        if self.options.feedback == "reference":
+            faults.append(f"The right option is {right} ('{one_line(options[LETTERS.index(right)], 200)}').")
+        return Feedback(0.0, "\n".join(faults))
+
+    def _prepared(self, source: str, rows: list[Row]) -> list[Row]:
+        chosen = [row for row in rows if _is_four_options(row)]
+        domains = sorted({str(row["domain"]) for row in chosen if row.get("domain")})
+        chosen = [row for row in chosen if self._asked_for(row)]
+        if not chosen:
+            raise TaskError(
+                f"'{source}' has no question with four options, domain {self.options.domain!r} and "
+                f"levels {', '.join(self.options.levels) or 'any'}; its domains are: {', '.join(domains) or 'none'}"
+            )
+        require_columns(source, chosen, dict.fromkeys(("question", "choices", "answerKey"), "path"))
+        return [self._question(partial(_refusal, source, row), row) for row in chosen]
+
+    def _asked_for(self, row: Row) -> bool:
+        options = self.options
+        details = row.get("details")
+        level = details.get("level") if isinstance(details, Mapping) else None
+        right_domain = not options.domain or (row.get("domain") or options.domain) == options.domain
+        return right_domain and (not options.levels or level in options.levels)
+
+    def _question(self, refusal: Any, row: Row) -> Row:
+        labels, texts = _choices(row["choices"])
+        if len(texts) != len(LETTERS) or len(labels) != len(LETTERS):
+            raise refusal(f"has {len(texts)} options; expected {len(LETTERS)}, each with a label and a text")
+        if len({text.strip() for text in texts}) < len(texts):
+            raise refusal("has the same option twice")
+        if str(row["answerKey"]).strip() not in labels:
+            raise refusal(f"has the answerKey '{row['answerKey']}', which is none of its labels {', '.join(labels)}")
+        right = texts[labels.index(str(row["answerKey"]).strip())]
+        question = str(row["question"]).strip()
+        name = content_id([question, sorted(texts)])
+        if not any(_REFERS.search(text) for text in texts):
+            # A generator of its own per question: the order stays the same whatever other rows there are.
+            texts = random.Random(f"physics/{self.options.seed}/{name}").sample(sorted(texts), len(texts))
+        return {"id": name, "question": question, "options": texts, "right": LETTERS[texts.index(right)]}
+
+
+def _is_four_options(row: Row) -> bool:
+    """SciKnowEval mixes kinds of questions; rows that do not name theirs are taken at their word."""
+    return str(row.get("type") or FOUR_OPTIONS) == FOUR_OPTIONS
+
+
+def _choices(choices: Any) -> tuple[list[str], list[str]]:
+    """Labels and texts, from SciKnowEval's pair of lists or from a list of options."""
+    if isinstance(choices, Mapping):
+        labels, texts = choices.get("label") or [], choices.get("text") or []
+    elif isinstance(choices, Sequence) and all(isinstance(choice, Mapping) for choice in choices):
+        labels, texts = [choice.get("label") for choice in choices], [choice.get("text") for choice in choices]
+    else:
+        labels, texts = [], []
+    return [str(label).strip() for label in labels], [str(text).strip() for text in texts]
+
+
+def _refusal(source: str, row: Row, problem: str) -> TaskError:
+    return TaskError(f"'{source}': the question '{one_line(row['question'], 60)}' {problem}; correct or remove it")
+
+
+def _read(answer: str, about: str) -> tuple[str, list[str]]:
+    """The letter in the last tags, or what keeps it from being read: a fault of form, whatever the letter."""
+    content = last_tagged(answer, innermost=False)
+    if not has_tag(answer):
+        return "", [f"The form is wrong: there are no <answer> tags with the letter for {about}.", WRITE_TAGS]
+    if content is None:
+        return "", [f"The form is wrong: the last <answer> is never closed, so {about} has no letter.", CLOSE_TAGS]
+    content = content.strip()
+    if not content:
+        return "", [f"The form is wrong: the <answer> tags for {about} are empty.", WRITE_TAGS]
+    if content not in tuple(LETTERS):
+        fault = (
+            f"The form is wrong: '{one_line(content, 60)}' between the tags for {about} is not one of the four letters."
+        )
+        return "", [fault, ONLY_THE_LETTER]
+    return content, []

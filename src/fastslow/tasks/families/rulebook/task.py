@@ -1,0 +1,200 @@
+"""Rulebooks: a hidden book of rules decides what is right, the model is told nothing of it, and the grader's words give the
+rules away one at a time. Two dials: how much must be *known* (text can carry it) and how much *skill* it takes (only weights
+can)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
+from fastslow.tasks.data.contamination import split_of
+from fastslow.tasks.data.lazy import LazyExamples
+from fastslow.tasks.families.rulebook import universe as u
+from fastslow.tasks.families.rulebook.reading import demand, read
+from fastslow.text import one_line
+
+BookName = Literal["harbour", "orchard", "foundry", "library", "observatory"]
+
+
+@dataclass(frozen=True)
+class Book:
+    """Made-up words with their operations, as many of which count as the depth says, and how answers are written."""
+
+    words: dict[str, tuple[str, str, str]]
+    styles: tuple[str, ...]
+
+
+BOOKS: dict[str, Book] = {
+    "harbour": Book(
+        {
+            "zorka": ("reverse", "drop first", "last to front"),
+            "mavrax": ("double", "last to front", "swap ends"),
+            "gralin": ("drop last", "next", "reverse"),
+            "hapgan": ("ascend", "swap ends", "previous"),
+            "rifzel": ("first to end", "reverse", "drop last"),
+            "drimo": ("next", "double", "reverse"),
+        },
+        ("square brackets", "dashes", "end done"),
+    ),
+    "orchard": Book(
+        {
+            "blitep": ("descend", "drop last", "drop first"),
+            "kedbo": ("swap ends", "double", "drop last"),
+            "wexnu": ("previous", "reverse", "last to front"),
+            "jinpim": ("drop first", "ascend", "previous"),
+            "nedwick": ("last to front", "next", "drop first"),
+            "fonfi": ("repeat", "drop first", "swap ends"),
+        },
+        ("stars", "commas", "begin result"),
+    ),
+    "foundry": Book(
+        {
+            "trudus": ("next", "reverse", "drop first"),
+            "snoshi": ("last only", "double", "previous"),
+            "quavor": ("ascend", "drop first", "first to end"),
+            "vulhob": ("reverse", "previous", "drop last"),
+            "glocle": ("drop last", "swap ends", "drop first"),
+            "yabsto": ("double", "first to end", "swap ends"),
+        },
+        ("round brackets", "slashes", "begin answer"),
+    ),
+    "library": Book(
+        {
+            "lomjat": ("first to end", "drop last", "previous"),
+            "casyem": ("descend", "last to front", "drop first"),
+            "zortep": ("repeat", "next", "swap ends"),
+            "kedlin": ("drop first", "previous", "reverse"),
+            "mavfi": ("swap ends", "drop last", "reverse"),
+            "hapnu": ("previous", "double", "drop first"),
+        },
+        ("bars", "plus signs", "end over"),
+    ),
+    "observatory": Book(
+        {
+            "grabo": ("last to front", "drop first", "previous"),
+            "drigan": ("ascend", "double", "drop first"),
+            "fondus": ("first only", "next", "double"),
+            "rifmo": ("next", "swap ends", "drop last"),
+            "snorax": ("drop last", "reverse", "next"),
+            "wexzel": ("double", "drop last", "last to front"),
+        },
+        ("arrows", "dashes", "end okay"),
+    ),
+}
+OPERATION = {operation.name: operation for operation in u.OPERATIONS}
+STYLE = {style.name: style for style in u.STYLES}
+
+
+class RulebookOptions(Options):
+    book: BookName = "harbour"
+    """Which rulebook is hidden."""
+    words: int = Field(default=4, ge=1, le=6)
+    """Knowledge: how many made-up words there are to learn."""
+    styles: int = Field(default=1, ge=0, le=3)
+    """Knowledge: how many rules there are about how an answer is written."""
+    shortest: int = Field(default=3, ge=2)
+    """Skill: items of the shortest list. nano was trained on 2 to 6, and on few beyond."""
+    longest: int = Field(default=5, ge=2, le=24)
+    """Skill: items of the longest list."""
+    depth: int = Field(default=1, ge=1, le=3)
+    """Skill: operations a word stands for, one after the other. nano was trained on 1 and 2."""
+    told: int = Field(default=0, ge=0, le=6)
+    """Of how many words the seed text tells the meaning: for these nothing is left to know, only the skill."""
+    train: int = Field(default=2000, ge=1)
+    """Training problems."""
+    validation: int = Field(default=200, ge=1)
+    """Validation problems."""
+    test: int = Field(default=200, ge=1)
+    """Test problems."""
+    seed: int = 0
+    """Another seed makes other problems of the same book."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RulebookOptions:
+        if self.shortest > self.longest:
+            raise ValueError(
+                f"shortest={self.shortest} is more than longest={self.longest}; "
+                f"set longest to {self.shortest} or more, or lower shortest"
+            )
+        return self
+
+
+class Rulebook(QuestionTask):
+    """Do what a made-up word means to a short list, by rules that only the grader knows."""
+
+    Options = RulebookOptions
+    named = "book"
+    options: RulebookOptions
+    seed_text = "Answer the question."
+
+    def __init__(self, options: RulebookOptions) -> None:
+        super().__init__(options)
+        book = BOOKS[options.book]
+        self.words = {
+            word: u.Codeword(word, tuple(OPERATION[name] for name in names[: options.depth]))
+            for word, names in list(book.words.items())[: options.words]
+        }
+        self.styles = [STYLE[name] for name in book.styles[: options.styles]]
+        draw = random.Random(options.book)
+        told = [u.say_codeword(word, draw, held=True) for word in list(self.words.values())[: options.told]]
+        self.seed_text = "\n".join([self.seed_text, *told])
+
+    def rules(self, draw: random.Random, held: bool = True) -> list[str]:
+        """The whole book, in one way of saying it; with `held`, in sentences that nano never saw."""
+        return [
+            *(u.say_codeword(word, draw, held) for word in self.words.values()),
+            *(u.say_style(style, draw, held) for style in self.styles),
+        ]
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        sizes = {"train": self.options.train, "validation": self.options.validation, "test": self.options.test}
+        return LazyExamples(sizes[split], lambda index: self._example(split, index))
+
+    def _example(self, split: Split, index: int) -> Example:
+        options = self.options
+        draw = random.Random(f"{options.seed}/{options.book}/{split}/{index}")
+        word = draw.choice(list(self.words))
+        items: list[str] = []
+        while not self.words[word].apply(items) or split_of([word, *items]) != split:
+            alphabet = u.LETTERS if draw.random() < 0.75 else u.DIGITS
+            items = [draw.choice(alphabet) for _ in range(draw.randint(options.shortest, options.longest))]
+        name = f"rulebook-{options.book}-w{options.words}-s{options.styles}-l{options.shortest}-{options.longest}"
+        return Example(f"{name}-d{options.depth}-seed{options.seed}/{split}/{index}", {"word": word, "items": items})
+
+    def messages(self, example: Example) -> list[Message]:
+        return [{"role": "user", "content": f"{example.data['word']} : {' '.join(example.data['items'])}"}]
+
+    def answer(self, example: Example) -> str:
+        """The one right answer."""
+        return u.write_answer(self._right_items(example), self.styles)
+
+    def _right_items(self, example: Example) -> u.Items:
+        return self.words[example.data["word"]].apply(list(example.data["items"]))
+
+    def grade(self, example: Example, answer: str) -> Feedback:
+        """1 for exactly the right answer; otherwise, for each rule that was broken, a line on how and a line with the rule.
+
+        The rule is a sentence that holds for every problem and can be lifted as it stands; the line on how names the answer.
+        """
+        given = " ".join(answer.split())
+        if given == self.answer(example):
+            return Feedback(1.0, "Right.")
+        draw = random.Random(example.id)
+        broken, items = read(given, self.styles)
+        lines = []
+        for style in broken:
+            shown = f"The answer {one_line(given, 120)}" if given else "The empty answer"
+            lines += [f"{shown} does not {demand(style)}.", u.say_style(style, draw, held=True)]
+        word, right = self.words[example.data["word"]], self._right_items(example)
+        if items != right:
+            found = f"do not become {one_line(' '.join(items), 120)}" if items else "do not become nothing"
+            lines += [
+                f"For {word.word} the items {' '.join(example.data['items'])} {found}.",
+                u.say_codeword(word, draw, held=True),
+            ]
+        return Feedback(0.0, "\n".join(lines))

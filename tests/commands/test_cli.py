@@ -1,0 +1,150 @@
+"""The command line: bad input gets one clear message and exit code 2, never a traceback; good input is quick and quiet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import BRIEF, EXAMPLE, ROOT, fastslow
+
+from fastslow.commands import cli
+from fastslow.recipe import load_recipe
+from fastslow.start import train
+
+
+def call(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([str(argument) for argument in arguments])
+    return int(stopped.value.code or 0)
+
+
+BAD = {
+    "no such recipe": (["train", "none.yaml"], "no recipe file 'none.yaml'"),
+    "neither recipe nor run": (["train"], "give either a recipe"),
+    "unknown key": (["train", EXAMPLE, "slow.learning_rat=1"], "did you mean slow.learning_rate?"),
+    "a key at the wrong level": (["train", EXAMPLE, "population=4"], "did you mean fast.population?"),
+    "K does not divide G": (
+        ["train", EXAMPLE, "fast.population=3"],
+        "fast.population=3 does not divide slow.group=4",
+    ),
+    "no override": (["train", EXAMPLE, "seed"], "'seed' is not KEY=VALUE"),
+    "wrong type": (["train", EXAMPLE, "slow.steps=many"], "slow.steps='many'"),
+    "unknown task": (["recipe", EXAMPLE, "task=star-grap"], "did you mean 'star-graph'?"),
+    "unknown task option": (["recipe", EXAMPLE, "task={name: star-graph, degre: 3}"], "did you mean 'degree'?"),
+    "missing data": (["train", EXAMPLE, "task.path=none.jsonl"], "none.jsonl"),
+    "missing model": (["train", EXAMPLE, "model=./none"], "no model folder './none'"),
+    "missing grader": (["train", EXAMPLE, "task.grader=nowhere:grade"], "there is no module 'nowhere'"),
+    "no device": (["train", EXAMPLE, "model.device=mps"], "model.device=mps, but this machine has only"),
+    "prompt longer than the context": (
+        ["train", EXAMPLE, "sampling.max_tokens=1020"],
+        "does not fit the model's 1024",
+    ),
+    "no run": (["train", "--resume", "nowhere"], "no run folder 'nowhere'"),
+    "not a run": (["contexts", ROOT / "src"], "is not a run folder"),
+    "no run to evaluate": (["eval", "nowhere"], "no run folder 'nowhere'"),
+    "no run to add up": (["ledger", "nowhere"], "no run folder 'nowhere'"),
+    "no run to export": (["export", "nowhere", "model"], "no run folder 'nowhere'"),
+    "no run to measure": (["divergence", "nowhere"], "no run folder 'nowhere'"),
+    "no run to compare": (["compare", "nowhere"], "no run folder 'nowhere'"),
+    "no run to start a suite from": (["suite", "nowhere", "--task", "rulebook"], "no run folder 'nowhere'"),
+    "bad split of a divergence": (["divergence", "nowhere", "--split", "half"], "--split half: expected validation"),
+    "bad split": (["eval", "nowhere", "--split", "half"], "--split half: expected validation, test or train"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_clear_message(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, expected = BAD[case]
+    if arguments[:2] == ["train", EXAMPLE]:
+        arguments = [*arguments, f"output.folder={tmp_path / 'run'}"]
+    assert call(*arguments) == 2
+    shown = capsys.readouterr().err
+    assert expected in shown
+    assert shown.count("error:") == 1
+    assert "Traceback" not in shown
+    assert not (tmp_path / "run").exists()  # nothing stands in the way of the corrected command
+
+
+def test_empty_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    assert call("train", EXAMPLE, f"task.path={tmp_path / 'empty.jsonl'}", f"output.folder={tmp_path / 'run'}") == 2
+    assert "empty.jsonl" in capsys.readouterr().err
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = train(load_recipe(EXAMPLE, ["slow.steps=1", "evaluation.every=0"]), tmp_path / "run")
+    before = (folder / "metrics.jsonl").read_text()
+    assert call("train", EXAMPLE, f"output.folder={folder}") == 2
+    assert "--resume" in capsys.readouterr().err
+    assert (folder / "metrics.jsonl").read_text() == before
+
+
+def test_the_commands_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)  # a run works from anywhere
+    assert call("train", EXAMPLE, *BRIEF, "seed=3") == 0
+    run = tmp_path / "runs" / "recipe-fst-seed3"
+    assert "finished" in capsys.readouterr().out
+    monkeypatch.chdir("/")
+    assert call("contexts", run) == 0
+    assert "population by cycle" in capsys.readouterr().out
+    assert call("ledger", run, "--steps") == 0
+    assert "rollouts, by step" in capsys.readouterr().out
+    assert call("eval", run, "--k", "2", "--pool", "--split", "test") == 0
+    shown = capsys.readouterr().out
+    assert "mean@2" in shown
+    assert "…" not in shown  # all of every interval, in a narrow window too
+    assert "pool" in shown
+    assert call("divergence", run, "--problems", "2") == 0
+    assert "best context" in capsys.readouterr().out
+    assert call("compare", run, "--out", tmp_path / "comparison") == 0
+    assert "What was reached" in capsys.readouterr().out
+    assert (tmp_path / "comparison" / "report.html").exists()
+    assert call("export", run, tmp_path / "model") == 0
+    assert (tmp_path / "model" / "model.safetensors").exists()
+    assert call("recipe", run / "recipe.yaml") == 0
+    assert "max_grad_norm: 1.0" in capsys.readouterr().out
+
+
+def test_tasks_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("tasks") == 0
+    assert "star-graph" in capsys.readouterr().out
+    assert call("tasks", "star-graph", "degree=3", "path=3", "nodes=20") == 0
+    shown = capsys.readouterr().out
+    assert "star-graph-3-3-20-s0/train/0" in shown
+    assert "seed text" in shown
+    assert call("tasks", "dataset") == 0
+    assert "needs the option 'path'" in capsys.readouterr().out
+    assert call("tasks", "none") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["train", EXAMPLE, "slow.steps=many"], 2),
+        (["train", EXAMPLE, "output.folder=taken"], 2),
+        (["train", "--resume", "nowhere"], 2),
+    ],
+)
+def test_help_and_mistakes_do_not_wait_for_torch(arguments: list[str | Path], code: int, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "run.json").touch()
+    script = (
+        "import sys; from fastslow import cli\n"
+        f"try: cli.main({[str(argument) for argument in arguments]})\n"
+        f"except SystemExit as stopped: assert (stopped.code or 0) == {code}\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_real_process_prints_plain_lines_and_nothing_else(tmp_path: Path) -> None:
+    """Where output is not a terminal: one line an event, nothing of the libraries' remarks."""
+    done = fastslow("train", EXAMPLE, *BRIEF, f"output.folder={tmp_path / 'run'}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    words = {line.split()[0].rstrip(":") for line in done.stdout.splitlines()}
+    assert words == {"run", "evaluation", "cycle", "best", "step", "finished"}

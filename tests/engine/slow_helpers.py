@@ -1,0 +1,132 @@
+"""What the tests of the slow loop share: recipes for the tiny model, rollouts made by hand, weights after an update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import Trainer
+
+from fastslow.engine.local.distill import build_distillation
+from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.models.load import load_policy
+from fastslow.recipe import Recipe, build_recipe
+from fastslow.records import Completion, Context, Rollout, Turn
+from fastslow.slow.update import Update, build_update
+from fastslow.tasks import Example, Feedback
+from fastslow.world import World
+
+PROBLEMS, GROUP = 4, 4
+
+
+def make_recipe(
+    folder: Path,
+    *,
+    lora: dict[str, Any] | None = None,
+    temperature: float = 1.0,
+    method: str = "rl",
+    **slow: Any,
+) -> Recipe:
+    """One step of 4 problems by 4 rollouts, with a learning rate of 1 so that weights move by the gradient."""
+    settings = {
+        "steps": 1, "problems": PROBLEMS, "group": GROUP, "microbatch": 4, "learning_rate": 1.0, "warmup_steps": 0,
+        "max_grad_norm": 1e9, "kl": 0.0, **slow,
+    }  # fmt: skip
+    return build_recipe(
+        {
+            "method": method,
+            "model": {"name": str(folder), "lora": lora},
+            "task": "star-graph",
+            "slow": settings,
+            "fast": {"population": 2},
+            "sampling": {"max_tokens": 12, "temperature": temperature},
+        }
+    )
+
+
+def make_rollouts(
+    rewards: Sequence[float],
+    *,
+    group: int = GROUP,
+    contexts: int = 1,
+    turns: Sequence[int] | int = 1,
+    policy_step: int = 0,
+    seed: int = 3,
+) -> list[Rollout]:
+    """Rollouts of uneven lengths with the given rewards; a problem's contexts come one after the other."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def ids(low: int, high: int) -> tuple[int, ...]:
+        length = int(torch.randint(low, high, (), generator=draw))
+        return tuple(torch.randint(3, 20, (length,), generator=draw).tolist())
+
+    counts = [turns] * len(rewards) if isinstance(turns, int) else turns
+    result = []
+    prompt: tuple[int, ...] = ()
+    for index, (reward, count) in enumerate(zip(rewards, counts, strict=True)):
+        if index % group == 0:
+            prompt = ids(3, 9)
+        made = []
+        for _ in range(count):
+            completion = (*ids(1, 8), 2)
+            logprobs = (-2.5 - torch.rand(len(completion), generator=draw)).tolist()
+            made.append(Turn("system", "", prompt, Completion(completion, tuple(logprobs)), ""))
+        context = Context({"system": f"context {index % group * contexts // group}"})
+        example = Example(str(index // group), {})
+        result.append(Rollout(example, context, policy_step, tuple(made), Feedback(reward)))
+    return result
+
+
+def make_trainer(
+    recipe: Recipe, folder: Path, updates: Sequence[Update], world: World | None = None
+) -> FastSlowTrainer:
+    trainer = FastSlowTrainer(load_policy(recipe.model), recipe, folder, world or World())
+    trainer.updates = iter(updates)
+    return trainer
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+
+
+def weights_after(trainer: Trainer) -> dict[str, torch.Tensor]:
+    trainer.args.optim = "sgd"  # so that weights differ by exactly the gradient; Adam's first step is only its sign
+    trainer.train()
+    return weights(trainer)
+
+
+REWARDS = [1, 0, 0, 0.5, 0.3, 0.3, 0.3, 0.3, 0, 1, 1, 1, 0.2, 0.1, 0, 1]
+"""Of four problems; the second has no variance and is dropped."""
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "cispo": {"kl": 0.1},
+    "grpo": {"loss": "grpo", "kl": 0.1},
+    "dr_grpo": {"loss": "dr_grpo"},
+    "distill": {"method": "distill", "learning_rate": 10.0},
+}
+"""What the number of microbatches and processes must not change."""
+
+
+def make_update(recipe: Recipe, rollouts: Sequence[Rollout], step: int = 1) -> Update:
+    """What the method makes of the rollouts. Teachers read other prompts, longer and shorter ones; one rollout has none."""
+    if recipe.method != "distill":
+        return build_update(rollouts, recipe.slow, step)
+    prompts = [
+        [(5 + index % 7, 6, *turn.prompt_ids[index % 3 :]) for turn in rollout.turns]
+        for index, rollout in enumerate(rollouts)
+    ]
+    return build_distillation(rollouts, [None, *prompts[1:]], recipe.slow, step)
+
+
+def one_update(model: Path, folder: Path, world: World, **slow: Any) -> dict[str, Any]:
+    """One update from rollouts of one, two and three asks: the microbatches that reach the loss, the weights after it."""
+    recipe = make_recipe(model, **slow)
+    turns = [1 + index % 3 for index in range(len(REWARDS))]
+    update = make_update(recipe, make_rollouts(REWARDS, turns=turns, contexts=2))
+    trainer = make_trainer(recipe, folder, [update], world)
+    if trainer.teacher:
+        trainer.teacher.freeze()
+    after = weights_after(trainer)
+    return {"microbatches": trainer._buffered_inputs, "weights": after, "logs": trainer.last_logs}

@@ -1,0 +1,75 @@
+"""A GPU that is too small, played on a CPU: errors as torch raises them, from where it would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import EXAMPLE
+
+from fastslow import assembly, start
+from fastslow.commands import cli
+from fastslow.engine.local import shared_prefix
+from fastslow.engine.local.sampler import PolicySampler
+from fastslow.errors import RecipeError, RunError
+from fastslow.recipe import load_recipe
+from fastslow.runs.folder import RunFolder
+
+BRIEF = ("method=rl", "slow.steps=2", "evaluation.problems=4", "output.checkpoint_every=1")
+
+
+def full(*_: Any, **__: Any) -> Any:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "message"),
+    [
+        (PolicySampler, "sample", r"while sampling: lower sampling\.batch=256 to 128; or .*--resume .* goes on"),
+        (
+            shared_prefix,
+            "completion_logprobs",
+            r"while updating: lower slow\.microbatch=\d+ to \d+ .*gradient_checkpointing=true.*model\.lora",
+        ),
+        (assembly, "load_policy", r"while loading: train an adapter .*; or take a smaller model[^(]*in a new run$"),
+    ],
+)
+def test_the_error_says_which_setting_makes_room(
+    owner: Any, name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, full)
+    with pytest.raises(RunError, match=message):
+        start.train(load_recipe(EXAMPLE, BRIEF), tmp_path / "run")
+    assert (tmp_path / "run").exists() == (name != "load_policy")
+
+
+def test_a_run_goes_on_with_what_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    score = shared_prefix.completion_logprobs
+
+    def small(model: Any, prompts: Any, completions: Any) -> Any:
+        return score(model, prompts, completions) if len(prompts) <= 4 else full()
+
+    monkeypatch.setattr(shared_prefix, "completion_logprobs", small)
+    with pytest.raises(RunError, match="microbatch"):
+        start.train(
+            load_recipe(EXAMPLE, [*BRIEF, "slow.microbatch=8", "slow.drop_zero_variance=false"]), tmp_path / "run"
+        )
+    assert RunFolder.open(tmp_path / "run").read_json("run.json")["status"] == "failed"  # type: ignore[index]
+    start.resume(tmp_path / "run", overrides=["slow.microbatch=4"])
+    run = RunFolder.open(tmp_path / "run")
+    assert run.recipe.slow.microbatch == 4
+    assert [row["step"] for row in run.rows("metrics")] == [1, 2]
+
+
+def test_what_a_run_learns_cannot_change_on_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = start.train(load_recipe(EXAMPLE, [*BRIEF, "slow.steps=1"]), tmp_path / "run")
+    with pytest.raises(
+        RecipeError, match=r"slow\.learning_rate cannot change in the middle of a run, of these only slow\."
+    ):
+        start.resume(path, overrides=["slow.learning_rate=1"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["train", "--resume", str(path), "seed=3"])
+    assert "seed cannot change" in capsys.readouterr().err
+    assert RunFolder.open(path).recipe.seed == 0

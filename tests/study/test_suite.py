@@ -1,0 +1,133 @@
+"""GEPA alone from the base model and from a run's weights, on three rulebooks, as small as it goes."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from fastslow import start
+from fastslow.errors import FastSlowError
+from fastslow.recipe import load_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.study.intervals import Estimate
+from fastslow.study.quickstart import RECIPE
+from fastslow.study.radar import Spoke, _short, radar_title
+from fastslow.study.suite import find_sources, run_suite
+
+BRIEF = ["slow.steps=1", "slow.problems=2", "slow.group=4", "slow.microbatch=8", "slow.warmup_steps=0"]
+BRIEF += ["slow.learning_rate=1e-2", "task.shortest=3", "task.longest=4", "fast.anchors=2", "fast.budget=4"]
+BRIEF += ["fast.cycle=1", "evaluation.problems=2", "evaluation.divergence=false", "sampling.max_tokens=6"]
+TASKS = ["rulebook/harbour", "rulebook/library", "{name: rulebook, book: orchard, words: 2}"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One run of all weights, and one of an adapter."""
+    folder = tmp_path_factory.mktemp("trained")
+    settings = {"rl": [], "fst": ["model.lora={rank: 4, alpha: 8}"]}
+    return {
+        method: start.train(load_recipe(RECIPE, [*BRIEF, f"method={method}", *more]), folder / method)
+        for method, more in settings.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def suite(trained: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Spoke]]:
+    out = tmp_path_factory.mktemp("suite") / "out"
+    return out, run_suite([*trained.values()], TASKS, out, Console(quiet=True), k=2)
+
+
+def test_every_task_is_scored_from_every_starting_point(suite: tuple[Path, list[Spoke]]) -> None:
+    out, spokes = suite
+    names = ["rulebook/harbour", "rulebook/library", "rulebook book=orchard words=2"]
+    assert list(dict.fromkeys(spoke.task for spoke in spokes)) == names
+    assert list(dict.fromkeys(spoke.source for spoke in spokes)) == ["Base", "FST", "RL only"]
+    assert len(spokes) == 3 * 3 * 2 * 2
+    for spoke in spokes:
+        assert 0 <= spoke.score.low <= spoke.score.mean <= spoke.score.high <= 1
+    with (out / "suite.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["score"]) for row in rows] == [spoke.score.mean for spoke in spokes]
+    for kind in ("png", "svg"):
+        assert (out / f"radar.{kind}").exists()
+    with Image.open(out / "radar.png") as picture:
+        assert min(picture.size) > 500
+
+
+def test_the_weights_are_the_runs_own_and_nobody_starts_from_an_evolved_text(
+    suite: tuple[Path, list[Spoke]], trained: dict[str, Path]
+) -> None:
+    out, _ = suite
+    recipes = {
+        path.parent.name: RunFolder.open(path.parent).recipe for path in out.glob("runs/rulebook-harbour/*/run.json")
+    }
+    assert set(recipes) == {"base-seed0", "rl-seed0", "fst-seed0"}
+    assert {recipe.method for recipe in recipes.values()} == {"gepa"}
+    assert {recipe.model.lora for recipe in recipes.values()} == {None}
+    assert recipes["base-seed0"].model.name == "nano"
+    assert recipes["rl-seed0"].model.name == str(trained["rl"] / "checkpoints" / "step-000001")
+    assert recipes["fst-seed0"].model.name == str(out.resolve() / "models" / "fst-seed0")  # the adapter, merged
+    for path in out.glob("runs/*/*"):
+        assert (
+            RunFolder.open(path).cycles()[0]["carried"]
+            == RunFolder.open(out / "runs/rulebook-harbour/base-seed0").cycles()[0]["carried"]
+        )
+        assert not list(path.glob("checkpoints/*/*.safetensors"))
+
+
+def test_a_finished_suite_is_kept_and_other_settings_are_refused(
+    suite: tuple[Path, list[Spoke]], trained: dict[str, Path]
+) -> None:
+    out, spokes = suite
+    before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/run.json")}
+    again = run_suite([*trained.values()], TASKS, out, Console(quiet=True), k=2)
+    assert again == spokes
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    with pytest.raises(FastSlowError, match=r"made with other settings: fast.budget is 4 there and 5 here"):
+        run_suite([*trained.values()], TASKS, out, Console(quiet=True), overrides=["fast.budget=5"], k=2)
+
+
+def test_mistakes_are_told(trained: dict[str, Path], tmp_path: Path) -> None:
+    console = Console(quiet=True)
+    with pytest.raises(FastSlowError, match="no task to run on"):
+        run_suite([trained["rl"]], [], tmp_path / "out", console)
+    with pytest.raises(FastSlowError, match=r"--task \[1\]: expected a name"):
+        run_suite([trained["rl"]], ["[1]"], tmp_path / "out", console)
+    with pytest.raises(FastSlowError, match="no run to start from"):
+        find_sources([])
+    with pytest.raises(FastSlowError, match="second run of RL only with seed 0"):
+        find_sources([trained["rl"], trained["rl"]])
+    gepa = start.train(load_recipe(RECIPE, [*BRIEF, "method=gepa"]), tmp_path / "gepa")
+    with pytest.raises(FastSlowError, match="left the weights alone"):
+        find_sources([gepa])
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_title_says_who_is_best_on_how_many_tasks() -> None:
+    def spokes(scores: dict[str, list[float]]) -> list[Spoke]:
+        return [
+            Spoke(str(task), source, None, "after", "mean", Estimate(score, score - 0.1, score + 0.1), 10)
+            for source, values in scores.items()
+            for task, score in enumerate(values)
+        ]
+
+    assert radar_title(spokes({"Base": [0.1, 0.5, 0.2], "FST": [0.2, 0.4, 0.9]})) == (
+        "After GEPA, FST is highest on 2 of 3 tasks, beyond the intervals on 1"
+    )
+    assert radar_title(spokes({"Base": [0.1, 0.5], "FST": [0.3, 0.4]})) == (
+        "After GEPA, Base and FST are each highest on 1 of 2 tasks"
+    )
+
+
+def test_a_radar_names_tasks_by_what_is_their_own() -> None:
+    assert _short(["rulebook/harbour", "rulebook/library"]) == ["harbour", "library"]
+    assert _short(["rulebook book=a words=2", "rulebook book=b words=2", "gsm8k"]) == [
+        "rulebook book=a\nwords=2",
+        "rulebook book=b\nwords=2",
+        "gsm8k",
+    ]
+    assert _short(["a x=1", "a"]) == ["x=1", "a"]
