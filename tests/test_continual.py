@@ -12,7 +12,7 @@ from helpers import outcome
 
 from fastslow import start
 from fastslow.errors import FastSlowError, RecipeError
-from fastslow.evaluation.evaluate import evaluate_run
+from fastslow.evaluation.stored import evaluate_run
 from fastslow.fast.pool import Pool
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.runs.export import model_card

@@ -20,7 +20,7 @@ from fastslow import start
 from fastslow.commands import cli
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import RunError
-from fastslow.evaluation.evaluate import evaluate_run
+from fastslow.evaluation.stored import evaluate_run
 from fastslow.models.load import load_pretrained, load_to_ask
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder

@@ -23,7 +23,7 @@ _PUBLIC = {
     "records": ["Context", "Rollout"],
     "runs.folder": ["RunFolder"],
     "start": ["resume", "train"],
-    "evaluation.evaluate": ["evaluate_run"],
+    "evaluation.stored": ["evaluate_run"],
     "runs.export": ["export_run"],
     "prefix": ["completion_logprobs"],
 }

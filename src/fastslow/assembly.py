@@ -1,4 +1,4 @@
-"""Putting a run together: from a recipe to a task, a policy in a trainer, and a player that samples from it."""
+"""From a recipe to its task, its engine, and a player of the one with the other."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from transformers.integrations import get_available_reporting_integrations
 
-from fastslow.engine.local.sampler import PolicySampler
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.engine.base import Engine
+from fastslow.engine.local.engine import LocalEngine
 from fastslow.errors import RecipeError, TaskError
-from fastslow.fast.optimizers import find_optimizer
-from fastslow.models.load import Policy, choose_device, load_policy
+from fastslow.models.load import choose_device
 from fastslow.recipe import Recipe
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
+from fastslow.rollouts.replay import first_ask
 from fastslow.tasks import Task
 from fastslow.tasks.data.contamination import refuse_contamination
 from fastslow.tasks.registry import build_task
@@ -26,16 +26,11 @@ CHECKED_EXAMPLES = 64
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of."""
+    """What a recipe names, loaded."""
 
-    recipe: Recipe
     task: Task
-    policy: Policy
-    trainer: FastSlowTrainer
-    sampler: PolicySampler
-    chat: ChatFormat
+    engine: Engine
     player: Player
-    world: World
     seed_texts: Mapping[str, str]
 
 
@@ -44,27 +39,18 @@ def find_world(recipe: Recipe) -> World:
     return World.launched(cpu=choose_device(recipe.model.device) == "cpu")
 
 
-def assemble(
-    recipe: Recipe, folder: Path, world: World, weights: Path | None = None, task: Task | None = None
-) -> Parts:
-    """Load everything a recipe names; `weights` is a checkpoint to take the policy from, `task` stands for the recipe's."""
+def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = None) -> Parts:
+    """Load everything a recipe names; `task` stands for the recipe's."""
     if task is not None and recipe.stages:
         raise RecipeError("a task was given as an object, but the recipe has stages; keep one of them (task: given)")
     check_trackers(recipe.output.report_to)
-    if recipe.method != "rl":
-        find_optimizer(recipe.fast.optimizer)  # a package that it needs is missed before the model is loaded
     task = task or build_task(recipe)
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
-    policy = load_policy(recipe.model)
-    chat = ChatFormat(policy.tokenizer, recipe.sampling.chat)
-    check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, policy.max_length)
-    trainer = FastSlowTrainer(policy, recipe, folder, world)
-    if weights is not None:
-        trainer._load_from_checkpoint(str(weights))
-    sampler = PolicySampler(trainer, recipe.sampling)
-    player = Player(task, sampler, chat, policy.max_length, world)
-    return Parts(recipe, task, policy, trainer, sampler, chat, player, world, seed_texts)
+    engine = LocalEngine(recipe, folder, world)
+    player = Player(task, engine, ChatFormat(engine.tokenizer, recipe.sampling.chat))
+    check_lengths(player, seed_texts, recipe.sampling.max_tokens)
+    return Parts(task, engine, player, seed_texts)
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -89,20 +75,19 @@ def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[s
     return {**texts, **wanted}
 
 
-def check_lengths(
-    task: Task, chat: ChatFormat, texts: Mapping[str, str], max_tokens: int, max_length: int | None
-) -> None:
+def check_lengths(player: Player, texts: Mapping[str, str], max_tokens: int) -> None:
     """Refuse to start where problems do not fit the model; later, contexts that grow too long only score 0."""
-    if max_length is None:
+    task, longest = player.task, player.engine.max_length
+    if longest is None:
         return
     for example in [*task.examples("train")[:CHECKED_EXAMPLES], *task.examples("validation")[:CHECKED_EXAMPLES]]:
-        ask = next(task.play_under(example, texts), None)
-        if ask is None:  # nothing is asked, so nothing can be too long
+        asked = first_ask(task, example, texts)
+        if asked is None:  # nothing is asked, so nothing can be too long
             continue
-        length = len(chat.prompt(ask.messages, ask.context(texts)))
-        if length + max_tokens > max_length:
+        length = len(player.chat.prompt(asked.messages, asked.context(texts)))
+        if length + max_tokens > longest:
             raise TaskError(
                 f"the prompt of problem '{example.id}' has {length} tokens; with sampling.max_tokens={max_tokens} for the "
-                f"answer it does not fit the model's {max_length}; lower sampling.max_tokens, make the problems smaller, "
+                f"answer it does not fit the model's {longest}; lower sampling.max_tokens, make the problems smaller, "
                 "or take a model with a longer context"
             )

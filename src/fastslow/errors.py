@@ -27,3 +27,12 @@ class Interrupted(FastSlowError):
 
 class FastSlowWarning(UserWarning):
     """Something a person should know, though the run goes on."""
+
+
+def cause(error: BaseException) -> str:
+    """An exception as the one line a person needs."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    if isinstance(error, FastSlowError):
+        return str(error)
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -10,12 +10,22 @@ from pathlib import Path
 from rich.console import Console
 
 from fastslow.assembly import Parts, assemble, find_world
+from fastslow.engine.base import Engine
 from fastslow.engine.local import out_of_memory
 from fastslow.errors import Interrupted, RecipeError
+from fastslow.evaluation.during import Evaluation
+from fastslow.fast.cycle import Evolution
+from fastslow.fast.optimizers import find_optimizer
+from fastslow.fast.reflection import Reflector, build_reflector
+from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.loop import Loop
+from fastslow.models.load import choose_device, load_to_ask
 from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat, load_recipe
+from fastslow.record import Record
+from fastslow.records import Sampling
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import View, make_view
+from fastslow.state import State
 from fastslow.tasks import Task
 from fastslow.world import World
 
@@ -26,9 +36,9 @@ def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task:
     world.from_main(RunFolder(folder).refuse_existing)
     with out_of_memory.explained(recipe, folder):
         # Before the folder is made: a mistake found here leaves none behind.
-        parts = assemble(recipe, folder, world, task=task)
+        parts = _assemble(recipe, folder, world, task)
         run = _on_main(world, lambda: RunFolder.create(folder, recipe))
-        _go(parts, folder, run, None, view)
+        _go(recipe, parts, folder, run, None, view)
     return folder
 
 
@@ -42,9 +52,9 @@ def resume(
     world = find_world(recipe)
     run = _on_main(world, lambda: RunFolder.open(folder, lock=True))
     with out_of_memory.explained(recipe, folder):
-        parts = assemble(recipe, folder, world, task=task)
+        parts = _assemble(recipe, folder, world, task)
         latest = world.from_main(lambda: _rewound(run, recipe))
-        _go(parts, folder, run, latest, view)
+        _go(recipe, parts, folder, run, latest, view)
     return folder
 
 
@@ -60,6 +70,12 @@ def _refitted(folder: Path, overrides: Sequence[str]) -> Recipe:
     return here
 
 
+def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> Parts:
+    if recipe.method != "rl":
+        find_optimizer(recipe.fast.optimizer)  # a package that it needs is missed before the model is loaded
+    return assemble(recipe, folder, world, task)
+
+
 def _on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:
     """The run folder, held by the main process alone."""
     held: list[RunFolder] = []
@@ -67,28 +83,53 @@ def _on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:
     return held[0] if held else None
 
 
-def _go(parts: Parts, folder: Path, run: RunFolder | None, latest: tuple[int, Path] | None, view: View | None) -> None:
+def _go(
+    recipe: Recipe,
+    parts: Parts,
+    folder: Path,
+    run: RunFolder | None,
+    latest: tuple[int, Path] | None,
+    view: View | None,
+) -> None:
+    engine = parts.engine
     if view is None:
-        view = make_view() if parts.world.main else make_view(Console(quiet=True))
-    with _kept(run, folder, view):
-        loop = Loop(parts, folder, run, view)
+        view = make_view() if engine.world.main else make_view(Console(quiet=True))
+    with _kept(run, folder, view, engine):
+        state = State(recipe, parts.seed_texts)
+        record = Record(recipe, parts.task, engine, state, folder, run, view)
+        evaluation = Evaluation(recipe, parts.player, state.pool.best.context)
+        evolution = None
+        if recipe.method != "rl":
+            reflector = _reflector(recipe, parts)
+            evolution = Evolution(recipe, state, parts.player, reflector, book=record.book, journal=run, view=view)
         started = time.perf_counter()
-        loop.train(latest[1] if latest else None)
+        Loop(recipe, parts.player, state, record, evaluation, evolution).run(latest[1] if latest else None)
         if run:
             evaluations = run.rows("evals")
             results = evaluations[-1]["results"] if evaluations else {}
-            spent = loop.ledger.total()
-            run.set_status("finished", steps=loop.step)
+            spent = state.ledger.total()
+            run.set_status("finished", steps=state.step)
             view.finish(
                 {
                     "run": str(folder),
-                    "steps": loop.step,
+                    "steps": state.step,
                     **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
-                    "rollouts": loop.ledger.training_rollouts,
+                    "rollouts": state.ledger.training_rollouts,
                     "tokens": spent.prompt_tokens + spent.completion_tokens,
                     "seconds": round(time.perf_counter() - started),
                 }
             )
+
+
+def _reflector(recipe: Recipe, parts: Parts) -> Reflector:
+    """Who edits contexts."""
+    reflection = recipe.fast.reflection
+    chat = None
+    if reflection.kind == "policy":
+        sampling = Sampling(max(reflection.temperature, 1e-3), 1.0, reflection.max_tokens)
+        chat = PolicyChat(parts.engine, parts.player.chat, sampling)
+    device = choose_device(recipe.model.device)
+    return build_reflector(reflection, chat, lambda name: load_to_ask(name, device))
 
 
 def _rewound(run: RunFolder | None, recipe: Recipe) -> tuple[int, Path] | None:
@@ -103,8 +144,8 @@ def _rewound(run: RunFolder | None, recipe: Recipe) -> tuple[int, Path] | None:
 
 
 @contextmanager
-def _kept(run: RunFolder | None, folder: Path, view: View) -> Iterator[None]:
-    """However a run ends, its folder says how, and the lock and the screen are given back."""
+def _kept(run: RunFolder | None, folder: Path, view: View, engine: Engine) -> Iterator[None]:
+    """However a run ends, its folder says how, and trackers, lock and screen are released."""
     try:
         yield
     except BaseException as error:
@@ -117,5 +158,6 @@ def _kept(run: RunFolder | None, folder: Path, view: View) -> Iterator[None]:
         raise
     finally:
         view.close()
+        engine.close()
         if run:
             run.close()

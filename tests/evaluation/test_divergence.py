@@ -16,7 +16,7 @@ from fastslow import start
 from fastslow.engine.local import hidden
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import RunError
-from fastslow.evaluation.diverge import measure_divergence
+from fastslow.evaluation.stored import measure_divergence
 from fastslow.evaluation.divergence import divergence, token_divergences
 from fastslow.models.load import load_policy
 from fastslow.recipe import build_recipe, load_recipe

@@ -110,7 +110,7 @@ def evaluate(
     """Measure a run's policy on held-out problems under its best context and under the seed."""
     _known_split(split)
     _quiet()
-    from fastslow.evaluation.evaluate import evaluate_run
+    from fastslow.evaluation.stored import evaluate_run
 
     with console.status("evaluating"):
         scores = evaluate_run(run, step=checkpoint, k=k, split=split, whole_pool=pool)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def divergence(
     """Measure how far each checkpoint of a run has moved from the base model, under its best context and the seed."""
     _known_split(split)
     _quiet()
-    from fastslow.evaluation.diverge import measure_divergence
+    from fastslow.evaluation.stored import measure_divergence
     from fastslow.runs.tables import DIVERGENCE
 
     with console.status("measuring") as status:

@@ -58,6 +58,11 @@ def score_rollouts(rollouts: Sequence[Rollout], k: int) -> Score:
     return Score(rollouts[0].context.id, len(groups), k, mean, low, high, best, best_low, best_high, length)
 
 
+def measured_contexts(seed: Context, best: Context) -> dict[str, Context]:
+    """What a policy is evaluated under, by label: the seed, and where it is another the best on training problems."""
+    return {"seed": seed} if best.id == seed.id else {"seed": seed, "best context": best}
+
+
 def evaluate_task(
     player: Player,
     contexts: Mapping[str, Context],

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from fastslow.errors import ModelError
@@ -92,6 +92,18 @@ def dtype_to_ask(device: str) -> torch.dtype | str:
 
 def _cpu_computes_in_bf16() -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def load_trained(recipe: ModelRecipe, weights: Path | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model of a recipe with trained weights, in the precision it is stored in; an adapter is merged."""
+    arguments = {"trust_remote_code": recipe.trust_remote_code}
+    base, tokenizer = load_pretrained(recipe.name, dtype="auto", **arguments)
+    if weights is None:
+        return base, tokenizer
+    if recipe.lora is None:
+        model, _ = load_pretrained(str(weights), dtype=base.dtype, **arguments)
+        return model, tokenizer
+    return PeftModel.from_pretrained(base, str(weights)).merge_and_unload(), tokenizer
 
 
 def load_policy(recipe: ModelRecipe) -> Policy:

@@ -1,34 +1,23 @@
-"""Playing tasks: all rollouts advance in lockstep, and every pending ask of every rollout goes to the model in one batch."""
+"""Playing rollouts: each is a coroutine that awaits its completions, its tools and its grader; none waits for another."""
 
 from __future__ import annotations
 
-import os
+import asyncio
 import time
-from collections.abc import Collection, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Protocol
 
+from fastslow.concurrency import wait_for
+from fastslow.engine.base import Engine
 from fastslow.errors import RecipeError
-from fastslow.records import Completion, Context, Finished, Rollout, Sampling, Turn
+from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.chat import ChatFormat
-from fastslow.seeds import derive_seed
-from fastslow.tasks.base import Answer, Ask, Example, Feedback, Task
-from fastslow.world import World
+from fastslow.rollouts.rounds import InFlight, Rounds, Seats
+from fastslow.tasks.base import Answer, Ask, Task
 
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
-"""Said of an answer that was cut off, where it is not right all the same: graders see its text and not its end."""
-
-
-class Sampler(Protocol):
-    """Draws from the policy as it is now. Called by all processes together, each with its own prompts, equally many."""
-
-    def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, finished: Finished | None = None
-    ) -> list[Completion]:
-        """One completion per prompt, in order; `finished` may be told of them before, once of each."""
-        ...
+"""Added to the feedback on a wrong answer that was truncated: graders see its text and not that it was truncated."""
 
 
 @dataclass
@@ -37,151 +26,124 @@ class Timing:
 
     sampling: float = 0.0
     grading: float = 0.0
-    """What grading adds: where answers are graded while others are still being written, that part is not counted."""
+    """What grading adds; grading while other completions are still being sampled is not counted."""
 
     @property
     def total(self) -> float:
         return self.sampling + self.grading
 
 
-@dataclass
-class _Attempt:
-    example: Example
-    context: Context
-    game: Generator[Ask, str, Feedback] | None = None
-    turns: list[Turn] = field(default_factory=list)
-    faults: dict[str, int] = field(default_factory=dict)
-    ask: Ask | None = None
-    question: str = ""
-    prompt: list[int] = field(default_factory=list)
-    cut: set[str] = field(default_factory=set)
-    """The components that were cut off while they answered."""
-    feedback: Feedback | None = None
+class PromptTooLong(Exception):
+    """A prompt that does not fit the model together with its completion."""
 
 
 class Player:
-    """Plays (example, context) pairs of a task with the current policy."""
+    """Plays (example, context) pairs of a task with an engine's policy."""
 
-    def __init__(self, task: Task, sampler: Sampler, chat: ChatFormat, max_length: int | None, world: World) -> None:
-        self.task, self.sampler, self.chat, self.max_length, self.world = task, sampler, chat, max_length, world
-        self.graders = ThreadPoolExecutor(os.cpu_count(), "grading") if task.grades_apart else None
+    def __init__(self, task: Task, engine: Engine, chat: ChatFormat) -> None:
+        self.task, self.engine, self.chat, self.world = task, engine, chat, engine.world
 
     def play(
         self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
     ) -> tuple[list[Rollout], Timing]:
         """One rollout per pair, in order, the same on every process; each process plays its share."""
-        timing = Timing()
         rank, size = self.world.rank, self.world.size
-        attempts = [_Attempt(example, context) for example, context in pairs[rank::size]]
-        started = time.perf_counter()
-        for attempt in attempts:
-            self._advance(attempt, None, sampling)
-        timing.grading += time.perf_counter() - started
-        turn = 0
-        while longest := self.world.largest(sum(attempt.ask is not None for attempt in attempts)):
-            pending = [attempt for attempt in attempts if attempt.ask is not None]
-            prompts = [attempt.prompt for attempt in pending]
-            # Sampling may be collective: a process with less to ask joins in with fillers.
-            filled = prompts + [self._filler()] * (longest - len(prompts))
-            started = time.perf_counter()
-            graded: dict[int, Future[None]] = {}
-            if self.graders is None:
-                completions = self.sampler.sample(filled, sampling, derive_seed(seed, turn, rank))
-            else:
-                grade = self._in_thread(pending, graded, sampling)
-                completions = self.sampler.sample(filled, sampling, derive_seed(seed, turn, rank), grade)
-            timing.sampling += time.perf_counter() - started
-            started = time.perf_counter()
-            for number, (attempt, completion) in enumerate(zip(pending, completions[: len(pending)], strict=True)):
-                if self.graders is None:
-                    self._take(attempt, completion, sampling)
-                elif number not in graded:
-                    grade(number, completion)
-            for future in graded.values():
-                future.result()
-            timing.grading += time.perf_counter() - started
-            turn += 1
-        mine = [self._finish(attempt, policy_step) for attempt in attempts]
+        mine, timing = wait_for(self._play(pairs[rank::size], sampling, policy_step, seed))
         shares = self.world.gather(mine)
         return [shares[index % size][index // size] for index in range(len(pairs))], timing
 
-    def _in_thread(self, pending: Sequence[_Attempt], graded: dict[int, Future[None]], sampling: Sampling) -> Finished:
-        """Hands answers to the graders' threads; fillers have no attempt."""
-
-        def grade(number: int, completion: Completion) -> None:
-            if number < len(pending) and self.graders is not None:
-                graded[number] = self.graders.submit(self._take, pending[number], completion, sampling)
-
-        return grade
-
-    def _take(self, attempt: _Attempt, completion: Completion, sampling: Sampling) -> None:
-        """Note an answer and go on with it."""
-        answer = self.chat.answer(completion.ids)
-        assert attempt.ask is not None
-        turn = Turn(attempt.ask.component, attempt.question, tuple(attempt.prompt), completion, answer)
-        attempt.turns.append(turn)
-        if len(completion.ids) >= sampling.max_tokens and not self.chat.has_ended(completion.ids):
-            attempt.cut.add(turn.component)
-            attempt.faults["cut_off"] = attempt.faults.get("cut_off", 0) + 1
-        self._advance(attempt, Answer(answer, completion.ids), sampling)
-
-    def _advance(self, attempt: _Attempt, answer: str | None, sampling: Sampling) -> None:
-        """Send the answer to the task; it asks again or grades. What goes wrong inside a task costs that rollout only."""
-        attempt.ask = None
+    async def _play(
+        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, policy_step: int, seed: int
+    ) -> tuple[list[Rollout], Timing]:
+        started = time.perf_counter()
+        seats: Seats
+        if self.engine.in_flight:
+            seats = InFlight(self.engine, sampling, seed)
+        else:
+            filler = self.chat.prompt([{"role": "user", "content": "-"}], "")
+            seats = Rounds(self.engine, len(pairs), sampling, seed, filler, early=self.task.grades_apart)
         try:
-            if answer is None or attempt.game is None:
-                attempt.game = self.task.play_under(attempt.example, attempt.context.texts)
-                ask = next(attempt.game)
-            else:
-                ask = attempt.game.send(answer)
-            attempt.question = ask.question
-            prompt = self.chat.prompt(ask.messages, ask.context(attempt.context.texts))
-        except StopIteration as stop:
-            attempt.feedback = _told_of_cuts(self._checked(stop.value, attempt), attempt.cut, sampling.max_tokens)
-            return
+            async with asyncio.TaskGroup() as group:
+                rollouts = [
+                    group.create_task(self._rollout(example, context, sampling, policy_step, seats, seat))
+                    for seat, (example, context) in enumerate(pairs)
+                ]
+                group.create_task(seats.serve())
+        except BaseExceptionGroup as errors:  # the first says what went wrong; the others were cancelled for it
+            raise errors.exceptions[0] from None
+        total = time.perf_counter() - started
+        return [rollout.result() for rollout in rollouts], Timing(seats.seconds, total - seats.seconds)
+
+    async def _rollout(
+        self, example: Example, context: Context, sampling: Sampling, policy_step: int, seats: Seats, seat: int
+    ) -> Rollout:
+        """One attempt. What goes wrong inside the task costs this rollout only."""
+        turns: list[Turn] = []
+        faults: dict[str, int] = {}
+        truncated: set[str] = set()
+
+        async def ask(asked: Ask) -> Answer:
+            prompt = self.prompt(asked, context.texts, sampling.max_tokens)
+            completion = await seats.sample(seat, prompt)
+            answer = self.chat.answer(completion.ids)
+            turns.append(Turn(asked.component, asked.question, tuple(prompt), completion, answer))
+            if len(completion.ids) >= sampling.max_tokens and not self.chat.has_ended(completion.ids):
+                truncated.add(asked.component)
+                faults["truncated"] = faults.get("truncated", 0) + 1
+            return Answer(answer, completion.ids)
+
+        try:
+            returned = await self.task.rollout(example, context.texts, ask)
+            if not _is_feedback(returned):
+                faults["grader"] = 1
+            feedback = _with_advice(_checked(returned), truncated, sampling.max_tokens)
+        except PromptTooLong as error:
+            faults["prompt_too_long"] = 1
+            feedback = Feedback(0.0, str(error))
         except RecipeError:  # what is wrong is the run's settings, and every score would be
             raise
         except Exception as error:
-            attempt.faults["grader"] = attempt.faults.get("grader", 0) + 1
-            attempt.feedback = Feedback(0.0, f"The grader failed: {type(error).__name__}: {error}")
-            return
-        if self.max_length is not None and len(prompt) + sampling.max_tokens > self.max_length:
-            attempt.faults["prompt_too_long"] = attempt.faults.get("prompt_too_long", 0) + 1
-            attempt.feedback = Feedback(
-                0.0,
-                f"The prompt has {len(prompt)} tokens; with {sampling.max_tokens} for the answer it does not fit the "
-                f"model's {self.max_length}. The instructions must be shorter.",
+            faults["grader"] = 1
+            feedback = Feedback(0.0, f"The grader failed: {type(error).__name__}: {error}")
+        finally:
+            seats.leave(seat)
+        return Rollout(example, context, policy_step, tuple(turns), feedback, faults)
+
+    def prompt(self, asked: Ask, texts: Mapping[str, str], max_tokens: int) -> list[int]:
+        """The tokens of a question under a context; `PromptTooLong` where the model has no room for the answer."""
+        prompt = self.chat.prompt(asked.messages, asked.context(texts))
+        longest = self.engine.max_length
+        if longest is not None and len(prompt) + max_tokens > longest:
+            raise PromptTooLong(
+                f"The prompt has {len(prompt)} tokens; with {max_tokens} for the answer it does not fit the model's "
+                f"{longest}. The instructions must be shorter."
             )
-            return
-        attempt.ask, attempt.prompt = ask, prompt
+        return prompt
 
-    def _checked(self, feedback: object, attempt: _Attempt) -> Feedback:
-        if isinstance(feedback, Feedback) and _is_share(feedback.score) and _is_share(feedback.progress):
-            return replace(feedback, score=float(feedback.score), progress=float(feedback.progress))
-        attempt.faults["grader"] = attempt.faults.get("grader", 0) + 1
-        return Feedback(
-            0.0, f"The grader failed: it returned {feedback!r}, expected Feedback with a score and progress in [0, 1]."
-        )
 
-    def _finish(self, attempt: _Attempt, policy_step: int) -> Rollout:
-        assert attempt.feedback is not None
-        return Rollout(
-            attempt.example, attempt.context, policy_step, tuple(attempt.turns), attempt.feedback, attempt.faults
-        )
-
-    def _filler(self) -> list[int]:
-        return self.chat.prompt([{"role": "user", "content": "-"}], "")
+def _is_feedback(returned: object) -> bool:
+    return isinstance(returned, Feedback) and _is_share(returned.score) and _is_share(returned.progress)
 
 
 def _is_share(number: object) -> bool:
     return isinstance(number, Real) and 0 <= float(number) <= 1
 
 
-def _told_of_cuts(feedback: Feedback, cut: Collection[str], limit: int) -> Feedback:
-    if not cut or feedback.score >= 1:
+def _checked(returned: Feedback) -> Feedback:
+    if _is_feedback(returned):
+        return replace(returned, score=float(returned.score), progress=float(returned.progress))
+    return Feedback(
+        0.0, f"The grader failed: it returned {returned!r}, expected Feedback with a score and progress in [0, 1]."
+    )
+
+
+def _with_advice(feedback: Feedback, truncated: Collection[str], limit: int) -> Feedback:
+    """Feedback that also says which components' answers were truncated."""
+    if not truncated or feedback.score >= 1:
         return feedback
     advice = KEEP_IT_SHORT.format(limit)
     own = {
-        name: f"{words}\n{advice}".strip() if name in cut else words for name, words in feedback.by_component.items()
+        name: f"{words}\n{advice}".strip() if name in truncated else words
+        for name, words in feedback.by_component.items()
     }
     return replace(feedback, text=f"{feedback.text}\n{advice}".strip(), by_component=own)

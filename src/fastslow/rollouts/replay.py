@@ -1,14 +1,19 @@
-"""The same conversation under another context: what each answer would have been an answer to."""
+"""The same conversation under another context: the prompts that its answers would have been answers to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from fastslow.records import Context, Rollout
+from fastslow.concurrency import wait_for
+from fastslow.records import Context, Example, Rollout
 from fastslow.rollouts.play import Player
-from fastslow.tasks.base import Answer
+from fastslow.tasks.base import Answer, Ask, Task
 
 Prompts = list[tuple[int, ...]]
+
+
+class _Stop(BaseException):
+    """Ends a replay. Not an `Exception`, which a task may catch."""
 
 
 def replay(player: Player, rollouts: Sequence[Rollout], contexts: Sequence[Context]) -> list[Prompts | None]:
@@ -19,23 +24,47 @@ def replay(player: Player, rollouts: Sequence[Rollout], contexts: Sequence[Conte
     """
     rank, size = player.world.rank, player.world.size
     pairs = list(zip(rollouts, contexts, strict=True))
-    shares = player.world.gather([_replayed(player, *pair) for pair in pairs[rank::size]])
+
+    async def mine() -> list[Prompts | None]:
+        return [await _replayed(player, *pair) for pair in pairs[rank::size]]
+
+    shares = player.world.gather(wait_for(mine()))
     return [shares[index % size][index // size] for index in range(len(pairs))]
 
 
-def _replayed(player: Player, rollout: Rollout, context: Context) -> Prompts | None:
+async def _replayed(player: Player, rollout: Rollout, context: Context) -> Prompts | None:
     prompts: Prompts = []
+
+    async def ask(asked: Ask) -> Answer:
+        turn = rollout.turns[len(prompts)]
+        prompts.append(tuple(player.prompt(asked, context.texts, len(turn.completion.ids))))
+        if len(prompts) == len(rollout.turns):
+            raise _Stop
+        return Answer(turn.answer, turn.completion.ids)
+
     try:
-        game = player.task.play_under(rollout.example, context.texts)
-        answer: str | None = None
-        for turn in rollout.turns:
-            ask = next(game) if answer is None else game.send(answer)
-            prompt = tuple(player.chat.prompt(ask.messages, ask.context(context.texts)))
-            if player.max_length is not None and len(prompt) + len(turn.completion.ids) > player.max_length:
-                return None
-            prompts.append(prompt)
-            answer = Answer(turn.answer, turn.completion.ids)
-        game.close()
-    except Exception:  # a task can fail in any way, or be over (StopIteration); it costs this rollout only
+        if rollout.turns:
+            await player.task.rollout(rollout.example, context.texts, ask)
+    except _Stop:
+        return prompts
+    except Exception:  # a task can fail in any way; it costs this rollout only
         return None
-    return prompts
+    return None if rollout.turns else prompts
+
+
+def first_ask(task: Task, example: Example, texts: Mapping[str, str]) -> Ask | None:
+    """What a task asks first of a problem, if anything."""
+    found: list[Ask] = []
+
+    async def ask(asked: Ask) -> Answer:
+        found.append(asked)
+        raise _Stop
+
+    async def play() -> None:
+        try:
+            await task.rollout(example, texts, ask)
+        except _Stop:
+            return
+
+    wait_for(play())
+    return found[0] if found else None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from fastslow.errors import RunError
 from fastslow.fast.pool import Pool
-from fastslow.models.load import load_pretrained
+from fastslow.models.load import load_trained
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
@@ -25,7 +24,7 @@ def export_run(folder: str | Path, target: str | Path, step: int | None = None) 
     if target.exists() and any(target.iterdir()):
         raise RunError(f"'{target}' is not empty; choose a new folder to export to")
     snapshot = open_snapshot(folder, step)
-    model, tokenizer = _policy(snapshot)
+    model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
     best = snapshot.pool.best.context
     if SYSTEM in best.texts:
         set_default_system(tokenizer, best.texts[SYSTEM])
@@ -39,26 +38,13 @@ def export_run(folder: str | Path, target: str | Path, step: int | None = None) 
 
 def save_policy(snapshot: Snapshot, target: Path) -> None:
     """Write a run's policy alone, as a model folder to start from: an adapter is merged, the chat template left as it is."""
-    model, tokenizer = _policy(snapshot)
+    model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
     with files.explained(target):
         unfinished = target.with_name(files.ASIDE + target.name)
         shutil.rmtree(unfinished, ignore_errors=True)
         model.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
         unfinished.rename(target)
-
-
-def _policy(snapshot: Snapshot) -> tuple[Any, PreTrainedTokenizerBase]:
-    recipe = snapshot.run.recipe.model
-    base, tokenizer = load_pretrained(recipe.name, dtype="auto", trust_remote_code=recipe.trust_remote_code)
-    if snapshot.weights is None:
-        return base, tokenizer
-    if recipe.lora is None:
-        model, _ = load_pretrained(str(snapshot.weights), dtype=base.dtype, trust_remote_code=recipe.trust_remote_code)
-        return model, tokenizer
-    from peft import PeftModel
-
-    return PeftModel.from_pretrained(base, str(snapshot.weights)).merge_and_unload(), tokenizer
 
 
 def set_default_system(tokenizer: PreTrainedTokenizerBase, text: str) -> None:

@@ -12,19 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from fastslow.errors import FastSlowError, RunError
+from fastslow.errors import RunError, cause
 
 ASIDE = ".writing-"
 """What the name of an unfinished file or folder begins with."""
-
-
-def cause(error: BaseException) -> str:
-    """An exception as the one line a person needs."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
-    if isinstance(error, FastSlowError):
-        return str(error)
-    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from fastslow.records import Rollout
 
 Purpose = Literal["slow", "fast-score", "fast-minibatch", "rescore", "evaluation", "reflection"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
+"""What the fast loop plays rollouts for."""
 
 
 @dataclass(frozen=True)

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from fastslow.engine.base import Row, Update
 from fastslow.recipe import SlowRecipe
-from fastslow.records import Rollout, Turn
+from fastslow.records import Rollout
 from fastslow.slow.advantages import advantages, baseline_groups, informative, prompt_mean_scale
 
 
-@dataclass(frozen=True)
-class Row:
-    """One trained sequence."""
-
-    turn: Turn
-    advantage: float
-    policy_step: int
-    teacher_prompt: Sequence[int] = ()
-    """Distillation: what the teacher reads in place of the turn's prompt."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """What the trainer is handed for one optimizer step."""
-
-    step: int
-    rows: Sequence[Row]
-    zero_variance: float
-    """Fraction of groups whose rewards are all equal."""
-    last: bool = False
-    """The run ends with this step."""
-
-
-def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int, last: bool = False) -> Update:
+def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> Update:
     """Rows for one step. Rollouts come problem by problem, `slow.group` of each."""
     shape = (-1, slow.group)
     numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
@@ -55,4 +32,4 @@ def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int, last:
         for turn in rollout.turns
     ]
     group_varied = [varied_PG[groups_PG == group].any() for group in np.unique(groups_PG)]
-    return Update(step, rows, 1 - float(np.mean(group_varied)), last)
+    return Update(step, rows, 1 - float(np.mean(group_varied)))

@@ -8,10 +8,10 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
-from transformers.generation import ContinuousBatchingConfig
+from transformers import PreTrainedModel
 from trl.models import unwrap_model_for_generation
 
+from fastslow.engine.base import Ready
 from fastslow.engine.local.generate import generate, generation_settings
 from fastslow.engine.local.merged import merged
 from fastslow.engine.local.vllm import Vllm
@@ -19,18 +19,18 @@ from fastslow.errors import FastSlowWarning
 from fastslow.prefix.sampling import SharedSampler
 from fastslow.prefix.sharing import why_not
 from fastslow.recipe import SamplingRecipe
-from fastslow.records import Completion, Finished, Sampling
+from fastslow.records import Completion, Sampling
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
 
 
 class PolicySampler:
-    """Samples through transformers with shared prefixes, its continuous batching, or vLLM driven by TRL."""
+    """Samples through transformers with shared prefixes, or through vLLM driven by TRL."""
 
     def __init__(self, trainer: GRPOTrainer, recipe: SamplingRecipe) -> None:
         self.trainer, self.recipe = trainer, recipe
-        self.vllm = Vllm(trainer) if recipe.backend.startswith("vllm") else None
+        self.vllm = Vllm(trainer) if recipe.backend == "vllm" else None
         self.shares: bool | None = None
         """Whether the model can be sampled with shared prefixes; not known before it is tried."""
 
@@ -44,17 +44,14 @@ class PolicySampler:
             self.vllm.rest()
 
     def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, finished: Finished | None = None
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
     ) -> list[Completion]:
         """One completion per prompt, in order; on one machine with transformers the same seed draws the same tokens."""
         if self.vllm:
             return self.vllm.sample(prompts, sampling)
         torch.manual_seed(seed)
-        with self._model(sampling) as model:
-            if self.recipe.backend == "continuous":
-                return self._continuous(model, prompts, sampling, seed)
-            with self.trainer.accelerator.autocast():
-                return self._transformers(model, prompts, sampling, seed, finished)
+        with self._model(sampling) as model, self.trainer.accelerator.autocast():
+            return self._transformers(model, prompts, sampling, seed, ready)
 
     def _transformers(
         self,
@@ -62,7 +59,7 @@ class PolicySampler:
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
         seed: int,
-        finished: Finished | None,
+        ready: Ready | None,
     ) -> list[Completion]:
         """With shared prefixes, or with transformers' own `generate` for a model that cannot."""
         ends, batch = self.trainer.eos_token_ids, self.recipe.batch
@@ -76,7 +73,7 @@ class PolicySampler:
                     stacklevel=2,
                 )
         if self.shares:
-            return SharedSampler(model, ends, sampling).sample(prompts, seed, batch, finished)
+            return SharedSampler(model, ends, sampling).sample(prompts, seed, batch, ready)
         return generate(
             model, prompts, sampling, pad_id=self.trainer._tokenizer.pad_token_id, eos_ids=ends, batch=batch
         )
@@ -103,25 +100,6 @@ class PolicySampler:
     def _settings(self, sampling: Sampling) -> dict:
         return generation_settings(sampling, self.trainer._tokenizer.pad_token_id, self.trainer.eos_token_ids)
 
-    @torch.no_grad()
-    def _continuous(
-        self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int
-    ) -> list[Completion]:
-        with _computing_in_bf16(model) if self.trainer.args.bf16 else nullcontext():
-            outputs = model.generate_batch(
-                [list(prompt) for prompt in prompts],
-                generation_config=GenerationConfig(**self._settings(sampling)),
-                continuous_batching_config=ContinuousBatchingConfig(
-                    return_logprobs=True, seed=seed, max_memory_percent=0.5
-                ),
-            )
-        errors = [out.error for out in outputs.values() if out.error is not None]
-        if errors or len(outputs) != len(prompts):
-            raise RuntimeError(
-                f"continuous batching failed for {len(prompts) - len(outputs) + len(errors)} prompts: {errors[:1]}"
-            )
-        return [Completion(tuple(out.generated_tokens), tuple(out.logprobs)) for out in outputs.values()]
-
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
@@ -132,17 +110,3 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(training)
-
-
-@contextmanager
-def _computing_in_bf16(model: PreTrainedModel) -> Iterator[None]:
-    """Lends the weights out as bf16. The engine takes its cache's type from them and knows no autocast; a cast in place, as
-    TRL does it, would lose the fp32 master weights for good."""
-    masters = [(parameter, parameter.data) for parameter in model.parameters() if parameter.dtype == torch.float32]
-    for parameter, data in masters:
-        parameter.data = data.to(torch.bfloat16)
-    try:
-        yield
-    finally:
-        for parameter, data in masters:
-            parameter.data = data

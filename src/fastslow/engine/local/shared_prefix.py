@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from trl import GRPOTrainer
-from trl.trainer.utils import split_tensor_dict
 
 from fastslow.errors import FastSlowWarning
 from fastslow.prefix import completion_logprobs, unsupported
@@ -24,7 +23,6 @@ class SharedPrefixTrainer(GRPOTrainer):
     """
 
     shared_prefix: bool
-    _buffered_inputs: Any
     scored: Tensor
     """Log-probabilities of the last microbatch."""
 
@@ -32,15 +30,6 @@ class SharedPrefixTrainer(GRPOTrainer):
         self.shared_prefix = shared_prefix
         self._checked = False
         super().__init__(*arguments, **named)
-
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        if not self.shared_prefix or not self.model.training:
-            return super()._prepare_inputs(generation_batch)
-        place = self._step % self.args.steps_per_generation
-        if self._buffered_inputs is None or self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
-            batch = self._generate_and_score_completions(generation_batch)
-            self._buffered_inputs = split_tensor_dict(batch, self.args.steps_per_generation)
-        return self._buffered_inputs[place]
 
     def _get_per_token_logps_and_entropies(
         self,

@@ -1,15 +1,14 @@
-"""The slow loop on TRL: we own the data side (contexts, rollouts, grading, advantages), TRL the gradient side (loss,
-accumulation, optimizer, adapters, distribution, weight sync).
+"""TRL's trainer, one optimizer step at a time: TRL keeps the loss, adapters, distribution and trackers, the loop calls.
 
-The trainer pulls: whenever it wants the next batch it takes the next `Update` from the loop's generator, so the method
-itself reads top to bottom in loop.py. Deviations from stock TRL, each of them data: rows of zero-variance groups are left
-out, advantages are scaled for the per-problem mean, and importance ratios are against the policy that sampled a row. How
-log-probabilities are computed, though not what they are, is `SharedPrefixTrainer`'s.
+Where it differs from stock TRL, each time in the data and not in the gradient: rows of zero-variance groups are left out,
+advantages are scaled for the per-problem mean, and importance ratios are against the policy that sampled a row.
+`SharedPrefixTrainer` changes how log-probabilities are computed, not what they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,18 @@ import torch
 from accelerate.utils import DistributedType
 from datasets import Dataset
 from numpy.typing import ArrayLike, DTypeLike
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import pad, use_adapter
+from trl.trainer.utils import pad, shuffle_sequence_dict, split_tensor_dict, use_adapter
 
+from fastslow.engine.base import Row, Update
 from fastslow.engine.local.distill import Teacher, distillation
 from fastslow.engine.local.shared_prefix import SharedPrefixTrainer
-from fastslow.errors import RecipeError
+from fastslow.errors import RecipeError, RunError, cause
 from fastslow.models.load import Policy
 from fastslow.recipe import Recipe
 from fastslow.seeds import derive_seed
-from fastslow.slow.update import Row, Update
 from fastslow.world import World
 
 
@@ -66,11 +65,10 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         top_p=sampling.top_p,
         max_completion_length=sampling.max_tokens,
         chat_template_kwargs=sampling.chat,
-        use_vllm=sampling.backend.startswith("vllm"),
-        vllm_mode="server" if sampling.backend == "vllm-server" else "colocate",
-        vllm_server_base_url=sampling.vllm_server,
+        use_vllm=sampling.backend == "vllm",
+        vllm_mode="colocate",
         vllm_gpu_memory_utilization=sampling.vllm_memory,
-        vllm_enable_sleep_mode=sampling.vllm_sleep and sampling.backend == "vllm",
+        vllm_enable_sleep_mode=sampling.vllm_sleep,
         vllm_max_model_length=policy.max_length,
         # Ratios are against the sampler's own log-probabilities, so nothing is left to correct.
         vllm_importance_sampling_correction=False,
@@ -79,8 +77,6 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         gradient_checkpointing=recipe.model.gradient_checkpointing,
         trust_remote_code=recipe.model.trust_remote_code,
         seed=recipe.seed,
-        shuffle_dataset=False,
-        ignore_data_skip=True,
         logging_steps=1,
         save_strategy="no",
         report_to=recipe.output.report_to or "none",
@@ -89,38 +85,107 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
 
 
 class FastSlowTrainer(SharedPrefixTrainer):
-    """TRL's trainer, fed with updates."""
+    """TRL's trainer without its loop."""
+
+    control: Any
 
     def __init__(self, policy: Policy, recipe: Recipe, folder: Path, world: World) -> None:
         self.world = world
         self.save_folder = folder
-        self.updates: Iterator[Update] = iter(())
-        self.update: Update | None = None
-        self.last_logs: dict[str, float] = {}
         super().__init__(
             model=policy.model,
             reward_funcs=_graded_elsewhere,
             args=trainer_config(recipe, policy, folder, world),
-            # TRL walks over rows to count steps; what is in them is the loop's business.
-            train_dataset=Dataset.from_dict({"prompt": ["-"] * (recipe.slow.problems * recipe.slow.steps)}),
+            train_dataset=Dataset.from_dict({"prompt": []}),  # TRL refuses to be made without one
             processing_class=policy.tokenizer,
             peft_config=policy.lora,
             shared_prefix=recipe.slow.shared_prefix,
         )
         self.teacher = self._make_teacher() if recipe.method == "distill" else None
         self.remove_callback(PrinterCallback)
-        self.add_callback(_Listener(self))
 
-    def follow(self, updates: Iterator[Update], checkpoint: Path | None = None) -> None:
-        """Train on the updates until the recipe's steps are done, from a checkpoint where one is given."""
-        self.updates = updates
+    def prepare(self, checkpoint: Path | None = None) -> None:
+        """Wrap the model, make the optimizer and open the trackers; from a checkpoint where one is given."""
+        # transformers' `train` sets everything up, then calls what would be its loop: `_inner_training_loop`, below.
         self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
+    def _inner_training_loop(
+        self,
+        batch_size: int | None = None,
+        args: Any = None,
+        resume_from_checkpoint: str | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: Any = None,
+    ) -> None:
+        steps = self.args.max_steps
+        self.accelerator.free_memory()
+        self._init_training_state(steps, steps, 1, resume_from_checkpoint, None)
+        self._prepare_for_training(steps, None, resume_from_checkpoint)
+        self.model_wrapped.zero_grad()
+        self.control = self.callback_handler.on_train_begin(self.args, self.state, self.control)
+
+    def step(self, update: Update) -> dict[str, float | None]:
+        """One optimizer step; what TRL measured on the way."""
+        model = self.model_wrapped
+        model.train()
+        # From here on the step is a function of its number: the order of rows in microbatches, dropout.
+        torch.manual_seed(derive_seed(self.args.seed, "update", update.step, self.world.rank))
+        batch = self._tensors(update)
+        if not self.shared_prefix:  # as stock TRL does; with it, rows that share a beginning stay side by side
+            batch = shuffle_sequence_dict(batch)
+        microbatches = split_tensor_dict(batch, self.args.steps_per_generation)
+        self.current_gradient_accumulation_steps = len(microbatches)
+        every_batch = self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False)
+        deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
+        loss = torch.zeros((), device=self.args.device)
+        for number, inputs in enumerate(microbatches, 1):
+            last = number == len(microbatches)
+            self.accelerator.gradient_state._set_sync_gradients(last)
+            together = last or every_batch or deepspeed
+            with nullcontext() if together else self.accelerator.no_sync(model=model):
+                loss += self.training_step(model, inputs, None)
+        norm = self._get_grad_norm(model, grad_norm=self._clip_grad_norm(model))
+        if not update.rows:
+            # A zero gradient would still move the weights by Adam's momentum; no gradient does not.
+            for parameter in self.model.parameters():
+                parameter.grad = None
+        self.optimizer.step()
+        learning_rate = self._get_learning_rate()
+        if not self.accelerator.optimizer_step_was_skipped:
+            self.lr_scheduler.step()
+        model.zero_grad()
+        self.state.global_step += 1
+        self.state.epoch = self.state.global_step / self.args.max_steps
+        logs: dict[str, float | None] = {
+            "loss": self.accelerator.gather(loss).mean().item(),
+            "grad_norm": norm.item() if isinstance(norm, torch.Tensor) else norm,
+            "learning_rate": learning_rate,
+        }
+        self.log(logs)  # adds what the loss has measured, and sends it to the trackers
+        return logs
+
+    def close(self) -> None:
+        """Close the trackers."""
+        self.control = self.callback_handler.on_train_end(self.args, self.state, self.control)
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Microbatches come ready made."""
+        return inputs
+
     def save(self, folder: Path) -> None:
-        """Model or adapter, optimizer, scheduler and trainer state into a folder. All processes call this together."""
+        """Model or adapter, optimizer and trainer state into a folder; fails on every process if it fails on one."""
         self.save_folder = folder
-        # Past TRL's own method, which adds a model card to the run folder.
-        super(GRPOTrainer, self)._save_checkpoint(self.model, trial=None)
+        problem = None
+        try:
+            # Past TRL's own method, which adds a model card to the run folder.
+            super(GRPOTrainer, self)._save_checkpoint(self.model, trial=None)
+        except Exception as error:  # a full disk shows as OSError, RuntimeError or safetensors' own
+            problem = cause(error)
+        if problems := [text for text in self.world.gather(problem) if text]:
+            raise RunError(problems[0])
+        if self.world.main:
+            self._flatten(folder)
+        self.world.gather(None)  # nobody reads the folder before it is done
 
     def _make_teacher(self) -> Teacher:
         if self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
@@ -132,8 +197,8 @@ class FastSlowTrainer(SharedPrefixTrainer):
             return Teacher(self.accelerator.unwrap_model(self.model))
 
     @staticmethod
-    def flatten(folder: Path) -> None:
-        """Lift what `save` wrote out of the subfolder that transformers puts it in."""
+    def _flatten(folder: Path) -> None:
+        """Lift what was saved out of the subfolder that transformers puts it in."""
         for inner in folder.glob("checkpoint-*"):
             for item in inner.iterdir():
                 item.rename(folder / item.name)
@@ -145,12 +210,6 @@ class FastSlowTrainer(SharedPrefixTrainer):
     def report(self, metrics: dict[str, float]) -> None:
         """Send numbers to the trackers, beside those of the update."""
         super(GRPOTrainer, self).log(metrics)
-
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        self.update = next(self.updates)
-        # From here on the step is a function of its number: shuffling into microbatches, dropout.
-        torch.manual_seed(derive_seed(self.args.seed, "update", self.update.step, self.world.rank))
-        return self._tensors(self.update)
 
     def _tensors(self, update: Update) -> dict[str, Any]:
         """This process's share of the rows, padded the way TRL pads, with reference log-probabilities."""
@@ -259,30 +318,6 @@ class FastSlowTrainer(SharedPrefixTrainer):
             batch["completion_ids"].size(1),
             batch_size=self.args.per_device_train_batch_size,
         )[0]
-
-
-class _Listener(TrainerCallback):
-    """Keeps the numbers of the last update, and leaves the weights alone when a step has nothing to learn from."""
-
-    def __init__(self, trainer: FastSlowTrainer) -> None:
-        self.trainer = trainer
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        update = self.trainer.update
-        if update is not None and not update.rows:
-            # A zero gradient would still move the weights by Adam's momentum; no gradient does not.
-            for parameter in self.trainer.model.parameters():
-                parameter.grad = None
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        if logs and "grad_norm" in logs:
-            self.trainer.last_logs = dict(logs)
-            update = self.trainer.update
-            if update is not None and update.last:
-                # The loop still has to record and save the last step, while the trackers are open.
-                for more in self.trainer.updates:
-                    raise AssertionError(f"the loop has another update, {more.step}, after its last")
-                control.should_training_stop = True
 
 
 def _graded_elsewhere(**_: Any) -> list[float]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Vllm:
-    """The vLLM of a trainer, in its process or on a server."""
+    """The vLLM in a trainer's process."""
 
     def __init__(self, trainer: GRPOTrainer) -> None:
         self.trainer, self.engine = trainer, trainer.vllm_generation
@@ -53,7 +53,6 @@ class Vllm:
             sampling.max_tokens,
         )
         try:
-            # num_generations=1: TRL's server mode otherwise keeps one prompt of each group, and contexts differ within one.
             ids, logprobs = self.trainer._generate_single_turn(
                 [list(prompt) for prompt in prompts], images=None, multimodal_fields={}, num_generations=1
             )

@@ -1,4 +1,4 @@
-"""How far a run had moved from the base model at each of its checkpoints, under the evolved context and under the seed."""
+"""Measuring a run from its folder, finished or not: reward, and the KL from the base model at every checkpoint."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from fastslow.assembly import assemble, find_world
 from fastslow.errors import RunError
 from fastslow.evaluation.divergence import divergence
+from fastslow.evaluation.reward import Score, evaluate_task, measured_contexts
 from fastslow.recipe import Recipe
 from fastslow.records import Context
 from fastslow.runs.folder import RunFolder
@@ -35,6 +36,37 @@ class Row:
     tokens: int
 
 
+def evaluate_run(
+    folder: str | Path,
+    *,
+    step: int | None = None,
+    k: int = 8,
+    split: Split = "validation",
+    whole_pool: bool = False,
+    task: Task | None = None,
+) -> dict[str, Score]:
+    """mean@k and best@k of a run's policy under its best context, under the seed, and where asked under the whole pool."""
+    snapshot = open_snapshot(folder, step)
+    recipe = _changed(snapshot.run.recipe, slow={"kl": 0.0})  # no base model needed
+    parts = assemble(recipe, Path(folder), find_world(recipe), task=task)
+    if snapshot.weights is not None:
+        parts.engine.load(snapshot.weights)
+    contexts = measured_contexts(Context(dict(parts.seed_texts)), snapshot.pool.best.context)
+    if whole_pool:
+        contexts |= {f"pool {member.context.id}": member.context for member in snapshot.pool.members}
+    scores, _, _ = evaluate_task(
+        parts.player,
+        contexts,
+        split,
+        recipe.evaluation.problems,
+        k=k,
+        sampling=recipe.evaluation.sampling(recipe.sampling.max_tokens),
+        policy_step=snapshot.step,
+        seed=derive_seed(recipe.seed, "evaluation"),
+    )
+    return scores
+
+
 def measure_divergence(
     folder: str | Path,
     *,
@@ -50,20 +82,19 @@ def measure_divergence(
     run = RunFolder.open(folder)
     recipe, steps = run.recipe, run.checkpoints.steps()
     if recipe.method == "gepa":
-        raise RunError(f"'{folder}' left the weights alone (method=gepa): its divergence from the base model is 0")
+        raise RunError(f"'{folder}' kept its weights frozen (method=gepa): its divergence from the base model is 0")
     if not steps:
         raise RunError(f"'{folder}' has no checkpoint yet; the first comes at step {recipe.output.checkpoint_every}")
-    parts = assemble(_with_base(recipe), run.path, find_world(recipe), task=task)
+    # With a base model at hand, which is loaded beside the policy unless that has an adapter.
+    loaded = _changed(recipe, slow={"kl": recipe.slow.kl or 1e-3}, evaluation={"divergence": True})
+    parts = assemble(loaded, run.path, find_world(recipe), task=task)
     rows: list[Row] = []
     for place, step in enumerate(steps, 1):
         snapshot = open_snapshot(folder, step)
-        parts.trainer._load_from_checkpoint(str(snapshot.path))
+        parts.engine.load(snapshot.path)
         staged = parts.task.behind(step).task if isinstance(parts.task, Stages) else parts.task
         chosen = staged.examples(split)[: problems or recipe.evaluation.problems]
-        contexts = {"seed": Context(dict(parts.seed_texts)), "best context": snapshot.pool.best.context}
-        if contexts["seed"].id == contexts["best context"].id:
-            del contexts["best context"]
-        for label, context in contexts.items():
+        for label, context in measured_contexts(Context(dict(parts.seed_texts)), snapshot.pool.best.context).items():
             progress(f"checkpoint {place} of {len(steps)}, step {step}: {label}")
             rollouts, _ = parts.player.play(
                 [(example, context) for example in chosen],
@@ -71,21 +102,19 @@ def measure_divergence(
                 policy_step=step,
                 seed=derive_seed(recipe.seed, "divergence"),
             )
-            found = divergence(parts.trainer, rollouts)
+            found = divergence(parts.engine, rollouts)
             reward = sum(rollout.score for rollout in rollouts) / len(rollouts)
             rows.append(
                 Row(step, label, context.id, found.kl, found.low, found.high, reward, len(chosen), found.tokens)
             )
-    if parts.world.main:
+    if parts.engine.world.main:
         write_csv(run.path / DIVERGENCE, [asdict(row) for row in rows])
     return rows
 
 
-def _with_base(recipe: Recipe) -> Recipe:
-    """The recipe, such that a base model is at hand: loaded beside the policy, unless that has an adapter."""
+def _changed(recipe: Recipe, **sections: dict[str, object]) -> Recipe:
+    """The recipe with other settings, and without trackers."""
+    sections["output"] = {"report_to": []}
     return recipe.model_copy(
-        update={
-            "slow": recipe.slow.model_copy(update={"kl": recipe.slow.kl or 1e-3}),
-            "evaluation": recipe.evaluation.model_copy(update={"divergence": True}),
-        }
+        update={name: getattr(recipe, name).model_copy(update=changes) for name, changes in sections.items()}
     )

@@ -1,0 +1,42 @@
+"""Running coroutines from code that is not one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One event loop for the whole process: clients and locks of tasks are bound to the loop they were first used in."""
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(ThreadPoolExecutor(max(32, os.cpu_count() or 1), "fastslow"))
+    return loop
+
+
+def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end. In a notebook, whose own loop is running in this thread, it runs in another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _drive(coroutine)
+    with ThreadPoolExecutor(1, "fastslow loop") as thread:
+        return thread.submit(_drive, coroutine).result()
+
+
+def _drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Not `asyncio.run`, which would hold Ctrl-C back until a batch is sampled."""
+    loop = _loop()
+    try:
+        return loop.run_until_complete(coroutine)
+    finally:
+        if left := asyncio.all_tasks(loop):  # interrupted
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))

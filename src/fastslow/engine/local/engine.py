@@ -1,0 +1,82 @@
+"""The local engine: a model in the processes of the run, trained by TRL, sampled with shared prefixes or by vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from fastslow.engine.base import Numbers, Ready, TokenScores, Update
+from fastslow.engine.local.sampler import PolicySampler
+from fastslow.engine.local.scoring import score_turns
+from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.models.load import load_policy, load_trained
+from fastslow.recipe import Recipe
+from fastslow.records import Completion, Sampling, Turn
+from fastslow.world import World
+
+
+class LocalEngine:
+    """See `Engine` for what each method promises."""
+
+    in_flight = False
+
+    def __init__(self, recipe: Recipe, folder: Path, world: World) -> None:
+        self.recipe, self.world = recipe.model, world
+        policy = load_policy(recipe.model)
+        self.tokenizer, self.max_length, self.device = policy.tokenizer, policy.max_length, policy.device
+        self.trainer = FastSlowTrainer(policy, recipe, folder, world)
+        self.sampler = PolicySampler(self.trainer, recipe.sampling)
+        self._thread = ThreadPoolExecutor(1, "sampling")
+
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+    ) -> list[Completion]:
+        sample = partial(self.sampler.sample, prompts, sampling, seed, ready)
+        if ready is None:
+            return sample()
+        # In a thread, so that what is ready can be graded meanwhile.
+        return await asyncio.get_running_loop().run_in_executor(self._thread, sample)
+
+    def prepare(self, checkpoint: Path | None = None) -> None:
+        self.trainer.prepare(checkpoint)
+        if checkpoint is not None and self.trainer.teacher:
+            self.trainer.teacher.load(checkpoint)
+
+    def update(self, update: Update) -> Numbers:
+        self.sampler.rest()
+        numbers = self.trainer.step(update)
+        return {**numbers, "sync_seconds": self.sampler.sync()}
+
+    def score(self, turns: Sequence[Turn]) -> list[TokenScores]:
+        return score_turns(self.trainer, turns)
+
+    def freeze_teacher(self) -> None:
+        assert self.trainer.teacher is not None, "the recipe's method"
+        self.trainer.teacher.freeze()
+
+    def load(self, checkpoint: Path) -> None:
+        self.trainer._load_from_checkpoint(str(checkpoint))
+
+    def save(self, folder: Path, *, teacher: bool = False) -> None:
+        self.trainer.save(folder)
+        if teacher and self.trainer.teacher and self.world.main:
+            self.trainer.teacher.save(folder)
+
+    def export(self, folder: Path) -> None:
+        with tempfile.TemporaryDirectory() as weights:
+            self.trainer.save_model(weights)
+            if self.world.main:
+                model, tokenizer = load_trained(self.recipe, Path(weights))
+                model.save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+
+    def report(self, numbers: Mapping[str, float]) -> None:
+        self.trainer.report(dict(numbers))
+
+    def close(self) -> None:
+        self.trainer.close()
+        self._thread.shutdown(wait=False)

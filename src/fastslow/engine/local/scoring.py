@@ -1,0 +1,67 @@
+"""Completions under the policy and its base model: log-probabilities and the exact KL over the whole vocabulary.
+
+Logits are made for a few tokens at a time. With an adapter the base model is the policy with its adapter off, and no second
+model is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate.utils import is_peft_model
+from trl.trainer.utils import use_adapter
+
+from fastslow.engine.base import TokenScores
+from fastslow.engine.local.hidden import check_halves, chunk_tokens, output_head, written_states
+from fastslow.engine.local.sampler import evaluating
+from fastslow.records import Turn
+
+if TYPE_CHECKING:
+    from fastslow.engine.local.trainer import FastSlowTrainer
+
+ROWS = 32
+"""Sequences scored at a time."""
+
+
+@torch.no_grad()
+def score_turns(trainer: FastSlowTrainer, turns: Sequence[Turn]) -> list[TokenScores]:
+    """Every completion, token by token."""
+    policy = trainer.accelerator.unwrap_model(trainer.model)
+    found: list[TokenScores] = []
+    with evaluating(policy), trainer.accelerator.autocast():
+        check_halves(policy)
+        shared = trainer.shares(policy)
+        for start in range(0, len(turns), ROWS):
+            found += _of_turns(trainer, policy, shared, turns[start : start + ROWS])
+    return found
+
+
+def _of_turns(trainer: FastSlowTrainer, policy: Any, shared: bool, turns: Sequence[Turn]) -> list[TokenScores]:
+    rows = [turn.prompt_ids for turn in turns], [turn.completion.ids for turn in turns]
+    hidden_p = written_states(policy, *rows, shared=shared)
+    with _base(trainer, policy) as base:
+        hidden_q = written_states(base, *rows, shared=shared)
+    size = chunk_tokens(policy.get_input_embeddings().weight.size(0))
+    tokens = torch.tensor([token for ids in rows[1] for token in ids], device=hidden_p.device)
+    parts: list[torch.Tensor] = []
+    for p, q, ids in zip(hidden_p.split(size), hidden_q.split(size), tokens.split(size), strict=True):
+        log_p = torch.log_softmax(output_head(policy)(p), dim=-1)
+        with _base(trainer, policy) as base:
+            log_q = torch.log_softmax(output_head(base)(q), dim=-1)
+        kl = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+        parts.append(torch.stack([*(values.gather(1, ids[:, None])[:, 0] for values in (log_p, log_q)), kl]))
+    lengths = [len(turn.completion.ids) for turn in turns]
+    return [TokenScores(*part.tolist()) for part in torch.cat(parts, dim=1).split(lengths, dim=1)]
+
+
+@contextmanager
+def _base(trainer: FastSlowTrainer, policy: Any) -> Iterator[Any]:
+    if is_peft_model(policy):
+        with use_adapter(policy, adapter_name=None):
+            yield policy
+    else:
+        assert trainer.ref_model is not None, "the recipe's own check"
+        yield trainer.ref_model

@@ -1,0 +1,86 @@
+"""Measuring a run on held-out problems while it trains: when it is due, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastslow.evaluation.divergence import divergence
+from fastslow.evaluation.reward import evaluate_task, measured_contexts
+from fastslow.recipe import Recipe
+from fastslow.records import Context, Rollout
+from fastslow.rollouts.play import Player
+from fastslow.seeds import derive_seed
+from fastslow.tasks.stages import Stages
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One evaluation: results by label, and what it took."""
+
+    results: dict[str, dict[str, Any]]
+    rollouts: Sequence[Rollout]
+    seconds: float
+    """Of the rollouts that rewards are measured on."""
+    divergence_rollouts: Sequence[Rollout]
+    divergence_seconds: float
+
+
+class Evaluation:
+    """The evaluations of one run."""
+
+    def __init__(self, recipe: Recipe, player: Player, seed_context: Context) -> None:
+        self.recipe, self.player, self.seed_context = recipe, player, seed_context
+        self.stages = player.task if isinstance(player.task, Stages) else None
+        self.learns = recipe.method != "gepa"
+
+    def due(self, step: int, *, last: bool) -> bool:
+        """Whether to evaluate after this step; 0 is before the first."""
+        every, cycle = self.recipe.evaluation.every, self.recipe.fast.cycle
+        if not every or step == 0 or last:
+            return bool(every)
+        if self.stages and step in self.stages.ends:
+            return True
+        if step % every:
+            return False
+        # With frozen weights nothing changes but by a cycle, which comes before the first of its steps.
+        return self.learns or (step - 1) // cycle > (step - 1 - every) // cycle
+
+    def measure(self, step: int, best: Context) -> Measured:
+        """Held-out problems under the seed and under the context that is best on training problems."""
+        recipe = self.recipe.evaluation
+        contexts = measured_contexts(self.seed_context, best)
+        scores, rollouts, seconds = evaluate_task(
+            self.player,
+            contexts,
+            "validation",
+            recipe.problems,
+            k=recipe.k,
+            sampling=recipe.sampling(self.recipe.sampling.max_tokens),
+            policy_step=step,
+            seed=derive_seed(self.recipe.seed, "evaluation"),
+        )
+        results = {label: score.to_dict() for label, score in scores.items()}
+        played: list[Rollout] = []
+        took = 0.0
+        if recipe.divergence:
+            for label, context in contexts.items():
+                results[label]["kl"], drawn, more = self._divergence(step, context)
+                played += drawn
+                took += more
+        return Measured(results, rollouts, seconds, played, took)
+
+    def _divergence(self, step: int, context: Context) -> tuple[float, list[Rollout], float]:
+        """How far the policy has moved from the base model, both under one context."""
+        if not self.learns:
+            return 0.0, [], 0.0
+        task = self.stages.behind(step).task if self.stages else self.player.task
+        problems = task.examples("validation")[: self.recipe.evaluation.problems]
+        rollouts, timing = self.player.play(
+            [(example, context) for example in problems],
+            self.recipe.sampling.training(),
+            policy_step=step,
+            seed=derive_seed(self.recipe.seed, "divergence"),
+        )
+        return divergence(self.player.engine, rollouts).kl, rollouts, timing.total

@@ -1,0 +1,165 @@
+"""What a run writes while it trains: rows of numbers, rollouts, the ledger, checkpoints; the main process writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastslow.engine.base import Engine, Numbers, Update
+from fastslow.errors import RunError, cause
+from fastslow.evaluation.during import Measured
+from fastslow.recipe import Recipe
+from fastslow.records import Rollout
+from fastslow.rollouts.play import Timing
+from fastslow.runs.checkpoint import Checkpoints
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import FAST, Purpose
+from fastslow.runs.view import View
+from fastslow.state import State
+from fastslow.tasks.base import Task
+from fastslow.tasks.stages import Stages
+
+TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
+TRACKED = ("reward", "reward_std", "zero_variance", "response_length", "truncated")
+
+
+class Record:
+    """The outside of a run: its folder, its view, its trackers."""
+
+    def __init__(
+        self, recipe: Recipe, task: Task, engine: Engine, state: State, folder: Path, run: RunFolder | None, view: View
+    ) -> None:
+        self.recipe, self.engine, self.state = recipe, engine, state
+        self.folder, self.run, self.view = folder, run, view
+        self.stages = task if isinstance(task, Stages) else None
+        self.checkpoints = Checkpoints(folder / "checkpoints")
+        self._written = state.ledger.snapshot()
+        """What is in the rows of ledger.jsonl."""
+
+    def begin(self) -> None:
+        """The run starts, or resumes, from the state as it is."""
+        self._written = self.state.ledger.snapshot()
+        self.view.start(str(self.folder), self.recipe, self.state.step, self.state.ledger.training_rollouts)
+
+    def book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
+        """Count played rollouts."""
+        self.state.ledger.book_rollouts(purpose, rollouts, timing.total)
+        self.view.spent(self.state.ledger.training_rollouts)
+
+    def step(self, rollouts: Sequence[Rollout], played: Sequence[Rollout], update: Update, numbers: Numbers) -> None:
+        """A row for the step just made; `played` are those of its rollouts that were not reused."""
+        state, clock = self.state, self.state.clock
+        scores = [rollout.score for rollout in rollouts]
+        by_context: dict[str, list[float]] = {}
+        for rollout in rollouts:
+            by_context.setdefault(rollout.context.id, []).append(rollout.score)
+        trained = (*TRAINED, "distillation") if self.recipe.method == "distill" else TRAINED
+        row: dict[str, Any] = {
+            "step": state.step,
+            "cycle": state.last_cycle,
+            **self._stage(),
+            "reward": float(np.mean(scores)),
+            "reward_std": float(np.std(scores)),
+            # Reused rollouts were drawn before their contexts were chosen by them; they train, but would flatter a mean.
+            "reward_played": float(np.mean([rollout.score for rollout in played])) if played else None,
+            "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
+            "contexts": len(by_context),
+            "zero_variance": update.zero_variance,
+            "trained_rows": len(update.rows),
+            "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
+            "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
+            # A step that trained nothing does not know these; 0 would be wrong.
+            **{key: numbers.get(key) if update.rows else None for key in trained},
+            "learning_rate": numbers.get("learning_rate"),
+            "seconds": sum(clock.phases.values()),
+            "phases": dict(clock.phases),
+            **self._spent(),
+        }
+        clock.phases.clear()
+        if self.run:
+            self.run.append("metrics", row)
+            if self.recipe.output.save_rollouts:
+                self.run.save_rollouts(state.step, rollouts)
+        self.engine.report({f"fastslow/{key}": float(row[key]) for key in (*TRACKED, *self._spent())})
+        self.view.step(state.step, self.recipe.slow.steps, row)
+
+    def evaluation(self, measured: Measured, seconds: float) -> None:
+        """A row for an evaluation that was made after so many seconds of training."""
+        state = self.state
+        state.ledger.book_rollouts("evaluation", measured.rollouts, measured.seconds)
+        state.ledger.book_rollouts("evaluation", measured.divergence_rollouts, measured.divergence_seconds)
+        state.clock.phases["evaluation"] = measured.seconds
+        row = {
+            "step": state.step,
+            **self._stage(),
+            "results": measured.results,
+            "seconds": seconds,
+            "tokens": state.ledger.training_tokens,
+            **self._spent(),
+        }
+        if self.run:
+            self.run.append("evals", row)
+        self.engine.report({f"evaluation/{label}": result["mean"] for label, result in measured.results.items()})
+        self.view.evaluation(state.step, measured.results)
+
+    def ledger(self) -> None:
+        """A row with what was booked since the last one."""
+        state = self.state
+        if self.run and (spent := state.ledger.since(self._written).spent()):
+            self.run.append("ledger", {"step": state.step, "cycle": state.last_cycle, "spent": spent})
+        self._written = state.ledger.snapshot()
+
+    def checkpoint(self, *, last: bool) -> None:
+        """Save everything; a failure to save costs this checkpoint, not the run, unless it is the last."""
+        if self.run:
+            self.run.write_json("ledger.json", self.state.ledger.to_dict())
+        try:
+            self._save()
+        except RunError as error:
+            if last:
+                raise
+            self.view.message(f"{error}; training continues, the next checkpoint is made as planned", "warning")
+
+    def _save(self) -> None:
+        step, world = self.state.step, self.engine.world
+        if world.main:
+            self.checkpoints.begin(step)
+        world.gather(None)  # wait for the folder
+        problem = self._fill(self.checkpoints.aside(step))
+        if problems := [text for text in world.gather(problem) if text]:
+            self.checkpoints.abandon(step)
+            raise RunError(f"checkpoint of step {step} was not saved: {problems[0]}; free space and resume")
+        if world.main:
+            self.checkpoints.commit(step)
+            self.checkpoints.prune(self.recipe.output.keep_checkpoints)
+            if self.run:  # a resumed run never repeats the cycles before its oldest checkpoint
+                self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
+
+    def _fill(self, folder: Path) -> str | None:
+        """Write this process's part; what went wrong is returned, so that all processes learn of it."""
+        try:
+            if self.recipe.method != "gepa":
+                # At the end of a cycle the teacher is not needed: the next cycle makes a new one.
+                self.engine.save(folder, teacher=not self.state.cycle_due)
+            if self.engine.world.main:
+                self.state.save(folder)
+        except Exception as error:
+            return cause(error)
+        return None
+
+    def _spent(self) -> dict[str, int]:
+        """Rollouts by what they were for."""
+        ledger = self.state.ledger
+        return {
+            "rollouts_slow": ledger["slow"].rollouts,
+            "rollouts_reused": ledger["slow"].reused,
+            "rollouts_fast": ledger.total(FAST).rollouts,
+            "rollouts_evaluation": ledger["evaluation"].rollouts,
+        }
+
+    def _stage(self) -> dict[str, str]:
+        """The stage that the last step was made in, where there are stages."""
+        return {"stage": self.stages.behind(self.state.step).name} if self.stages else {}

@@ -1,0 +1,119 @@
+"""How rollouts get their completions: gathered into one batch for all that wait, or each on its own.
+
+A rollout has a seat. It asks (`sample`) as often as it likes and leaves when it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from fastslow.engine.base import Engine
+from fastslow.records import Completion, Sampling
+from fastslow.seeds import derive_seed
+
+Prompt = Sequence[int]
+
+
+class Seats(Protocol):
+    """Where rollouts wait for their completions."""
+
+    seconds: float
+    """Time during which completions were sampled."""
+
+    async def sample(self, seat: int, prompt: Prompt) -> Completion: ...
+
+    def leave(self, seat: int) -> None: ...
+
+    async def serve(self) -> None:
+        """Runs beside the rollouts until all have left."""
+        ...
+
+
+class Rounds:
+    """One call of the engine whenever every rollout waits or has left, with the prompts in the order of their seats.
+
+    All processes make every round together: one with fewer prompts fills up with `filler`. With `early` a completion is
+    handed out as soon as it is finished, otherwise all of a round together, in order.
+    """
+
+    def __init__(
+        self, engine: Engine, seats: int, sampling: Sampling, seed: int, filler: Prompt, *, early: bool = False
+    ) -> None:
+        self.engine, self.sampling, self.seed, self.filler, self.early = engine, sampling, seed, filler, early
+        self.seconds = 0.0
+        self._present = set(range(seats))
+        self._waiting: dict[int, tuple[Prompt, asyncio.Future[Completion]]] = {}
+        self._changed = asyncio.Event()
+
+    async def sample(self, seat: int, prompt: Prompt) -> Completion:
+        answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._waiting[seat] = prompt, answer
+        self._changed.set()
+        return await answer
+
+    def leave(self, seat: int) -> None:
+        self._present.discard(seat)
+        self._changed.set()
+
+    async def serve(self) -> None:
+        world, turn = self.engine.world, 0
+        while True:
+            while self._waiting.keys() != self._present:
+                self._changed.clear()
+                await self._changed.wait()
+            longest = world.largest(len(self._waiting))
+            if not longest:
+                return
+            await self._round(longest, derive_seed(self.seed, turn, world.rank))
+            turn += 1
+
+    async def _round(self, longest: int, seed: int) -> None:
+        asked = [self._waiting.pop(seat) for seat in sorted(self._waiting)]
+        answers = [answer for _, answer in asked]
+        prompts = [*(prompt for prompt, _ in asked), *[self.filler] * (longest - len(asked))]
+        loop = asyncio.get_running_loop()
+
+        def ready(number: int, completion: Completion) -> None:
+            loop.call_soon_threadsafe(hand_out, number, completion)
+
+        def hand_out(number: int, completion: Completion) -> None:
+            if number < len(answers) and not answers[number].done():
+                answers[number].set_result(completion)
+
+        started = time.perf_counter()
+        completions = await self.engine.sample(prompts, self.sampling, seed, ready if self.early else None)
+        self.seconds += time.perf_counter() - started
+        for number, completion in enumerate(completions):
+            hand_out(number, completion)
+
+
+class InFlight:
+    """Every prompt goes to the engine by itself, as soon as it is asked; what it draws follows from its seat and turn."""
+
+    def __init__(self, engine: Engine, sampling: Sampling, seed: int) -> None:
+        self.engine, self.sampling, self.seed = engine, sampling, seed
+        self.seconds = 0.0
+        self._turns: dict[int, int] = {}
+        self._flying, self._since = 0, 0.0
+
+    async def sample(self, seat: int, prompt: Prompt) -> Completion:
+        turn = self._turns[seat] = self._turns.get(seat, -1) + 1
+        if not self._flying:
+            self._since = time.perf_counter()
+        self._flying += 1
+        try:
+            (completion,) = await self.engine.sample([prompt], self.sampling, derive_seed(self.seed, turn, seat))
+        finally:
+            self._flying -= 1
+            if not self._flying:
+                self.seconds += time.perf_counter() - self._since
+        return completion
+
+    def leave(self, seat: int) -> None:
+        self._turns.pop(seat, None)
+
+    async def serve(self) -> None:
+        return

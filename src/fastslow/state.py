@@ -1,0 +1,101 @@
+"""What a run holds and a checkpoint keeps, beside the engine's part: step, pool, ledger, memory, clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from fastslow.fast.memory import Memory
+from fastslow.fast.pool import Pool
+from fastslow.recipe import Recipe
+from fastslow.rollouts.stream import StagedStream, Stream
+from fastslow.runs import files
+from fastslow.runs.ledger import Ledger
+
+STATE, MEMORY = "state.json", "memory.json.gz"
+
+
+class Clock:
+    """Seconds spent on training, and those of the present step by phase."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self.phases: dict[str, float] = {}
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    def add(self, seconds: float) -> None:
+        """Count what was spent before this process began."""
+        self._began -= seconds
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.phases[name] = time.perf_counter() - started
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Measuring is not training."""
+        started = time.perf_counter()
+        yield
+        self._began += time.perf_counter() - started
+
+
+class State:
+    """A run between two steps. It is the same on every process; the main one saves it."""
+
+    def __init__(self, recipe: Recipe, seed_texts: Mapping[str, str]) -> None:
+        self.recipe = recipe
+        self.step = 0
+        """Slow steps made."""
+        self.pool = Pool.from_texts(seed_texts)
+        self.ledger = Ledger()
+        self.memory = Memory(recipe.fast, evolves=recipe.method != "rl")
+        self.clock = Clock()
+
+    @property
+    def done(self) -> bool:
+        """The steps are made, or the rollouts are spent."""
+        spent = self.recipe.rollouts is not None and self.ledger.training_rollouts >= self.recipe.rollouts
+        return spent or self.step >= self.recipe.slow.steps
+
+    @property
+    def cycle(self) -> int:
+        """The cycle that the next step belongs to."""
+        return self.step // self.recipe.fast.cycle
+
+    @property
+    def cycle_due(self) -> bool:
+        return self.step % self.recipe.fast.cycle == 0
+
+    @property
+    def last_cycle(self) -> int:
+        """The cycle that the last step was made in."""
+        return max(self.step - 1, 0) // self.recipe.fast.cycle
+
+    def save(self, folder: Path) -> None:
+        data = {
+            "step": self.step,
+            "pool": self.pool.to_dict(),
+            "ledger": self.ledger.to_dict(),
+            "seconds": self.clock.seconds,
+        }
+        files.write_json(folder / STATE, data)
+        if (memory := self.memory.to_data()) is not None:
+            files.write_packed(folder / MEMORY, memory)
+
+    def restore(self, folder: Path, stream: Stream | StagedStream) -> None:
+        """Read back what `save` wrote; rollouts in memory are of the stream's problems in the last step's cycle."""
+        data = files.read_json(folder / STATE)
+        assert data is not None, "the checkpoint's manifest was checked"
+        self.step, self.pool = data["step"], Pool.from_dict(data["pool"])
+        self.ledger = Ledger.from_dict(data["ledger"])
+        self.clock.add(data.get("seconds", 0.0))
+        length = self.recipe.fast.cycle * self.recipe.slow.problems
+        ahead = stream.take(self.last_cycle * length, length)
+        self.memory.restore(files.read_packed(folder / MEMORY), ahead)
