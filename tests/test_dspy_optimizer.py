@@ -18,11 +18,12 @@ from helpers import outcome
 import fastslow
 from fastslow import loop
 from fastslow.dspy_optimizer import FastSlow
+from fastslow.engine.base import Update
 from fastslow.errors import FastSlowError, RecipeError, RunError, TaskError
 from fastslow.models.load import load_pretrained, load_to_ask
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.slow.update import Update, build_update
+from fastslow.slow.update import build_update
 from fastslow.tasks.adapters.dspy_program import DSPyTask
 
 RECIPE: dict[str, Any] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import play_together
 import pytest
-from rollout_helpers import PlanAndDo, ScriptedSampler, contexts, problems
+from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, problems
 
 from fastslow.rollouts.play import Player
 from fastslow.world import World
@@ -63,10 +63,8 @@ def test_two_processes_play_what_one_would(name: str, reports: list[dict[str, An
     """Answers follow from the prompts alone, so one process gives the same rollouts, and both see all of them in order."""
     turns = play_together.PLANS[name]
     pairs = [(example, contexts(3)[index % 3]) for index, example in enumerate(problems(turns))]
-    sampler = ScriptedSampler()
-    alone, _ = Player(PlanAndDo(), sampler, sampler.chat, None, World()).play(
-        pairs, play_together.SAMPLING, policy_step=0, seed=9
-    )
+    sampler = ScriptedEngine()
+    alone, _ = Player(PlanAndDo(), sampler, sampler.chat).play(pairs, play_together.SAMPLING, policy_step=0, seed=9)
     expected = json.loads(json.dumps([play_together.summary(rollout) for rollout in alone]))
     first, second = (report["plays"][name] for report in reports)
     assert first["rollouts"] == second["rollouts"] == expected

@@ -16,7 +16,7 @@ T = TypeVar("T")
 def _loop() -> asyncio.AbstractEventLoop:
     """One event loop for the whole process: clients and locks of tasks are bound to the loop they were first used in."""
     loop = asyncio.new_event_loop()
-    loop.set_default_executor(ThreadPoolExecutor(max(32, os.cpu_count() or 1), "fastslow"))
+    loop.set_default_executor(ThreadPoolExecutor(max(32, os.cpu_count() or 1), "grading"))
     return loop
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import Trainer
 
-from fastslow.engine.local.distill import build_distillation
+from fastslow.engine.base import Update
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Context, Rollout, Turn
-from fastslow.slow.update import Update, build_update
+from fastslow.slow.distillation import build_distillation
+from fastslow.slow.update import build_update
 from fastslow.tasks import Example, Feedback
 from fastslow.world import World
 
@@ -83,8 +84,14 @@ def make_trainer(
     recipe: Recipe, folder: Path, updates: Sequence[Update], world: World | None = None
 ) -> FastSlowTrainer:
     trainer = FastSlowTrainer(load_policy(recipe.model), recipe, folder, world or World())
-    trainer.updates = iter(updates)
+    trainer.pending = list(updates)  # type: ignore[attr-defined]
     return trainer
+
+
+def make_updates(trainer: FastSlowTrainer, updates: Iterable[Update]) -> list[dict[str, float | None]]:
+    """Prepare the trainer and make the updates; what each of them measured."""
+    trainer.prepare()
+    return [trainer.step(update) for update in updates]
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -92,8 +99,12 @@ def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 
 def weights_after(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """The weights after a trainer's own updates; what the last of them measured is `trainer.last_logs`."""
     trainer.args.optim = "sgd"  # so that weights differ by exactly the gradient; Adam's first step is only its sign
-    trainer.train()
+    if isinstance(trainer, FastSlowTrainer):
+        trainer.last_logs = make_updates(trainer, trainer.pending)[-1]  # type: ignore[attr-defined]
+    else:
+        trainer.train()
     return weights(trainer)
 
 
@@ -128,5 +139,13 @@ def one_update(model: Path, folder: Path, world: World, **slow: Any) -> dict[str
     trainer = make_trainer(recipe, folder, [update], world)
     if trainer.teacher:
         trainer.teacher.freeze()
+    microbatches: list[dict[str, torch.Tensor]] = []
+    compute = trainer._compute_loss
+
+    def seen(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        microbatches.append(inputs)
+        return compute(model, inputs)
+
+    trainer._compute_loss = seen  # type: ignore[method-assign]
     after = weights_after(trainer)
-    return {"microbatches": trainer._buffered_inputs, "weights": after, "logs": trainer.last_logs}
+    return {"microbatches": microbatches, "weights": after, "logs": trainer.last_logs}

@@ -13,7 +13,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import rel_entr, softmax
-from slow_helpers import GROUP, REWARDS, make_recipe, make_rollouts, make_trainer, make_update, weights, weights_after
+from slow_helpers import (
+    GROUP,
+    REWARDS,
+    make_recipe,
+    make_rollouts,
+    make_trainer,
+    make_update,
+    make_updates,
+    weights,
+    weights_after,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import (
@@ -26,12 +36,13 @@ from transformers import (
     LlamaForCausalLM,
 )
 
+from fastslow.engine.base import Row, Update
 from fastslow.engine.local import hidden
-from fastslow.engine.local.distill import Teacher, build_distillation, chunked_reverse_kl, reverse_kl
+from fastslow.engine.local.distill import Teacher, chunked_reverse_kl, reverse_kl
 from fastslow.engine.local.hidden import check_halves, hidden_states, output_head
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import ModelError
-from fastslow.slow.update import Row, Update
+from fastslow.slow.distillation import build_distillation
 
 logits = st.lists(st.floats(-20, 20), min_size=5, max_size=5)
 
@@ -189,7 +200,7 @@ def test_what_rows_begin_with_together_goes_through_the_model_once(tiny_folder: 
     trainer.model.base_model.register_forward_pre_hook(
         lambda module, arguments, named: seen.append(named["input_ids"].numel()), with_kwargs=True
     )
-    trainer.train()
+    make_updates(trainer, [update])
     # Two microbatches; in each a teacher, whose prompts all differ, and a student. A row's last token predicts nothing.
     rows = sorted(update.rows, key=lambda row: row.turn.prompt_ids)
     for (taught, own), half in zip((seen[:2], seen[2:]), (rows[:8], rows[8:]), strict=True):

@@ -11,10 +11,11 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from rollout_helpers import PlanAndDo, contexts, problems
 
+from fastslow.engine.local.engine import LocalEngine
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.models.load import load_policy
-from fastslow.recipe import build_recipe
+from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Sampling
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
@@ -24,8 +25,8 @@ PROMPTS = [[4, 5, 6], [9], [7, 8, 9, 10, 11, 12, 13], [14, 15]]
 SAMPLING = Sampling(0.9, 1.0, 4)
 
 
-def make(folder: Path, out: Path, **changes: dict[str, Any]) -> PolicySampler:
-    recipe = build_recipe(
+def recipe_of(folder: Path, **changes: dict[str, Any]) -> Recipe:
+    return build_recipe(
         {
             "method": "rl",
             "model": {"name": str(folder), "device": "cpu", **changes.get("model", {})},
@@ -34,6 +35,10 @@ def make(folder: Path, out: Path, **changes: dict[str, Any]) -> PolicySampler:
             "sampling": {"max_tokens": 6, "batch": 3, **changes.get("sampling", {})},
         }
     )
+
+
+def make(folder: Path, out: Path, **changes: dict[str, Any]) -> PolicySampler:
+    recipe = recipe_of(folder, **changes)
     trainer = FastSlowTrainer(load_policy(recipe.model), recipe, out, World())
     return PolicySampler(trainer, recipe.sampling)
 
@@ -160,9 +165,9 @@ def test_under_autocast_the_master_weights_stay_fp32(tiny_folder: Path, tmp_path
 
 def test_playing_with_a_real_policy(tiny_folder: Path, tmp_path: Path) -> None:
     """Several turns, two components, uneven numbers of asks: each turn's record is what the model would give alone."""
-    sampler = make(tiny_folder, tmp_path)
-    chat = ChatFormat(sampler.trainer.processing_class)
-    player = Player(PlanAndDo(), sampler, chat, 256, World())
+    engine = LocalEngine(recipe_of(tiny_folder), tmp_path, World())
+    chat = ChatFormat(engine.tokenizer)
+    player = Player(PlanAndDo(), engine, chat)
     pairs = [(example, context) for example in problems([2, 1, 3]) for context in contexts(1)]
     rollouts, _ = player.play(pairs, SAMPLING, policy_step=0, seed=5)
     again, _ = player.play(pairs, SAMPLING, policy_step=0, seed=5)
@@ -175,6 +180,6 @@ def test_playing_with_a_real_policy(tiny_folder: Path, tmp_path: Path) -> None:
             assert list(turn.prompt_ids) == chat.prompt(question, context.texts[turn.component])
             assert turn.question.split()[1:] == " ".join(said).split()
             assert turn.answer == chat.answer(turn.completion.ids)
-            expected = logprobs(sampler.trainer.model, list(turn.prompt_ids), turn.completion, SAMPLING.temperature)
+            expected = logprobs(engine.trainer.model, list(turn.prompt_ids), turn.completion, SAMPLING.temperature)
             torch.testing.assert_close(torch.tensor(turn.completion.logprobs), expected, atol=1e-5, rtol=0)
             said.append(turn.answer)

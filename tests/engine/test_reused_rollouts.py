@@ -43,7 +43,7 @@ def test_claimed_and_fresh_rollouts_of_one_group_have_exact_ratios(tiny_folder: 
     recipe = make_recipe(tiny_folder, steps=1, learning_rate=0.3, microbatch=8)
     first = make_trainer(recipe, tmp_path, [])
     old = draw(first, policy_step=0, seed=1)
-    first.updates = iter([build_update(make_rollouts(REWARDS, seed=9), recipe.slow, step=1)])
+    first.pending = [build_update(make_rollouts(REWARDS, seed=9), recipe.slow, step=1)]
     weights_after(first)
     fresh = draw(first, policy_step=1, seed=2)
     half = GROUP // 2

@@ -13,10 +13,11 @@ import torch
 from slow_helpers import REWARDS, make_recipe, make_rollouts, make_trainer, one_update, weights_after
 from trl import GRPOTrainer
 
+from fastslow.engine.base import Update
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import FastSlowWarning
 from fastslow.records import Completion
-from fastslow.slow.update import Update, build_update
+from fastslow.slow.update import build_update
 from fastslow.world import World
 
 
@@ -162,7 +163,7 @@ def test_the_mismatch_is_the_mean_distance_from_the_sampler(tiny_folder: Path, t
     chosen = batch["completion_mask"].bool() & batch["fresh"][:, None]
     assert batch["fresh"].sum() == 6
     expected = (now - batch["sampled_logps"]).abs()[chosen].mean().item()
-    trainer.updates = iter([mixed])
+    trainer.pending = [mixed]
     weights_after(trainer)
     assert expected > 0.1
     assert trainer.last_logs["sampler_mismatch"] == pytest.approx(expected, rel=1e-4)

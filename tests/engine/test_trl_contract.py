@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from slow_helpers import GROUP, PROBLEMS, REWARDS, make_recipe, make_rollouts, make_trainer
+from slow_helpers import GROUP, PROBLEMS, REWARDS, make_recipe, make_rollouts, make_trainer, make_updates
+from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import pad, split_tensor_dict, use_adapter
@@ -29,9 +30,7 @@ def test_version() -> None:
 
 
 def test_signatures() -> None:
-    assert parameters(GRPOTrainer._generate_and_score_completions) == ["self", "inputs"]
     assert parameters(GRPOTrainer._compute_loss) == ["self", "model", "inputs"]
-    assert parameters(GRPOTrainer._prepare_inputs) == ["self", "generation_batch"]
     logps = parameters(GRPOTrainer._get_per_token_logps_and_entropies)
     assert logps[:6] == ["self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"]
     assert logps[6:8] == ["compute_entropy", "compute_aux_loss"]
@@ -42,6 +41,18 @@ def test_signatures() -> None:
     assert parameters(use_adapter) == ["model", "adapter_name"]
     assert parameters(pad)[:3] == ["tensors", "padding_value", "padding_side"]
     assert parameters(GRPOTrainer._save_checkpoint) == ["self", "model", "trial"]
+    assert parameters(GRPOTrainer.training_step) == ["self", "model", "inputs", "num_items_in_batch"]
+
+
+def test_what_transformers_does_around_its_loop() -> None:
+    """`prepare` lets `train` set everything up and takes the place of its loop; `step` makes what the loop would."""
+    assert parameters(Trainer._inner_training_loop)[:4] == ["self", "batch_size", "args", "resume_from_checkpoint"]
+    state = ["max_steps", "num_update_steps_per_epoch", "num_train_epochs", "resume_from_checkpoint", "trial"]
+    assert parameters(Trainer._init_training_state) == ["self", *state]
+    preparing = ["self", "max_steps", "train_dataloader", "resume_from_checkpoint"]
+    assert parameters(Trainer._prepare_for_training) == preparing
+    assert parameters(Trainer._clip_grad_norm) == ["self", "model"]
+    assert parameters(Trainer._get_grad_norm) == ["self", "model", "grad_norm"]
 
 
 @pytest.mark.parametrize(
@@ -79,20 +90,11 @@ def trainer(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Fast
     """After three steps of four microbatches each."""
     recipe = make_recipe(tiny_folder, steps=3, learning_rate=1e-3, ratio_cap=4.0)
     trainer = make_trainer(recipe, tmp_path_factory.mktemp("contract"), [])
-    trainer.asked = []  # type: ignore[attr-defined]
-    original = trainer._generate_and_score_completions
-
-    def asked(inputs: list[dict]) -> dict:
-        trainer.asked.append(len(inputs))  # type: ignore[attr-defined]
-        return original(inputs)
-
-    trainer._generate_and_score_completions = asked  # type: ignore[method-assign]
-    trainer.follow(build_update(make_rollouts(REWARDS, seed=step), recipe.slow, step) for step in (1, 2, 3))
+    make_updates(trainer, [build_update(make_rollouts(REWARDS, seed=step), recipe.slow, step) for step in (1, 2, 3)])
     return trainer
 
 
-def test_an_update_is_asked_for_once_a_step(trainer: FastSlowTrainer) -> None:
-    assert trainer.asked == [PROBLEMS * GROUP] * 3  # type: ignore[attr-defined]
+def test_an_update_is_one_optimizer_step(trainer: FastSlowTrainer) -> None:
     assert trainer.state.global_step == 3
     assert trainer.args.steps_per_generation == trainer.args.gradient_accumulation_steps == 4
     assert trainer.num_iterations == 1
@@ -106,12 +108,6 @@ def test_attributes(trainer: FastSlowTrainer) -> None:
     assert trainer.beta == 0.0
     assert trainer.model_wrapped is not None
     assert callable(trainer._dist.summon_full_params)
-    assert len(trainer._buffered_inputs) == trainer.args.steps_per_generation
-
-
-def test_groups_are_contiguous_rows(trainer: FastSlowTrainer) -> None:
-    order = list(trainer._get_train_sampler())[: PROBLEMS * GROUP]
-    assert order == [problem for problem in range(PROBLEMS) for _ in range(GROUP)]
 
 
 def test_scalars_of_a_batch_reach_every_microbatch() -> None:

@@ -23,7 +23,7 @@ from slow_helpers import (
     one_update,
 )
 
-from fastslow.slow.update import Update
+from fastslow.engine.base import Update
 from fastslow.world import World
 
 HERE = Path(__file__).parent

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from slow_helpers import GROUP, REWARDS, make_recipe, make_rollouts, make_trainer, weights, weights_after
+from slow_helpers import GROUP, REWARDS, make_recipe, make_rollouts, make_trainer, make_updates, weights, weights_after
 from transformers import AutoModelForCausalLM
 
+from fastslow.engine.base import Row, Update
 from fastslow.engine.local.generate import generate
 from fastslow.records import Rollout, Sampling, Turn
-from fastslow.slow.update import Row, Update, build_update
+from fastslow.slow.update import build_update
 
 
 def logprobs(model: Any, turn: Turn, temperature: float = 1.0) -> torch.Tensor:
@@ -139,23 +140,20 @@ def test_a_step_with_nothing_to_learn_leaves_the_weights_alone(kl: float, tiny_f
     nothing = build_update(make_rollouts([1.0] * 16), recipe.slow, 2)
     assert not nothing.rows
     seen: list[dict[str, torch.Tensor]] = []
-    logs: list[dict[str, float]] = []
-
-    def updates():
-        for update in (first, nothing, last):
-            seen.append(weights(trainer))
-            yield update
-            logs.append(trainer.last_logs)
+    logs: list[dict[str, float | None]] = []
 
     trainer = make_trainer(recipe, tmp_path, [])
-    trainer.follow(updates())
+    trainer.prepare()
+    for update in (first, nothing, last):
+        seen.append(weights(trainer))
+        logs.append(trainer.step(update))
     assert all(torch.equal(seen[1][name], seen[2][name]) for name in seen[1])
     assert any(not torch.equal(seen[0][name], seen[1][name]) for name in seen[1])
     assert logs[1]["grad_norm"] == 0
     assert logs[1]["loss"] == 0
 
     without = make_trainer(make_recipe(tiny_folder, steps=2, learning_rate=1e-2, kl=kl, weight_decay=0.1), tmp_path, [])
-    without.follow(iter([first, Update(3, last.rows, last.zero_variance)]))
+    make_updates(without, [first, last])
     for name, value in weights(without).items():
         torch.testing.assert_close(weights(trainer)[name], value, atol=1e-7, rtol=1e-6)
 
@@ -165,16 +163,7 @@ def test_with_lora_the_reference_is_the_disabled_adapter(tiny_folder: Path, tmp_
     updates = [build_update(make_rollouts(REWARDS, seed=seed), recipe.slow, seed) for seed in (1, 2)]
     trainer = make_trainer(recipe, tmp_path, [])
     assert trainer.ref_model is None
-    divergences = []
-
-    def feed():
-        for update in updates:
-            yield update
-            divergences.append(trainer.last_logs["kl"])
-
-    follow = feed()
-    trainer.follow(follow)
-    next(follow, None)
+    divergences = [logs["kl"] for logs in make_updates(trainer, updates)]
     assert divergences[0] == pytest.approx(0.0, abs=1e-7)
     assert divergences[1] > 1e-5
     # The adapter has moved; the reference is still the base model.

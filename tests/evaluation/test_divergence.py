@@ -14,11 +14,10 @@ from transformers import AutoModelForCausalLM
 
 from fastslow import start
 from fastslow.engine.local import hidden
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.engine.local.engine import LocalEngine
 from fastslow.errors import RunError
-from fastslow.evaluation.stored import measure_divergence
 from fastslow.evaluation.divergence import divergence, token_divergences
-from fastslow.models.load import load_policy
+from fastslow.evaluation.stored import measure_divergence
 from fastslow.recipe import build_recipe, load_recipe
 from fastslow.records import Completion, Context, Rollout, Turn
 from fastslow.runs.folder import RunFolder
@@ -53,11 +52,12 @@ def test_it_is_the_mean_over_written_tokens_of_the_full_kl(
         {"model": {"name": str(tiny_folder), "lora": lora}, "task": "star-graph"}
         | {"slow": {"problems": 2, "group": 4, "microbatch": 8}, "fast": {"population": 4}}
     )
-    trainer = FastSlowTrainer(load_policy(recipe.model), recipe, tmp_path, World())
+    engine = LocalEngine(recipe, tmp_path, World())
+    trainer = engine.trainer
     assert (trainer.ref_model is None) == (lora is not None)
     draw = torch.Generator().manual_seed(1)
     rollouts = make_rollouts(draw)
-    assert divergence(trainer, rollouts).kl == pytest.approx(0, abs=1e-7)
+    assert divergence(engine, rollouts).kl == pytest.approx(0, abs=1e-7)
     with torch.no_grad():
         for parameter in trainer.model.parameters():
             if parameter.requires_grad:
@@ -77,12 +77,12 @@ def test_it_is_the_mean_over_written_tokens_of_the_full_kl(
     for shared in (True, False):  # False: as where the model takes no trees
         assert trainer.shares(trainer.model)
         trainer.shared_prefix = shared
-        found = token_divergences(trainer, rollouts)
+        found = token_divergences(engine, rollouts)
         assert [len(values) for values in found] == [6, 5, 1, 0, 9]
         for ours, theirs in zip(found, expected, strict=True):
             assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-6)
     mean = np.mean([*chain(*expected)])
-    whole = divergence(trainer, rollouts)
+    whole = divergence(engine, rollouts)
     assert whole.kl == pytest.approx(mean, rel=1e-4)
     assert whole.tokens == 21
     # The interval of a ratio of sums, by leaving each rollout out once: nearly the same number another way.

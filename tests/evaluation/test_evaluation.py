@@ -103,6 +103,7 @@ class SayTheWord(QuestionTask):
 class Guesser:
     """Knows the word with a probability that the context's text sets; draws from the seed alone."""
 
+    world, max_length, in_flight = World(), None, False
     chances = {"wait": 0.0, "the": 0.4, "answer": 1.0}  # noqa: RUF012
 
     def __init__(self) -> None:
@@ -110,7 +111,9 @@ class Guesser:
         self.prompts: list[str] = []
         self.samplings: set[Sampling] = set()
 
-    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]:
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: object = None
+    ) -> list[Completion]:
         draw = random.Random(seed)
         texts = [str(self.tokenizer.decode(list(prompt))) for prompt in prompts]
         self.prompts += texts
@@ -127,7 +130,7 @@ class Guesser:
 def test_contexts_are_scored_on_the_same_problems_in_one_batch() -> None:
     guesser = Guesser()
     task = SayTheWord()
-    player = Player(task, guesser, ChatFormat(guesser.tokenizer), None, World())
+    player = Player(task, guesser, ChatFormat(guesser.tokenizer))
     contexts = [Context({SYSTEM: text}) for text in ("wait", "the", "answer")]
     problems = task.examples("validation")
     scores, rollouts, seconds = evaluate(player, contexts, problems, k=8, sampling=SAMPLING, policy_step=12, seed=4)
@@ -154,6 +157,6 @@ def test_contexts_are_scored_on_the_same_problems_in_one_batch() -> None:
 
 def test_no_problems_is_said_clearly() -> None:
     guesser = Guesser()
-    player = Player(SayTheWord(), guesser, ChatFormat(guesser.tokenizer), None, World())
+    player = Player(SayTheWord(), guesser, ChatFormat(guesser.tokenizer))
     with pytest.raises(TaskError, match=r"no problems to evaluate on; .*holdout.*evaluation\.every=0"):
         evaluate(player, [Context({SYSTEM: "the"})], [], k=4, sampling=SAMPLING, policy_step=0, seed=0)

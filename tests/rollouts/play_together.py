@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rollout_helpers import PlanAndDo, ScriptedSampler, contexts, problems
+from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, problems
 
+from fastslow.engine.base import Ready
 from fastslow.records import Completion, Rollout, Sampling
 from fastslow.rollouts.play import Player
 from fastslow.seeds import derive_seed
@@ -28,17 +29,16 @@ PLANS = {
 
 
 @dataclass
-class CollectiveSampler(ScriptedSampler):
+class CollectiveEngine(ScriptedEngine):
     """Meets the other processes in every call, as sampling from a sharded model does: a call too few would hang here."""
 
-    world: World | None = None
-
-    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]:
-        assert self.world is not None
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+    ) -> list[Completion]:
         sizes, seeds = zip(*self.world.gather((len(prompts), seed)), strict=True)
         assert len(set(sizes)) == 1, f"processes sample {sizes} prompts together"
         assert len(set(seeds)) == len(seeds), "processes must not draw the same tokens"
-        return super().sample(prompts, sampling, seed)
+        return await super().sample(prompts, sampling, seed)
 
 
 def summary(rollout: Rollout) -> list[object]:
@@ -62,8 +62,8 @@ def main(out: Path) -> None:
     report["made"] = made
     report["plays"] = plays = {}
     for name, turns in PLANS.items():
-        sampler = CollectiveSampler(world=world)
-        player = Player(PlanAndDo(), sampler, sampler.chat, None, world)
+        sampler = CollectiveEngine(world=world)
+        player = Player(PlanAndDo(), sampler, sampler.chat)
         texts = contexts(3)
         pairs = [(example, texts[index % 3]) for index, example in enumerate(problems(turns))]
         rollouts, _ = player.play(pairs, SAMPLING, policy_step=0, seed=9)

@@ -1,4 +1,4 @@
-"""A task of two components and several turns, and a sampler that answers by rule: real implementations of both contracts."""
+"""A task of two components and several turns, and an engine that answers by rule: real implementations of both contracts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import tiny
 from transformers import PreTrainedTokenizerBase
 
+from fastslow.engine.base import Ready
 from fastslow.records import Completion, Context, Sampling
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.tasks.base import Ask, Example, Feedback, Options, Split, Task
+from fastslow.world import World
 
 COLOURS = ["red", "green", "blue"]
 
@@ -55,18 +57,23 @@ def echo_context(prompt: str) -> str:
 
 
 @dataclass
-class ScriptedSampler:
-    """Answers each prompt by a rule on its text; remembers every call."""
+class ScriptedEngine:
+    """The sampling half of an engine: answers each prompt by a rule on its text; remembers every call."""
 
     tokenizer: PreTrainedTokenizerBase = field(default_factory=tiny.make_tokenizer)
     rule: Callable[[str], str] = echo_context
     calls: list[tuple[list[str], Sampling, int]] = field(default_factory=list)
+    world: World = field(default_factory=World)
+    max_length: int | None = None
+    in_flight: bool = False
 
     @property
     def chat(self) -> ChatFormat:
         return ChatFormat(self.tokenizer)
 
-    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]:
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+    ) -> list[Completion]:
         texts = [str(self.tokenizer.decode(list(prompt))) for prompt in prompts]
         self.calls.append((texts, sampling, seed))
         drawn = [self.completion(self.rule(text)) for text in texts]

@@ -1,10 +1,11 @@
-"""Playing in lockstep: who is asked when, under which text, and what a fault costs."""
+"""Playing rollouts: who is asked when, under which text, and what a fault costs."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
-import os
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from fractions import Fraction
 from typing import Any
@@ -13,23 +14,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollout_helpers import COLOURS, PlanAndDo, ScriptedSampler, contexts, problems
+from rollout_helpers import COLOURS, PlanAndDo, ScriptedEngine, contexts, problems
 
+from fastslow.engine.base import Ready
 from fastslow.errors import RecipeError
-from fastslow.records import Completion, Context, Finished, Rollout, Sampling
+from fastslow.records import Completion, Context, Rollout, Sampling
 from fastslow.rollouts.play import KEEP_IT_SHORT, Player
 from fastslow.seeds import derive_seed
 from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.world import World
 
 SAMPLING = Sampling(1.0, 1.0, 4)
 
 
-def player(task: Any, sampler: ScriptedSampler, max_length: int | None = None) -> Player:
-    return Player(task, sampler, sampler.chat, max_length, World())
+def player(task: Any, engine: ScriptedEngine, max_length: int | None = None) -> Player:
+    engine.max_length = max_length
+    return Player(task, engine, engine.chat)
 
 
-def play(task: Any, sampler: ScriptedSampler, pairs: list[tuple[Example, Context]], seed: int = 0) -> list[Rollout]:
+def play(task: Any, sampler: ScriptedEngine, pairs: list[tuple[Example, Context]], seed: int = 0) -> list[Rollout]:
     rollouts, timing = player(task, sampler).play(pairs, SAMPLING, policy_step=7, seed=seed)
     assert timing.sampling >= 0
     assert timing.total == timing.sampling + timing.grading
@@ -42,7 +44,7 @@ def test_all_pending_asks_go_to_the_model_in_one_batch(plan: list[tuple[int, int
     """Whatever the numbers of turns, call number t holds the t-th ask of every rollout that has one, in order."""
     examples, texts = problems([turns for turns, _ in plan]), contexts(3)
     pairs = [(example, texts[which]) for example, (_, which) in zip(examples, plan, strict=True)]
-    sampler = ScriptedSampler()
+    sampler = ScriptedEngine()
     rollouts = play(PlanAndDo(), sampler, pairs, seed=11)
     assert len(sampler.calls) == max((turns for turns, _ in plan), default=0)
     for turn, (shown, sampling, seed) in enumerate(sampler.calls):
@@ -60,7 +62,7 @@ def test_all_pending_asks_go_to_the_model_in_one_batch(plan: list[tuple[int, int
 
 
 def test_a_rollout_holds_what_was_asked_and_answered() -> None:
-    sampler = ScriptedSampler()
+    sampler = ScriptedEngine()
     (example,), (context,) = problems([2]), contexts(1)
     (rollout,) = play(PlanAndDo(), sampler, [(example, context)])
     assert (rollout.example, rollout.context, rollout.policy_step) == (example, context, 7)
@@ -102,29 +104,29 @@ class Judged(QuestionTask):
         (9, Feedback(1.0, "right"), "right"),  # nothing to do better
     ],
 )
-def test_an_answer_that_was_cut_off_is_told_to_be_shorter(words: int, given: Feedback, told: str) -> None:
+def test_feedback_on_a_truncated_answer_says_so(words: int, given: Feedback, told: str) -> None:
     context = Context({SYSTEM: "a"})
-    (rollout,) = play(Judged(given), ScriptedSampler(rule=lambda prompt: "a " * words), [(problems([1])[0], context)])
+    (rollout,) = play(Judged(given), ScriptedEngine(rule=lambda prompt: "a " * words), [(problems([1])[0], context)])
     assert rollout.feedback.text == told
-    assert rollout.faults == ({"cut_off": 1} if words > 3 else {})
+    assert rollout.faults == ({"truncated": 1} if words > 3 else {})
 
 
 @pytest.mark.parametrize("progress", [-0.1, 1.5, float("nan"), "far"])
 def test_progress_out_of_bounds_is_the_graders_fault(progress: Any) -> None:
     pair = (problems([1])[0], Context({SYSTEM: "a"}))
-    (rollout,) = play(Judged(Feedback(0.5, progress=progress)), ScriptedSampler(), [pair])
+    (rollout,) = play(Judged(Feedback(0.5, progress=progress)), ScriptedEngine(), [pair])
     assert (rollout.score, rollout.faults) == (0.0, {"grader": 1})
-    (rollout,) = play(Judged(Feedback(0.5, progress=0.25)), ScriptedSampler(), [pair])
+    (rollout,) = play(Judged(Feedback(0.5, progress=0.25)), ScriptedEngine(), [pair])
     assert (rollout.progress, rollout.faults) == (0.25, {})
 
 
-def test_only_the_component_that_was_cut_off_is_told() -> None:
+def test_only_feedback_on_the_truncated_component_says_so() -> None:
     class Apart(PlanAndDo):
         def play(self, example: Example) -> Generator[Ask, str, Feedback]:
             yield from super().play(example)
             return Feedback(0.0, "wrong", by_component={"plan": "bad plan", "do": "bad deed"})
 
-    sampler = ScriptedSampler(rule=lambda prompt: "a" if "go" in prompt else "a a a a a")  # the doer is brief
+    sampler = ScriptedEngine(rule=lambda prompt: "a" if "go" in prompt else "a a a a a")  # the doer is brief
     (rollout,) = play(Apart(), sampler, [(problems([2])[0], contexts(1)[0])])
     advice = KEEP_IT_SHORT.format(4)
     assert rollout.feedback.by_component == {"plan": f"bad plan\n{advice}", "do": "bad deed"}
@@ -133,19 +135,19 @@ def test_only_the_component_that_was_cut_off_is_told() -> None:
 
 def test_the_same_pair_may_come_often() -> None:
     (example,), (context,) = problems([1]), contexts(1)
-    rollouts = play(PlanAndDo(), ScriptedSampler(), [(example, context)] * 5)
+    rollouts = play(PlanAndDo(), ScriptedEngine(), [(example, context)] * 5)
     assert len(rollouts) == 5
     assert len(set(map(id, rollouts))) == 5
 
 
 def test_no_pairs_no_rollouts() -> None:
-    sampler = ScriptedSampler()
+    sampler = ScriptedEngine()
     assert play(PlanAndDo(), sampler, []) == []
     assert sampler.calls == []
 
 
 def test_a_task_that_asks_nothing_is_graded_without_the_model() -> None:
-    sampler = ScriptedSampler()
+    sampler = ScriptedEngine()
     rollouts = play(PlanAndDo(), sampler, [(example, contexts(1)[0]) for example in problems([0, 0])])
     assert sampler.calls == []
     assert [rollout.turns for rollout in rollouts] == [(), ()]
@@ -202,7 +204,7 @@ ODD: list[tuple[Example, Context]] = [
     ],
 )
 def test_a_grader_that_fails_costs_its_own_rollout_only(grade: Callable[[], Any], said: str) -> None:
-    first, odd, third = play(Quiz(grade), ScriptedSampler(), ODD)
+    first, odd, third = play(Quiz(grade), ScriptedEngine(), ODD)
     assert first.feedback == third.feedback == Feedback(1.0, "Right.")
     assert first.faults == third.faults == {}
     assert odd.score == 0.0
@@ -214,7 +216,7 @@ def test_a_grader_that_fails_costs_its_own_rollout_only(grade: Callable[[], Any]
 
 def test_wrong_settings_that_show_in_grading_end_the_play() -> None:
     with pytest.raises(RecipeError, match="low and high"):
-        play(Quiz(raises(RecipeError("low and high"))), ScriptedSampler(), ODD)
+        play(Quiz(raises(RecipeError("low and high"))), ScriptedEngine(), ODD)
 
 
 def test_an_answer_is_text_that_knows_its_tokens() -> None:
@@ -225,7 +227,7 @@ def test_an_answer_is_text_that_knows_its_tokens() -> None:
             heard.append(answer)
             return Feedback(1.0)
 
-    rollouts = play(Listens(raises(ValueError())), ScriptedSampler(), ODD)
+    rollouts = play(Listens(raises(ValueError())), ScriptedEngine(), ODD)
     for answer, rollout in zip(heard, rollouts, strict=True):
         assert isinstance(answer, Answer)
         assert answer == rollout.turns[0].answer
@@ -237,8 +239,8 @@ def test_an_answer_is_text_that_knows_its_tokens() -> None:
 
 @pytest.mark.parametrize("score", [0, 1, True, np.float32(0.25), np.float64(0.5), Fraction(1, 3)])
 def test_every_real_number_from_0_to_1_is_a_score(score: Any) -> None:
-    _, odd, _ = play(Quiz(lambda: Feedback(score, "fine", {"part": 1.0})), ScriptedSampler(), ODD)
-    assert odd.feedback == Feedback(float(score), "fine", {"part": 1.0})
+    _, odd, _ = play(Quiz(lambda: Feedback(score, "fine")), ScriptedEngine(), ODD)
+    assert odd.feedback == Feedback(float(score), "fine")
     assert type(odd.score) is float  # it goes into JSON and tables
     assert odd.faults == {}
 
@@ -283,7 +285,7 @@ class Careless(Quiz):
     ],
 )
 def test_a_task_that_fails_on_one_problem_costs_that_rollout_only(way: str) -> None:
-    sampler = ScriptedSampler()
+    sampler = ScriptedEngine()
     first, odd, third = play(Careless(way), sampler, ODD)
     assert (first.score, third.score) == (1.0, 1.0)
     assert (odd.score, odd.faults) == (0.0, {"grader": 1})
@@ -294,7 +296,7 @@ def test_a_task_that_fails_on_one_problem_costs_that_rollout_only(way: str) -> N
 @pytest.mark.parametrize("spare", [0, -1])
 def test_prompts_too_long_for_the_model_are_not_sampled(spare: int) -> None:
     """With room for the longest answer a prompt is sampled, with one token less it is not."""
-    sampler = ScriptedSampler()
+    sampler = ScriptedEngine()
     short, long = Context({SYSTEM: "go"}), Context({SYSTEM: "go " * 30})
     task = Quiz(lambda: Feedback(1.0))
     needed = len(sampler.chat.prompt(task.messages(ODD[0][0]), long.texts[SYSTEM])) + SAMPLING.max_tokens
@@ -314,11 +316,11 @@ def test_prompts_too_long_for_the_model_are_not_sampled(spare: int) -> None:
 
 
 def test_a_conversation_that_grows_too_long_keeps_its_turns() -> None:
-    sampler = ScriptedSampler()
+    sampler = ScriptedEngine()
     pairs = [(example, contexts(1)[0]) for example in problems([6, 1])]
     free = play(PlanAndDo(), sampler, pairs)[0]
     third = len(free.turns[2].prompt_ids) + SAMPLING.max_tokens
-    rollouts, _ = player(PlanAndDo(), ScriptedSampler(), third).play(pairs, SAMPLING, policy_step=0, seed=0)
+    rollouts, _ = player(PlanAndDo(), ScriptedEngine(), third).play(pairs, SAMPLING, policy_step=0, seed=0)
     assert len(rollouts[0].turns) == 3
     assert rollouts[0].turns == free.turns[:3]
     assert (rollouts[0].score, rollouts[0].faults) == (0.0, {"prompt_too_long": 1})
@@ -331,9 +333,9 @@ def test_a_conversation_that_grows_too_long_keeps_its_turns() -> None:
 def test_every_turn_of_every_play_has_a_seed_of_its_own() -> None:
     seen = []
     for seed in range(5):
-        sampler = ScriptedSampler()
+        sampler = ScriptedEngine()
         play(PlanAndDo(), sampler, [(example, contexts(1)[0]) for example in problems([4])], seed)
-        again = ScriptedSampler()
+        again = ScriptedEngine()
         play(PlanAndDo(), again, [(example, contexts(1)[0]) for example in problems([4])], seed)
         assert [call[2] for call in sampler.calls] == [call[2] for call in again.calls]
         seen += [call[2] for call in sampler.calls]
@@ -382,27 +384,24 @@ class Slow(QuestionTask):
         return Feedback(example.data["index"] / 4, answer)
 
 
-class EarlySampler(ScriptedSampler):
+class EarlyEngine(ScriptedEngine):
     """Tells of every second completion before it returns, last first, and of nothing else until those are graded."""
 
     early: bool = True
 
-    def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, finished: Finished | None = None
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
     ) -> list[Completion]:
-        completions = super().sample(prompts, sampling, seed)
-        if self.early and finished is not None:
+        completions = await super().sample(prompts, sampling, seed)
+        if self.early and ready is not None:
             for number in reversed(range(0, len(prompts), 2)):
-                finished(number, completions[number])
+                ready(number, completions[number])
         return completions
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_graders_that_wait_grade_beside_one_another_and_every_answer_once(
-    early: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    sampler, task, texts = EarlySampler(), Slow(), contexts(1)[0]
+def test_graders_that_wait_grade_beside_one_another_and_every_answer_once(early: bool) -> None:
+    sampler, task, texts = EarlyEngine(), Slow(), contexts(1)[0]
     sampler.early = early
     rollouts = play(task, sampler, [(example, Context({SYSTEM: "a"}, texts.parents)) for example in problems([1] * 4)])
     assert [rollout.score for rollout in rollouts] == [0.0, 0.25, 0.5, 0.0]
@@ -422,7 +421,7 @@ def test_other_graders_stay_in_the_main_thread() -> None:
             return Feedback(0.0, answer)
 
     task = Main()
-    play(task, EarlySampler(), [(example, Context({SYSTEM: "a"})) for example in problems([1] * 4)])
+    play(task, EarlyEngine(), [(example, Context({SYSTEM: "a"})) for example in problems([1] * 4)])
     assert task.threads == {threading.main_thread().name}
 
 
@@ -432,4 +431,83 @@ def test_a_fault_of_the_settings_reaches_the_main_thread() -> None:
             raise RecipeError("no such file")
 
     with pytest.raises(RecipeError, match="no such file"):
-        play(Wrong(), EarlySampler(), [(problems([1])[0], Context({SYSTEM: "a"}))])
+        play(Wrong(), EarlyEngine(), [(problems([1])[0], Context({SYSTEM: "a"}))])
+
+
+# Engines that take requests one by one -----------------------------------------------------------------------------------
+
+
+class Server(ScriptedEngine):
+    """Answers every request by itself, after a while, and knows how many it had at once."""
+
+    in_flight: bool = True
+    flying: int = 0
+    most: int = 0
+
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+    ) -> list[Completion]:
+        assert len(prompts) == 1
+        self.flying += 1
+        self.most = max(self.most, self.flying)
+        await asyncio.sleep(0.001)
+        self.flying -= 1
+        return await super().sample(prompts, sampling, seed)
+
+
+def test_an_engine_with_a_server_behind_it_has_all_rollouts_in_flight() -> None:
+    engine = Server(in_flight=True)
+    pairs = [(example, contexts(1)[0]) for example in problems([1, 3, 2] * 100)]
+    gathered = play(PlanAndDo(), ScriptedEngine(), pairs)
+    assert play(PlanAndDo(), engine, pairs) == gathered  # who waits for whom changes nothing
+    assert engine.most == 300
+    seeds = [seed for _, _, seed in engine.calls]
+    assert len(set(seeds)) == len(seeds) == 600
+
+
+@pytest.mark.parametrize("how", ["thread", "await"])
+def test_a_grader_that_blocks_does_not_hold_the_others(how: str) -> None:
+    """The first rollout's grader waits until all the others have been graded, which need a second turn for it."""
+    left = threading.Semaphore(0)
+
+    class Blocking(PlanAndDo):
+        grades_apart = how == "thread"
+
+        def play(self, example: Example) -> Generator[Ask, str, Any]:
+            yield Ask("plan", [{"role": "user", "content": "red"}])
+            if example.data["index"] == 0:
+                if how == "thread":
+                    assert all(left.acquire(timeout=20) for _ in range(5))
+                    return Feedback(1.0)
+                return self.patient()
+            yield Ask("do", [{"role": "user", "content": "red"}])
+            left.release()
+            return Feedback(0.5)
+
+        async def patient(self) -> Feedback:
+            deadline = time.monotonic() + 20
+            while not all(left.acquire(blocking=False) for _ in range(5)) and time.monotonic() < deadline:
+                await asyncio.sleep(0.001)
+            return Feedback(1.0)
+
+    rollouts = play(Blocking(), Server(in_flight=True), [(example, contexts(1)[0]) for example in problems([2] * 6)])
+    assert [rollout.score for rollout in rollouts] == [1.0, *[0.5] * 5]
+
+
+def test_it_plays_where_an_event_loop_is_running_already() -> None:
+    """As in a notebook."""
+
+    async def cell() -> list[Rollout]:
+        return play(PlanAndDo(), ScriptedEngine(), [(example, contexts(1)[0]) for example in problems([1, 2])])
+
+    assert [len(rollout.turns) for rollout in asyncio.run(cell())] == [1, 2]
+
+
+def test_an_interrupted_play_leaves_nothing_running() -> None:
+    class Interrupted(ScriptedEngine):
+        async def sample(self, *arguments: Any, **named: Any) -> list[Completion]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play(PlanAndDo(), Interrupted(), [(example, contexts(1)[0]) for example in problems([1, 2])])
+    assert len(play(PlanAndDo(), ScriptedEngine(), [(problems([1])[0], contexts(1)[0])])) == 1

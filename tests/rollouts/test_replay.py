@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from rollout_helpers import PlanAndDo, ScriptedSampler, contexts, problems
+from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, problems
 
 from fastslow.records import Sampling
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import replay
 from fastslow.tasks.base import Ask, Example, Feedback
-from fastslow.world import World
 
 
-def player(task: PlanAndDo, max_length: int | None = None) -> tuple[Player, ScriptedSampler]:
-    sampler = ScriptedSampler()
-    return Player(task, sampler, sampler.chat, max_length, World()), sampler
+def player(task: PlanAndDo, max_length: int | None = None) -> tuple[Player, ScriptedEngine]:
+    engine = ScriptedEngine(max_length=max_length)
+    return Player(task, engine, engine.chat), engine
 
 
 def test_the_prompts_are_those_of_the_other_context_after_the_same_answers() -> None:
@@ -64,5 +63,5 @@ def test_what_cannot_be_replayed_is_none() -> None:
     seed, other = contexts(2)
     rollouts, _ = playing.play([(example, seed) for example in problems([2, 2])], Sampling(), policy_step=0, seed=0)
     assert replay(playing, rollouts, [other, other]) == [None, None]
-    playing.max_length = 5  # too short for any prompt
+    playing.engine.max_length = 5  # too short for any prompt
     assert replay(playing, rollouts, [seed, seed]) == [None, None]

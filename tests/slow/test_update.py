@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow_helpers import make_rollouts
 
+from fastslow.engine.base import Update
 from fastslow.recipe import SlowRecipe
 from fastslow.records import Rollout
-from fastslow.slow.update import Update, build_update
+from fastslow.slow.update import build_update
 
 repeatable = settings(deadline=None, max_examples=50)
 TOKEN = {"group": 4, "aggregation": "token", "std": "none"}

@@ -499,14 +499,19 @@ def test_what_is_trained_on_is_refused_where_it_is_measured_on(split: Split, hel
         check(PAIRS[:3])
 
 
-class WordSampler:
+class WordEngine:
     """Answers each prompt with what it asks for, in tokens of a tiny tokenizer; wrong where the text says so."""
 
-    def __init__(self) -> None:
+    world, in_flight = World(), False
+
+    def __init__(self, max_length: int | None = None) -> None:
+        self.max_length = max_length
         self.tokenizer = tiny.make_tokenizer([*"abcdefghijklmnopqrstuvwxyz", ":", "zorka", "blimo", "badly", "answer"])
         self.batches: list[int] = []
 
-    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int) -> list[Completion]:
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: object = None
+    ) -> list[Completion]:
         self.batches.append(len(prompts))
         return [self._completion(self.tokenizer.decode(list(prompt))) for prompt in prompts]
 
@@ -519,9 +524,9 @@ class WordSampler:
         return Completion(tuple(ids), tuple(-0.5 for _ in ids))
 
 
-def played(task: Task, contexts: Sequence[Context], max_length: int | None = None) -> tuple[list[Any], WordSampler]:
-    sampler = WordSampler()
-    player = Player(task, sampler, ChatFormat(sampler.tokenizer), max_length, World())
+def played(task: Task, contexts: Sequence[Context], max_length: int | None = None) -> tuple[list[Any], WordEngine]:
+    sampler = WordEngine(max_length)
+    player = Player(task, sampler, ChatFormat(sampler.tokenizer))
     pairs = [(example, context) for example in task.examples("train") for context in contexts]
     with dspy.context(adapter=Bare()):
         rollouts, _ = player.play(pairs, Sampling(max_tokens=8), policy_step=0, seed=0)
