@@ -22,6 +22,8 @@ from transformers import (
 )
 from trl.trainer.utils import add_fused_lm_head
 
+from fastslow.prefix.tree import TokenTree
+
 VOCABULARY = 29
 WINDOW = 4
 SHAPE = {
@@ -78,6 +80,11 @@ def rows(draw: st.DrawFn, longest: int = 9) -> Rows:
                     prompts.append(prompts[-1] + completions[-1] + ids(0))
                     completions.append(ids(0))
     return prompts, completions
+
+
+def path(tree: TokenTree, place: int) -> list[int]:
+    """The places of the tokens that precede a token in its sequences, itself included."""
+    return [before for before in range(place + 1) if tree.ends[before] > place]
 
 
 def one_by_one(model: Any, made: Rows, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:

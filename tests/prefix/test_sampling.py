@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 
 from fastslow.engine.local.generate import generate
 from fastslow.errors import ModelError
-from fastslow.prefix import levels as shared_attention
-from fastslow.prefix import sampling as shared_sampling
+from fastslow.prefix import level_attention
+from fastslow.prefix import sampling as sampling_module
 from fastslow.prefix.sampling import SharedSampler
 from fastslow.records import Completion, Sampling
 
@@ -39,7 +39,7 @@ def sample(
     scores: int | None = None,
 ) -> list[Completion]:
     sampler = SharedSampler(model, ends, sampling)
-    sampler.scores = scores or sampler.scores
+    sampler.max_scores = scores or sampler.max_scores
     return sampler.sample(prompts, seed, batch)
 
 
@@ -105,7 +105,7 @@ def test_any_tree_of_prompts(
     prompts = [[4, *context, *problem] for (context, problem), n in zip(pairs, counts, strict=False) for _ in range(n)]
     sampling = Sampling(1.3, 1.0, limit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_sampling, "BLOCK", block)
+        patch.setattr(sampling_module, "BLOCK", block)
         completions = sample(model, prompts, sampling, batch, ends=tuple(ends), scores=scores)
     check(model, prompts, completions, sampling)
     for completion in completions:
@@ -123,11 +123,11 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def init(self: SharedSampler, *arguments: Any) -> None:
         made(self, *arguments)
-        self.graphs, self.every, self.crowd = True, 3, 0.5
+        self.graphs, self.check_every, self.compact_below = True, 3, 0.5
 
     monkeypatch.setattr(SharedSampler, "__init__", init)
-    monkeypatch.setattr(shared_sampling._Decoding, "_record", lambda decoding: decoding._step)
-    monkeypatch.setattr(shared_sampling, "BLOCK", 4)
+    monkeypatch.setattr(sampling_module._Decoding, "_record", lambda decoding: decoding._step)
+    monkeypatch.setattr(sampling_module, "BLOCK", 4)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "gemma2, window 5", "gemma3, window 5"])
@@ -145,8 +145,8 @@ def test_keys_and_values_in_bf16_cost_no_more_than_bf16_does(
     model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a GPU keeps them; the product that it sums in fp32 is here one of fp32 numbers."""
-    monkeypatch.setattr(shared_attention, "_kind", lambda key: torch.bfloat16)
-    monkeypatch.setattr(shared_attention, "_product", lambda one, other: torch.bmm(one.float(), other.float()))
+    monkeypatch.setattr(level_attention, "_stored_dtype", lambda key: torch.bfloat16)
+    monkeypatch.setattr(level_attention, "_product", lambda one, other: torch.bmm(one.float(), other.float()))
     prompts = random_prompts([30, 17, 4], [3, 9, 1])
     off = []
     for prompt, completion in zip(prompts, sample(model, prompts, ends=()), strict=True):
