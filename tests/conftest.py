@@ -32,8 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _models_are_tried_once() -> None:
-    """Whether a model can go over a tree is found by trying it, which takes a second: here once of each kind, not in every
-    run. What is found is tested in tests/prefix."""
+    """The probe for training over a tree takes a second: it runs once for each kind of model, not in every run. The probe
+    itself is tested in tests/prefix."""
     from fastslow.engine.local import shared_prefix
 
     found: dict[tuple[Any, ...], str | None] = {}

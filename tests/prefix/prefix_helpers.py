@@ -1,4 +1,4 @@
-"""What the tests of shared prefixes share: tiny random models, rows drawn by hypothesis, and scoring row by row."""
+"""Helpers for the tests of shared prefixes: tiny random models, rows drawn by hypothesis, and scoring row by row."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Rows = tuple[list[list[int]], list[list[int]]]
 
 @st.composite
 def rows(draw: st.DrawFn, longest: int = 9) -> Rows:
-    """Rollouts under contexts on problems; some empty, some the same, some going on from another in a second turn."""
+    """Rollouts of problems under contexts; some are empty, some equal, and some are the second turn of another."""
     few = st.integers(1, 3)
 
     def ids(least: int) -> list[int]:

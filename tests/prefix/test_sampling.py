@@ -99,7 +99,7 @@ def test_any_tree_of_prompts(
     block: int,
     scores: int,
 ) -> None:
-    """Contexts that begin alike, contexts and problems of no tokens, prompts that begin others, rollouts in any number."""
+    """Contexts with a common beginning, empty contexts and problems, prompts that begin others, any number of rollouts."""
     model = MODELS.setdefault(name, build(CONFIGS[name]()))
     pairs = [(context, problem) for context in contexts for problem in problems]
     prompts = [[4, *context, *problem] for (context, problem), n in zip(pairs, counts, strict=False) for _ in range(n)]
@@ -217,7 +217,7 @@ def test_near_zero_temperature_writes_what_generate_writes_without_sampling(name
 def test_the_draws_of_generate_and_these_come_from_one_distribution(
     model: PreTrainedModel, temperature: float, top_p: float
 ) -> None:
-    """Two tokens each, so that what was drawn is drawn on from; a chi-square test that the two samples are alike."""
+    """Two tokens each, so that the second depends on the first; a chi-square test that both samples have one distribution."""
     prompts, sampling, draws = [[5, 6, 7, 8, 9]], Sampling(temperature, top_p, 2), 3000
     ours = sample(model, prompts * draws, sampling, batch=draws)
     torch.manual_seed(0)
@@ -233,14 +233,14 @@ def test_the_draws_of_generate_and_these_come_from_one_distribution(
     assert chi2_contingency(table).pvalue > 1e-3
 
 
-def test_each_is_told_of_once_and_those_that_end_early_before_the_others(model: PreTrainedModel) -> None:
-    told: list[tuple[int, Completion]] = []
+def test_each_completion_is_reported_once_and_short_ones_before_the_others(model: PreTrainedModel) -> None:
+    reported: list[tuple[int, Completion]] = []
     prompts = random_prompts([12, 9], [3, 4, 6], 6)
     sampler = SharedSampler(model, (END, 7, 9), Sampling(2.0, 1.0, 12))
-    completions = sampler.sample(prompts, 0, 64, lambda number, completion: told.append((number, completion)))
-    assert dict(told) == dict(enumerate(completions))
-    assert len(told) == len(prompts)
-    lengths = [len(completion.ids) for _, completion in told]
+    completions = sampler.sample(prompts, 0, 64, lambda number, completion: reported.append((number, completion)))
+    assert dict(reported) == dict(enumerate(completions))
+    assert len(reported) == len(prompts)
+    lengths = [len(completion.ids) for _, completion in reported]
     assert max(lengths[:5]) < max(lengths) == lengths[-1]
 
 
@@ -254,7 +254,7 @@ def test_a_context_is_read_once(model: PreTrainedModel) -> None:
     assert sum(read) <= 2 * 41 + 6 * 4 + 24 < sum(map(len, prompts)) / 7
 
 
-def test_rows_that_have_ended_leave(model: PreTrainedModel) -> None:
+def test_rows_that_have_ended_are_removed(model: PreTrainedModel) -> None:
     rows: list[int] = []
     hook = model.get_input_embeddings().register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))
     completions = sample(model, [[5, 6, 7]] * 64, Sampling(2.0, 1.0, 30), ends=(END, 7, 9))

@@ -46,8 +46,8 @@ def test_every_completion_token_is_scored_after_exactly_what_precedes_it(made: R
 
 @given(rows())
 @settings(max_examples=100, deadline=None)
-def test_no_beginning_stands_there_twice_but_to_be_scored(made: Rows) -> None:
-    """Twins apart, places are distinct beginnings that something follows; with them no more than there are beginnings."""
+def test_only_scoring_repeats_a_beginning(made: Rows) -> None:
+    """Places with descendants are distinct beginnings; with copies, there are no more places than distinct beginnings."""
     tree = token_tree(*made)
     whole = [(*prompt, *completion) for prompt, completion in zip(*made, strict=True) if completion]
     beginnings = {row[:end] for row in whole for end in range(1, len(row) + 1)}
@@ -94,7 +94,7 @@ def test_a_tree_holds_its_prompts_and_nothing_else(prompts: list[list[int]]) -> 
 
 
 @given(prompts_of_few_tokens)
-def test_what_is_shared_stands_side_by_side(prompts: list[list[int]]) -> None:
+def test_rows_that_share_are_neighbours(prompts: list[list[int]]) -> None:
     tree = prompt_tree(prompts)
     for owners in (tree.problem_of, [tree.context_of[problem] for problem in tree.problem_of]):
         changes = sum(one != other for one, other in pairwise(owners))
