@@ -14,7 +14,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
 
 from fastslow.models.load import resolve
-from fastslow.prefix.prompts import plant
+from fastslow.prefix.tree import prompt_tree
 
 SHAPES: dict[str, dict[str, Any]] = {
     "qwen2.5-0.5b": {
@@ -112,7 +112,7 @@ class LeastWork:
 
     @classmethod
     def of(cls, prompts: list[list[int]], completion: int, weights: int, width: int) -> LeastWork:
-        tree = plant(prompts)
+        tree = prompt_tree(prompts)
         read = sum(map(len, tree.contexts)) + sum(map(len, tree.problems))
         return cls(read + len(prompts) * completion, weights, width, completion)
 

@@ -20,7 +20,7 @@ settings.load_profile("repeatable")
 LONGEST = (
     *("test_start", "test_saving_rollouts", "test_distill_run", "test_quickstart", "test_whole_runs", "test_cli"),
     *("test_equal_rollouts", "test_studies", "test_continual", "test_divergence", "test_update_distribution"),
-    *("test_comparison", "test_suite", "test_asymptote", "test_export", "test_trainer", "test_shared_sampling"),
+    *("test_comparison", "test_suite", "test_asymptote", "test_export", "test_trainer", "test_sampling"),
 )
 """Files that take long go first, so that processes that share the tests end at the same time."""
 
@@ -32,14 +32,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _models_are_tried_once() -> None:
-    """Whether a model can go over a tree is found by trying it, which takes a second: here once of each kind, not in every
-    run. What is found is tested in tests/prefix."""
+    """The probe for training over a tree takes a second: it runs once for each kind of model, not in every run. The probe
+    itself is tested in tests/prefix."""
     from fastslow.engine.local import shared_prefix
 
     found: dict[tuple[Any, ...], str | None] = {}
-    ask = shared_prefix.unsupported
+    ask = shared_prefix.why_not_train
 
-    def unsupported(model: Any) -> str | None:
+    def why_not_train(model: Any) -> str | None:
         inner, weight = getattr(model, "module", model), next(model.parameters())
         kind = (
             *(type(model), type(inner), inner.config.to_json_string(), inner.config._attn_implementation),
@@ -49,7 +49,7 @@ def _models_are_tried_once() -> None:
             found[kind] = ask(model)
         return found[kind]
 
-    shared_prefix.unsupported = unsupported
+    shared_prefix.why_not_train = why_not_train
 
 
 @pytest.fixture(scope="session")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 import torch
+from architectures import REFUSED, build
 from peft.tuners.tuners_utils import BaseTunerLayer
 from rollout_helpers import PlanAndDo, contexts, problems
+from transformers import PreTrainedModel
 
 from fastslow.engine.local.engine import LocalEngine
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.errors import FastSlowWarning
 from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Sampling
@@ -183,3 +187,16 @@ def test_playing_with_a_real_policy(tiny_folder: Path, tmp_path: Path) -> None:
             expected = logprobs(engine.trainer.model, list(turn.prompt_ids), turn.completion, SAMPLING.temperature)
             torch.testing.assert_close(torch.tensor(turn.completion.logprobs), expected, atol=1e-5, rtol=0)
             said.append(turn.answer)
+
+
+def test_a_state_space_model_warns_once_and_is_sampled_by_generate(tmp_path: Path) -> None:
+    tokenizer = tiny.make_tokenizer()
+    model: PreTrainedModel = build(REFUSED["mamba"]())
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    sampler = make(tmp_path / "model", tmp_path)
+    with pytest.warns(FastSlowWarning, match="padded batches without shared prefixes because .*MambaForCausalLM"):
+        check(sampler, sampler.trainer.model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FastSlowWarning)
+        sampler.sample(PROMPTS, SAMPLING, seed=4)

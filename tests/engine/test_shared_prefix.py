@@ -68,13 +68,15 @@ def test_rows_with_the_same_prompt_meet_in_a_microbatch(tiny_folder: Path, tmp_p
 def test_a_model_that_cannot_is_trained_trls_way_and_says_so_once(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastslow.engine.local.shared_prefix.unsupported", lambda _model: "has state-space layers")
+    monkeypatch.setattr("fastslow.engine.local.shared_prefix.why_not_train", lambda _model: "it has state-space layers")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = one_update(tiny_folder, tmp_path, World(), kl=0.1)
     said = [str(warning.message) for warning in caught if warning.category is FastSlowWarning]
     assert len(said) == 1
-    assert said[0].startswith("the model has state-space layers: every rollout is computed from its first token on")
+    assert said[0] == (
+        "training falls back to padded batches without shared prefixes because it has state-space layers"
+    )
     monkeypatch.undo()
     for name, value in one_update(tiny_folder, tmp_path, World(), kl=0.1)["weights"].items():
         torch.testing.assert_close(found["weights"][name], value, atol=1e-6, rtol=1e-6)

@@ -59,7 +59,7 @@ def build(config: Any, seed: int = 0) -> PreTrainedModel:
         model.get_output_embeddings().weight *= 20
         for name, parameter in model.named_parameters():
             if "q_proj" in name or "k_proj" in name:
-                parameter.mul_(10)  # a fresh model attends to everything alike, and then every mask looks right
+                parameter.mul_(10)  # a fresh model attends to everything equally, and then every mask looks right
     return model
 
 

@@ -1,4 +1,4 @@
-"""What the tests of shared prefixes share: tiny random models, rows drawn by hypothesis, and scoring row by row."""
+"""Helpers for the tests of shared prefixes: tiny random models, rows drawn by hypothesis, and scoring row by row."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 from trl.trainer.utils import add_fused_lm_head
+
+from fastslow.prefix.tree import TokenTree
 
 VOCABULARY = 29
 WINDOW = 4
@@ -60,7 +62,7 @@ Rows = tuple[list[list[int]], list[list[int]]]
 
 @st.composite
 def rows(draw: st.DrawFn, longest: int = 9) -> Rows:
-    """Rollouts under contexts on problems; some empty, some the same, some going on from another in a second turn."""
+    """Rollouts of problems under contexts; some are empty, some equal, and some are the second turn of another."""
     few = st.integers(1, 3)
 
     def ids(least: int) -> list[int]:
@@ -78,6 +80,11 @@ def rows(draw: st.DrawFn, longest: int = 9) -> Rows:
                     prompts.append(prompts[-1] + completions[-1] + ids(0))
                     completions.append(ids(0))
     return prompts, completions
+
+
+def path(tree: TokenTree, place: int) -> list[int]:
+    """The places of the tokens that precede a token in its sequences, itself included."""
+    return [before for before in range(place + 1) if tree.ends[before] > place]
 
 
 def one_by_one(model: Any, made: Rows, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:

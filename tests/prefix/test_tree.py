@@ -1,39 +1,38 @@
-"""The layout of a tree and who attends in it, against what a tree is."""
+"""Shared beginnings and the two layouts, against what a tree is and against every way to divide prompts."""
 
 from __future__ import annotations
 
+from itertools import pairwise, takewhile
+
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prefix_helpers import Rows, rows
+from prefix_helpers import Rows, path, rows
 
-from fastslow.prefix import mask as masks
-from fastslow.prefix.mask import KERNEL_BLOCK, TreeMask, gather
-from fastslow.prefix.tree import UNSCORED, Tree, plant
-
-CPU = torch.device("cpu")
+from fastslow.prefix.tree import UNSCORED, lexicographic, prompt_tree, sort_by_prefix, token_tree
 
 
-def path(tree: Tree, place: int) -> list[int]:
-    """The places a token is preceded by, itself included."""
-    return [before for before in range(place + 1) if tree.ends[before] > place]
+def leading(one: list[int], other: list[int]) -> int:
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
-def attends(tree: Tree, window: int | None = None) -> np.ndarray:
-    """By definition: queries × keys."""
-    matrix = np.zeros((len(tree), len(tree)), dtype=bool)
-    for query in range(len(tree)):
-        for key in path(tree, query):
-            matrix[query, key] = window is None or tree.positions[query] - tree.positions[key] < window
-    return matrix
+@given(st.lists(st.lists(st.sampled_from([0, 1, 2, 255, 256, 70_000]), max_size=6), max_size=9))
+def test_rows_are_sorted_as_lists_are_and_share_what_they_share(made: list[list[int]]) -> None:
+    order, shared = sort_by_prefix(made)
+    assert order == lexicographic(made) == sorted(range(len(made)), key=lambda index: (made[index], index))
+    for first in range(len(made)):
+        for last in range(first + 1, len(made)):
+            assert min(shared[first + 1 : last + 1]) == leading(made[order[first]], made[order[last]])
+
+
+# For training --------------------------------------------------------------------------------------------------------
 
 
 @given(rows())
 @settings(max_examples=100, deadline=None)
 def test_every_completion_token_is_scored_after_exactly_what_precedes_it(made: Rows) -> None:
-    tree = plant(*made)
+    tree = token_tree(*made)
     for prompt, completion, places in zip(*made, tree.places, strict=True):
         assert len(places) == len(completion)
         for index, place in enumerate(places):
@@ -47,9 +46,9 @@ def test_every_completion_token_is_scored_after_exactly_what_precedes_it(made: R
 
 @given(rows())
 @settings(max_examples=100, deadline=None)
-def test_no_beginning_stands_there_twice_but_to_be_scored(made: Rows) -> None:
-    """Twins apart, places are distinct beginnings that something follows; with them no more than there are beginnings."""
-    tree = plant(*made)
+def test_only_scoring_repeats_a_beginning(made: Rows) -> None:
+    """Places with descendants are distinct beginnings; with copies, there are no more places than distinct beginnings."""
+    tree = token_tree(*made)
     whole = [(*prompt, *completion) for prompt, completion in zip(*made, strict=True) if completion]
     beginnings = {row[:end] for row in whole for end in range(1, len(row) + 1)}
     inner = {row[:end] for row in whole for end in range(1, len(row))}
@@ -60,75 +59,79 @@ def test_no_beginning_stands_there_twice_but_to_be_scored(made: Rows) -> None:
         assert {tuple(tree.tokens[path(tree, place)]) for place in range(len(tree))} == inner
 
 
-@given(rows(), st.sampled_from([None, 1, 3]), st.integers(1, 5), st.integers(1, 6))
-@settings(max_examples=100, deadline=None)
-def test_blocks_of_neighbours_attend_to_what_their_tokens_do(
-    made: Rows, window: int | None, size: int, bucket: int
-) -> None:
-    tree = plant(*made)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(masks, "QUERY_BLOCK", size)
-        patch.setattr(masks, "KEY_BUCKET", bucket)
-        gathered = gather(tree, window, CPU)
-    lines = []
-    for batch in gathered.batches:
-        for queries, keys, allowed in zip(batch.queries, batch.keys, batch.mask[:, 0], strict=True):
-            for query, line in zip(queries, allowed, strict=True):
-                found = np.zeros(len(tree), dtype=int)
-                np.add.at(found, keys[line].numpy(), 1)
-                lines.append((int(query), found))
-    expected = attends(tree, window)
-    for place, where in enumerate(gathered.order):
-        query, found = lines[where]
-        assert query == place
-        assert found.tolist() == expected[place].astype(int).tolist()
-
-
-@given(rows(longest=4), st.sampled_from([None, 3]), st.integers(1, 4), st.sampled_from([1, 8]))
-@settings(max_examples=50, deadline=None)
-def test_the_block_mask_allows_what_the_tree_does(made: Rows, window: int | None, size: int, multiple: int) -> None:
-    tree = plant(*made, multiple=multiple)
-    assert len(tree) % multiple == 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(masks, "KERNEL_BLOCK", size)
-        mask = TreeMask.build(tree, CPU, window)
-    expected = attends(tree, window)
-    places = torch.arange(len(tree))
-    allowed = mask.mask_mod(torch.tensor(0), torch.tensor(0), places[:, None], places[None, :]).numpy()
-    assert (allowed == expected).all()
-    assert mask.shape == (1, 1, len(tree), len(tree))
-    # Blocks that are not listed hold nothing; blocks listed as full are looked at by nobody again.
-    listed = blocks(mask.kv_num_blocks, mask.kv_indices), blocks(mask.full_kv_num_blocks, mask.full_kv_indices)
-    for query in range(len(listed[0])):
-        for key in range(len(listed[0])):
-            part = expected[query * size : (query + 1) * size, key * size : (key + 1) * size]
-            assert not (listed[0][query, key] and listed[1][query, key])
-            assert listed[0][query, key] or listed[1][query, key] or not part.any()
-            assert not listed[1][query, key] or part.all()
-
-
-def blocks(counts: torch.Tensor, indices: torch.Tensor) -> np.ndarray:
-    matrix = np.zeros(indices.shape[2:], dtype=bool)
-    for row, count in enumerate(counts[0, 0]):
-        matrix[row, indices[0, 0, row, :count]] = True
-    return matrix
-
-
-def test_full_blocks_are_found() -> None:
-    """A long context is read by whole blocks, without looking at single tokens."""
-    tree = plant([list(range(4 * KERNEL_BLOCK)) + [problem] * 70 for problem in range(4)], [[5, 6]] * 4, KERNEL_BLOCK)
-    mask = TreeMask.build(tree, CPU)
-    full = blocks(mask.full_kv_num_blocks, mask.full_kv_indices)
-    assert full[4:6, :4].all()
-    assert mask.kv_num_blocks[0, 0, :-1].max() <= 2  # the last block is filled up with tokens on their own
-
-
 def test_without_completions_there_is_still_a_row_to_run() -> None:
-    tree = plant([[1, 2], []], [[], []])
+    tree = token_tree([[1, 2], []], [[], []])
     assert len(tree) == 1
     assert tree.labels.tolist() == [UNSCORED]
 
 
 def test_a_completion_needs_a_prompt() -> None:
     with pytest.raises(ValueError, match="prompt 1 is empty"):
-        plant([[1], []], [[2], [2]])
+        token_tree([[1], []], [[2], [2]])
+
+
+# For sampling --------------------------------------------------------------------------------------------------------
+
+prompts_of_few_tokens = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=7), min_size=1, max_size=12)
+
+
+def computed(prompts: list[list[int]]) -> int:
+    """Tokens that are computed before decoding starts."""
+    tree = prompt_tree(prompts)
+    return sum(map(len, tree.contexts)) + sum(map(len, tree.problems))
+
+
+@given(prompts_of_few_tokens)
+def test_a_tree_holds_its_prompts_and_nothing_else(prompts: list[list[int]]) -> None:
+    tree = prompt_tree(prompts)
+    assert sorted(tree.prompt_of) == list(range(len(prompts)))
+    for problem, last, position, prompt in zip(tree.problem_of, tree.last, tree.positions, tree.prompt_of, strict=True):
+        whole = [*tree.contexts[tree.context_of[problem]], *tree.problems[problem], last]
+        assert whole == prompts[prompt]
+        assert position == len(whole) - 1
+    assert len(set(tree.contexts)) == len(tree.contexts)
+    assert len(set(zip(tree.context_of, tree.problems, strict=True))) == len(tree.problems)
+
+
+@given(prompts_of_few_tokens)
+def test_rows_that_share_are_neighbours(prompts: list[list[int]]) -> None:
+    tree = prompt_tree(prompts)
+    for owners in (tree.problem_of, [tree.context_of[problem] for problem in tree.problem_of]):
+        changes = sum(one != other for one, other in pairwise(owners))
+        assert changes == len(set(owners)) - 1
+
+
+@given(prompts_of_few_tokens)
+def test_no_way_to_cut_sorted_prompts_computes_less(prompts: list[list[int]]) -> None:
+    bodies = sorted({tuple(prompt[:-1]) for prompt in prompts})
+
+    def cost(run: list[tuple[int, ...]]) -> int:
+        columns = zip(*run, strict=False) if len(run) > 1 else ()
+        shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
+        return shared + sum(len(body) - shared for body in run)
+
+    least = [0]
+    for end in range(1, len(bodies) + 1):
+        least.append(min(least[start] + cost(bodies[start:end]) for start in range(end)))
+    assert computed(prompts) <= least[-1]
+
+
+def test_contexts_are_found_behind_a_template_and_before_problems() -> None:
+    """All prompts begin with the template's two tokens; the contexts share a beginning, and so do the problems."""
+    contexts = [[7, 7, *[8] * 50, number, *[9] * 40] for number in range(3)]
+    problems = [[5, 5, number, number + 1] for number in range(10, 16)]
+    tree = prompt_tree([context + problem for problem in problems for context in contexts for _ in range(2)])
+    assert sorted(map(list, tree.contexts)) == [[*context, 5, 5] for context in contexts]
+    assert len(tree.problems) == 18
+    assert all(len(problem) == 1 for problem in tree.problems)
+
+
+def test_rollouts_of_one_problem_compute_it_once() -> None:
+    assert computed([[1, 2, 3, 4]] * 8) == 3
+
+
+def test_a_prompt_may_be_the_beginning_of_another() -> None:
+    tree = prompt_tree([[1, 2, 3, 4, 5], [1, 2, 3], [1, 2, 3, 4]])
+    assert tree.contexts == [(1, 2)]
+    assert tree.problems == [(), (3,), (3, 4)]
+    assert tree.last == [3, 4, 5]

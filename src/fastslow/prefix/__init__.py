@@ -1,6 +1,18 @@
-"""Scoring completions with every distinct beginning computed once, for any trainer that compares rollouts of one prompt."""
+"""Shared beginnings computed once: the tree, training over it, sampling over it, and the probe for both.
 
-from fastslow.prefix.check import unsupported
+    tree.py               shared beginnings, found among token ids, in two layouts
+    logprobs.py           training: log-probabilities of completions over a token tree
+    tree_attention.py     its attention
+    sampling.py           sampling: completions of prompts that share contexts and problems
+    level_attention.py    its attention
+    draw.py               drawing a token from logits
+    probe.py              whether a model can be trained or sampled this way
+
+Unsupported models fall back to padded batches; `why_not_train` and `why_not_sample` return the reason.
+"""
+
 from fastslow.prefix.logprobs import completion_logprobs
+from fastslow.prefix.probe import why_not_sample, why_not_train
+from fastslow.prefix.sampling import SharedSampler
 
-__all__ = ["completion_logprobs", "unsupported"]
+__all__ = ["SharedSampler", "completion_logprobs", "why_not_sample", "why_not_train"]

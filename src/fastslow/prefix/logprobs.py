@@ -1,4 +1,4 @@
-"""Log-probabilities of completions with every distinct beginning computed once."""
+"""Training over a token tree: log-probabilities of completions, with every shared beginning computed once."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from fastslow.errors import ModelError
-from fastslow.prefix import attention
-from fastslow.prefix.mask import KERNEL_BLOCK, TreeMask
-from fastslow.prefix.tree import Ids, Tree, plant
+from fastslow.prefix import tree_attention
+from fastslow.prefix.tree import Ids, TokenTree, token_tree
+from fastslow.prefix.tree_attention import KERNEL_BLOCK, TreeMask
 
 
 def completion_logprobs(model: Any, prompts: Sequence[Ids], completions: Sequence[Ids]) -> tuple[Tensor, Tensor | None]:
-    """Log-probability and entropy of each completion token, rows × longest completion, 0 behind a completion's end.
+    """Log-probability and entropy of each completion token, rows × longest completion, with 0 after a completion's end.
 
-    Equal to scoring each row on its own, gradients included, while what rows begin with together (a system text, a problem,
-    the turns before) goes through the model once. The model is a decoder of transformers, bare or wrapped (PEFT, DDP), that
-    TRL's `add_fused_lm_head` was called on, as its trainers do: that sets the temperature, computes the logits in tiles, and
-    leaves the entropy out (`None`) unless it was asked for. `unsupported` says beforehand whether a model can do this.
+    The result and its gradients equal those of scoring each row alone, while beginnings that rows share (a system prompt, a
+    problem, earlier turns) pass through the model once. The model is a transformers decoder, bare or wrapped (PEFT, DDP), on
+    which TRL's `add_fused_lm_head` was called, as TRL's trainers do: it sets the temperature, computes the logits in tiles,
+    and omits the entropy (`None`) unless it was requested. `why_not_train` tells beforehand whether a model is supported.
     """
     device = next(model.parameters()).device
     tree, inputs = tree_inputs(model, prompts, completions, device)
@@ -31,38 +31,34 @@ def completion_logprobs(model: Any, prompts: Sequence[Ids], completions: Sequenc
     present = columns < torch.tensor([len(places) for places in tree.places], device=device)[:, None]
     places = torch.cat([torch.from_numpy(places) for places in tree.places]).to(device)
 
-    def by_row(values: Tensor | None) -> Tensor | None:
-        if values is None:
-            return None
+    def by_row(values: Tensor) -> Tensor:
         return values.new_zeros(present.shape).masked_scatter(present, values[0, places])
 
-    logprobs = by_row(outputs.log_probs)
-    assert logprobs is not None
-    return logprobs, by_row(outputs.entropy)
+    return by_row(outputs.log_probs), None if outputs.entropy is None else by_row(outputs.entropy)
 
 
 def tree_inputs(
     model: Any, prompts: Sequence[Ids], completions: Sequence[Ids], device: torch.device
-) -> tuple[Tree, dict[str, Any]]:
-    """The rows as one tree, and what a model is called with to run over it."""
-    attention.enable()
-    tree = plant(prompts, completions, multiple=2 * KERNEL_BLOCK if device.type == "cuda" else 1)
+) -> tuple[TokenTree, dict[str, Any]]:
+    """The rows as one tree, and the arguments to call the model with so that it runs over the tree."""
+    tree_attention.enable()
+    tree = token_tree(prompts, completions, multiple=2 * KERNEL_BLOCK if device.type == "cuda" else 1)
     windows = layer_windows(getattr(model, "module", model).config)
     masks = {kind: TreeMask.build(tree, device, window) for kind, window in windows.items()}
     return tree, {
         "input_ids": torch.from_numpy(tree.tokens).to(device)[None],
         "position_ids": torch.from_numpy(tree.positions).to(device)[None],
-        # Models with several kinds of layers take a mask for each by name, the others just the mask.
+        # Models with several kinds of layers take a dict of masks by kind, others a single mask.
         "attention_mask": masks if len(masks) > 1 else next(iter(masks.values())),
     }
 
 
 def layer_windows(config: Any) -> dict[str, int | None]:
-    """The kinds of attention layers of a model, and how far each looks back."""
+    """The kinds of attention layers of a model, and the sliding window of each."""
     config = config.get_text_config(decoder=True)
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     kinds = getattr(config, "layer_types", None) or ["full_attention" if window is None else "sliding_attention"]
     known = {"full_attention": None, "sliding_attention": window}
     if unknown := sorted(set(kinds) - set(known)):
-        raise ModelError(f"layers of kind {unknown[0]} do not go over a tree")
+        raise ModelError(f"layers of kind {', '.join(unknown)} cannot share prefixes")
     return {kind: known[kind] for kind in sorted(set(kinds))}

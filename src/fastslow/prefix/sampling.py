@@ -1,9 +1,9 @@
-"""Sampling with every context computed once, every problem under it once, and all rollouts decoded together.
+"""Sampling with shared prefixes: every context is computed once, every problem under it once, and all rows decode together.
 
-What prompts begin with alike is found among their tokens (`prefixes`), stored once and never copied to the rows that share
-it (`shared_attention`). Rows that have ended leave the batch. What a row draws depends on the seed and its own number, not on
-the rows beside it (`draw`). On a GPU a decoding step is recorded as a CUDA graph and replayed, since starting its hundreds of
-small kernels one by one takes several times longer than running them.
+Shared beginnings are found among the token ids (`tree.prompt_tree`), and their keys and values are stored once for all rows
+under them (`level_attention`). Completed rows are removed from the batch. What a row draws depends only on the seed and the
+row's number, not on the other rows (`draw`). On a GPU a decoding step is recorded as a CUDA graph and replayed, because
+launching its hundreds of small kernels one by one takes several times longer than running them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from fastslow.errors import ModelError
 from fastslow.prefix.draw import draw, uniforms
-from fastslow.prefix.levels import Level, Pass, Store, shared_prefixes
-from fastslow.prefix.prompts import PromptTree, Tokens, plant
+from fastslow.prefix.level_attention import Level, Pass, Store, shared_prefixes
+from fastslow.prefix.tree import PromptTree, Tokens, lexicographic, prompt_tree
 from fastslow.records import Completion, Finished, Sampling
 
 BLOCK = 128
-"""Columns the rows' own tokens get at first; they are doubled whenever they are full."""
+"""Initial columns for the completion tokens of the rows; they are doubled whenever they are full."""
 
 
 class SharedSampler:
@@ -34,16 +35,15 @@ class SharedSampler:
         self.eos_ids, self.sampling = frozenset(eos_ids), sampling
         gpu = self.device.type == "cuda"
         self.graphs = gpu and _recordable(self.model)
-        self.every = 16 if gpu else 1
-        """Steps between two looks at which rows have ended; on a GPU a look waits for it."""
-        self.crowd = 0.5 if gpu else 0.875
-        """Rows that have ended leave when no more than this share is still going; on a GPU the step is then recorded anew."""
-        self.scores = 2**27 if gpu else 2**22
-        """Attention scores computed at a time when prompts are read."""
-        self.tokens = 4096 if gpu else 256
-        """Tokens of a prompt batch that keep the device busy."""
-        config = self.model.config.get_text_config()
-        self.heads: int = config.num_attention_heads
+        self.check_every = 16 if gpu else 1
+        """Steps between two checks for completed rows; on a GPU a check waits for the device."""
+        self.compact_below = 0.5 if gpu else 0.875
+        """Completed rows are removed when no more than this share is active; on a GPU the step is then recorded again."""
+        self.max_scores = 2**27 if gpu else 2**22
+        """Attention scores that a forward pass over prompts may compute."""
+        self.busy_tokens = 4096 if gpu else 256
+        """Prompt tokens that are enough to keep the device busy."""
+        self.heads: int = self.model.config.get_text_config().num_attention_heads
 
     @torch.no_grad()
     def sample(
@@ -53,12 +53,14 @@ class SharedSampler:
         batch: int,
         finished: Finished | None = None,
     ) -> list[Completion]:
-        """One completion per prompt, in the prompts' order; `batch` of them are decoded together, and `finished` is told of
-        each as it leaves."""
-        order = sorted(range(len(prompts)), key=lambda index: (tuple(prompts[index]), index))
+        """One completion per prompt, in the order of the prompts; `batch` of them are decoded together.
+
+        `finished` is called with each completion when it leaves the batch.
+        """
+        order = lexicographic(prompts)
         completions: dict[int, Completion] = {}
 
-        def leave(row: int, completion: Completion) -> None:
+        def collect(row: int, completion: Completion) -> None:
             completions[row] = completion
             if finished:
                 finished(row, completion)
@@ -66,32 +68,24 @@ class SharedSampler:
         with shared_prefixes(self.model):
             for start in range(0, len(order), batch):
                 chosen = order[start : start + batch]
-                tree = plant([prompts[index] for index in chosen])
+                tree = prompt_tree([prompts[index] for index in chosen])
                 rows = [chosen[prompt] for prompt in tree.prompt_of]
-                decoding = _Decoding(self, tree, self._read(tree), rows, seed)
-                decoding.run(leave)
+                _Decoding(self, tree, self._prefill(tree), rows, seed).run(collect)
         return [completions[index] for index in range(len(prompts))]
 
-    def forward(self, tokens: torch.Tensor, shared: Pass) -> torch.Tensor:
-        """Logits after the last of each row's tokens."""
+    def forward(self, tokens: Tensor, shared: Pass) -> Tensor:
+        """Logits after the last token of each row."""
         return self.model(
             input_ids=tokens, position_ids=shared.positions, use_cache=False, logits_to_keep=1, shared=shared
         ).logits[:, -1]
 
-    # Reading the prompts -----------------------------------------------------------------------------------------------
-
-    def _read(self, tree: PromptTree) -> list[Level]:
-        """The levels that the rows of a tree see; a level that no row has any tokens of is left out."""
-        levels: list[Level] = []
+    def _prefill(self, tree: PromptTree) -> list[Level]:
+        """The levels that the rows of a tree attend to; levels without any tokens are omitted."""
         context_of_row = [tree.context_of[problem] for problem in tree.problem_of]
         contexts = self._level(tree.contexts, [0] * len(tree.contexts), context_of_row, None, [])
-        if contexts is not None:
-            levels.append(contexts)
         starts = [len(tree.contexts[context]) for context in tree.context_of]
         problems = self._level(tree.problems, starts, tree.problem_of, contexts, tree.context_of)
-        if problems is not None:
-            levels.append(problems)
-        return levels
+        return [level for level in (contexts, problems) if level is not None]
 
     def _level(
         self,
@@ -101,7 +95,7 @@ class SharedSampler:
         above: Level | None,
         above_of: Sequence[int],
     ) -> Level | None:
-        """Keys and values of some texts, which stand under those of the level above."""
+        """Keys and values of some texts, which follow texts of the level above."""
         lengths = [len(text) for text in texts]
         if not any(lengths):
             return None
@@ -114,7 +108,7 @@ class SharedSampler:
             first = torch.tensor(starts[rows], device=self.device)[:, None]
             levels = [above.part(above_of[rows])] if above else []
             keys = width + (above.store.columns if above else 0)
-            piece = max(self.scores // ((rows.stop - rows.start) * self.heads * keys), 1)
+            piece = max(self.max_scores // ((rows.stop - rows.start) * self.heads * keys), 1)
             for column in range(0, width, piece):
                 positions = first + torch.arange(column, min(column + piece, width), device=self.device)
                 farthest = max(starts[rows]) + width
@@ -123,23 +117,23 @@ class SharedSampler:
         return Level(store, lengths, starts, owners, self.device)
 
     def _chunks(self, lengths: Sequence[int], groups: Sequence[int], above: int) -> Iterator[slice]:
-        """Cuts texts into stretches that are read together: many enough to keep the device busy, few enough for its memory,
-        and where it can be had not across the end of a group, within which the texts have about one length."""
+        """Divides texts into ranges that are computed together: large enough to keep the device busy and small enough for its
+        memory. Ranges end at the end of a group where possible: within a group, texts have similar lengths."""
         start = 0
         for end in range(1, len(lengths) + 1):
             if end == len(lengths):
                 yield slice(start, end)
                 return
             width, rows = max(lengths[start : end + 1]), end + 1 - start
-            busy = (end - start) * max(lengths[start:end]) >= self.tokens
-            full = rows * self.heads * width * (width + above) > self.scores
+            busy = (end - start) * max(lengths[start:end]) >= self.busy_tokens
+            full = rows * self.heads * width * (width + above) > self.max_scores
             if full or (busy and groups[end] != groups[end - 1]):
                 yield slice(start, end)
                 start = end
 
 
 class _Decoding:
-    """The rows of one batch from the last token of their prompts to their ends."""
+    """Decodes the rows of one batch, from the last token of their prompts on."""
 
     def __init__(
         self, sampler: SharedSampler, tree: PromptTree, levels: list[Level], rows: list[int], seed: int
@@ -161,32 +155,32 @@ class _Decoding:
         while self.rows and self.drawn < self.limit:
             if self.drawn == self.own.columns:
                 self.own.widen(min(2 * self.own.columns, self.limit))
-            self._stretch()
-            self._leave(finished)
+            self._decode()
+            self._remove_ended(finished)
 
-    def _stretch(self) -> None:
-        """Steps until the own columns are full or enough rows have ended. Of a recorded step the first is made as it is:
-        what libraries set up on first use is then done, and autocast has its copies of the weights."""
+    def _decode(self) -> None:
+        """Steps until the own columns are full or enough rows have ended. Before a step is recorded one is run without
+        recording: libraries then have done their setup, and autocast has cached its copies of the weights."""
         step: Callable[[], None] = self._step
         while self.drawn < self.own.columns:
             step()
             self.drawn += 1
-            if self.drawn % self.sampler.every == 0 or self.drawn == self.own.columns:
-                going = len(self.rows) - int(self.ended.sum())
-                if going <= self.sampler.crowd * len(self.rows):
+            if self.drawn % self.sampler.check_every == 0 or self.drawn == self.own.columns:
+                active = len(self.rows) - int(self.ended.sum())
+                if active <= self.sampler.compact_below * len(self.rows):
                     return
             if step == self._step and self.sampler.graphs and self.own.columns - self.drawn > 1:
                 step = self._record()
 
     def _record(self) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
-        # Other threads go on meanwhile: graders', and those that watch over communication.
+        # Other threads may use CUDA during the capture: graders', and those of the communication library.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._step()
         return graph.replay
 
     def _step(self) -> None:
-        """One more token for every row. All of it stays on the device, and nothing is allocated that the next step needs."""
+        """Draws one token for every row, without leaving the device and without allocating what the next step needs."""
         column = self.column if self.sampler.graphs else self.drawn
         shared = Pass(self.positions[:, None], self.levels, self.own, column, self.farthest)
         logits = self.sampler.forward(self.tokens[:, None], shared)
@@ -199,41 +193,42 @@ class _Decoding:
         self.column.add_(1)
         self.ended.logical_or_((token[:, None] == self.sampler.eos).any(1))
 
-    def _leave(self, finished: Finished) -> None:
-        """Rows that have ended, or may draw no more, hand in their completions; the others close ranks."""
+    def _remove_ended(self, finished: Finished) -> None:
+        """Reports the completions of rows that drew an end token or reached the limit, and removes these rows."""
         ended = self.ended.tolist()
         if self.drawn == self.limit:
             ended = [True] * len(ended)
-        leaving = [row for row, end in enumerate(ended) if end]
-        if not leaving:
+        removed = [row for row, end in enumerate(ended) if end]
+        if not removed:
             return
-        chosen = torch.tensor(leaving, device=self.ids.device)
+        chosen = torch.tensor(removed, device=self.ids.device)
         ids = self.ids[chosen, : self.drawn].tolist()
         logprobs = self.logprobs[chosen, : self.drawn].tolist()
-        for row, tokens, logs in zip(leaving, ids, logprobs, strict=True):
-            finished(self.rows[row], self._until_end(tokens, logs))
-        staying = [row for row, end in enumerate(ended) if not end]
-        self.rows = [self.rows[row] for row in staying]
-        if not staying:
+        for row, tokens, logs in zip(removed, ids, logprobs, strict=True):
+            finished(self.rows[row], self._completion(tokens, logs))
+        kept = [row for row, end in enumerate(ended) if not end]
+        self.rows = [self.rows[row] for row in kept]
+        if not kept:
             return
-        chosen = torch.tensor(staying, device=self.ids.device)
+        chosen = torch.tensor(kept, device=self.ids.device)
         for name in ("tokens", "positions", "uniforms", "ids", "logprobs", "ended"):
             setattr(self, name, getattr(self, name).index_select(0, chosen))
         self.own.select(chosen)
-        self.levels = [level.select(staying) for level in self.levels]
+        self.levels = [level.select(kept) for level in self.levels]
 
-    def _until_end(self, ids: list[int], logprobs: list[float]) -> Completion:
+    def _completion(self, ids: list[int], logprobs: list[float]) -> Completion:
+        """The tokens up to and including the first end token."""
         ends = (place + 1 for place, token in enumerate(ids) if token in self.sampler.eos_ids)
         end = next(ends, len(ids))
         if any(map(math.isnan, logprobs[:end])):
             raise ModelError(
-                "the model gives no probabilities (NaN): its weights are damaged or training has diverged; lower "
-                "slow.learning_rate and start from an earlier checkpoint"
+                "the model's probabilities are NaN: its weights are damaged or training has diverged; lower "
+                "slow.learning_rate and resume from an earlier checkpoint"
             )
         return Completion(tuple(ids[:end]), tuple(logprobs[:end]))
 
 
 def _recordable(model: PreTrainedModel) -> bool:
-    """Whether a decoding step does the same at every length; some models rescale positions as sequences grow."""
+    """Whether a decoding step runs the same kernels at every length; some models rescale positions as sequences grow."""
     kinds = (getattr(module, "rope_type", "default") for module in model.modules())
     return not any("dynamic" in str(kind) or "longrope" in str(kind) for kind in kinds)

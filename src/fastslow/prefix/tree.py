@@ -1,83 +1,121 @@
-"""Token sequences as one tree, laid out in a row: what several of them begin with stands there once.
+"""Shared beginnings of token sequences, found among the token ids alone: nothing is known here of texts or templates.
 
-The order is depth first, so the descendants of a token are the interval that ends at `ends`, and a token's own past is
-every earlier one whose interval holds it. One label can be scored at a place, so a token that several scored ones follow
-gets a twin for each but one of them: a copy at the same position that nothing follows. The last token of a completion
-predicts nothing and is left out, so a tree is never longer than its distinct tokens.
+In lexicographic order a sequence shares its longest beginning with a neighbour, so the order and the lengths that neighbours
+share (`sort_by_prefix`) describe every shared beginning. Two layouts are built from them:
+
+    token_tree     for training: one row that holds every distinct beginning of prompts and completions once
+    prompt_tree    for sampling: two levels of prompt tokens, contexts and the problems under them, each stored once
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ids = Sequence[int] | NDArray[np.int64]
 Integers = NDArray[np.int64]
+Tokens = tuple[int, ...]
 UNSCORED = -100
 
 
+def lexicographic(rows: Sequence[Ids]) -> list[int]:
+    """The indices of the rows in lexicographic order; equal rows keep their order."""
+    # Big-endian bytes sort as the tokens do.
+    keys = [np.asarray(row, dtype=np.int64).astype(">u4").tobytes() for row in rows]
+    return sorted(range(len(rows)), key=keys.__getitem__)
+
+
+def sort_by_prefix(rows: Sequence[Ids]) -> tuple[list[int], list[int]]:
+    """The lexicographic order, and for each row in it the number of leading tokens it shares with the row before it.
+
+    Any two rows share as many leading tokens as the two neighbours between them that share the fewest.
+    """
+    arrays = [np.asarray(row, dtype=np.int64) for row in rows]
+    order = lexicographic(arrays)
+    shared = [_common(arrays[one], arrays[other]) for one, other in pairwise(order)]
+    return order, ([0, *shared] if order else [])
+
+
+def _common(left: Integers, right: Integers) -> int:
+    """How many leading tokens two rows share."""
+    length = min(len(left), len(right))
+    different = np.flatnonzero(left[:length] != right[:length])
+    return int(different[0]) if len(different) else length
+
+
+# For training --------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Tree:
-    """One row of tokens."""
+class TokenTree:
+    """Prompts with their completions as one row of tokens, in depth-first order.
+
+    The descendants of a token are the interval that ends at `ends`, so a token is preceded by every earlier one whose
+    interval contains it. A place in the row can score one label. A token that is followed by several scored tokens is
+    therefore repeated: all but one of them are scored at a copy that has the same position and no descendants. The last
+    token of a completion predicts nothing and is not stored, so a tree never has more tokens than distinct beginnings.
+    """
 
     tokens: Integers
     positions: Integers
     """Distance from the beginning of the sequence."""
     ends: Integers
-    """Where the tokens that follow this one, at any distance, end."""
+    """Where the descendants of each token end."""
     labels: Integers
-    """The token to score after this one, or `UNSCORED`."""
+    """The token to score after each token, or `UNSCORED`."""
     places: Sequence[Integers]
-    """By sequence: where each token of its completion is scored."""
+    """For each sequence, where the tokens of its completion are scored."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
 
-def plant(prompts: Sequence[Ids], completions: Sequence[Ids], multiple: int = 1) -> Tree:
-    """The tree of prompts with their completions; its length is filled up to a multiple with tokens on their own."""
+def token_tree(prompts: Sequence[Ids], completions: Sequence[Ids], multiple: int = 1) -> TokenTree:
+    """The tree of prompts with their completions, padded to a multiple of some length with unrelated tokens."""
     rows = [
         np.concatenate([np.asarray(part, dtype=np.int64) for part in (prompt, completion)])
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
     written = [len(completion) for completion in completions]
     if empty := [index for index, prompt in enumerate(prompts) if not len(prompt) and written[index]]:
-        raise ValueError(f"prompt {empty[0]} is empty: the first token of a completion needs one before it")
-    # Rows without a completion have nothing to score.
-    order = sorted(
-        (index for index in range(len(rows)) if written[index]), key=lambda index: rows[index].astype(">u4").tobytes()
-    )
-    nodes, tokens, parents, positions, ends = _nodes([rows[index] for index in order])
+        raise ValueError(
+            f"prompt {empty[0]} is empty: the first token of a completion is predicted from the one before it"
+        )
+    scored_rows = [index for index in range(len(rows)) if written[index]]
+    order, shared = sort_by_prefix([rows[index] for index in scored_rows])
+    order = [scored_rows[index] for index in order]
+    nodes, tokens, parents, positions, ends = _nodes([rows[index] for index in order], shared)
     scored = np.zeros(len(tokens), dtype=bool)
     for index, path in zip(order, nodes, strict=True):
         scored[path[-written[index] :]] = True
 
-    # Scored tokens by the one before them: the first is scored at its place, the others at its twins.
+    # Scored tokens, sorted by their parents: the first is scored at its parent's place, the others at copies of it.
     children = np.flatnonzero(scored)
     children = children[np.argsort(parents[children], kind="stable")]
     before = parents[children]
     first = np.concatenate([[True], before[1:] != before[:-1]]) if len(before) else np.zeros(0, dtype=bool)
     starts = np.flatnonzero(first)
     rank = np.arange(len(children)) - np.repeat(starts, np.diff([*starts, len(children)]))
-    twins = np.zeros(len(tokens), dtype=np.int64)
-    np.maximum.at(twins, before, rank)
-    kept = ends > np.arange(len(tokens)) + 1  # something follows
-    offsets = np.concatenate([[0], np.cumsum(np.where(kept, 1 + twins, 0))])
-    place = offsets[:-1] + twins
+    copies = np.zeros(len(tokens), dtype=np.int64)
+    np.maximum.at(copies, before, rank)
+    kept = ends > np.arange(len(tokens)) + 1  # tokens with descendants
+    offsets = np.concatenate([[0], np.cumsum(np.where(kept, 1 + copies, 0))])
+    place = offsets[:-1] + copies
 
     length = int(offsets[-1])
     size = max(-(-length // multiple), 1) * multiple
-    tree = Tree(
+    tree = TokenTree(
         tokens=np.zeros(size, dtype=np.int64),
         positions=np.zeros(size, dtype=np.int64),
         ends=np.arange(1, size + 1),
         labels=np.full(size, UNSCORED, dtype=np.int64),
         places=[np.zeros(0, dtype=np.int64)] * len(rows),
     )
-    origin = np.repeat(np.flatnonzero(kept), 1 + twins[kept])
+    origin = np.repeat(np.flatnonzero(kept), 1 + copies[kept])
     tree.tokens[:length], tree.positions[:length] = tokens[origin], positions[origin]
     tree.ends[place[kept]] = offsets[ends[kept]]
     scored_at = np.zeros(len(tokens), dtype=np.int64)
@@ -88,20 +126,18 @@ def plant(prompts: Sequence[Ids], completions: Sequence[Ids], multiple: int = 1)
     return tree
 
 
-def _nodes(rows: Sequence[Integers]) -> tuple[list[Integers], Integers, Integers, Integers, Integers]:
-    """Rows in lexicographic order as paths through one tree, and of each of its tokens: itself, parent, position, end.
+def _nodes(
+    rows: Sequence[Integers], shared: Sequence[int]
+) -> tuple[list[Integers], Integers, Integers, Integers, Integers]:
+    """Sorted rows as paths through one tree, and the token, parent, position and end of each of its nodes.
 
-    Between neighbours in that order the shared beginning is the longest, so a row adds what follows it, and that is
-    depth-first order already.
+    A row adds the nodes behind what it shares with the row before it, which gives depth-first order.
     """
     paths: list[Integers] = []
-    shared: list[int] = []
     size = 0
-    for index, row in enumerate(rows):
-        common = _shared(rows[index - 1], row) if index else 0
+    for index, (row, common) in enumerate(zip(rows, shared, strict=True)):
         added = np.arange(size, size + len(row) - common)
         paths.append(np.concatenate([paths[-1][:common], added]) if index else added)
-        shared.append(common)
         size += len(added)
     tokens, parents = np.zeros(size, dtype=np.int64), np.full(size, -1)
     positions, ends = np.zeros(size, dtype=np.int64), np.full(size, size)
@@ -111,7 +147,7 @@ def _nodes(rows: Sequence[Integers]) -> tuple[list[Integers], Integers, Integers
         parents[added[1:]] = added[:-1]
         if common and len(added):
             parents[added[0]] = path[common - 1]
-    # A token's interval ends where the first later row leaves its path at or before it.
+    # The descendants of a node end where the first later row branches off at or before it.
     following = np.full(max(map(len, rows), default=0), size)
     for path, common in zip(reversed(paths), reversed(shared), strict=True):
         added = path[common:]
@@ -120,8 +156,81 @@ def _nodes(rows: Sequence[Integers]) -> tuple[list[Integers], Integers, Integers
     return paths, tokens, parents, positions, ends
 
 
-def _shared(left: Integers, right: Integers) -> int:
-    """How many tokens two rows begin with together."""
-    length = min(len(left), len(right))
-    different = np.flatnonzero(left[:length] != right[:length])
-    return int(different[0]) if len(different) else length
+# For sampling --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PromptTree:
+    """The prompts of a batch in two levels. Rows, one per prompt, are ordered so that those of a context, and of a problem,
+    are neighbours."""
+
+    contexts: list[Tokens]
+    """Beginnings that several prompts share."""
+    problems: list[Tokens]
+    """What follows a context, without the last token of the prompt; once for each distinct (context, problem)."""
+    context_of: list[int]
+    """For each problem, the index of its context."""
+    problem_of: list[int]
+    """For each row, the index of its problem."""
+    last: list[int]
+    """For each row, the last token of its prompt: decoding starts with it."""
+    prompt_of: list[int]
+    """For each row, the index of its prompt."""
+
+    @property
+    def positions(self) -> list[int]:
+        """For each row, the position of the last token of its prompt."""
+        ends = [len(self.contexts[c]) + len(p) for c, p in zip(self.context_of, self.problems, strict=True)]
+        return [ends[problem] for problem in self.problem_of]
+
+
+def prompt_tree(prompts: Sequence[Sequence[int]]) -> PromptTree:
+    """The tree of some prompts, of which none is empty."""
+    bodies = [tuple(prompt[:-1]) for prompt in prompts]
+    distinct = list(dict.fromkeys(bodies))
+    order, shared = sort_by_prefix(distinct)
+    groups = []
+    for start, end in _runs(shared):
+        group = [distinct[index] for index in order[start:end]]
+        groups.append((group[0][: min(shared[start + 1 : end], default=0)], group))
+    contexts: dict[Tokens, int] = {}
+    problem_of: dict[Tokens, int] = {}
+    problems: list[Tokens] = []
+    context_of: list[int] = []
+    for context, group in sorted(groups):
+        number = contexts.setdefault(context, len(contexts))
+        # Problems of similar length become neighbours: they are computed together, padded to one length.
+        for body in sorted(group, key=len):
+            problem_of[body] = len(problems)
+            problems.append(body[len(context) :])
+            context_of.append(number)
+    rows = sorted(range(len(prompts)), key=lambda index: (problem_of[bodies[index]], prompts[index][-1]))
+    return PromptTree(
+        contexts=list(contexts),
+        problems=problems,
+        context_of=context_of,
+        problem_of=[problem_of[bodies[index]] for index in rows],
+        last=[prompts[index][-1] for index in rows],
+        prompt_of=rows,
+    )
+
+
+def _runs(shared: Sequence[int]) -> list[tuple[int, int]]:
+    """Divides sorted sequences into runs, so that sharing one beginning within each run saves the most tokens overall.
+
+    `shared` is what `sort_by_prefix` returns. A run of n sequences with a common beginning of L tokens computes these once
+    instead of n times. All prompts begin with the chat template's first tokens, so one run of all is rarely the best.
+    """
+    lengths = np.array(shared)
+    saved, cuts = np.zeros(len(shared) + 1, dtype=np.int64), [0] * (len(shared) + 1)
+    for end in range(1, len(shared) + 1):
+        # For each run that ends here, the shortest first: how many leading tokens all its sequences share.
+        common = np.concatenate([[0], np.minimum.accumulate(lengths[end - 1 : 0 : -1])])
+        total = saved[end - 1 :: -1][:end] + np.arange(end) * common
+        best = int(total.argmax())
+        saved[end], cuts[end] = total[best], end - 1 - best
+    runs, end = [], len(shared)
+    while end:
+        runs.append((cuts[end], end))
+        end = cuts[end]
+    return runs[::-1]

@@ -16,8 +16,7 @@ from fastslow.engine.local.generate import generate, generation_settings
 from fastslow.engine.local.merged import merged
 from fastslow.engine.local.vllm import Vllm
 from fastslow.errors import FastSlowWarning
-from fastslow.prefix.sampling import SharedSampler
-from fastslow.prefix.sharing import why_not
+from fastslow.prefix import SharedSampler, why_not_sample
 from fastslow.recipe import SamplingRecipe
 from fastslow.records import Completion, Sampling
 
@@ -64,11 +63,11 @@ class PolicySampler:
         """With shared prefixes, or with transformers' own `generate` for a model that cannot."""
         ends, batch = self.trainer.eos_token_ids, self.recipe.batch
         if self.shares is None:
-            reason = why_not(model)
+            reason = why_not_sample(model)
             self.shares = reason is None
             if reason:
                 warnings.warn(
-                    f"every rollout reads its whole prompt, contexts are not shared, because {reason}; sampling is slower",
+                    f"sampling falls back to padded batches without shared prefixes because {reason}",
                     FastSlowWarning,
                     stacklevel=2,
                 )

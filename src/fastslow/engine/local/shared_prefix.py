@@ -11,7 +11,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from fastslow.errors import FastSlowWarning
-from fastslow.prefix import completion_logprobs, unsupported
+from fastslow.prefix import completion_logprobs, why_not_train
 from fastslow.prefix.tree import Integers
 
 
@@ -74,12 +74,11 @@ class SharedPrefixTrainer(GRPOTrainer):
         if self.shared_prefix and not self._checked:
             self._checked = True
             with self.accelerator.autocast():
-                reason = unsupported(model)
+                reason = why_not_train(model)
             if reason:
                 self.shared_prefix = False
                 warnings.warn(
-                    f"the model {reason}: every rollout is computed from its first token on, as with "
-                    "slow.shared_prefix=false",
+                    f"training falls back to padded batches without shared prefixes because {reason}",
                     FastSlowWarning,
                     stacklevel=2,
                 )

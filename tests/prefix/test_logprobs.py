@@ -88,7 +88,7 @@ def test_what_is_shared_goes_through_the_model_once() -> None:
 
 
 def test_other_calls_of_the_model_stay_what_they_were() -> None:
-    """Tree masks come by the name of the usual attention: ordinary masks must go on as before."""
+    """Tree attention is registered under the usual name: ordinary masks must work as before."""
     model = make("llama")
     ids = torch.tensor([[0, 0, 5, 6, 7], [3, 4, 5, 6, 7]])
     mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])

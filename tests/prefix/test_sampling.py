@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 
 from fastslow.engine.local.generate import generate
 from fastslow.errors import ModelError
-from fastslow.prefix import levels as shared_attention
-from fastslow.prefix import sampling as shared_sampling
+from fastslow.prefix import level_attention
+from fastslow.prefix import sampling as sampling_module
 from fastslow.prefix.sampling import SharedSampler
 from fastslow.records import Completion, Sampling
 
@@ -39,7 +39,7 @@ def sample(
     scores: int | None = None,
 ) -> list[Completion]:
     sampler = SharedSampler(model, ends, sampling)
-    sampler.scores = scores or sampler.scores
+    sampler.max_scores = scores or sampler.max_scores
     return sampler.sample(prompts, seed, batch)
 
 
@@ -99,13 +99,13 @@ def test_any_tree_of_prompts(
     block: int,
     scores: int,
 ) -> None:
-    """Contexts that begin alike, contexts and problems of no tokens, prompts that begin others, rollouts in any number."""
+    """Contexts with a common beginning, empty contexts and problems, prompts that begin others, any number of rollouts."""
     model = MODELS.setdefault(name, build(CONFIGS[name]()))
     pairs = [(context, problem) for context in contexts for problem in problems]
     prompts = [[4, *context, *problem] for (context, problem), n in zip(pairs, counts, strict=False) for _ in range(n)]
     sampling = Sampling(1.3, 1.0, limit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_sampling, "BLOCK", block)
+        patch.setattr(sampling_module, "BLOCK", block)
         completions = sample(model, prompts, sampling, batch, ends=tuple(ends), scores=scores)
     check(model, prompts, completions, sampling)
     for completion in completions:
@@ -123,11 +123,11 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def init(self: SharedSampler, *arguments: Any) -> None:
         made(self, *arguments)
-        self.graphs, self.every, self.crowd = True, 3, 0.5
+        self.graphs, self.check_every, self.compact_below = True, 3, 0.5
 
     monkeypatch.setattr(SharedSampler, "__init__", init)
-    monkeypatch.setattr(shared_sampling._Decoding, "_record", lambda decoding: decoding._step)
-    monkeypatch.setattr(shared_sampling, "BLOCK", 4)
+    monkeypatch.setattr(sampling_module._Decoding, "_record", lambda decoding: decoding._step)
+    monkeypatch.setattr(sampling_module, "BLOCK", 4)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "gemma2, window 5", "gemma3, window 5"])
@@ -145,8 +145,8 @@ def test_keys_and_values_in_bf16_cost_no_more_than_bf16_does(
     model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a GPU keeps them; the product that it sums in fp32 is here one of fp32 numbers."""
-    monkeypatch.setattr(shared_attention, "_kind", lambda key: torch.bfloat16)
-    monkeypatch.setattr(shared_attention, "_product", lambda one, other: torch.bmm(one.float(), other.float()))
+    monkeypatch.setattr(level_attention, "_stored_dtype", lambda key: torch.bfloat16)
+    monkeypatch.setattr(level_attention, "_product", lambda one, other: torch.bmm(one.float(), other.float()))
     prompts = random_prompts([30, 17, 4], [3, 9, 1])
     off = []
     for prompt, completion in zip(prompts, sample(model, prompts, ends=()), strict=True):
@@ -217,7 +217,7 @@ def test_near_zero_temperature_writes_what_generate_writes_without_sampling(name
 def test_the_draws_of_generate_and_these_come_from_one_distribution(
     model: PreTrainedModel, temperature: float, top_p: float
 ) -> None:
-    """Two tokens each, so that what was drawn is drawn on from; a chi-square test that the two samples are alike."""
+    """Two tokens each, so that the second depends on the first; a chi-square test that both samples have one distribution."""
     prompts, sampling, draws = [[5, 6, 7, 8, 9]], Sampling(temperature, top_p, 2), 3000
     ours = sample(model, prompts * draws, sampling, batch=draws)
     torch.manual_seed(0)
@@ -233,14 +233,14 @@ def test_the_draws_of_generate_and_these_come_from_one_distribution(
     assert chi2_contingency(table).pvalue > 1e-3
 
 
-def test_each_is_told_of_once_and_those_that_end_early_before_the_others(model: PreTrainedModel) -> None:
-    told: list[tuple[int, Completion]] = []
+def test_each_completion_is_reported_once_and_short_ones_before_the_others(model: PreTrainedModel) -> None:
+    reported: list[tuple[int, Completion]] = []
     prompts = random_prompts([12, 9], [3, 4, 6], 6)
     sampler = SharedSampler(model, (END, 7, 9), Sampling(2.0, 1.0, 12))
-    completions = sampler.sample(prompts, 0, 64, lambda number, completion: told.append((number, completion)))
-    assert dict(told) == dict(enumerate(completions))
-    assert len(told) == len(prompts)
-    lengths = [len(completion.ids) for _, completion in told]
+    completions = sampler.sample(prompts, 0, 64, lambda number, completion: reported.append((number, completion)))
+    assert dict(reported) == dict(enumerate(completions))
+    assert len(reported) == len(prompts)
+    lengths = [len(completion.ids) for _, completion in reported]
     assert max(lengths[:5]) < max(lengths) == lengths[-1]
 
 
@@ -254,7 +254,7 @@ def test_a_context_is_read_once(model: PreTrainedModel) -> None:
     assert sum(read) <= 2 * 41 + 6 * 4 + 24 < sum(map(len, prompts)) / 7
 
 
-def test_rows_that_have_ended_leave(model: PreTrainedModel) -> None:
+def test_rows_that_have_ended_are_removed(model: PreTrainedModel) -> None:
     rows: list[int] = []
     hook = model.get_input_embeddings().register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))
     completions = sample(model, [[5, 6, 7]] * 64, Sampling(2.0, 1.0, 30), ends=(END, 7, 9))

@@ -1,0 +1,160 @@
+"""Whether a model can be trained over a tree, and whether it can be sampled with shared prefixes.
+
+The config rules some models out. All others are tried on a few random prompts and compared with plain forward passes, because
+a model that ignores a mask or its positions raises no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from accelerate.utils import is_deepspeed_available
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers import PreTrainedModel
+from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.integrations.fsdp import is_fsdp_managed_module
+
+from fastslow.errors import ModelError
+from fastslow.prefix import tree_attention
+from fastslow.prefix.logprobs import completion_logprobs, layer_windows
+from fastslow.prefix.sampling import SharedSampler
+from fastslow.records import Sampling
+
+TRAINED, GRADIENT, SAMPLED = (1e-4, 0.15), (1e-3, 0.3), (0.01, 0.2)
+"""Largest accepted differences from the plain passes, in fp32 and in half precision: of log-probabilities on average, and of
+a gradient relative to its norm. A model that attends to other branches of the tree differs by far more."""
+
+
+def why_not_train(model: Any) -> str | None:
+    """Why `completion_logprobs` does not support the model, as a clause to follow "because"; None if it does."""
+    if isinstance(model, DistributedDataParallel):
+        model = model.module
+    base = _base(getattr(model, "module", model))
+    implementation = base.config.get_text_config(decoder=True)._attn_implementation
+    if not base.config.is_encoder_decoder and implementation != tree_attention.IMPLEMENTATION:
+        return (
+            f"{type(base).__name__} uses the attention implementation '{implementation}', and only "
+            f"'{tree_attention.IMPLEMENTATION}' supports tree masks"
+        )
+    return _why_not(model, base, _training_difference)
+
+
+def why_not_sample(model: PreTrainedModel) -> str | None:
+    """Why `SharedSampler` does not support the model, as a clause to follow "because"; None if it does."""
+    base = _base(model)
+    if is_fsdp_managed_module(model) or (is_deepspeed_available() and is_deepspeed_zero3_enabled()):
+        return "the model's weights are sharded, so all processes would have to decode the same number of steps"
+    if not base.config.is_encoder_decoder and not base._supports_attention_backend:
+        return f"the attention of {type(base).__name__} cannot be replaced"
+    return _why_not(base, base, _sampling_difference)
+
+
+def _base(model: Any) -> Any:
+    """The model without a PEFT wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _why_not(model: Any, base: PreTrainedModel, difference: Callable[[Any, int], str | None]) -> str | None:
+    """What both questions share: the checks of the config, and the trial in evaluation mode with its errors."""
+    name = type(base).__name__
+    if base.config.is_encoder_decoder:
+        return f"{name} is an encoder-decoder model"
+    training = model.training
+    model.eval()
+    try:
+        layer_windows(base.config)
+        found = difference(model, base.config.get_text_config(decoder=True).vocab_size)
+    except ModelError as error:  # of this package
+        return str(error)
+    except Exception as error:  # of the model's own code, or of a compiler
+        lines = str(error).strip().splitlines()
+        return f"{name} fails with shared prefixes ({': '.join([type(error).__name__, *lines[:1]])})"
+    finally:
+        model.train(training)
+    return f"{name} computes different {found}" if found else None
+
+
+def _training_difference(model: Any, vocabulary: int) -> str | None:
+    """Scores a few short rows, together longer than one block, over a tree and one by one."""
+    context, first, second, *answers = _random_texts(vocabulary, 140, 5, 3, 4, 6, 1)
+    prompts = [context + first, context + first, context + second, context + first + answers[0] + second, second]
+    completions = [answers[0], answers[1], answers[1], answers[2], answers[0]]
+    trained = _first_trained(model)
+    with torch.set_grad_enabled(trained is not None):
+        logprobs = completion_logprobs(model, prompts, completions)[0]
+        shared = torch.cat([row[: len(completion)] for row, completion in zip(logprobs, completions, strict=True)])
+        plain = _plain(model, prompts, completions, fused=True)
+        weights = torch.linspace(-1, 1, len(plain), device=plain.device)
+        gradients = [
+            torch.autograd.grad((values * weights).sum(), trained)[0]
+            for values in (shared, plain)
+            if trained is not None
+        ]
+    if found := _logprob_difference(model, shared, plain, TRAINED):
+        return found
+    if trained is not None:
+        gap = ((gradients[0] - gradients[1]).norm() / gradients[1].norm().clamp(min=1e-6)).item()
+        if not gap <= _tolerance(model, GRADIENT):
+            return f"gradients with shared prefixes (relative difference {gap:.2g})"
+    return None
+
+
+@torch.no_grad()
+def _sampling_difference(model: PreTrainedModel, vocabulary: int) -> str | None:
+    """Samples a few tokens and compares their recorded log-probabilities with those of plain passes over the same tokens."""
+    context, first, second = _random_texts(vocabulary, 9, 4, 4)
+    prompts = [context + first, context + second] * 2
+    drawn = SharedSampler(model, (), Sampling(1.0, 1.0, 4)).sample(prompts, 0, len(prompts))
+    plain = _plain(model, prompts, [completion.ids for completion in drawn], fused=False).cpu()
+    shared = torch.tensor([logprob for completion in drawn for logprob in completion.logprobs])
+    return _logprob_difference(model, shared, plain, SAMPLED)
+
+
+def _random_texts(vocabulary: int, *lengths: int) -> list[list[int]]:
+    draw = torch.Generator().manual_seed(0)
+    return [torch.randint(vocabulary, (length,), generator=draw).tolist() for length in lengths]
+
+
+def _plain(
+    model: Any, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], *, fused: bool
+) -> Tensor:
+    """Log-probabilities of all completion tokens, from one pass per row without a mask.
+
+    `fused` takes them from TRL's head, which applies the trainer's temperature.
+    """
+    found = []
+    for prompt, completion in zip(prompts, completions, strict=True):
+        ids = torch.tensor([[*prompt, *completion]], device=next(model.parameters()).device)
+        if fused:
+            labels = ids.clone()
+            labels[:, : len(prompt)] = -100
+            found.append(model(input_ids=ids, labels=labels, fused_lm_head=True).log_probs[0, len(prompt) - 1 :])
+        else:
+            logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+            found.append(logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0])
+    return torch.cat(found)
+
+
+def _logprob_difference(model: Any, shared: Tensor, plain: Tensor, tolerance: tuple[float, float]) -> str | None:
+    gap = (shared - plain).abs().mean().item()
+    if not gap <= _tolerance(model, tolerance):  # NaN is a difference too
+        return f"log-probabilities with shared prefixes (mean difference {gap:.2g})"
+    return None
+
+
+def _tolerance(model: Any, tolerance: tuple[float, float]) -> float:
+    fp32, half = tolerance
+    weight = next(model.parameters())
+    return half if torch.is_autocast_enabled(weight.device.type) or weight.dtype != torch.float32 else fp32
+
+
+def _first_trained(model: Any) -> torch.nn.Parameter | None:
+    """A parameter whose gradient passes through every layer; None where weights are sharded over processes."""
+    if hasattr(model, "module") or any(isinstance(parameter, DTensor) for parameter in model.parameters()):
+        return None
+    embedding = model.get_input_embeddings().weight
+    return next((p for p in model.parameters() if p.requires_grad and p is not embedding), None)

@@ -1,0 +1,230 @@
+"""Attention over a token tree, for training: a token attends to those that precede it in its own sequences.
+
+transformers' models look their attention up by name. `enable` registers `attend` under the usual name, `sdpa`: given a
+`TreeMask` it attends over the tree, given any other mask it calls transformers' own function. The kernel is FlexAttention on
+an NVIDIA GPU and ordinary attention over gathered keys elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+
+from fastslow.errors import ModelError
+from fastslow.prefix.tree import TokenTree
+
+IMPLEMENTATION = "sdpa"
+KERNEL_BLOCK = 128
+"""Tokens per block of FlexAttention. Trees for it are padded to a multiple of two blocks: a single block would be compiled
+separately."""
+QUERY_BLOCK = 64
+"""Neighbouring tokens that attend together where FlexAttention is not used."""
+KEY_BUCKET = 128
+"""Blocks are batched by their number of keys, in steps of this size, and padded to the largest of their batch."""
+
+
+def enable() -> None:
+    """Let the models of this process accept tree masks."""
+    AttentionInterface.register(IMPLEMENTATION, attend)
+
+
+def attend(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """An attention function of transformers; states are batch × heads × tokens × head size."""
+    if not isinstance(attention_mask, TreeMask):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    for name in ("softcap", "position_bias", "s_aux"):
+        if options.get(name) is not None:
+            raise ModelError(f"attention with {name} is not supported over a tree")
+    if torch.is_autocast_enabled(query.device.type):  # scaled_dot_product_attention does this by itself
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    scale, dropout = options.get("scaling"), options.get("dropout", 0.0)
+    if query.device.type == "cuda" and not dropout:
+        return _attend_blocks(query, key, value, attention_mask, scale), None
+    return _attend_gathered(query, key, value, attention_mask, scale, dropout), None
+
+
+class TreeMask(BlockMask):
+    """A block mask for FlexAttention that also holds the tree, for attention without FlexAttention.
+
+    transformers' models pass a 4-dimensional mask to their attention unchanged.
+    """
+
+    tree: TokenTree
+    window: int | None
+    ndim = 4  # read by some models
+
+    @classmethod
+    def build(cls, tree: TokenTree, device: torch.device, window: int | None = None) -> TreeMask:
+        """The mask of a layer that attends to at most `window` tokens, the token itself included."""
+        ends = torch.from_numpy(tree.ends).to(device, torch.int32)
+        positions = torch.from_numpy(tree.positions).to(device, torch.int32)
+
+        def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            past = (key <= query) & (query < ends[key])
+            return past if window is None else past & (positions[query] - positions[key] < window)
+
+        some, every = (torch.from_numpy(blocks).to(device)[None, None] for blocks in _blocks(tree, window))
+        mask = cls.from_kv_blocks(
+            *_listed(some & ~every),
+            *_listed(every),
+            BLOCK_SIZE=KERNEL_BLOCK,
+            mask_mod=attends,
+            seq_lengths=(len(tree), len(tree)),
+        )
+        mask.tree, mask.window = tree, window
+        return mask
+
+    @cached_property
+    def gathered(self) -> Gathered:
+        return gather(self.tree, self.window, self.kv_indices.device)
+
+
+# With FlexAttention --------------------------------------------------------------------------------------------------
+
+
+def _attend_blocks(query: Tensor, key: Tensor, value: Tensor, mask: TreeMask, scale: float | None) -> Tensor:
+    """FlexAttention, compiled once for trees of all lengths."""
+    groups = query.shape[1] // key.shape[1]
+    # The backward kernel has one worker per block of keys and key head, and all rollouts read the few blocks of a context:
+    # with grouped key heads most of the GPU would wait for the workers of these blocks.
+    states = (query, repeat_kv(key, groups), repeat_kv(value, groups))
+    if scale is not None and math.isclose(scale, query.shape[-1] ** -0.5):
+        scale = None  # the default, which the compiler knows
+    out = _compiled()(*(state.unflatten(2, (-1, KERNEL_BLOCK)) for state in states), mask, scale)
+    return out.transpose(1, 2).contiguous()
+
+
+@cache
+def _compiled() -> Any:
+    return torch.compile(_flex, dynamic=True)
+
+
+def _flex(query: Tensor, key: Tensor, value: Tensor, mask: TreeMask, scale: float | None) -> Tensor:
+    """Takes the tokens as whole blocks: the compiler then knows that every length is a multiple, and omits bounds checks."""
+    batch, heads, blocks, _, size = query.shape
+    shape = (batch, heads, blocks * KERNEL_BLOCK, size)
+    return flex_attention(
+        query.reshape(shape), key.reshape(shape), value.reshape(*shape[:3], -1), block_mask=mask, scale=scale
+    )
+
+
+def _blocks(tree: TokenTree, window: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """For each block of queries and block of keys: whether any pair may attend, and whether all pairs do."""
+    count = -(-len(tree) // KERNEL_BLOCK)
+    starts = np.arange(count) * KERNEL_BLOCK
+    lasts = np.minimum(starts + KERNEL_BLOCK, len(tree)) - 1
+    before = starts[:, None] > starts[None, :]
+    some = before & (np.maximum.reduceat(tree.ends, starts)[None, :] > starts[:, None])
+    every = before & (np.minimum.reduceat(tree.ends, starts)[None, :] > lasts[:, None])
+    if window is not None:
+        lowest, highest = np.minimum.reduceat(tree.positions, starts), np.maximum.reduceat(tree.positions, starts)
+        some &= lowest[:, None] - highest[None, :] < window
+        every &= highest[:, None] - lowest[None, :] < window
+    return some | np.eye(count, dtype=bool), every
+
+
+def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """A matrix of blocks in FlexAttention's format: how many are set in each row, and all indices with the set ones first."""
+    order = torch.argsort(blocks.int(), dim=-1, descending=True, stable=True)
+    return blocks.sum(dim=-1, dtype=torch.int32), order.int().contiguous()
+
+
+# Without FlexAttention -----------------------------------------------------------------------------------------------
+
+
+def _attend_gathered(
+    query: Tensor, key: Tensor, value: Tensor, mask: TreeMask, scale: float | None, dropout: float
+) -> Tensor:
+    """Batches of ordinary attention, over blocks of neighbours with copies of their keys."""
+    query, key, value = (states.transpose(1, 2)[0] for states in (query, key, value))  # tokens × heads × head size
+    groups = query.shape[1] // key.shape[1]
+    parts = []
+    for batch in mask.gathered.batches:
+        attended = functional.scaled_dot_product_attention(
+            _take(query, batch.queries),
+            _take(key, batch.keys, groups),
+            _take(value, batch.keys, groups),
+            attn_mask=batch.mask,
+            scale=scale,
+            dropout_p=dropout,
+        )
+        parts.append(attended.transpose(1, 2).flatten(0, 1))
+    return torch.cat(parts).index_select(0, mask.gathered.order)[None]
+
+
+def _take(states: Tensor, places: Tensor, repeats: int = 1) -> Tensor:
+    """blocks × heads × tokens × head size."""
+    taken = states.flatten(1).index_select(0, places.flatten()).view(*places.shape, *states.shape[1:])
+    return taken.repeat_interleave(repeats, dim=2).transpose(1, 2) if repeats > 1 else taken.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Blocks of neighbouring tokens with all that they attend to, padded to one shape."""
+
+    queries: Tensor
+    """Places in the tree, blocks × queries."""
+    keys: Tensor
+    """Places in the tree, blocks × keys."""
+    mask: Tensor
+    """blocks × 1 × queries × keys."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All tokens of a tree, in batches of blocks."""
+
+    batches: Sequence[Batch]
+    order: Tensor
+    """For each token, its index among the queries of all batches."""
+
+
+def gather(tree: TokenTree, window: int | None, device: torch.device) -> Gathered:
+    """Blocks of neighbouring tokens with all that any token of the block attends to.
+
+    In depth-first order, whatever precedes a block and is attended to from within it is on the path to its first token. The
+    keys of a block are therefore that path and the block itself.
+    """
+    buckets: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for start in range(0, len(tree), QUERY_BLOCK):
+        queries = np.arange(start, min(start + QUERY_BLOCK, len(tree)))
+        path = np.flatnonzero(tree.ends[:start] > start)
+        if window is not None:
+            path = path[tree.positions[path] > tree.positions[queries].min() - window]
+        keys = np.concatenate([path, queries])
+        buckets.setdefault(-(-len(keys) // KEY_BUCKET), []).append((queries, keys))
+    padded = [_pad(tree, window, buckets[size]) for size in sorted(buckets)]
+    order = np.zeros(len(tree), dtype=np.int64)
+    places = np.concatenate([queries.flatten() for queries, _, _ in padded])
+    order[places] = np.arange(len(places))
+    batches = [Batch(*(torch.from_numpy(values).to(device) for values in batch)) for batch in padded]
+    return Gathered(batches, torch.from_numpy(order).to(device))
+
+
+def _pad(
+    tree: TokenTree, window: int | None, blocks: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Queries, keys and mask of the blocks; queries are padded with the block's last one, keys with masked ones."""
+    height, width = (max(len(block[side]) for block in blocks) for side in (0, 1))
+    queries = np.stack([np.pad(block[0], (0, height - len(block[0])), mode="edge") for block in blocks])
+    keys = np.stack([np.pad(block[1], (0, width - len(block[1]))) for block in blocks])
+    present = np.arange(width) < np.array([len(block[1]) for block in blocks])[:, None]
+    query, key = queries[:, :, None], keys[:, None, :]
+    mask = present[:, None, :] & (key <= query) & (query < tree.ends[key])
+    if window is not None:
+        mask &= tree.positions[query] - tree.positions[key] < window
+    return queries, keys, mask[:, None]
