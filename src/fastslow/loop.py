@@ -20,13 +20,14 @@ slow/update.py, engine/base.py (the seam), record.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fastslow.engine.base import Engine, Update
 from fastslow.evaluation.during import Evaluation
 from fastslow.fast.cycle import Evolution
 from fastslow.fast.pool import compose
+from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
 from fastslow.record import Record
 from fastslow.records import Context, Rollout
@@ -34,6 +35,8 @@ from fastslow.rollouts.cache import fill
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import replay
 from fastslow.rollouts.stream import open_stream
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.view import View
 from fastslow.seeds import derive_seed
 from fastslow.slow.distillation import build_distillation
 from fastslow.slow.update import build_update
@@ -47,18 +50,27 @@ class Loop:
         self,
         recipe: Recipe,
         player: Player,
-        state: State,
-        record: Record,
-        evaluation: Evaluation,
-        evolution: Evolution | None,
+        seed_texts: Mapping[str, str],
+        reflector: Reflector | None,
+        folder: Path,
+        run: RunFolder | None,
+        view: View,
     ) -> None:
-        self.recipe, self.player, self.state, self.record = recipe, player, state, record
-        self.evaluation, self.evolution = evaluation, evolution
+        self.recipe, self.player = recipe, player
         self.engine: Engine = player.engine
         self.learns = recipe.method != "gepa"
         self.distills = recipe.method == "distill"
-        self.seed_context: Context = state.pool.best.context
+        self.seed_context = Context(dict(seed_texts))
         self.stream = open_stream(player.task, recipe.slow.problems, derive_seed(recipe.seed, "stream"))
+        self.state = State(recipe, seed_texts)
+        self.record = Record(recipe, player.task, self.engine, self.state, folder, run, view)
+        self.evaluation = Evaluation(recipe, player, self.seed_context)
+        self.evolution: Evolution | None = None
+        if recipe.method != "rl":
+            assert reflector is not None, "the fast loop needs someone who edits"
+            self.evolution = Evolution(
+                recipe, self.state, player, reflector, book=self.record.book, journal=run, view=view
+            )
 
     def run(self, checkpoint: Path | None = None) -> None:
         """Run to the end, from a checkpoint where one is given."""

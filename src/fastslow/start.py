@@ -13,19 +13,15 @@ from fastslow.assembly import Parts, assemble, find_world
 from fastslow.engine.base import Engine
 from fastslow.engine.local import out_of_memory
 from fastslow.errors import Interrupted, RecipeError
-from fastslow.evaluation.during import Evaluation
-from fastslow.fast.cycle import Evolution
 from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.reflection import Reflector, build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.loop import Loop
 from fastslow.models.load import choose_device, load_to_ask
 from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat, load_recipe
-from fastslow.record import Record
 from fastslow.records import Sampling
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import View, make_view
-from fastslow.state import State
 from fastslow.tasks import Task
 from fastslow.world import World
 
@@ -95,15 +91,10 @@ def _go(
     if view is None:
         view = make_view() if engine.world.main else make_view(Console(quiet=True))
     with _kept(run, folder, view, engine):
-        state = State(recipe, parts.seed_texts)
-        record = Record(recipe, parts.task, engine, state, folder, run, view)
-        evaluation = Evaluation(recipe, parts.player, state.pool.best.context)
-        evolution = None
-        if recipe.method != "rl":
-            reflector = _reflector(recipe, parts)
-            evolution = Evolution(recipe, state, parts.player, reflector, book=record.book, journal=run, view=view)
-        started = time.perf_counter()
-        Loop(recipe, parts.player, state, record, evaluation, evolution).run(latest[1] if latest else None)
+        reflector = _reflector(recipe, parts) if recipe.method != "rl" else None
+        loop = Loop(recipe, parts.player, parts.seed_texts, reflector, folder, run, view)
+        state, started = loop.state, time.perf_counter()
+        loop.run(latest[1] if latest else None)
         if run:
             evaluations = run.rows("evals")
             results = evaluations[-1]["results"] if evaluations else {}

@@ -6,9 +6,6 @@ import atexit
 from collections.abc import Callable
 from typing import TypeVar
 
-from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
-
 T = TypeVar("T")
 
 
@@ -22,6 +19,8 @@ class World:
     def launched(cls, cpu: bool) -> World:
         """This process among those that a launcher started. Their connection is closed when it ends: left open, its threads
         now and then abort the process at its end, and the launcher takes a finished run for a failed one."""
+        from accelerate import PartialState  # it imports torch, which one process alone can do without
+
         state = PartialState(cpu=cpu)
         if state.num_processes > 1:
             atexit.register(state.destroy_process_group)
@@ -33,7 +32,11 @@ class World:
 
     def gather(self, value: T) -> list[T]:
         """What every process gave, by rank, on every process."""
-        return [value] if self.size == 1 else list(gather_object([value]))
+        if self.size == 1:
+            return [value]
+        from accelerate.utils import gather_object
+
+        return list(gather_object([value]))
 
     def largest(self, number: int) -> int:
         return max(self.gather(number))
@@ -42,6 +45,8 @@ class World:
         """What the main process made, on every process; what it raised is raised on every one, so that none waits."""
         if self.size == 1:
             return make()
+        from accelerate.utils import broadcast_object_list
+
         box: list[tuple[T | None, Exception | None] | None] = [None]
         if self.main:
             try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2.exceptions import TemplateError
-from transformers import PreTrainedTokenizerBase
 
 from fastslow.tasks.base import Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # For base models without a template of their own.
 PLAIN_TEMPLATE = (

@@ -1,0 +1,120 @@
+"""An engine of pure Python: a policy that knows one number, for tests of what the loop does and in which order."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastslow.engine.base import Numbers, Ready, TokenScores, Update
+from fastslow.records import Completion, Example, Feedback, Sampling, Turn
+from fastslow.tasks.base import Message, Options, QuestionTask, Split
+from fastslow.world import World
+
+END = 0
+
+
+class Words:
+    """A tokenizer whose tokens are words."""
+
+    chat_template = "words"
+    bos_token_id = None
+    all_special_ids = (END,)
+
+    def __init__(self) -> None:
+        self.words = ["<end>"]
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        for word in text.split():
+            if word not in self.words:
+                self.words.append(word)
+        return {"input_ids": [self.words.index(word) for word in text.split()]}
+
+    def apply_chat_template(self, messages: Sequence[Message], tokenize: bool = True, **_: Any) -> Any:
+        text = " ".join(f"<{message['role']}> {message['content']}" for message in messages)
+        return self(text) if tokenize else text
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        return " ".join(self.words[token] for token in ids if token != END)
+
+
+class Numbered(QuestionTask):
+    """Right is the word `yes`. The grader always says the same useful sentence."""
+
+    seed_text = "answer"
+
+    def __init__(self, problems: int = 1000) -> None:
+        super().__init__(Options())
+        self.problems = problems
+
+    def examples(self, split: Split) -> list[Example]:
+        return [Example(f"{split}-{number}", {"number": number}) for number in range(self.problems)]
+
+    def messages(self, example: Example) -> list[Message]:
+        return [{"role": "user", "content": f"question {example.id}"}]
+
+    def grade(self, example: Example, answer: str) -> Feedback:
+        right = answer == "yes"
+        return Feedback(float(right), "" if right else f"say yes\nwrite it in lower case\nthink of {example.id}")
+
+
+class FakeEngine:
+    """Says `yes` with a chance that grows with its updates and with the text it reads; writes everything down."""
+
+    max_length = None
+    in_flight = False
+
+    def __init__(self, chance: float = 0.3) -> None:
+        self.tokenizer, self.world = Words(), World()
+        self.skill, self.chance = 0.0, chance
+        self.events: list[tuple[str, Any]] = []
+        """What was asked of the engine, in order: sampled prompts (as text), updates, checkpoints."""
+        self.fails_at: int | None = None
+
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+    ) -> list[Completion]:
+        texts = [self.tokenizer.decode(prompt) for prompt in prompts]
+        self.events.append(("sample", texts))
+        return [self._completion(text, random.Random(f"{seed} {row}")) for row, text in enumerate(texts)]
+
+    def _completion(self, text: str, draw: random.Random) -> Completion:
+        right = draw.random() < self.chance + self.skill + (0.3 if "say yes" in text else 0.0)
+        ids = (*self.tokenizer("yes" if right else "no")["input_ids"], END)
+        return Completion(ids, (-0.5,) * len(ids))
+
+    def prepare(self, checkpoint: Path | None = None) -> None:
+        self.events.append(("prepare", checkpoint and checkpoint.name))
+        if checkpoint is not None:
+            self.skill = json.loads((checkpoint / "engine.json").read_text())["skill"]
+
+    def update(self, update: Update) -> Numbers:
+        if update.step == self.fails_at:
+            raise RuntimeError("the power is out")
+        self.events.append(("update", update))
+        self.skill += 1e-3 * len(update.rows)
+        return {"loss": 0.0, "grad_norm": 1.0, "learning_rate": 1e-3}
+
+    def score(self, turns: Sequence[Turn]) -> list[TokenScores]:
+        return [TokenScores((-1.0,), (-1.5,), None) for _ in turns]
+
+    def freeze_teacher(self) -> None:
+        self.events.append(("teacher", self.skill))
+
+    def load(self, checkpoint: Path) -> None:
+        raise AssertionError("a run prepares, it does not load")
+
+    def save(self, folder: Path, *, teacher: bool = False) -> None:
+        self.events.append(("save", teacher))
+        (folder / "engine.json").write_text(json.dumps({"skill": self.skill}))
+
+    def export(self, folder: Path) -> None:
+        raise AssertionError("a run does not export")
+
+    def report(self, numbers: Mapping[str, float]) -> None:
+        self.events.append(("report", dict(numbers)))
+
+    def close(self) -> None:
+        self.events.append(("close", None))

@@ -1,0 +1,217 @@
+"""The method's schedule on an engine of pure Python: who looks at which problems when, under which contexts, at what cost."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine, Numbered
+from rich.console import Console
+
+from fastslow.engine.base import Update
+from fastslow.fast.reflection import Lessons
+from fastslow.loop import Loop
+from fastslow.recipe import Recipe, build_recipe
+from fastslow.rollouts.chat import ChatFormat
+from fastslow.rollouts.play import Player
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.view import make_view
+
+T, PROBLEMS, GROUP = 3, 4, 4
+
+
+def recipe_of(method: str = "fst", **changes: dict[str, Any] | int) -> Recipe:
+    sections: dict[str, dict[str, Any]] = {
+        "slow": {"steps": 7, "problems": PROBLEMS, "group": GROUP, "microbatch": 4},
+        "fast": {"population": 2, "cycle": T, "anchors": 6, "budget": 40, "minibatch": 2, "proposer": "full"},
+        "evaluation": {"every": 2, "problems": 3, "k": 1},
+        "output": {"checkpoint_every": 2, "save_rollouts": False},
+    }
+    top: dict[str, Any] = {}
+    for key, change in changes.items():
+        if isinstance(change, dict):
+            sections[key] = sections[key] | change
+        else:
+            top[key] = change
+    return build_recipe({"method": method, "model": "none", "task": "given", **sections, **top})
+
+
+def make_loop(folder: Path, recipe: Recipe, engine: FakeEngine) -> Loop:
+    run = RunFolder.open(folder, lock=True) if folder.exists() else RunFolder.create(folder, recipe)
+    task = Numbered()
+    player = Player(task, engine, ChatFormat(engine.tokenizer))
+    view = make_view(Console(file=io.StringIO()))
+    return Loop(recipe, player, task.seed_texts, Lessons(), folder, run, view)
+
+
+def run(folder: Path, recipe: Recipe, engine: FakeEngine | None = None) -> tuple[Loop, FakeEngine]:
+    engine = engine or FakeEngine()
+    loop = make_loop(folder, recipe, engine)
+    loop.run()
+    assert loop.record.run is not None
+    loop.record.run.close()
+    return loop, engine
+
+
+def problems_of(texts: list[str]) -> list[str]:
+    return [text.split()[-1] for text in texts]
+
+
+def updates_of(engine: FakeEngine) -> list[Update]:
+    return [what for kind, what in engine.events if kind == "update"]
+
+
+def played(engine: FakeEngine) -> list[list[str]]:
+    """The prompts of every slow step: what was sampled last before an update."""
+    found, last = [], []
+    for kind, what in engine.events:
+        if kind == "sample":
+            last = what
+        elif kind == "update":
+            found.append(last)
+    return found
+
+
+def test_a_cycle_looks_ahead_at_the_problems_its_steps_train_on(tmp_path: Path) -> None:
+    loop, engine = run(tmp_path / "run", recipe_of())
+    trained = [list(dict.fromkeys(problems_of(texts))) for texts in played(engine)]
+    assert [len(problems) for problems in trained] == [PROBLEMS] * 7
+    assert len({problem for problems in trained for problem in problems}) == 7 * PROBLEMS
+    cycles = loop.record.run.cycles()
+    assert [data["policy_step"] for data in cycles] == [0, 3, 6]
+    for number, data in enumerate(cycles):
+        ahead = [problem for problems in trained[number * T : (number + 1) * T] for problem in problems]
+        # The last cycle has one step left; it looks as far ahead as the others.
+        assert data["anchors"][: len(ahead)] == ahead[:6]
+        assert len(data["anchors"]) == 6
+
+
+def test_every_group_has_equal_shares_of_the_contexts_in_order(tmp_path: Path) -> None:
+    loop, engine = run(tmp_path / "run", recipe_of())
+    active = {data["policy_step"] // T: len(data["active"]) for data in loop.record.run.cycles()}
+    assert max(active.values()) == 2  # else nothing is mixed here
+    for step, texts in enumerate(played(engine)):
+        assert len(texts) == PROBLEMS * GROUP
+        for start in range(0, len(texts), GROUP):
+            group = texts[start : start + GROUP]
+            assert len(set(problems_of(group))) == 1
+            systems = [text.partition("<user>")[0] for text in group]
+            shares = list(Counter(systems).values())
+            assert shares == [GROUP // active[step // T]] * active[step // T]
+            assert systems == sorted(systems, key=systems.index)  # one context after the other
+
+
+@pytest.mark.parametrize("method", ["fst", "rl", "gepa", "distill"])
+def test_the_order_of_what_is_asked_of_the_engine(method: str, tmp_path: Path) -> None:
+    loop, engine = run(tmp_path / "run", recipe_of(method))
+    kinds = [kind for kind, _ in engine.events if kind != "report"]
+    validation = [problem.startswith("validation") for kind, what in engine.events if kind == "sample"
+                  for problem in problems_of(what)[:1]]  # fmt: skip
+    evaluated = [row["step"] for row in loop.record.run.rows("evals")]
+    if method == "gepa":
+        assert {"prepare", "update", "save", "teacher"}.isdisjoint(kinds)
+        assert evaluated == [0, 2, 4, 7]  # weights stay, so only after a cycle, and at the end
+        return
+    assert kinds[0] == "prepare"
+    assert kinds[1] == "sample"
+    assert validation[0]  # measured before anything is learnt
+    assert evaluated == [0, 2, 4, 6, 7]
+    assert [update.step for update in updates_of(engine)] == list(range(1, 8))
+    assert kinds.count("save") == len(loop.record.checkpoints.steps()) == 4
+    assert [number for number, kind in enumerate(kinds) if kind == "save"][-1] == len(kinds) - 1
+    assert kinds.count("teacher") == (3 if method == "distill" else 0)
+    assert bool(loop.record.run.cycles()) == (method != "rl")
+    if method == "distill":  # the student reads the seed, its teachers the contexts
+        assert all("<system> answer <user>" in text for texts in played(engine) for text in texts)
+        read = [engine.tokenizer.decode(row.teacher_prompt) for update in updates_of(engine) for row in update.rows]
+        assert any("say yes" in text for text in read)
+        saved = [teacher for kind, teacher in engine.events if kind == "save"]
+        assert saved == [True, True, False, True]  # after steps 2, 4, 6 and 7; a cycle ends with the sixth
+
+
+def test_rollouts_train_with_the_advantage_within_their_problem(tmp_path: Path) -> None:
+    _, engine = run(tmp_path / "run", recipe_of("rl"))
+    for update in updates_of(engine):
+        assert 0 <= update.zero_variance <= 1
+        assert len(update.rows) == round((1 - update.zero_variance) * PROBLEMS) * GROUP
+        for start in range(0, len(update.rows), GROUP):
+            group = update.rows[start : start + GROUP]
+            assert sum(row.advantage for row in group) == pytest.approx(0)
+            right = [engine.tokenizer.decode(row.turn.completion.ids) == "yes" for row in group]
+            assert [row.advantage > 0 for row in group] == right
+
+
+def test_budgets_hold_and_everything_is_booked(tmp_path: Path) -> None:
+    loop, engine = run(tmp_path / "run", recipe_of())
+    sampled = sum(len(what) for kind, what in engine.events if kind == "sample")
+    assert loop.state.ledger.total().rollouts == sampled
+    for data in loop.record.run.cycles():
+        spent = data["spent"]
+        searched = spent["fast-score"]["rollouts"] + spent["fast-minibatch"]["rollouts"]
+        assert 40 <= searched < 40 + 2 * 2 + 6  # the generation that passes the budget is finished
+        assert spent["rescore"]["rollouts"] == len(data["carried"]) * 6
+    limited, engine = run(tmp_path / "limited", recipe_of(rollouts=60))
+    assert limited.state.step < 7
+    before = limited.state.ledger.training_rollouts - PROBLEMS * GROUP
+    assert before < 60 <= limited.state.ledger.training_rollouts
+    assert limited.record.checkpoints.steps()[-1] == limited.state.step
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    opened = RunFolder.open(folder)
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(inner) for key, inner in value.items() if key not in ("seconds", "phases")}
+        return [plain(inner) for inner in value] if isinstance(value, list) else value
+
+    logs = {name: plain(opened.rows(name)) for name in ("metrics", "evals", "ledger")}  # type: ignore[arg-type]
+    return {**logs, "cycles": plain(opened.cycles()), "total": plain(opened.read_json("ledger.json"))}
+
+
+@pytest.mark.parametrize("fails_at", [2, 4, 5, 7])
+@pytest.mark.parametrize("changes", [{}, {"reuse": True, "rescore": "from-rollouts", "race": True, "overlap": True}])
+def test_a_resumed_run_ends_as_if_never_interrupted(fails_at: int, changes: dict[str, Any], tmp_path: Path) -> None:
+    recipe = recipe_of(fast=changes)
+    run(tmp_path / "whole", recipe)
+    first = FakeEngine()
+    first.fails_at = fails_at
+    with pytest.raises(RuntimeError, match="the power is out"):
+        run(tmp_path / "run", recipe, first)
+    opened = RunFolder.open(tmp_path / "run", lock=True)
+    latest = opened.checkpoints.latest()
+    assert latest is None if fails_at == 2 else latest[0] == (fails_at - 1) // 2 * 2
+    opened.rewind(latest[0] if latest else -1)
+    opened.close()
+    second = FakeEngine()
+    loop = make_loop(tmp_path / "run", recipe, second)
+    loop.run(latest[1] if latest else None)
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    # A cycle that was finished is taken from the journal: its rollouts are booked and not played again.
+    journal = [data for data in opened.cycles() if data["policy_step"] >= (latest[0] if latest else 0)]
+    finished = [data for data in journal if data["policy_step"] < fails_at]
+    replayed = sum(entry["rollouts"] for data in finished for entry in data["spent"].values())
+    steps = 7 - (latest[0] if latest else 0)
+    sampled = sum(len(what) for kind, what in second.events if kind == "sample")
+    booked = loop.state.ledger.total().rollouts
+    assert sampled == booked - _booked_before(opened, latest) - replayed
+    assert len(updates_of(second)) == steps
+
+
+def _booked_before(opened: RunFolder, latest: tuple[int, Path] | None) -> int:
+    if latest is None:
+        return 0
+    rows = [row for row in opened.rows("ledger") if row["step"] <= latest[0]]
+    return sum(entry["rollouts"] for row in rows for entry in row["spent"].values())
+
+
+def test_the_method_needs_no_torch() -> None:
+    heavy = "torch", "transformers", "accelerate", "trl", "peft", "datasets", "litellm"
+    code = f"import sys, fastslow.loop; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
