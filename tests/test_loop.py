@@ -52,9 +52,9 @@ def make_loop(folder: Path, recipe: Recipe, engine: FakeEngine) -> Loop:
 def run(folder: Path, recipe: Recipe, engine: FakeEngine | None = None) -> tuple[Loop, FakeEngine]:
     engine = engine or FakeEngine()
     loop = make_loop(folder, recipe, engine)
-    loop.run()
     assert loop.record.run is not None
-    loop.record.run.close()
+    with loop.record.run:
+        loop.run()
     return loop, engine
 
 
@@ -153,7 +153,8 @@ def test_budgets_hold_and_everything_is_booked(tmp_path: Path) -> None:
     for data in loop.record.run.cycles():
         spent = data["spent"]
         searched = spent["fast-score"]["rollouts"] + spent["fast-minibatch"]["rollouts"]
-        assert 40 <= searched < 40 + 2 * 2 + 6  # the generation that passes the budget is finished
+        assert searched < 40 + 2 * 2 + 6  # the generation that passes the budget is finished
+        assert searched >= 40 or data["population"][0]["score"] == 1  # nothing is left to find
         assert spent["rescore"]["rollouts"] == len(data["carried"]) * 6
     limited, engine = run(tmp_path / "limited", recipe_of(rollouts=60))
     assert limited.state.step < 7
@@ -174,7 +175,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     return {**logs, "cycles": plain(opened.cycles()), "total": plain(opened.read_json("ledger.json"))}
 
 
-@pytest.mark.parametrize("fails_at", [2, 4, 5, 7])
+@pytest.mark.parametrize("fails_at", [2, 5, 6])
 @pytest.mark.parametrize("changes", [{}, {"reuse": True, "rescore": "from-rollouts", "race": True, "overlap": True}])
 def test_a_resumed_run_ends_as_if_never_interrupted(fails_at: int, changes: dict[str, Any], tmp_path: Path) -> None:
     recipe = recipe_of(fast=changes)
@@ -190,7 +191,9 @@ def test_a_resumed_run_ends_as_if_never_interrupted(fails_at: int, changes: dict
     opened.close()
     second = FakeEngine()
     loop = make_loop(tmp_path / "run", recipe, second)
-    loop.run(latest[1] if latest else None)
+    assert loop.record.run is not None
+    with loop.record.run:
+        loop.run(latest[1] if latest else None)
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
     # A cycle that was finished is taken from the journal: its rollouts are booked and not played again.
     journal = [data for data in opened.cycles() if data["policy_step"] >= (latest[0] if latest else 0)]
