@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _models_are_tried_once() -> None:
     """Whether a model can go over a tree is found by trying it, which takes a second: here once of each kind, not in every
     run. What is found is tested in tests/shared_prefix."""
-    from fastslow.slow import shared_prefix
+    from fastslow.engine.local import shared_prefix
 
     found: dict[tuple[Any, ...], str | None] = {}
     ask = shared_prefix.unsupported

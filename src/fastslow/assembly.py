@@ -57,7 +57,7 @@ def assemble(
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
     policy = load_policy(recipe.model)
-    chat = ChatFormat(policy.tokenizer, recipe.sampling.chat)
+    chat = ChatFormat(policy.tokenizer, recipe.sampling.chat_template_kwargs)
     check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, policy.max_length)
     trainer = FastSlowTrainer(policy, recipe, folder, world)
     if weights is not None:

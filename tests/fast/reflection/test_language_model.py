@@ -137,18 +137,18 @@ def test_seeds_follow_from_the_request(make_request: Make) -> None:
 
 def test_the_prompt_shows_everything_and_says_what_is_wanted(make_request: Make) -> None:
     attempts = [
-        Attempt("Sort 3 9 1.", "a" * 50 + "b" * 50, "Wrong way round.", 0.5),
+        Attempt("Sort 3 9 1.", "a" * 2040 + "b" * 2040, "Wrong way round.", 0.5),
         Attempt("Sort 2.", "", "Empty.", 0),
     ]
     for proposer, wish in [("light", "incremental"), ("full", "rewrite the instructions freely")]:
         chat = Script("Sort down.")
         request = make_request("Show:\n```\nx\n```", attempts, proposer=proposer, max_tokens=77)
-        LanguageModelReflector(chat, longest_part=20)(request)
+        LanguageModelReflector(chat)(request)
         ((message,), _) = chat.heard[0]
         for part in [wish, "Sort 3 9 1.", "Wrong way round.", "score 0.5", "(empty)", "77 tokens", "general rules"]:
             assert part in message["content"]
         assert "````\nShow:\n```\nx\n```\n````" in message["content"]
-        assert "aaaaaaaaaa\n[… 80 characters left out …]\nbbbbbbbbbb\n" in message["content"]
+        assert "aaaaaaaaaa\n[… 80 characters left out …]\nbbbbbbbbbb" in message["content"]
 
 
 def test_shorten_leaves_short_texts_alone() -> None:

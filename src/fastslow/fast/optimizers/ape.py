@@ -17,9 +17,9 @@ import random
 
 from fastslow.fast.optimizers.lines import lines_of, vary
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_demonstrations
 from fastslow.fast.reflection import Wish
 from fastslow.fast.reflection.lessons import shuffled
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_demonstrations
 from fastslow.records import Context
 
 WIDTH = 8

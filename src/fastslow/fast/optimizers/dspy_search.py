@@ -125,7 +125,7 @@ class DSPySearch(Search):
 
     def _played(self, context: Context, batch: Sequence[Example], whole: bool) -> list[list[Rollout]]:
         if not whole:
-            return self.scoring.minibatches([(context, batch)], self.generations)[0]
+            return self.scoring.minibatches([(context, batch)])[0]
         self.scoring.in_full([context])
         return [self.full[context.id][example.id] for example in batch]
 

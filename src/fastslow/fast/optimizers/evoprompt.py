@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 from fastslow.fast.optimizers.lines import GENERIC, cross, distinct, lines_of, vary
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.optimizers.words import closing, fence_of, fenced
 from fastslow.fast.pool import Member
 from fastslow.fast.reflection import Wish
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced
 
 
 class EvoPrompt(Steps):

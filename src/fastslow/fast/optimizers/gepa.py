@@ -93,7 +93,7 @@ class Gepa(Search):
         if not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items):
             return [self._on_anchors(member) for member in self.scoring.in_full([context for context, _ in pairs])]
         results = []
-        for (context, _), rollouts in zip(pairs, self.scoring.minibatches(pairs, self.generations), strict=True):
+        for (context, _), rollouts in zip(pairs, self.scoring.minibatches(pairs), strict=True):
             scores = [mean_score(drawn) for drawn in rollouts]
             edit = self.edits.get(context.id)
             if edit is not None and edit.after is None:

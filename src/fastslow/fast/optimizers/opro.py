@@ -17,8 +17,8 @@ import random
 
 from fastslow.fast.optimizers.lines import lines_of, vary
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_demonstrations
 from fastslow.fast.reflection import Wish
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_demonstrations
 
 HISTORY = 20
 """Texts that the proposer sees."""

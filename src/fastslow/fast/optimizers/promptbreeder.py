@@ -32,9 +32,9 @@ from fastslow.fast.optimizers.lines import (
     vary,
 )
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_demonstrations
 from fastslow.fast.pool import Member
 from fastslow.fast.reflection import ReflectionFailed, Wish
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_demonstrations
 from fastslow.fast.search import TRIES
 
 SENTENCES = {

@@ -21,9 +21,9 @@ from typing import Any
 
 from fastslow.fast.optimizers.lines import distinct, lines_of
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Wish
 from fastslow.fast.reflection.lessons import fit, line_key, shuffled
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
 from fastslow.records import Context
 
 OWN = 3

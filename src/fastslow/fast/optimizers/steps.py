@@ -93,7 +93,7 @@ class Steps(Search):
     def try_out(self, items: Sequence[tuple[Context, Sequence[Example]]]) -> list[Trial]:
         """Play contexts on a few problems each, all as one batch."""
         trials = []
-        for (context, batch), rollouts in zip(items, self.scoring.minibatches(items, self.generations), strict=True):
+        for (context, batch), rollouts in zip(items, self.scoring.minibatches(items), strict=True):
             scores = {example.id: mean_score(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
             attempts = {
                 drawn[0].example.id: attempt

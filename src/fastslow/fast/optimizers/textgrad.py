@@ -18,9 +18,9 @@ import random
 
 from fastslow.fast.optimizers.lines import lines_of
 from fastslow.fast.optimizers.steps import Steps, Trial
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
 from fastslow.fast.reflection import ReflectionFailed, Wish
 from fastslow.fast.reflection.lessons import shuffled
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
 from fastslow.records import Context
 
 LONGEST_CRITICISM = 1024

@@ -6,8 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from fastslow.errors import ModelError
-from fastslow.fast.reflection.base import Attempt, ReflectionFailed, Reflector, Request, Usage, Wish
-from fastslow.fast.reflection.chat import Chat, ChatFailed, Reply
+from fastslow.fast.reflection.base import (
+    Attempt,
+    Chat,
+    ChatFailed,
+    ReflectionFailed,
+    Reflector,
+    Reply,
+    Request,
+    Usage,
+    Wish,
+)
 from fastslow.fast.reflection.language_model import LanguageModelReflector
 from fastslow.fast.reflection.lessons import Lessons
 from fastslow.fast.reflection.litellm_chat import LiteLLMChat

@@ -1,4 +1,5 @@
-"""The seam of reflection: a parent's text and how its attempts went come in, the child's text goes out."""
+"""The protocols of reflection: a `Reflector` proposes a text, given a parent's text and its attempts; a `Chat` is the model
+that it asks, wherever that runs."""
 
 from __future__ import annotations
 
@@ -115,3 +116,34 @@ class Reflector(Protocol):
     def write(self, wish: Wish, seed: int) -> str:
         """What an optimizer other than GEPA wants written; fails in the same way."""
         ...
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer and what it took."""
+
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    retries: int = 0
+    """Further tries before this answer came."""
+    cut: bool = False
+    """The answer ran into its length limit."""
+
+
+class ChatFailed(Exception):
+    """No answer came; str(error) is the reason. `permanent` says that trying again later cannot help, `asked` whether the
+    model was asked at all."""
+
+    def __init__(self, reason: str, retries: int = 0, permanent: bool = False, asked: bool = True) -> None:
+        super().__init__(reason)
+        self.retries = retries
+        self.permanent = permanent
+        self.asked = asked
+
+
+class Chat(Protocol):
+    """Answers a list of `role`/`content` messages; the same seed asks for the same answer. Raises `ChatFailed`."""
+
+    def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply: ...

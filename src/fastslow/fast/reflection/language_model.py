@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastslow.fast.reflection.answer import Unusable, read_edit, read_text
-from fastslow.fast.reflection.base import ReflectionFailed, Request, Usage, Wish
-from fastslow.fast.reflection.chat import Chat, ChatFailed, Reply
+from fastslow.fast.reflection.base import Chat, ChatFailed, ReflectionFailed, Reply, Request, Usage, Wish
 from fastslow.fast.reflection.prompt import complain, write_complaint, write_prompt
 
 
 class LanguageModelReflector:
     """Asks a model for an edit. What it may not do is checked, told to it once, and then given up on."""
 
-    def __init__(self, chat: Chat, longest_part: int = 4000) -> None:
+    def __init__(self, chat: Chat) -> None:
         self.chat = chat
-        self.longest_part = longest_part
         self.usage = Usage()
 
     def __call__(self, request: Request) -> str:
         return self._written(
-            write_prompt(request, self.longest_part),
+            write_prompt(request),
             lambda reply: read_edit(reply.text, reply.cut, request),
             lambda problem: write_complaint(problem, request),
             request.seed,

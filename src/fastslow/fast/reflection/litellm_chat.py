@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any
 
-from fastslow.fast.reflection.chat import ChatFailed, Reply
+from fastslow.fast.reflection.base import ChatFailed, Reply
 
 LONGEST_PAUSE = 300.0
 """Seconds; a server that asks for more is waited for this long."""

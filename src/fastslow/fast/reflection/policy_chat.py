@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastslow.fast.reflection.chat import ChatFailed, Reply
+from fastslow.fast.reflection.base import ChatFailed, Reply
 from fastslow.records import Sampling
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Sampler
