@@ -1,4 +1,4 @@
-"""Reflection: who reads the feedback on a context and edits its text."""
+"""Reflection: reading the feedback on a context and proposing an edit of its text."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fastslow.fast.reflection.base import (
     Reflector,
     Reply,
     Request,
+    TextRequest,
     Usage,
-    Wish,
 )
 from fastslow.fast.reflection.language_model import LanguageModelReflector
 from fastslow.fast.reflection.lessons import Lessons
@@ -35,8 +35,8 @@ __all__ = [
     "Reflector",
     "Reply",
     "Request",
+    "TextRequest",
     "Usage",
-    "Wish",
     "build_reflector",
 ]
 

@@ -8,7 +8,7 @@ from fastslow.fast.reflection.base import ChatFailed, Reply
 
 
 class LocalChat:
-    """Answers with a loaded causal language model. Seeded per answer; the training's random state is left alone."""
+    """Answers with a loaded causal language model. Every answer has a seed; training's random state is restored."""
 
     def __init__(self, model: Any, tokenizer: Any, temperature: float = 1.0, max_tokens: int = 4096) -> None:
         self.model = model
@@ -49,7 +49,7 @@ class LocalChat:
             text=self.tokenizer.decode(ids, skip_special_tokens=True),
             prompt_tokens=prompt_tokens,
             completion_tokens=len(ids),
-            cut=len(ids) == limit and ids[-1] not in self._end_ids(),
+            truncated=len(ids) == limit and ids[-1] not in self._end_ids(),
         )
 
     def _sampling(self) -> dict[str, Any]:

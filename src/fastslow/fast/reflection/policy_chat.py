@@ -10,7 +10,7 @@ from fastslow.world import World
 
 
 class PolicyChat:
-    """Answers through the policy's sampler. All processes call it together and hear the main one's answer."""
+    """Answers through the policy's sampler. All processes call it together and get the main one's answer."""
 
     def __init__(
         self, sampler: Sampler, chat: ChatFormat, sampling: Sampling, max_length: int | None, world: World
@@ -29,5 +29,5 @@ class PolicyChat:
         (mine,) = self.sampler.sample([prompt], sampling, seed)
         completion = self.world.from_main(lambda: mine)
         return Reply(
-            self.chat.answer(completion.ids), len(prompt), len(completion.ids), cut=len(completion.ids) == limit
+            self.chat.answer(completion.ids), len(prompt), len(completion.ids), truncated=len(completion.ids) == limit
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from fastslow.fast.reflection.base import Attempt, Request, Wish
+from fastslow.fast.reflection.base import Attempt, Request, TextRequest
 
 LONGEST_PART = 4000
 """Characters shown of a question, an answer or a feedback."""
@@ -60,11 +60,11 @@ def write_complaint(problem: str, request: Request) -> str:
     )
 
 
-def complain(problem: str, wish: Wish) -> str:
-    """The same about any other text."""
+def complain(problem: str, request: TextRequest) -> str:
+    """The same for any other text."""
     return (
         f"That answer cannot be used: {problem}. Answer again with the whole text inside one block fenced by "
-        f"{wish.fence}, at most {wish.max_tokens} tokens long."
+        f"{request.fence}, at most {request.max_tokens} tokens long."
     )
 
 
@@ -96,7 +96,7 @@ def show_demonstrations(solved: Sequence[Attempt], questions: Sequence[str]) -> 
 
 
 def show_attempts(attempts: Sequence[Attempt]) -> str:
-    """Attempts with what the grader said of them."""
+    """Attempts with the grader's feedback."""
     return "\n\n".join(
         f"## Attempt {number}, score {attempt.score:g}\n"
         f"Problem:\n{_part(attempt.question)}\n"
@@ -107,7 +107,7 @@ def show_attempts(attempts: Sequence[Attempt]) -> str:
 
 
 def closing(what: str, fence: str, max_tokens: int) -> str:
-    """How the answer is to be given."""
+    """The format of the answer."""
     return (
         f"Give {what} inside one fenced block that opens and closes with {fence}; nothing outside of it is used. At most "
         f"{max_tokens} tokens."
