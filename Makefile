@@ -34,6 +34,7 @@ test: develop
 lint: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: develop
 	$(BIN)/mypy

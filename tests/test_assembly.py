@@ -108,7 +108,7 @@ def test_template_arguments_of_the_recipe_reach_the_prompts(rows: Path, tmp_path
     tokenizer.chat_template = "{% if slowly %}wait {% endif %}" + tiny.TEMPLATE
     tiny.make_model(tokenizer).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    setting = recipe(tmp_path / "model", rows, sampling={"max_tokens": 3, "chat": {"slowly": True}})
+    setting = recipe(tmp_path / "model", rows, sampling={"max_tokens": 3, "chat_template_kwargs": {"slowly": True}})
     chat = assemble(setting, tmp_path / "run", World()).chat
     assert tokenizer.decode(chat.prompt([{"role": "user", "content": "go"}], "")).startswith("wait <user>")
 

@@ -34,7 +34,7 @@ SETTINGS = {
     "free scores": ["fast.rescore=from-rollouts", "fast.race=true", "fast.adaptive=true"],
     "all": ["fast.rescore=from-rollouts", "fast.race=true", "fast.adaptive=true", "fast.overlap=true",
             "fast.reuse=true", "fast.reuse_age=1"],
-    "front, paired": ["fast.rescore=front", "fast.paired=true", "fast.overlap=true"],
+    "overlap": ["fast.overlap=true"],
 }  # fmt: skip
 
 
@@ -87,10 +87,9 @@ schedules = st.fixed_dictionaries(
         "fast.samples": st.integers(1, 2),
         "fast.population": st.sampled_from([1, 2, 4]),
         "fast.proposals": st.integers(1, 3),
-        "fast.rescore": st.sampled_from(["all", "front", "from-rollouts", "never"]),
+        "fast.rescore": st.sampled_from(["all", "from-rollouts"]),
         "fast.reuse": flag,
         "fast.race": flag,
-        "fast.paired": flag,
         "fast.adaptive": flag,
         "fast.reflection": st.sampled_from(["lessons", "{kind: policy, max_tokens: 8}"]),
         "evaluation.every": st.integers(0, 2),
@@ -203,7 +202,7 @@ def alone(by_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict
         ("reuse", 1, True),
         ("reuse", 4, True),
         ("free scores", 3, False),
-        ("front, paired", 4, True),
+        ("overlap", 4, True),
     ],
 )
 def test_an_interrupted_run_ends_as_if_left_alone(

@@ -48,7 +48,7 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
     engine = LocalEngine(recipe, folder, world)
-    player = Player(task, engine, ChatFormat(engine.tokenizer, recipe.sampling.chat))
+    player = Player(task, engine, ChatFormat(engine.tokenizer, recipe.sampling.chat_template_kwargs))
     check_lengths(player, seed_texts, recipe.sampling.max_tokens)
     return Parts(task, engine, player, seed_texts)
 

@@ -18,7 +18,7 @@ from fastslow.fast.reflection import Reflector, build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.loop import Loop
 from fastslow.models.load import choose_device, load_to_ask
-from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat, load_recipe
+from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.records import Sampling
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import View, make_view
@@ -44,7 +44,7 @@ def resume(
     """Go on with an interrupted run from its newest whole checkpoint, to the end it would have had; settings that only fit
     it to the machine may be others from here on."""
     folder = Path(folder)
-    recipe = _refitted(folder, overrides) if overrides else RunFolder.open(folder).recipe
+    recipe = _refitted(folder, overrides)
     world = find_world(recipe)
     run = _on_main(world, lambda: RunFolder.open(folder, lock=True))
     with out_of_memory.explained(recipe, folder):
@@ -55,7 +55,7 @@ def resume(
 
 
 def _refitted(folder: Path, overrides: Sequence[str]) -> Recipe:
-    there, here = RunFolder.open(folder).recipe, load_recipe(folder / "recipe.yaml", overrides)
+    there, here = RunFolder.open(folder).recipe, read_stored_recipe(folder / "recipe.yaml", overrides, exact=True)
     before, after = flat(there.model_dump()), flat(here.model_dump())
     other = [key for key in {**before, **after} if before.get(key) != after.get(key) and key not in MACHINE_SETTINGS]
     if other:

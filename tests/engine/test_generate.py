@@ -162,22 +162,3 @@ def test_the_models_own_settings_come_back_after_a_failure(model: PreTrainedMode
     with pytest.raises(IndexError):
         sample(model, [[10**6]], Sampling(1.0, 1.0, 1))
     assert model.generation_config is own
-
-
-def test_the_same_seed_draws_alike_under_another_context(model: PreTrainedModel) -> None:
-    """What paired minibatches rely on: rows keep their random numbers when every prompt grows by the same context."""
-    draw = torch.Generator().manual_seed(3)
-    bare = [torch.randint(3, len(TOKENIZER), (length,), generator=draw).tolist() for length in [4, 9, 6, 4, 12, 7] * 8]
-
-    def answers(context: list[int], seed: int) -> list[tuple[int, ...]]:
-        drawn = sample(model, [[*context, *prompt] for prompt in bare], Sampling(1.0, 1.0, 1), seed=seed)
-        return [tuple(completion.ids) for completion in drawn]
-
-    def agreement(one: list[tuple[int, ...]], other: list[tuple[int, ...]]) -> float:
-        return sum(a == b for a, b in zip(one, other, strict=True)) / len(one)
-
-    parent = answers([7, 8], seed=5)
-    assert answers([7, 8], seed=5) == parent
-    child = answers([7, 9, 8], seed=5)
-    apart = [agreement(parent, answers([7, 9, 8], seed=seed)) for seed in range(10, 20)]
-    assert agreement(parent, child) > max(apart)

@@ -6,7 +6,8 @@ import json
 import random
 from collections.abc import Sequence
 
-from fastslow.fast.allowance import LEAST, PATIENCE, Allowance
+from fastslow.fast.allowance import PATIENCE, Allowance
+from fastslow.recipe.checks import LEAST_SHARE
 
 
 def cycle(rate: float, seed: int, count: int = 64) -> list[float]:
@@ -34,8 +35,8 @@ def test_while_children_win_all_of_the_budget_is_given() -> None:
 def test_it_halves_after_a_few_cycles_without_a_find_and_never_to_nothing() -> None:
     given = shares([0.05, *RISING], [True] + [False] * 8)
     assert given[: PATIENCE + 1] == [1.0] * (PATIENCE + 1)
-    assert given[PATIENCE + 1 :] == [max(LEAST, 0.5**number) for number in range(1, len(given) - PATIENCE)]
-    assert given[-1] == LEAST
+    assert given[PATIENCE + 1 :] == [max(LEAST_SHARE, 0.5**number) for number in range(1, len(given) - PATIENCE)]
+    assert given[-1] == LEAST_SHARE
 
 
 def test_a_find_doubles_it() -> None:
@@ -55,14 +56,14 @@ def test_a_stall_gives_it_back_once_and_again_only_after_progress() -> None:
     given = shares([0.5] * 12, [False] * 12)
     restored = [number for number in range(1, 12) if given[number] > given[number - 1]]
     assert len(restored) <= 1
-    assert given[-1] == LEAST  # a run that has converged stops searching
-    allowance = Allowance(share=LEAST, best=0.3, stalled=9, last=(0.3, 0.001))
+    assert given[-1] == LEAST_SHARE  # a run that has converged stops searching
+    allowance = Allowance(share=LEAST_SHARE, best=0.3, stalled=9, last=(0.3, 0.001))
     seen = []
     for _ in range(5):  # progress to 0.75, and a stall there
         allowance.observe([1.0] * 48 + [0.0] * 16)
         seen.append(allowance.share)
-        allowance.share = LEAST
-    assert seen == [LEAST, LEAST, 1.0, LEAST, LEAST]
+        allowance.share = LEAST_SHARE
+    assert seen == [LEAST_SHARE, LEAST_SHARE, 1.0, LEAST_SHARE, LEAST_SHARE]
 
 
 def test_noise_is_no_drop() -> None:
@@ -81,8 +82,8 @@ def test_too_little_to_see_changes_nothing() -> None:
 
 
 def test_budgets_are_whole_and_zero_stays_zero() -> None:
-    assert [Allowance(share=share).budget(200) for share in (1.0, 0.5, LEAST)] == [200, 100, 25]
-    assert Allowance(share=LEAST).budget(1) == 1
+    assert [Allowance(share=share).budget(200) for share in (1.0, 0.5, LEAST_SHARE)] == [200, 100, 25]
+    assert Allowance(share=LEAST_SHARE).budget(1) == 1
     assert Allowance().budget(0) == 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from cycle_helpers import Scripted, Stage, add_counter, add_hint, by_text, knows_rule, pool_of, problems
+from cycle_helpers import Scripted, Stage, add_counter, by_text, knows_rule, pool_of, problems
 
 from fastslow.fast.cycle import Cycle, FastLoop
 from fastslow.fast.evidence import Evidence, choose_anchors
@@ -56,6 +56,10 @@ class Loop:
         return found
 
 
+def rules() -> Stage:
+    return Stage(knows_rule)
+
+
 def test_scores_on_the_look_ahead_begin_with_its_first_problems() -> None:
     assert choose_anchors([*AHEAD, *AHEAD], None, 5) == AHEAD[:5]
     assert choose_anchors(AHEAD, Evidence(), 20) == AHEAD
@@ -64,9 +68,8 @@ def test_scores_on_the_look_ahead_begin_with_its_first_problems() -> None:
 # A stale score ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("setting", ["all", "front", "from-rollouts", "never"])
+@pytest.mark.parametrize("setting", ["all", "from-rollouts"])
 def test_a_context_that_was_best_under_an_old_policy_and_is_bad_now_leaves_the_front(setting: str) -> None:
-    """It leaves within one cycle under every setting but `never`, which trusts the score it once had."""
     now = {"once best": 0.0, "fair": 0.5}
     stage = Stage(lambda texts, example: now.get(texts["system"], 0.1))
     stage.policy_step = 6
@@ -77,57 +80,10 @@ def test_a_context_that_was_best_under_an_old_policy_and_is_bad_now_leaves_the_f
     loop.train(TRAINED)
     found = loop.evolve(AHEAD)
     member = by_text(found.pool)
-    if setting == "never":
-        assert found.pool.best.context.texts["system"] == "once best"
-        assert member["once best"].front
-        assert member["once best"].scored_at == 0
-    else:
-        assert found.pool.best.context.texts["system"] == "fair"
-        assert "once best" not in member or not member["once best"].front
-        assert member["fair"].front
-        assert member["fair"].scored_at == 6
-
-
-# Each setting ----------------------------------------------------------------------------------------------------------
-
-
-def rules() -> Stage:
-    return Stage(knows_rule)
-
-
-def test_with_front_the_others_wait_in_reserve_and_are_not_played() -> None:
-    stage = rules()
-    pool = pool_of("A\nrule 0", "B\nrule 1", "C", "D", scores=[{"old": score} for score in (0.9, 0.5, 0.3, 0.2)])
-    pool = Pool(tuple(type(m)(m.context, m.scores, 0, front=number < 2) for number, m in enumerate(pool.members)))
-    loop = Loop(stage, Scripted(add_counter()), pool, rescore="front", population=4, budget=0)
-    found = loop.evolve(AHEAD)
-    assert Counter(context for context, _ in stage.calls[0][2]) == {m.context.id: 12 for m in pool.members[:2]}
-    assert [m.context.texts["system"] for m in found.pool.members] == ["A\nrule 0", "B\nrule 1", "C", "D"]
-    assert [m.front for m in found.pool.members] == [True, True, False, False]
-    assert [m.scores for m in found.pool.members[2:]] == [{"old": 0.3}, {"old": 0.2}]
-
-
-def test_with_front_a_new_context_takes_the_place_of_one_in_reserve() -> None:
-    pool = pool_of("A", "B", "C", scores=[{"old": score} for score in (0.5, 0.3, 0.2)])
-    pool = Pool((type(pool.best)(pool.best.context, pool.best.scores, 0, front=True), *pool.members[1:]))
-    found = Loop(rules(), Scripted(add_hint), pool, rescore="front", population=3, budget=30).evolve(AHEAD)
-    texts = [m.context.texts["system"] for m in found.pool.members]
-    assert len(texts) == 3
-    assert texts[0] not in ("A", "B", "C")
-    assert texts[-1] in ("A", "B")
-    assert "C" not in texts
-
-
-def test_with_never_nothing_is_played_but_what_has_no_score() -> None:
-    stage = rules()
-    Loop(stage, Scripted(add_counter()), pool_of("A"), rescore="never", budget=0).evolve(AHEAD)
-    assert stage.booked == {"rescore": 12}
-    stage = rules()
-    pool = pool_of("A", scores=[{e.id: 0.25 for e in TRAINED}], at=2)
-    found = Loop(stage, Scripted(add_counter()), pool, rescore="never", budget=0).evolve(AHEAD)
-    assert not stage.booked
-    assert found.pool.best.scores == {e.id: 0.25 for e in AHEAD}
-    assert found.pool.best.scored_at == 2
+    assert found.pool.best.context.texts["system"] == "fair"
+    assert "once best" not in member or not member["once best"].front
+    assert member["fair"].front
+    assert member["fair"].scored_at == 6
 
 
 # From rollouts ---------------------------------------------------------------------------------------------------------
@@ -218,7 +174,7 @@ def test_without_a_fast_loop_nothing_is_kept() -> None:
     assert memory.to_data() is None
 
 
-# Races and pairs -------------------------------------------------------------------------------------------------------
+# Races -----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_race_spends_less_on_hopeless_children_and_finds_the_same_best() -> None:
@@ -246,24 +202,6 @@ def test_a_race_spends_less_on_hopeless_children_and_finds_the_same_best() -> No
     assert not kept & {edit.child for edit in stopped}
     parents = {edit.parent for edit in again.edits}
     assert not parents & {edit.child for edit in stopped}
-
-
-def test_paired_a_child_draws_with_the_numbers_of_its_parent() -> None:
-    stage = rules()
-    loop = Loop(stage, Scripted(add_hint), pool_of("A"), paired=True, proposals=2, budget=60, population=4)
-    loop.evolve(AHEAD)
-    minibatches = [(seed, pairs) for purpose, seed, pairs in stage.calls if purpose == "fast-minibatch"]
-    by_seed: dict[int, list[list[tuple[str, str]]]] = {}
-    for seed, pairs in minibatches:
-        assert len({context for context, _ in pairs}) == 1  # a batch of its own
-        by_seed.setdefault(seed, []).append(pairs)
-    together = [batches for batches in by_seed.values() if len(batches) > 1]
-    assert together
-    for batches in together:
-        assert len({tuple(example for _, example in pairs) for pairs in batches}) == 1
-        assert len({pairs[0][0] for pairs in batches}) == len(batches)
-    others = {seed for purpose, seed, _ in stage.calls if purpose != "fast-minibatch"}
-    assert not others & set(by_seed)
 
 
 def test_without_switches_a_cycle_plays_what_it_always_played() -> None:

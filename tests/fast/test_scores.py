@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fastslow.fast.pool import Member, select
+from fastslow.fast.pool import select
 from fastslow.fast.scores import CONFIDENCE, CONTEXT_WEIGHT, PROBLEM_WEIGHT, Scores, plain, race_stops, shrunken
 from fastslow.records import Context
 
@@ -88,14 +88,6 @@ def test_a_perfect_context_is_right_in_every_draw_on_every_problem() -> None:
         scores = Scores(0.5)
         scores.remember(context("a"), by_problem, 0)
         assert scores.perfect is perfect
-
-
-def test_an_old_score_is_carried_to_new_problems_by_its_mean() -> None:
-    scores = Scores()
-    old = scores.remember(context("a"), draws("1101"), 3)
-    scores.trust(old, ["p0", "p2", "new"])
-    assert scores.members[context("a").id].scores == {"p0": 1.0, "p2": 0.0, "new": 0.75}
-    assert scores.members[context("a").id].scored_at == 3
 
 
 # Races -----------------------------------------------------------------------------------------------------------------
@@ -191,14 +183,6 @@ def test_luck_is_rarely_taken_for_a_find_and_a_large_gain_mostly_is(seed: int) -
 
     assert share_better(0.3) < 0.1
     assert share_better(0.7) > 0.8
-
-
-def test_a_score_taken_as_it_stands_counts_as_one_draw() -> None:
-    scores = field(ALWAYS)
-    old = Member(context("old"), dict.fromkeys(PROBLEMS, 0.0))
-    scores.trust(old, PROBLEMS)
-    assert scores.surely_better(scores.members[context("0").id], scores.members[old.context.id])
-    assert not scores.surely_better(scores.members[old.context.id], scores.members[context("0").id])
 
 
 def test_plain_scores_are_means() -> None:

@@ -1,7 +1,6 @@
 """How much of its budget the fast loop may spend in a cycle: less while it finds nothing, all of it when something changed.
 
-What is looked at is training reward, and whether children beat the population on training problems. Validation is for
-measuring and takes no part.
+It depends on training reward, and on whether children beat the population on training problems. Validation plays no part.
 """
 
 from __future__ import annotations
@@ -12,20 +11,21 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, variance
 from typing import Any
 
+from fastslow.recipe.checks import LEAST_SHARE
+
 PATIENCE = 2
-"""Cycles without a find, or without a new best reward, before something is done about it."""
-LEAST = 1 / 8
-"""The smallest share of the budget: a search that stopped for good would not see that the world has changed."""
+"""Cycles without a find, or without a new best reward, before the budget changes."""
 CLEAR = 3.0
-"""Standard errors that a reward must have fallen by to be called a drop."""
+"""Standard errors by which reward must have fallen to count as a drop."""
 
 
 @dataclass
 class Allowance:
-    """Halves from cycle to cycle once nothing was found for `PATIENCE` of them; doubles with a find.
+    """Halves every cycle once nothing was found for `PATIENCE` cycles; doubles with a find. It never falls below
+    `LEAST_SHARE`: a search that stopped for good would miss a change of the task.
 
-    It is whole again when reward drops clearly from one cycle to the next, as it does when the task changes, and once when
-    reward has stalled; after that only a new best reward makes it ready to answer the next stall.
+    It returns to the whole budget when reward drops clearly from one cycle to the next, as it does when the task changes,
+    and once when reward has stalled; only a new best reward lets the next stall raise it again.
     """
 
     share: float = 1.0
@@ -35,7 +35,7 @@ class Allowance:
     """Cycles in a row without a new best reward."""
     best: float = -math.inf
     last: tuple[float, float] | None = None
-    """Mean reward of the last cycle and its squared standard error."""
+    """Mean reward of the last cycle, and its squared standard error."""
 
     def observe(self, rewards: Sequence[float]) -> None:
         """Take in the rewards of a cycle's problems, as the slow loop drew them."""
@@ -58,15 +58,10 @@ class Allowance:
         else:
             self.idle += 1
             if self.idle >= PATIENCE:
-                self.share = max(LEAST, self.share / 2)
+                self.share = max(LEAST_SHARE, self.share / 2)
 
     def budget(self, whole: int) -> int:
         return math.ceil(whole * self.share)
-
-    @staticmethod
-    def smallest(whole: int) -> int:
-        """The least that a budget can shrink to."""
-        return math.ceil(whole * LEAST)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "best": None if math.isinf(self.best) else self.best}

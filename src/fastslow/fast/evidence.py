@@ -25,9 +25,6 @@ class Evidence:
     def add(self, rollouts: Iterable[Rollout]) -> None:
         self.rollouts += [_without_tokens(rollout) for rollout in rollouts]
 
-    def clear(self) -> None:
-        self.rollouts.clear()
-
     def until(self, policy_step: int) -> Evidence:
         """What the policies of up to a step have drawn."""
         return Evidence(rollout for rollout in self.rollouts if rollout.policy_step <= policy_step)

@@ -1,4 +1,4 @@
-"""The population Φ: contexts with scores that say which policy and which problems they were measured on."""
+"""The population Φ: contexts, with their scores on each problem and the policy step they were measured at."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Member:
     scores: Mapping[str, float] = field(default_factory=dict)
     scored_at: int = 0
     front: bool = False
-    """Best on some problem in a way no other member covers."""
+    """On the Pareto front: best on some problem that no other member covers."""
     wins: int = 0
-    """On how many problems no other context was better."""
+    """The number of problems on which no other context was better."""
     progress: Mapping[str, float] = field(default_factory=dict)
-    """How far its answers to each problem got, where the grader says so: what decides while no context has scored."""
+    """How far its answers to each problem got, where the grader says so; it breaks ties while no context has scored."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What its optimizer keeps about it beside the texts, such as counters; plain data that JSON can hold."""
 
@@ -33,11 +33,11 @@ class Member:
 
     @property
     def worth(self) -> tuple[float, float]:
-        """What members are ranked by."""
+        """Mean score and mean progress, which members are ranked by."""
         return self.mean, sum(self.progress.values()) / max(1, len(self.progress))
 
     def on(self, problem: str) -> tuple[float, float]:
-        """The same on one problem."""
+        """Score and progress on one problem."""
         return self.scores[problem], self.progress.get(problem, 0.0)
 
 
@@ -56,7 +56,7 @@ class Pool:
         return self.members[0]
 
     def active(self, group: int) -> list[Context]:
-        """The contexts a group is played under: as many of the best as divide its size."""
+        """The contexts a group is played under: the largest number of the best that divides the group size."""
         count = max(k for k in range(1, len(self.members) + 1) if group % k == 0)
         return [member.context for member in self.members[:count]]
 
@@ -99,10 +99,9 @@ class Pool:
 def select(candidates: Sequence[Member], size: int) -> Pool:
     """The best `size` distinct contexts: the best mean, the rest of the Pareto front by mean score, then the others.
 
-    The front is the fewest contexts that together win every problem, and the best mean may be missing from it. All
-    candidates were scored on the same problems. Ties go to whoever wins more problems, then to the elder. Only while nobody
-    has scored at all do they go to whoever's answers get further: once answers are right, others that merely look like it say
-    nothing about who is better.
+    The front is the smallest set of contexts that together win every problem, and may lack the best mean. All candidates were
+    scored on the same problems. Ties go to the context that wins more problems, then to the older one. Progress breaks ties
+    only while no context has scored: once there are right answers, how right the others look says nothing.
     """
     if any(member.mean for member in candidates):
         candidates = [replace(member, progress={}) for member in candidates]

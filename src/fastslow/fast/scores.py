@@ -1,4 +1,4 @@
-"""From single draws to the scores that contexts are compared by, and when a comparison is over before all draws are in."""
+"""From the rewards of rollouts to the scores that contexts are compared by, and when a comparison can stop early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastslow.fast.pool import Member
 from fastslow.records import Context, Rollout
 
 Draws = Mapping[str, Sequence[float]]
-"""The scores drawn on each problem, by its id; none on some."""
+"""The rewards drawn on each problem, by problem id; a problem may have none."""
 
 CONTEXT_WEIGHT = 8.0
 """Draws that the mean over all contexts counts for in the mean of one."""
@@ -20,7 +20,7 @@ PROBLEM_WEIGHT = 2.0
 CONFIDENCE = 1.645
 """Standard deviations that one side of a 95% interval is wide."""
 SLICES = (0.25, 0.5)
-"""Shares of the anchors after which a race is looked at."""
+"""Shares of the anchors after which a race may stop."""
 
 
 def mean_score(rollouts: Sequence[Rollout]) -> float:
@@ -37,9 +37,9 @@ def plain(draws: Draws) -> dict[str, float]:
 
 
 def shrunken(draws: Draws, overall: float) -> dict[str, float]:
-    """Posterior means: each problem's draws against what the context does elsewhere, and that against all contexts.
+    """Posterior means: a problem's score is shrunken towards the context's mean, and that towards the mean of all contexts.
 
-    For scores of 0 and 1 this is the Beta-Bernoulli model with the prior means and the counts above. One lucky draw moves a
+    For rewards of 0 and 1 this is the Beta-Bernoulli model with the prior means and the counts above. One lucky draw moves a
     score by a third of the way, many move it nearly all of it, and a problem without a draw has the context's mean.
     """
     everything = [score for scores in draws.values() for score in scores]
@@ -51,7 +51,7 @@ def shrunken(draws: Draws, overall: float) -> dict[str, float]:
 
 
 def race_stops(anchors: int) -> list[int]:
-    """After how many anchors a race is looked at, the end included."""
+    """After how many anchors a race may stop, the end included."""
     stops = {math.ceil(share * anchors) for share in SLICES} | {anchors}
     return sorted(stops)
 
@@ -61,7 +61,7 @@ class Scores:
 
     def __init__(self, overall: float | None = None) -> None:
         self.overall = overall
-        """The mean that scores are drawn towards; None takes draws as they are."""
+        """The mean that scores are shrunken towards; None takes the mean draw as it is."""
         self.members: dict[str, Member] = {}
         self.draws: dict[str, Draws] = {}
         self.perfect = False
@@ -80,34 +80,24 @@ class Scores:
         for key, member in self.members.items():
             self.members[key] = replace(member, progress={})
 
-    def trust(self, member: Member, problems: Sequence[str]) -> None:
-        """Take an old score as it stands; on problems it was not measured on it is the old mean."""
-        scores = {problem: member.scores.get(problem, member.mean) for problem in problems}
-        self.members[member.context.id] = replace(member, scores=scores)
-
     def estimate(self, draws: Draws) -> dict[str, float]:
         return plain(draws) if self.overall is None else shrunken(draws, self.overall)
 
     def surely_better(self, one: Member, other: Member, tried: int = 1) -> bool:
-        """Whether a context, the best of so many tried, is better than another on the problems that both have draws on, with
-        95% confidence."""
-        mine, theirs = self._draws_of(one), self._draws_of(other)
+        """Whether a context, the best of so many tried, is better than another with 95% confidence, on the problems that both
+        have draws on."""
+        mine, theirs = self.draws[one.context.id], self.draws[other.context.id]
         gains = [fmean(mine[problem]) - fmean(theirs[problem]) for problem in mine if mine[problem] and theirs[problem]]
         needed = NormalDist().inv_cdf(1 - 0.05 / tried)
         return len(gains) > 1 and fmean(gains) > needed * stdev(gains) / math.sqrt(len(gains))
 
-    def _draws_of(self, member: Member) -> Draws:
-        """What a member was scored by; a score that was taken as it stands counts as one draw."""
-        return self.draws.get(member.context.id, {problem: [score] for problem, score in member.scores.items()})
-
     def hopeless(self, draws: Draws, places: int) -> bool:
-        """Whether a context, by its draws on some of the anchors, is surely worse than the last of those that would be kept,
-        and best on none of these problems."""
+        """Whether a context, by its draws on some of the anchors, is best on none of them and, with 95% confidence, worse
+        than the last context that would be kept."""
         ranked = sorted(self.members.values(), key=lambda member: -member.mean)
         if len(ranked) < places:
             return False
-        last = ranked[places - 1]
-        known = self._draws_of(last)
+        known = self.draws[ranked[places - 1].context.id]
         mean, variance = _beta([score for scores in draws.values() for score in scores])
         other_mean, other_variance = _beta([score for problem in draws for score in known[problem]])
         if mean + CONFIDENCE * math.sqrt(variance + other_variance) >= other_mean:

@@ -1,4 +1,4 @@
-"""Playing what a cycle needs to know, and no more: carried contexts, minibatches of parents and children, full scores."""
+"""The rollouts that a cycle plays to score contexts: carried ones, minibatches of parents and children, all anchors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PlayFast = Callable[[Sequence[tuple[Example, Context]], str, int], Sequence[Roll
 """Plays (example, context) pairs for a purpose on the ledger with a seed, under the current policy."""
 
 Item = tuple[Context, Sequence[Example]]
-"""A context and the problems it is wanted on."""
+"""A context and the problems to play it on."""
 
 
 class Scoring:
@@ -35,33 +35,24 @@ class Scoring:
         self.policy_step, self.seed, self.evidence = policy_step, seed, evidence
         self.scores = Scores()
         self.known: dict[str, dict[str, list[Rollout]]] = {}
-        """With scores from rollouts: the rollouts behind a context's scores, by problem."""
-        self.reserve: list[Member] = []
-        """Carried contexts that were not scored; they fill the places that no scored one takes."""
+        """With `rescore: from-rollouts`, the rollouts behind a context's scores, by problem."""
         self.stopped: dict[str, list[list[Rollout]]] = {}
-        """Contexts that fell behind in a race, with their rollouts until then."""
+        """Contexts that lost a race, with their rollouts so far."""
         self.reused: dict[str, int] = {}
-        """Rollouts by the purpose they served without being played for it."""
+        """Rollouts that served a purpose without being played for it, by that purpose."""
         self.blank = True
-        """No carried context has led to a right answer on the anchors."""
+        """No carried context has scored on any anchor."""
         self.spent = 0
         self.calls = 0
-        """Counts what takes a seed of its own."""
+        """Counts batches and proposals: each has a seed of its own."""
 
     def carried(self, pool: Pool, progress: Callable[[str], None]) -> None:
-        """Score the carried contexts on every anchor, in the way the recipe chooses; those to be played as one batch."""
-        waiting = []
-        if self.evidence is not None:
-            self.scores.overall = mean_score(self.evidence.rollouts)
-        for place, member in enumerate(pool.members):
-            if self.evidence is not None and self._take_from(self.evidence, member.context):
-                continue
-            if self.recipe.rescore == "never" and member.scores:
-                self.scores.trust(member, [example.id for example in self.anchors])
-            elif self.recipe.rescore == "front" and place and not member.front:
-                self.reserve.append(member)
-            else:
-                waiting.append(member.context)
+        """Score the carried contexts on every anchor: by the slow loop's rollouts where there are any, the rest by playing
+        them as one batch."""
+        waiting = [member.context for member in pool.members]
+        if (evidence := self.evidence) is not None:
+            self.scores.overall = mean_score(evidence.rollouts)
+            waiting = [context for context in waiting if not self._take_from(evidence, context)]
         if waiting:
             progress(f"scoring {len(waiting)} carried context(s) on {len(self.anchors)} problems")
             played = self._play([(context, self.anchors) for context in waiting], "rescore")
@@ -71,21 +62,15 @@ class Scoring:
         if not self.blank:
             self.scores.forget_progress()
 
-    def minibatches(self, items: Sequence[Item], generation: int) -> list[list[list[Rollout]]]:
-        """Rollouts by item and problem, in one batch but for those that are known; or, paired, each in a batch of its own."""
-        if self.recipe.paired:
-            # Parent and child then draw with the same numbers row by row, and differ only by what the context changes.
-            return [
-                self._play([item], "fast-minibatch", (generation, [example.id for example in item[1]]))[0]
-                for item in items
-            ]
+    def minibatches(self, items: Sequence[Item]) -> list[list[list[Rollout]]]:
+        """Rollouts by item and problem; those that are not known yet are played as one batch."""
         known = [self._known(context, batch) for context, batch in items]
         waiting = [item for item, found in zip(items, known, strict=True) if found is None]
         played = iter(self._play(waiting, "fast-minibatch") if waiting else [])
         return [next(played) if found is None else found for found in known]
 
     def in_full(self, contexts: Sequence[Context]) -> list[Member | None]:
-        """Score children on all anchors; in a race, none for those that fell hopelessly behind on the first of them."""
+        """Score children on all anchors; None for a child that lost a race on the first of them."""
         drawn: dict[str, list[list[Rollout]]] = {context.id: [] for context in contexts}
         going, start, count = list(contexts), 0, len(self.anchors)
         for stop in race_stops(count) if self.recipe.race else [count]:
@@ -101,13 +86,12 @@ class Scoring:
             self._remember(context, drawn[context.id])
         return [self.scores.members.get(context.id) for context in contexts]
 
-    def _play(self, items: Sequence[Item], purpose: str, pairing: object = None) -> list[list[list[Rollout]]]:
-        """Rollouts by item and example, `samples` of each, drawn in one batch; equal pairings draw with equal numbers."""
+    def _play(self, items: Sequence[Item], purpose: str) -> list[list[list[Rollout]]]:
+        """Rollouts by item and problem, `samples` of each, played as one batch."""
         samples = self.recipe.samples
         pairs = [(example, context) for context, batch in items for example in batch for _ in range(samples)]
         self.calls += 1
-        seed = derive_seed(self.seed, purpose, self.calls if pairing is None else pairing)
-        rollouts = iter(self.play(pairs, purpose, seed))
+        rollouts = iter(self.play(pairs, purpose, derive_seed(self.seed, purpose, self.calls)))
         if purpose != "rescore":
             self.spent += len(pairs)
         return [[[next(rollouts) for _ in range(samples)] for _ in batch] for _, batch in items]
@@ -138,7 +122,7 @@ class Scoring:
         self.scores.remember(context, draws, policy_step, progress)
 
     def progress(self, rollouts: Sequence[Rollout]) -> float:
-        """How far answers got, where nothing was right and the fast loop may hear what the grader sees in answers."""
+        """How far answers got, by the grader's feedback; 0 once a carried context has scored, or without feedback."""
         return mean_progress(rollouts) if self.recipe.feedback and self.blank else 0.0
 
     def _known(self, context: Context, batch: Sequence[Example]) -> list[list[Rollout]] | None:

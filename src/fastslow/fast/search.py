@@ -1,10 +1,9 @@
-"""What every fast optimizer shares in one cycle: playing and its price, checking what was proposed, and the outcome.
+"""What every fast optimizer shares in one cycle: playing within a budget, checking proposals, and the result.
 
-The carried population is scored anew under the current weights before anything else, since scores belong to the policy that
-earned them; the budget counts rollouts actually played and leaves that re-scoring out. Proposals are checked (token budget,
-no duplicate) before a single rollout is spent on them. A proposer that keeps failing ends the cycle, not the run, and so does
-a context that is right on every anchor. What can be made to cost less (`rescore`, `race`, drafts) or to see more clearly
-(`paired`) is described in docs/rollouts.md.
+The carried population is first scored again under the current weights, because a score belongs to the policy that earned it.
+The budget counts the rollouts that are played after that. Proposals are checked (token budget, no duplicate) before any
+rollout is spent on them. A proposer that keeps failing ends the cycle but not the run, and so does a context that is right on
+every anchor. The settings that save rollouts (`rescore`, `race`, `overlap`) are described in docs/rollouts.md.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
     from fastslow.fast.cycle import FastLoop
 
 PATIENCE = 4
-"""Failed proposals in a row after which a cycle stops asking."""
+"""Failed proposals in a row after which a cycle ends."""
 TRIES = 4
-"""Proposals drawn until one is new."""
+"""Attempts to get a proposal that is new and within the token budget."""
 
 
 @dataclass
 class Edit:
-    """One proposed child: which feedback led to it and how it fared against its parent on the minibatch."""
+    """One proposal: the feedback that led to it, and its minibatch score beside its parent's."""
 
     child: str
     parent: str
@@ -54,21 +53,21 @@ class Cycle:
 
     pool: Pool
     found: bool = False
-    """A child is now the best of the population, and by more than luck."""
+    """A child is now the best of the population, with 95% confidence."""
     edits: list[Edit] = field(default_factory=list)
     contexts: list[Context] = field(default_factory=list)
-    """Every context the cycle met, carried or proposed, kept or not."""
+    """Every carried or proposed context of the cycle, kept or not."""
     generations: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     reused: dict[str, int] = field(default_factory=dict)
-    """Rollouts by the purpose they served without being played for it."""
+    """Rollouts that served a purpose without being played for it, by that purpose."""
 
 
 class Search(ABC):
-    """One cycle of a fast optimizer. All processes run it alike; what a proposer writes comes from the main one."""
+    """One cycle of a fast optimizer. All processes run it in the same way; proposals come from the main one."""
 
     reads_feedback: ClassVar[bool] = True
-    """Whether the optimizer learns from the grader's words; without, it learns from scores alone."""
+    """Whether the optimizer reads the grader's feedback; otherwise it learns from scores alone."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class Search(ABC):
         self.generations = self.failures_in_a_row = 0
 
     def run(self) -> Cycle:
-        """Score the carried contexts anew, search until the budget is spent, keep the best K."""
+        """Score the carried contexts again, search until the budget is spent, keep the best K."""
         self.scoring.carried(self.carried, self.progress)
         if self.budget:
             self.search()
@@ -111,12 +110,12 @@ class Search(ABC):
     # Playing -----------------------------------------------------------------------------------------------------------
 
     def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
-        """All that a cycle plays goes through here."""
+        """Every rollout of a cycle is played here."""
         return self.loop.play(pairs, purpose, seed)
 
     @property
     def spent(self) -> int:
-        """Rollouts of the budget that were played."""
+        """Rollouts of the budget that are spent."""
         return self.scoring.spent
 
     @property
@@ -124,7 +123,7 @@ class Search(ABC):
         return self.reads_feedback and self.recipe.feedback
 
     def attempt(self, rollout: Rollout, component: str) -> Attempt | None:
-        """What happened in one component of a rollout, told no further than the optimizer may know."""
+        """What happened in one component of a rollout, as far as the optimizer may know it."""
         return read_attempt(rollout, component, self.shows_feedback)
 
     # Proposing ---------------------------------------------------------------------------------------------------------
@@ -137,7 +136,8 @@ class Search(ABC):
         feedback: Sequence[str] = (),
         before: float = 0.0,
     ) -> Context | None:
-        """A new context: its first parent with another text for one component, asked for until it is new and fits."""
+        """A new context: the first parent with a proposed text for one component. Asks again where it is not new or too
+        long."""
         for _ in range(TRIES):
             text = self.asked(ask)
             if text is None:
@@ -148,7 +148,7 @@ class Search(ABC):
         return None
 
     def asked(self, ask: Callable[[int], str]) -> str | None:
-        """What a proposer writes, given a seed; nothing where it fails, which is counted and told."""
+        """The proposer's answer, given a seed; None where it fails, which is counted and reported."""
         self.scoring.calls += 1
         seed = derive_seed(self.seed, "reflection", self.scoring.calls)
 
@@ -179,7 +179,7 @@ class Search(ABC):
         feedback: Sequence[str] = (),
         before: float = 0.0,
     ) -> Context | None:
-        """The context that a proposed text makes, if the text keeps to its budget and the context is new."""
+        """The context with a proposed text, if the text is within its token budget and the context is new."""
         return self.offer_texts(parents, {component: text}, feedback, before)
 
     def offer_texts(
@@ -189,7 +189,7 @@ class Search(ABC):
         feedback: Sequence[str] = (),
         before: float = 0.0,
     ) -> Context | None:
-        """The same for new texts of several components at once."""
+        """The same for proposed texts of several components at once."""
         if any(self.loop.count_tokens(text) > self.recipe.max_tokens for text in texts.values()):
             self.fault("proposal_too_long")
             return None
@@ -199,8 +199,8 @@ class Search(ABC):
             return None
         self.failures_in_a_row = 0
         self.contexts[child.id] = child
-        told = list(feedback) if self.shows_feedback else []
-        self.edits[child.id] = Edit(child.id, parents[0].id, ", ".join(texts), told, before)
+        shown = list(feedback) if self.shows_feedback else []
+        self.edits[child.id] = Edit(child.id, parents[0].id, ", ".join(texts), shown, before)
         return child
 
     def fault(self, name: str) -> None:
@@ -209,7 +209,7 @@ class Search(ABC):
     # Ending ------------------------------------------------------------------------------------------------------------
 
     def finished(self) -> bool:
-        """Spent, tired of failures, or a context is right on every anchor and nothing is left to find."""
+        """The budget is spent, proposals keep failing, or a context is right on every anchor."""
         perfect = self.scoring.scores.perfect
         return perfect or self.spent >= self.budget or self.failures_in_a_row >= PATIENCE
 
@@ -224,11 +224,10 @@ class Search(ABC):
             elif edit.after is not None and not edit.reason:
                 edit.reason = f"{edit.after:.2f} on the minibatch is not above its parent's {edit.before:.2f}"
         scored = [replace(member, notes=self.notes.get(key, {})) for key, member in self.members.items()]
-        chosen = select(scored, self.recipe.population).members
-        spare = [replace(member, front=False, wins=0) for member in self.scoring.reserve]
+        pool = select(scored, self.recipe.population)
         return Cycle(
-            Pool((*chosen, *spare[: self.recipe.population - len(chosen)])),
-            self._is_find(chosen[0]),
+            pool,
+            self._is_find(pool.best),
             list(self.edits.values()),
             list(self.contexts.values()),
             self.generations,
@@ -237,11 +236,12 @@ class Search(ABC):
         )
 
     def _is_find(self, best: Member) -> bool:
-        """Whether the best context is new and surely better than all carried ones; new is enough while nothing is right."""
-        carried = [self.members[m.context.id] for m in self.carried.members if m.context.id in self.members]
+        """Whether the best context is new and better than all carried ones with 95% confidence; while nothing scores at all,
+        a new best is enough."""
+        carried = [self.members[member.context.id] for member in self.carried.members]
         if best.context.id in [member.context.id for member in carried]:
             return False
-        rival = max(carried, key=lambda member: member.mean, default=None)
-        if rival is None or not best.mean:
+        if not best.mean:
             return True
+        rival = max(carried, key=lambda member: member.mean)
         return self.scoring.scores.surely_better(best, rival, tried=len(self.members) - len(carried))

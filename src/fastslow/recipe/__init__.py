@@ -14,7 +14,15 @@ from fastslow.recipe.model import (
     TaskByName,
     TaskRecipe,
 )
-from fastslow.recipe.read import MACHINE_SETTINGS, build_recipe, dump_recipe, flat, load_recipe, walk
+from fastslow.recipe.read import (
+    MACHINE_SETTINGS,
+    build_recipe,
+    dump_recipe,
+    flat,
+    load_recipe,
+    read_stored_recipe,
+    walk,
+)
 
 __all__ = [
     "MACHINE_SETTINGS",
@@ -34,5 +42,6 @@ __all__ = [
     "dump_recipe",
     "flat",
     "load_recipe",
+    "read_stored_recipe",
     "walk",
 ]

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from fastslow.recipe.optimizer import check_optimizer
+from fastslow.recipe.checks import check_recipe
 from fastslow.records import Sampling
 
 Method = Literal["fst", "rl", "gepa", "distill"]
@@ -38,7 +38,7 @@ class ModelRecipe(Section):
     lora: LoraRecipe | None = None
     """Train a low-rank adapter instead of all weights."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a fifth slower."""
+    """Recompute activations in the backward pass: needs less memory and is about a fifth slower."""
     trust_remote_code: bool = False
     """Allow models that ship their own Python code."""
 
@@ -77,10 +77,10 @@ class TaskRecipe(TaskByName):
 
 
 class StageRecipe(TaskByName):
-    """A task that has the stream to itself for a while."""
+    """A task that supplies the whole stream for a number of steps."""
 
     name: str
-    """A task from `fastslow tasks`; its options stand beside it, as under `task`."""
+    """A task from `fastslow tasks`; every other key is an option of that task, as under `task`."""
     steps: int = Field(ge=1)
     """Slow steps of the stage."""
 
@@ -95,28 +95,30 @@ class SlowRecipe(Section):
     group: int = Field(default=8, ge=2)
     """G: rollouts per problem; all of them form one group."""
     microbatch: int = Field(default=8, ge=1)
-    """Rollouts per device and backward pass; changes memory and speed, not the result. The more, the more they share."""
+    """Rollouts per device and backward pass; changes memory and speed, not the result. Larger ones share more prefixes."""
     shared_prefix: bool = True
     """Compute what the rollouts of a microbatch begin with together (context, problem, earlier turns) once, without padding;
-    changes memory and speed, not the result. A model that cannot says so, once, and goes without."""
+    changes memory and speed, not the result. Unsupported models warn once and fall back to padded batches."""
     loss: Loss = "cispo"
-    """The policy loss; all but `cispo` are TRL's, with TRL's own aggregation."""
+    """The policy loss; all but `cispo` use TRL's own implementation and aggregation."""
     ratio_cap: float = Field(default=4.0, gt=0)
-    """CISPO: importance ratios are cut at this value (verl's clip_high = 3.0 is 1 + 3)."""
+    """CISPO: importance ratios are clipped at this value (verl's `clip_high` of 3.0 is 1 + 3 = 4 here)."""
     clip: float = Field(default=0.2, gt=0)
     """Clipping range of the other losses."""
     baseline: Literal["problem", "prompt"] = "problem"
-    """Advantages against all G rollouts of a problem, or only those that share a context."""
+    """What a rollout's reward is compared with: `problem` takes all G rollouts of the problem, `prompt` only those of them
+    that share the context."""
     std: Literal["group", "batch", "none"] = "group"
     """Divide advantages by the standard deviation of the group, of the batch, or not at all."""
-    aggregation: Literal["prompt", "token"] = "prompt"
-    """CISPO: mean over each problem's tokens and then over problems, or over all tokens of the batch."""
+    aggregation: Literal["problem", "token"] = "problem"
+    """CISPO and `distill`: `problem` averages over the tokens of each problem and then over problems, `token` over all
+    tokens of the batch."""
     drop_zero_variance: bool = True
-    """Leave groups whose rewards are all equal out of the update (they are not refilled)."""
+    """Leave groups whose rewards are all equal out of the update; they are not replaced."""
     kl: float = Field(default=1e-3, ge=0)
     """Coefficient of the KL penalty to the base model; 0 loads no reference model. `distill` has no such penalty."""
     learning_rate: float = Field(default=1e-6, gt=0)
-    """AdamW's learning rate after warm-up; constant from there."""
+    """AdamW's learning rate; constant after warm-up."""
     warmup_steps: int = Field(default=10, ge=0)
     """Steps of linear warm-up."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -124,16 +126,16 @@ class SlowRecipe(Section):
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's weight decay."""
     max_grad_norm: float = Field(default=1.0, gt=0)
-    """Gradient norm is cut at this value."""
+    """The gradient norm is clipped at this value."""
 
 
 class ReflectionRecipe(Section):
-    """Who reads the feedback and edits a context."""
+    """What reads the feedback and proposes edits of a context."""
 
     kind: Literal["lessons", "litellm", "local", "policy"] = "lessons"
     """`lessons` edits with lines of the feedback and needs no model; `litellm` calls a model by API; `local` loads one;
-    `policy` asks the model in training. `reflection: NAME` alone is short: a kind, or else a LiteLLM name. Under another
-    `fast.optimizer` the same model writes what that one wants; with `lessons` it works on lines by itself."""
+    `policy` asks the model in training. `reflection: NAME` alone is short for a kind, or else for a LiteLLM name. Every
+    `fast.optimizer` asks this model with prompts of its own; with `lessons` it edits lines without a model."""
     model: str | None = None
     """`litellm`: a LiteLLM name such as `openai/gpt-5.2`; `local`: hub id, folder or `.gguf` file."""
     base_url: str | None = None
@@ -141,11 +143,11 @@ class ReflectionRecipe(Section):
     temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature of the reflection model."""
     max_tokens: int = Field(default=4096, ge=1)
-    """Longest answer of the reflection model."""
+    """Longest answer of the reflection model, in tokens."""
     timeout: float = Field(default=120.0, gt=0)
     """`litellm`: seconds to wait for one answer."""
     retries: int = Field(default=4, ge=0)
-    """`litellm`: further tries after a transient fault, with doubling pauses."""
+    """`litellm`: retries after a transient fault, with doubling pauses."""
 
     @model_validator(mode="after")
     def _has_model(self) -> ReflectionRecipe:
@@ -163,7 +165,7 @@ class FastRecipe(Section):
     """The fast loop: GEPA, or another optimizer, on the contexts."""
 
     optimizer: Optimizer = "gepa"
-    """How new texts are found (docs/optimizers.md): `gepa`, the method's own, or in the manner of another."""
+    """How new texts are found (docs/optimizers.md): `gepa` is the published method's, the others follow other papers."""
     population: int = Field(default=8, ge=1)
     """K: contexts kept; must divide slow.group."""
     cycle: int = Field(default=6, ge=1)
@@ -172,38 +174,36 @@ class FastRecipe(Section):
     """Problems of the look-ahead that contexts are scored on."""
     budget: int = Field(default=960, ge=0)
     """Rollouts a cycle may spend on new contexts; `gepa` finishes the generation in which they run out. Re-scoring the
-    carried population comes on top and is shown apart."""
+    carried population is not part of it and is booked separately."""
     minibatch: int = Field(default=3, ge=1)
     """Problems a parent and its child are compared on before the child is scored on all anchors."""
     proposals: int = Field(default=1, ge=1)
     """`gepa`, `opro`: children proposed per generation; more fill a GPU better."""
     samples: int = Field(default=1, ge=1)
-    """Rollouts averaged into one score; more keep lucky contexts off the front."""
+    """Rollouts averaged into one score; more of them keep lucky contexts off the Pareto front."""
     proposer: Literal["light", "full"] = "light"
     """`gepa`: `light` may only make incremental edits to the parent, `full` may rewrite it."""
     max_tokens: int = Field(default=1024, ge=1)
-    """Token budget of one context text; longer proposals are refused."""
+    """Token budget of one context text; longer proposals are rejected."""
     seed_text: str | dict[str, str] | None = None
-    """Replaces the task's seed text (a text, or one per component)."""
+    """Replaces the task's seed text: one text, or one per component."""
     reflection: ReflectionRecipe = ReflectionRecipe()
-    """Who proposes edits."""
+    """What proposes edits."""
     feedback: bool = True
-    """Show reflection what the grader said; `false` leaves only scores."""
-    rescore: Literal["all", "front", "from-rollouts", "never"] = "all"
-    """How carried contexts get scores under the new weights: `all` or only the `front` are played on the anchors,
-    `from-rollouts` takes the slow loop's rollouts of the last cycle, `never` trusts old scores."""
+    """Show the grader's feedback to the optimizer; `false` leaves only scores."""
+    rescore: Literal["all", "from-rollouts"] = "all"
+    """How carried contexts are scored under the new weights: `all` plays all of them on the anchors, `from-rollouts` takes
+    the slow loop's rollouts of the last cycle."""
     race: bool = False
-    """Score a child on a quarter and a half of the anchors first, and no further once it is too far behind."""
-    paired: bool = False
-    """Draw a child's minibatch with its parent's random numbers, so that an edit that changes nothing gains nothing."""
+    """Score a child on a quarter and then on half of the anchors first, and stop once it is too far behind."""
     reuse: bool = False
-    """Train on the cycle's own scoring rollouts where a group asks for their problem and context."""
+    """Train on the cycle's scoring rollouts whenever a group needs their problem and context."""
     reuse_age: int | None = Field(default=None, ge=0)
     """The most steps between drawing a rollout and training on it; at the end of a cycle all are dropped."""
     adaptive: bool = False
-    """Spend less of the budget while no child is found that beats the population, all of it again when reward changes."""
+    """Spend less of the budget while no child beats the population, and all of it again when reward changes."""
     overlap: bool = False
-    """Ask for edits while the model trains, a generation's side by side; for the reflectors `lessons` and `litellm`."""
+    """Ask for edits while the model trains, and for all edits of a generation in parallel; needs `lessons` or `litellm`."""
 
     @field_validator("reflection", mode="before")
     @classmethod
@@ -226,25 +226,22 @@ def long_reflection(name: str) -> dict[str, str]:
 class SamplingRecipe(Section):
     """How rollouts are drawn in both loops."""
 
-    backend: Literal["transformers", "continuous", "vllm", "vllm-server"] = "transformers"
-    """transformers with what prompts share computed once, its continuous batching, vLLM in this process, or a running vLLM
-    server."""
+    backend: Literal["transformers", "vllm"] = "transformers"
+    """`transformers` computes what prompts share once; `vllm` runs vLLM in this process."""
     temperature: float = Field(default=1.0, gt=0)
     """Temperature of training rollouts."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Nucleus of training rollouts; below 1 the sampled policy is not the trained one."""
+    """Nucleus of training rollouts; below 1 the sampled policy differs from the trained one."""
     max_tokens: int = Field(default=1024, ge=1)
-    """Longest completion."""
+    """Longest completion; longer ones are truncated."""
     batch: int = Field(default=256, ge=1)
     """Sequences sampled together by the `transformers` backend; changes memory and speed."""
-    chat: dict[str, Any] = {}
+    chat_template_kwargs: dict[str, Any] = {}
     """Extra arguments of the chat template, such as `enable_thinking: false`."""
     vllm_memory: float = Field(default=0.3, gt=0, le=1)
     """`vllm`: share of GPU memory it may take."""
     vllm_sleep: bool = False
-    """`vllm`: give that memory back while weights are updated; waking it costs time in every step."""
-    vllm_server: str | None = None
-    """`vllm-server`: its address."""
+    """`vllm`: release that memory while the weights are updated; waking up costs time in every step."""
 
     def training(self) -> Sampling:
         return Sampling(self.temperature, self.top_p, self.max_tokens)
@@ -254,7 +251,7 @@ class EvaluationRecipe(Section):
     """Measuring on held-out problems."""
 
     every: int = Field(default=25, ge=0)
-    """Evaluate every this many steps, at the start and at the end; 0 never. With frozen weights only after a cycle."""
+    """Evaluate every so many steps, at the start and at the end; 0 turns it off. With frozen weights only after a cycle."""
     problems: int = Field(default=200, ge=1)
     """Validation problems used; with stages, of every task."""
     k: int = Field(default=4, ge=1)
@@ -264,7 +261,7 @@ class EvaluationRecipe(Section):
     top_p: float = Field(default=0.95, gt=0, le=1)
     """Nucleus of evaluation rollouts."""
     divergence: bool = False
-    """Also measure the KL from the base model, on rollouts of their own drawn at temperature 1."""
+    """Also measure the KL from the base model, on separate rollouts at temperature 1."""
 
     def sampling(self, max_tokens: int) -> Sampling:
         return Sampling(self.temperature, self.top_p, max_tokens)
@@ -274,13 +271,13 @@ class OutputRecipe(Section):
     """What a run leaves behind."""
 
     folder: str | None = None
-    """The run folder; by default `runs/RECIPE-METHOD-seedN`, after METHOD the optimizer if it is not `gepa`."""
+    """The run folder; by default `runs/RECIPE-METHOD-seedN`, with the optimizer after METHOD if it is not `gepa`."""
     checkpoint_every: int = Field(default=50, ge=1)
     """Steps between checkpoints; the last step always makes one."""
     keep_checkpoints: int | None = Field(default=None, ge=1)
     """Keep only this many of the newest checkpoints; all when not set."""
     save_rollouts: bool = True
-    """Keep every training rollout's text, score and feedback as parquet."""
+    """Save the text, score and feedback of every training rollout as parquet."""
     report_to: list[str] = []
     """Trackers: trackio, wandb, tensorboard, mlflow."""
 
@@ -289,18 +286,18 @@ class Recipe(Section):
     """Everything needed to run again."""
 
     method: Method = "fst"
-    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights,
-    whichever `fast.optimizer` it is. `distill` runs both, but the weights learn, under the seed text, from the same model
-    under the contexts in place of rewards."""
+    """`fst` runs both loops, `rl` only the slow one under the seed text, `gepa` only the fast one on frozen weights, with
+    any `fast.optimizer`. `distill` runs both, but the weights do not learn from rewards: the model under the seed text is
+    distilled from the same model under the contexts."""
     model: ModelRecipe
     """The policy."""
     task: TaskRecipe | list[TaskRecipe] | None = None
     """The task, or several that share the stream. Required unless there are stages."""
     stages: list[StageRecipe] = []
     """Continual learning: tasks one after the other in place of `task`, as in `stages: [hover@200, codeio@200]`, where
-    `NAME@STEPS` is short for `{name: NAME, steps: STEPS}`. Weights, optimizer and contexts go on across a boundary, and the
-    look-ahead of a cycle is the next problems of the stream there as everywhere, those of the next stage among them. Every
-    task is evaluated throughout and at the end of each stage: `LABEL on TASK` in `evals.jsonl`, the current one as ever."""
+    `NAME@STEPS` is short for `{name: NAME, steps: STEPS}`. Weights, optimizer and contexts are carried across a boundary,
+    and the look-ahead of a cycle may reach into the next stage. Every task is evaluated throughout and at the end of each
+    stage, as `LABEL on TASK` in `evals.jsonl`; the current task is also evaluated as `LABEL`."""
     slow: SlowRecipe = Field(default=SlowRecipe(), validate_default=True)
     """The slow loop."""
     fast: FastRecipe = FastRecipe()
@@ -312,8 +309,8 @@ class Recipe(Section):
     output: OutputRecipe = OutputRecipe()
     """The run folder."""
     rollouts: int | None = Field(default=None, ge=1)
-    """End the run once both loops together have spent this many rollouts (evaluation not counted), if `slow.steps` has not
-    ended it before."""
+    """Rollout budget of both loops together, evaluation not counted: the run ends when it is spent, or earlier after
+    `slow.steps`."""
     seed: int = 0
     """Everything random follows from this number."""
 
@@ -351,54 +348,9 @@ class Recipe(Section):
         return self.task if isinstance(self.task, list) else [self.task]
 
     @model_validator(mode="after")
-    def _adds_up(self) -> Recipe:
-        self._tasks_add_up()
-        group, population = self.slow.group, self.fast.population
-        if self.method in ("fst", "distill"):
-            if group % population:
-                right = [k for k in range(1, group + 1) if group % k == 0]
-                raise ValueError(
-                    f"fast.population={population} does not divide slow.group={group}: every context gets the same number "
-                    f"of rollouts in a group; set fast.population to one of {right}"
-                )
-            if self.method == "fst" and self.slow.baseline == "prompt" and group // population < 2:
-                raise ValueError(
-                    f"slow.baseline=prompt compares rollouts that share a context, but slow.group={group} over "
-                    f"fast.population={population} leaves one each; raise slow.group or lower fast.population"
-                )
-        if self.method != "rl":
-            check_optimizer(self.fast, self.method, self.fast.cycle * self.slow.problems)
-        rollouts = self.slow.problems * group
-        if rollouts % self.slow.microbatch:
-            raise ValueError(
-                f"slow.microbatch={self.slow.microbatch} does not divide the {rollouts} rollouts of a step "
-                f"(slow.problems={self.slow.problems} × slow.group={group}); choose a divisor of {rollouts}"
-            )
-        if self.evaluation.divergence and not self.slow.kl and self.model.lora is None and self.method != "gepa":
-            raise ValueError(
-                "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
-            )
-        reflector = self.fast.reflection.kind
-        if self.fast.overlap and reflector not in ("lessons", "litellm"):
-            raise ValueError(
-                f"fast.overlap asks for edits while the model trains, but the reflector '{reflector}' shares the model, or "
-                "its random numbers, with training; set fast.reflection to lessons or a LiteLLM name, or fast.overlap=false"
-            )
+    def _fits_together(self) -> Recipe:
+        check_recipe(self)
         return self
-
-    def _tasks_add_up(self) -> None:
-        if self.task == []:
-            raise ValueError("task is an empty list; name at least one task")
-        if self.task is None and not self.stages:
-            raise ValueError("the recipe has no 'task'; add it (task: …)")
-        if self.task is not None and self.stages:
-            raise ValueError("task and stages both say what to train on; keep one of them")
-        steps = sum(stage.steps for stage in self.stages)
-        if self.stages and self.slow.steps != steps:
-            raise ValueError(
-                f"slow.steps={self.slow.steps}, but the steps of the stages add up to {steps}; leave slow.steps out, or "
-                "change the stages"
-            )
 
 
 ModelRecipe.model_rebuild()

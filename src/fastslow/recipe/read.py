@@ -1,4 +1,4 @@
-"""Reading recipes: from YAML, with dotted `key=value` overrides, and with words for every mistake."""
+"""Reading recipes from YAML, with dotted `key=value` overrides; every mistake is explained."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from fastslow.errors import RecipeError
+from fastslow.recipe.former import explain_key, explain_value, translate
 from fastslow.recipe.model import Recipe, long_reflection
 
 MACHINE_SETTINGS = (
@@ -21,12 +22,30 @@ MACHINE_SETTINGS = (
     "sampling.vllm_sleep",
     "model.gradient_checkpointing",
 )
-"""They fit a run to a machine and leave what it learns alone, so a run may go on with others."""
+"""They fit a run to a machine and do not change what it learns, so they can be changed on resume."""
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe file and apply `dotted.key=value` overrides, each value read as YAML."""
     path = Path(path)
+    return _with_overrides(_read_mapping(path), path, overrides)
+
+
+def read_stored_recipe(path: str | Path, overrides: Sequence[str] = (), *, exact: bool = False) -> Recipe:
+    """Read the recipe.yaml of a run folder, which may be of an earlier version: renamed keys are translated, removed ones
+    dropped. With `exact`, a removed setting that was in use raises, because the run cannot be resumed as it began."""
+    path = Path(path)
+    data = _read_mapping(path)
+    removed = translate(data)
+    if exact and removed:
+        raise RecipeError(
+            f"the run of '{path}' cannot be resumed: it uses {', '.join(removed)}, which was removed; start a new run "
+            "without it"
+        )
+    return _with_overrides(data, path, overrides)
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         data = yaml.safe_load(path.read_text())
     except FileNotFoundError:
@@ -37,6 +56,10 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(
             f"recipe '{path}' holds {type(data).__name__}, expected a mapping with at least model and task"
         )
+    return data
+
+
+def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str]) -> Recipe:
     for override in overrides:
         apply_override(data, override)
     _anchor(data, path.parent.resolve())
@@ -44,7 +67,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def build_recipe(data: dict[str, Any]) -> Recipe:
-    """Validate a mapping into a recipe; every mistake in it goes into one message."""
+    """Validate a mapping into a recipe; all mistakes are listed in one error."""
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
@@ -52,7 +75,7 @@ def build_recipe(data: dict[str, Any]) -> Recipe:
 
 
 def _anchor(data: dict[str, Any], folder: Path) -> None:
-    """Make names of files that lie beside the recipe absolute, so that a recipe works, and a run goes on, from anywhere."""
+    """Make the paths of files beside the recipe absolute, so that it works, and a run can be resumed, from any folder."""
 
     def anchored(section: Any, key: str) -> None:
         value = section.get(key) if isinstance(section, dict) else None
@@ -101,7 +124,7 @@ def apply_override(data: dict[str, Any], override: str) -> None:
     for name in parents:
         inner = target.get(name)
         if isinstance(inner, str) and name in ("model", "task", "reflection"):
-            # The short form grows into the long one.
+            # The short form is expanded into the long one.
             inner = long_reflection(inner) if name == "reflection" else {"name": inner}
         elif inner is None:
             inner = {}
@@ -116,7 +139,7 @@ _KIND = re.compile(r"TaskRecipe|str|(list|dict)\[.*\]")
 
 
 def _meant(problems: Sequence[Any]) -> list[Any]:
-    """A value that may be of several kinds is reported once for each; the kind that went furthest is the one meant."""
+    """pydantic reports a value of several possible types once per type; keep the type that matched furthest."""
 
     def split(problem: Any) -> tuple[tuple[Any, ...], Any]:
         where = problem["loc"]
@@ -140,9 +163,15 @@ def _explain(problem: Any) -> str:
     unknown = problem["type"] == "extra_forbidden"
     dotted = ".".join(str(part) for part in problem["loc"] if unknown or not _KIND.fullmatch(str(part)))
     if unknown:
+        if former := explain_key(dotted):
+            return former
         hint = _similar(dotted)
         advice = f"did you mean {' or '.join(hint)}?" if hint else "`docs/recipe.md` lists every key"
         return f"unknown recipe key '{dotted}'; {advice}"
+    if problem["type"] == "literal_error" and (
+        former := explain_value(dotted, problem["input"], problem["ctx"]["expected"])
+    ):
+        return former
     if problem["type"] == "missing":
         return f"the recipe has no '{dotted}'; add it ({dotted}: …)"
     if problem["type"] in ("model_type", "dict_type"):
@@ -152,7 +181,7 @@ def _explain(problem: Any) -> str:
 
 
 def _similar(dotted: str) -> list[str]:
-    """The keys that may have been meant: of the same name elsewhere, else of nearly the same, first in the same section."""
+    """The keys that may have been meant: those of the same name elsewhere, else of a similar name, the same section first."""
     section, _, name = dotted.rpartition(".")
     known = [(key.rpartition("."), key) for key, _field in walk(Recipe)]
 
@@ -171,7 +200,7 @@ def _similar(dotted: str) -> list[str]:
 
 
 def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every dotted key of a section with its field, depth first, in the order they are written."""
+    """Every dotted key of a section with its field, depth first, in the order of definition."""
     for name, field in section.model_fields.items():
         yield prefix + name, field
         for inner in (field.annotation, *get_args(field.annotation)):

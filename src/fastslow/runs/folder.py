@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from fastslow.errors import RunError
-from fastslow.recipe import Recipe, dump_recipe, load_recipe
+from fastslow.recipe import Recipe, dump_recipe, read_stored_recipe
 from fastslow.records import Rollout
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
@@ -108,7 +108,7 @@ class RunFolder:
 
     @cached_property
     def recipe(self) -> Recipe:
-        return load_recipe(self.path / "recipe.yaml")
+        return read_stored_recipe(self.path / "recipe.yaml")
 
     def write_recipe(self, recipe: Recipe) -> None:
         files.write_bytes(self.path / "recipe.yaml", files.encode(dump_recipe(recipe)))

@@ -34,7 +34,7 @@ def build_distillation(
     tokens_PG = np.array([rollout.completion_tokens for rollout in rollouts]).reshape(shape)
     kept_PG = np.array([prompt is not None for prompt in prompts]).reshape(shape) & (tokens_PG > 0)
     groups_PG = np.broadcast_to(np.arange(len(rewards_PG))[:, None], rewards_PG.shape)
-    weights_PG = prompt_mean_scale(tokens_PG, kept_PG) if slow.aggregation == "prompt" else np.ones(rewards_PG.shape)
+    weights_PG = prompt_mean_scale(tokens_PG, kept_PG) if slow.aggregation == "problem" else np.ones(rewards_PG.shape)
     rows = [
         Row(turn, float(weight), rollout.policy_step, tuple(prompt))
         for rollout, asked, weight, kept in zip(rollouts, prompts, weights_PG.flat, kept_PG.flat, strict=True)

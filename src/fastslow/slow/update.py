@@ -23,7 +23,7 @@ def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> Up
     varied_PG = informative(rewards_PG, groups_PG)
     kept_PG = (varied_PG if slow.drop_zero_variance else np.ones_like(varied_PG)) & (tokens_PG > 0)
     weights_PG = advantages(rewards_PG, groups_PG, slow.std)
-    if slow.loss == "cispo" and slow.aggregation == "prompt":
+    if slow.loss == "cispo" and slow.aggregation == "problem":
         weights_PG *= prompt_mean_scale(tokens_PG, kept_PG)
     rows = [
         Row(turn, float(weight), rollout.policy_step)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fastslow.errors import FastSlowError, Interrupted
-from fastslow.recipe import Recipe, build_recipe, load_recipe
+from fastslow.recipe import Recipe, build_recipe, load_recipe, read_stored_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs.export import save_policy
 from fastslow.runs.folder import RunFolder
@@ -58,7 +58,9 @@ def run_suite(
     """Run what is not finished yet, then show and write the results."""
     out = Path(out)
     sources = find_sources(runs)
-    template = load_recipe(recipe or Path(runs[0]) / "recipe.yaml", overrides)
+    template = (
+        load_recipe(recipe, overrides) if recipe else read_stored_recipe(Path(runs[0]) / "recipe.yaml", overrides)
+    )
     named = {_task_name(task): task for task in (read_task(text) for text in tasks)}
     if not named:
         raise FastSlowError("no task to run on; name some (--task rulebook/harbour --task rulebook/library …)")

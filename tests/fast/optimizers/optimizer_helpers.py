@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from fastslow.fast.optimizers.lines import GENERIC
-from fastslow.fast.reflection import LanguageModelReflector, Lessons, Reply, Wish
+from fastslow.fast.reflection import LanguageModelReflector, Lessons, Reply, TextRequest
 from fastslow.recipe.model import Optimizer
 from fastslow.tasks import Example
 
@@ -33,11 +33,11 @@ class Watched(Lessons):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wishes: list[tuple[Wish, str]] = []
+        self.requests: list[tuple[TextRequest, str]] = []
 
-    def write(self, wish: Wish, seed: int) -> str:
-        written = super().write(wish, seed)
-        self.wishes.append((wish, written))
+    def write(self, request: TextRequest, seed: int) -> str:
+        written = super().write(request, seed)
+        self.requests.append((request, written))
         return written
 
 

@@ -29,7 +29,7 @@ from optimizer_helpers import (
 from fastslow.fast.cycle import PATIENCE, Cycle, FastLoop
 from fastslow.fast.optimizers import OPTIMIZERS, find_optimizer
 from fastslow.fast.pool import Pool
-from fastslow.fast.reflection import ChatFailed, LanguageModelReflector, Lessons, Usage, Wish
+from fastslow.fast.reflection import ChatFailed, LanguageModelReflector, Lessons, TextRequest, Usage
 from fastslow.recipe import FastRecipe
 from fastslow.world import World
 
@@ -99,8 +99,8 @@ def test_who_learns_from_scores_alone_never_sees_a_word_of_the_feedback(optimize
         assert found.edits
         assert not any(edit.feedback for edit in found.edits)
         assert not any(HINT.search(text) for context in found.contexts for text in context.texts.values())
-    assert watched.wishes
-    seen = [*(wish.prompt for wish, _ in watched.wishes), *(text for _, text in watched.wishes), *chat.heard]
+    assert watched.requests
+    seen = [*(request.prompt for request, _ in watched.requests), *(text for _, text in watched.requests), *chat.heard]
     assert not any(HINT.search(text) for text in seen)
 
 
@@ -164,7 +164,7 @@ def test_a_budget_of_nothing_only_scores_anew(optimizer: str) -> None:
     stage, watched = Stage(knows_rule), Watched()
     found = evolve(stage, watched, pool_of("A", "B\nrule 0"), ANCHORS, budget=0, optimizer=optimizer)
     assert stage.booked == {"rescore": 24}
-    assert not watched.wishes
+    assert not watched.requests
     assert [member.context.texts["system"] for member in found.pool.members] == ["B\nrule 0", "A"]
 
 
@@ -227,7 +227,7 @@ def test_a_model_that_fails_ends_the_cycle_not_the_run(optimizer: str, chat) -> 
 
 
 class Broken(Lessons):
-    def write(self, wish: Wish, seed: int) -> str:
+    def write(self, request: TextRequest, seed: int) -> str:
         raise ZeroDivisionError("a bug")
 
 

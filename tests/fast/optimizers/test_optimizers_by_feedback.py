@@ -98,10 +98,10 @@ def test_new_problems_are_shown_the_latest_lessons_that_fit() -> None:
 def test_lessons_that_do_not_help_are_not_shown_to_others() -> None:
     stage, watched = Stage(lambda texts, example: 0.0), Watched()
     found = evolve(stage, watched, pool_of("Answer."), ANCHORS, budget=200, optimizer="reflexion")
-    assert watched.wishes
+    assert watched.requests
     assert not found.edits
     assert stage.booked["fast-score"] == 0
-    again = [wish.prompt for wish, _ in watched.wishes if "(none yet)" not in wish.prompt]
+    again = [request.prompt for request, _ in watched.requests if "(none yet)" not in request.prompt]
     assert all(re.search(r"the same problem:\n(rule \d\n)+", prompt) for prompt in again)
 
 

@@ -112,7 +112,9 @@ def test_evoprompt_breeds_a_generation_from_pairs() -> None:
             line for context in found.contexts if context is not child for line in context.texts["system"].splitlines()
         }
         assert set(child.texts["system"].splitlines()) <= known | set(GENERIC)
-    assert all("Instruction 1:" in wish.prompt and "Instruction 2:" in wish.prompt for wish, _ in watched.wishes)
+    assert all(
+        "Instruction 1:" in request.prompt and "Instruction 2:" in request.prompt for request, _ in watched.requests
+    )
 
 
 # Promptbreeder ---------------------------------------------------------------------------------------------------------

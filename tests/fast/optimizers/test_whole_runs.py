@@ -83,7 +83,7 @@ def test_a_run_folder_is_named_after_an_optimizer_that_is_not_the_usual_one() ->
         (["fast.optimizer=evoprompt", "fast.population=1"], "breeds from two texts, but fast.population=1"),
         (
             ["fast.optimizer=ace", "fast.budget=13"],
-            "does not pay for one new text under fast.optimizer=ace.* 14 rollouts",
+            "does not cover one new text under fast.optimizer=ace.* 14 rollouts",
         ),
         (["fast.optimizer=opro", "fast.samples=4"], "fast.samples=4 times, are 56 rollouts"),
     ],

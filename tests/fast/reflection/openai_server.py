@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ChatFailed as error:
             return self._error(400, str(error))
         message = {"role": "assistant", "content": reply.text}
-        choice = {"index": 0, "message": message, "finish_reason": "length" if reply.cut else "stop"}
+        choice = {"index": 0, "message": message, "finish_reason": "length" if reply.truncated else "stop"}
         return self._send(
             200,
             {

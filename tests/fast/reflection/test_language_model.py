@@ -65,8 +65,8 @@ def test_the_revised_text_is_found(make_request: Make, answer: str, expected: st
         (f"```\n{PARENT}\n```", "same as the current"),
         (f"```\n{PARENT.replace(' ', '  ')}\n```", "same as the current"),
         (" ".join(f"rule{number}" for number in range(70)), "70 tokens and only 30"),
-        (Reply("```\nSort dow", cut=True), "cut off"),
-        (Reply("Let me see, the", cut=True), "cut off"),
+        (Reply("```\nSort dow", truncated=True), "cut off"),
+        (Reply("Let me see, the", truncated=True), "cut off"),
     ],
 )
 def test_an_unusable_answer_is_told_once_and_then_given_up(
@@ -86,7 +86,7 @@ def test_an_unusable_answer_is_told_once_and_then_given_up(
 
 
 def test_a_cut_answer_with_a_whole_block_is_used(make_request: Make) -> None:
-    assert reflect(make_request(), Reply("```\nSort down.\n```\nBecause", cut=True)) == "Sort down."
+    assert reflect(make_request(), Reply("```\nSort down.\n```\nBecause", truncated=True)) == "Sort down."
 
 
 def test_light_keeps_half_of_the_words_in_order_and_full_need_not(make_request: Make) -> None:
@@ -137,18 +137,18 @@ def test_seeds_follow_from_the_request(make_request: Make) -> None:
 
 def test_the_prompt_shows_everything_and_says_what_is_wanted(make_request: Make) -> None:
     attempts = [
-        Attempt("Sort 3 9 1.", "a" * 50 + "b" * 50, "Wrong way round.", 0.5),
+        Attempt("Sort 3 9 1.", "a" * 2040 + "b" * 2040, "Wrong way round.", 0.5),
         Attempt("Sort 2.", "", "Empty.", 0),
     ]
-    for proposer, wish in [("light", "incremental"), ("full", "rewrite the instructions freely")]:
+    for proposer, aim in [("light", "incremental"), ("full", "rewrite the instructions freely")]:
         chat = Script("Sort down.")
         request = make_request("Show:\n```\nx\n```", attempts, proposer=proposer, max_tokens=77)
-        LanguageModelReflector(chat, longest_part=20)(request)
+        LanguageModelReflector(chat)(request)
         ((message,), _) = chat.heard[0]
-        for part in [wish, "Sort 3 9 1.", "Wrong way round.", "score 0.5", "(empty)", "77 tokens", "general rules"]:
+        for part in [aim, "Sort 3 9 1.", "Wrong way round.", "score 0.5", "(empty)", "77 tokens", "general rules"]:
             assert part in message["content"]
         assert "````\nShow:\n```\nx\n```\n````" in message["content"]
-        assert "aaaaaaaaaa\n[… 80 characters left out …]\nbbbbbbbbbb\n" in message["content"]
+        assert "aaaaaaaaaa\n[… 80 characters left out …]\nbbbbbbbbbb" in message["content"]
 
 
 def test_shorten_leaves_short_texts_alone() -> None:

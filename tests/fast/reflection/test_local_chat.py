@@ -24,13 +24,13 @@ def test_tokens_are_counted_and_a_full_length_is_a_cut(tiny: tuple[Any, Any]) ->
     model, tokenizer = tiny
     reply = LocalChat(model, tokenizer, max_tokens=5)(MESSAGES, 3)
     assert reply.prompt_tokens == len(["<user>", "sort", "every", "number", "<end>", "<assistant>"])
-    assert (reply.completion_tokens, reply.cut) == (5, True)
+    assert (reply.completion_tokens, reply.truncated) == (5, True)
     # Zero weights give every token the same chance, so an end comes long before the limit.
     even = copy.deepcopy(model)
     torch.nn.init.zeros_(even.lm_head.weight)
     reply = LocalChat(even, tokenizer, max_tokens=900)(MESSAGES, 3)
     assert reply.completion_tokens < 900
-    assert not reply.cut
+    assert not reply.truncated
 
 
 def test_temperature_zero_is_greedy(tiny: tuple[Any, Any]) -> None:

@@ -64,7 +64,7 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         max_completion_length=sampling.max_tokens,
-        chat_template_kwargs=sampling.chat,
+        chat_template_kwargs=sampling.chat_template_kwargs,
         use_vllm=sampling.backend == "vllm",
         vllm_mode="colocate",
         vllm_gpu_memory_utilization=sampling.vllm_memory,

@@ -1,4 +1,4 @@
-"""Fast optimizers: how new texts are found. Each is a `Search` in a file that says what it takes from its original."""
+"""Fast optimizers: how new texts are found. Each is a `Search` in a file that says what it keeps of the published method."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIMIZERS = {
 
 
 def find_optimizer(name: str) -> type[Search]:
-    """The optimizer of a name. What it needs and is not installed is one error with the line to type."""
+    """The optimizer of a name. A package that is not installed is one error with the command that installs it."""
     module, kind = OPTIMIZERS[name]
     found: type[Search] = getattr(import_module(f"fastslow.fast.optimizers.{module}"), kind)
     return found

@@ -1,15 +1,15 @@
-"""In the manner of ACE (Zhang et al. 2025, arXiv 2510.04618): a playbook of items, changed item by item and never rewritten.
+"""ACE (Zhang et al. 2025, arXiv 2510.04618): a playbook of items, changed item by item and never rewritten.
 
-Keeps: items below the text that the run began with, each with how often it was helpful and harmful; after every minibatch a
-small list of changes (add, update, remove, and marks for the counters) that is applied as it is, without asking whether it
-helps; the least helpful items go when the playbook grows too long, and no item is there twice.
+Keeps: items below the text that the run began with, each with counts of how often it was helpful and harmful; after every
+minibatch a small list of changes (add, update, remove, and marks for the counters), which is applied without testing whether
+it helps; the least helpful items are dropped when the playbook grows too long, and duplicates are merged.
 
 Leaves out: separate requests for reflecting and curating, which are one here; sections, and ids of items, which are numbered
-for the request; the counters in what the model reads, which are the items alone; similarity by embeddings: twice means in the
-same words. Playbooks are scored on all anchors now and then, and at the end, since only a scored one can be kept.
+for the request; counters in the text that the policy reads; similarity by embeddings: duplicates have the same words.
+Playbooks are scored on all anchors every few steps and at the end, because only a scored one can be kept.
 
 Without a model: an item is marked by the outcome of the attempts whose problem shares a word with it; lines of the feedback
-are added, or take the place of an item that is about the same word and does harm; items that do more harm than good go.
+are added, or replace a harmful item about the same word; items that do more harm than good are removed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, replace
 
 from fastslow.fast.optimizers.lines import lines_of
 from fastslow.fast.optimizers.steps import Steps, Trial
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
-from fastslow.fast.reflection import ReflectionFailed, Wish
+from fastslow.fast.reflection import ReflectionFailed, TextRequest
 from fastslow.fast.reflection.lessons import line_key, shuffled
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
 from fastslow.records import Context
 
 SCORED_EVERY = 4
@@ -31,9 +31,9 @@ SCORED_EVERY = 4
 LONGEST_CHANGES = 1024
 """Tokens of a list of changes."""
 ADDED = 2
-"""Most items added at once by hand."""
+"""The most items that are added at once without a model."""
 TOO_HARMFUL = 3
-"""By how many more harmful than helpful marks an item is removed by hand."""
+"""How many more harmful than helpful marks remove an item without a model."""
 
 _CHANGE = re.compile(
     r"^\W*(?:\d+[.)]\s+)?(ADD|UPDATE|REMOVE|HELPFUL|HARMFUL)\b\W*((?:\d+[\s,]*)*)[:.\s]*(.*)$", re.IGNORECASE
@@ -79,7 +79,7 @@ class Ace(Steps):
             self.score([self.current])
 
     def _apply(self, trial: Trial, items: Sequence[Item]) -> None:
-        """Make the changed playbook the current one; where only counters changed, it is the same context."""
+        """Make the changed playbook the current one; where only counters changed, the context stays the same."""
         items, text = self._refined(items)
         self.items = {**self.items, self.component: list(items)}
         if text != self.current.texts[self.component]:
@@ -93,14 +93,14 @@ class Ace(Steps):
         }
 
     def _refined(self, items: Sequence[Item]) -> tuple[Sequence[Item], str]:
-        """Each item once, and the least useful left out, the elder first, until the playbook fits."""
+        """Merge duplicates, and drop the least useful items, the oldest first, until the playbook fits."""
         kept = list({line_key(item.text): item for item in items}.values())
         base = self.base[self.component]
         while kept and self.loop.count_tokens(written(base, kept)) > self.recipe.max_tokens:
             kept.remove(min(kept, key=lambda item: item.worth))
         return kept, written(base, kept)
 
-    def _changes(self, trial: Trial, items: Sequence[Item]) -> Wish:
+    def _changes(self, trial: Trial, items: Sequence[Item]) -> TextRequest:
         base = self.base[self.component]
         fence = fence_of([base, *(item.text for item in items)])
         listed = "\n".join(
@@ -136,7 +136,7 @@ that hold for new problems.
                 raise ReflectionFailed("nothing to change: the feedback has no usable line that the playbook lacks")
             return "\n".join(changes)
 
-        return Wish(prompt, by_hand, LONGEST_CHANGES, self.loop.count_tokens, fence)
+        return TextRequest(prompt, by_hand, LONGEST_CHANGES, self.loop.count_tokens, fence)
 
     def _marks(self, trial: Trial, items: Sequence[Item]) -> list[str]:
         return [
@@ -164,7 +164,7 @@ that hold for new problems.
 
 
 def changed(items: Sequence[Item], changes: str) -> list[Item]:
-    """The items after a list of changes. Numbers are those of the items before; lines of another form are passed over."""
+    """The items after a list of changes. Numbers refer to the items before; lines of another form are ignored."""
     after: dict[int, Item] = dict(enumerate(items, start=1))
     added: list[Item] = []
     for line in lines_of(changes):

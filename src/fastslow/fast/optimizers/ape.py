@@ -1,14 +1,13 @@
-"""In the manner of APE (Zhou et al. 2022, arXiv 2211.01910): instructions are guessed from demonstrations, then resampled.
+"""APE (Zhou et al. 2022, arXiv 2211.01910): instructions are induced from demonstrations, then resampled.
 
-Keeps: candidates induced from pairs of problem and right answer; a screening of all of them on a few problems, after which
-only the best are scored in full; then rounds of candidates that say the same as the best so far in other words. Scores are
-all it learns from.
+Keeps: candidates induced from pairs of problem and right answer; a minibatch that screens all of them, after which only the
+best are scored on all anchors; then rounds of candidates that reword the best so far. It learns from scores alone.
 
 Leaves out: the likelihood score and the insertion mode, which need a model's logits; gold answers, which a task does not
-give: a demonstration is an attempt that got full marks in this cycle, and where there is none only problems are shown.
+give: a demonstration is an attempt of this cycle that scored 1, and without any only problems are shown.
 
 Without a model: an induced instruction is the first line of the best text with demonstrations, lines of problems or generic
-advice below it; other words for a text are the same lines with one moved, dropped, added or exchanged.
+advice below it; a rewording has one line moved, dropped, added or exchanged.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ import random
 
 from fastslow.fast.optimizers.lines import lines_of, vary
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_demonstrations
-from fastslow.fast.reflection import Wish
+from fastslow.fast.reflection import TextRequest
 from fastslow.fast.reflection.lessons import shuffled
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_demonstrations
 from fastslow.records import Context
 
 WIDTH = 8
 """Candidates of a round."""
 KEPT = 2
-"""Those of them that are scored in full."""
+"""Candidates of a round that are scored on all anchors."""
 INDUCED_LINES = 3
-"""Most lines that an instruction induced by hand has beside its first."""
+"""The most lines after the first in an instruction induced without a model."""
 
 
 class Ape(Steps):
@@ -55,7 +54,7 @@ class Ape(Steps):
             self.edits[trial.context.id].reason = f"{trial.mean:.2f} on the minibatch is not among the best {kept}"
         self.score([trial.context for trial in trials[:kept]])
 
-    def _induced(self, best: Context) -> Wish:
+    def _induced(self, best: Context) -> TextRequest:
         solved, questions = self.demonstrations()
         text = best.texts[self.component]
         fence = fence_of([text])
@@ -72,9 +71,9 @@ What was the instruction? Write the one that makes a language model give such an
             lines = list(shuffled(self.plain_lines(solved, questions), chance))
             return [*lines_of(text)[:1], *lines[: chance.randint(1, INDUCED_LINES)]]
 
-        return self.wish(prompt, by_hand, fence)
+        return self.text_request(prompt, by_hand, fence)
 
-    def _resampled(self, best: Context) -> Wish:
+    def _resampled(self, best: Context) -> TextRequest:
         solved, questions = self.demonstrations()
         text = best.texts[self.component]
         fence = fence_of([text])
@@ -84,4 +83,4 @@ Write a variation of this instruction that means the same and says it differentl
 {closing("the variation", fence, self.recipe.max_tokens)}
 """
         lines = self.plain_lines(solved, questions)
-        return self.wish(prompt, lambda chance: vary(lines_of(text), lines, chance), fence)
+        return self.text_request(prompt, lambda chance: vary(lines_of(text), lines, chance), fence)

@@ -1,10 +1,10 @@
-"""dspy.GEPA (Agrawal et al. 2025, arXiv 2507.19457), by DSPy itself, so that its results can be set beside our `gepa`.
+"""dspy.GEPA (Agrawal et al. 2025, arXiv 2507.19457), by DSPy itself, for comparison with our `gepa`.
 
-Keeps: DSPy's adapter to gepa and its words to the reflection model.
+Keeps: DSPy's adapter to gepa and its prompts for the reflection model.
 
-Leaves out: the carried population as parents: DSPy begins with one program, the best carried context, and the others only
-stay candidates; merging, whose draws differ from process to process where components have names; several proposals a
-generation. A generation begins only if the budget pays for all of it.
+Leaves out: the carried population as parents: DSPy starts with one program, the best carried context, and the others only
+stay candidates; merging, whose draws differ between processes where components have names; several proposals per generation.
+A generation starts only if the budget covers all of it.
 
 Without a model: `lessons` proposes, from the same attempts and feedback.
 """
@@ -21,7 +21,7 @@ from fastslow.fast.reflection import Request
 class DSPyGepa(DSPySearch):
     def compile(self, program: dspy.Module, golds: list[dspy.Example]) -> None:
         optimizer = dspy.GEPA(
-            metric=_told,
+            metric=_metric,
             max_metric_calls=self.budget,
             reflection_lm=self._lm if self.has_model else None,
             instruction_proposer=None if self.has_model else self._by_hand,
@@ -74,10 +74,10 @@ class DSPyGepa(DSPySearch):
         return {}
 
 
-def _told(
+def _metric(
     gold: dspy.Example, prediction: dspy.Prediction, trace: Any = None, pred_name: Any = None, pred_trace: Any = None
 ) -> Any:
-    """The score, and about a predictor the grader's words for its component."""
+    """The score; for a predictor also the feedback on its component."""
     if pred_name is None:
         return prediction.score
     return dspy.Prediction(score=prediction.score, feedback=prediction.feedback.get(pred_name, ""))

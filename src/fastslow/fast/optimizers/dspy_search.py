@@ -1,7 +1,7 @@
 """Optimizers of DSPy on our contexts: a DSPy program whose instructions are the texts, and whose every call is our rollout.
 
 The program has a predictor for each component. It does not ask a model itself: it is played like any other context, so that
-rollouts are counted and budgeted, and graded by the task. An evaluation of DSPy's is played as one batch. Its proposing model
+rollouts are counted, budgeted and graded by the task. Every evaluation of DSPy's is played as one batch. Its proposing model
 is the recipe's reflection model.
 """
 
@@ -36,7 +36,7 @@ except ImportError as error:
 Texts = tuple[str, ...]
 """A text for each component, as DSPy hands them back: without indentation and blank lines around them."""
 SETTINGS = ("lm", "adapter", "callbacks", "trace")
-"""What we change of DSPy's settings, and change back where a task plays, which may be a DSPy program itself."""
+"""The settings of DSPy that we change, and restore while a task plays, because it may be a DSPy program itself."""
 
 
 class DSPySearch(Search):
@@ -44,7 +44,7 @@ class DSPySearch(Search):
 
     @abstractmethod
     def compile(self, program: dspy.Module, golds: list[dspy.Example]) -> None:
-        """Run DSPy's optimizer. What it finds is what it had played on all anchors."""
+        """Run DSPy's optimizer. It finds the contexts that it evaluates on all anchors."""
 
     def search(self) -> None:
         if self.finished():
@@ -102,7 +102,7 @@ class DSPySearch(Search):
         return rollouts
 
     def prepare(self, program: dspy.Module, golds: Sequence[dspy.Example]) -> None:
-        """Play what DSPy is about to evaluate. What is refused or no longer affordable stays unplayed, and scores 0."""
+        """Play what DSPy is about to evaluate. Proposals that are rejected or over budget are not played and score 0."""
         texts = self.texts_of(program)
         context = self.context_of(texts)
         if context is None or self.broken is not None:
@@ -114,7 +114,7 @@ class DSPySearch(Search):
                 return
             try:
                 rollouts = self._played(context, batch, whole)
-            except Exception as error:  # DSPy would pass over it, and a failure to sample must stop the run
+            except Exception as error:  # DSPy would ignore it, but a failure to sample must stop the run
                 self.broken = error
                 return
             if not whole:
@@ -125,7 +125,7 @@ class DSPySearch(Search):
 
     def _played(self, context: Context, batch: Sequence[Example], whole: bool) -> list[list[Rollout]]:
         if not whole:
-            return self.scoring.minibatches([(context, batch)], self.generations)[0]
+            return self.scoring.minibatches([(context, batch)])[0]
         self.scoring.in_full([context])
         return [self.full[context.id][example.id] for example in batch]
 
@@ -151,7 +151,7 @@ class DSPySearch(Search):
         return tuple(predictor.signature.instructions for predictor in program.predictors())
 
     def context_of(self, texts: Texts) -> Context | None:
-        """The context of a program; new ones are checked like any proposal, and nothing stands for one that is refused."""
+        """The context of a program; new ones are checked like any proposal, and None stands for a rejected one."""
         if texts not in self.known:
             best = self.carried.best.context
             old = self._cleaned(best)
@@ -216,7 +216,7 @@ def _program(search: DSPySearch, context: Context) -> dspy.Module:
 
 
 class _Batches(dspy.utils.callback.BaseCallback):
-    """Told of every evaluation before it begins."""
+    """Plays every evaluation of DSPy's before it starts."""
 
     def __init__(self, search: DSPySearch) -> None:
         self.search = search
@@ -226,7 +226,7 @@ class _Batches(dspy.utils.callback.BaseCallback):
 
 
 class _Proposer:
-    """An engine of DSPy's: what its optimizers ask goes to the reflection model, once for all processes."""
+    """An engine of DSPy's: sends the requests of its optimizers to the reflection model, once for all processes."""
 
     def __init__(self, search: DSPySearch) -> None:
         self.search = search
@@ -249,7 +249,7 @@ class _Proposer:
 
 @contextlib.contextmanager
 def hushed() -> Iterator[None]:
-    """Without DSPy's commentary and progress bars; what the run itself shows is still shown."""
+    """Hide DSPy's log and progress bars, but not what the run itself shows."""
     logger = logging.getLogger("dspy")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -261,7 +261,7 @@ def hushed() -> Iterator[None]:
 
 
 class _Hushed(io.TextIOBase):
-    """Swallows what is written, except what rich writes: it looks for the file behind a stand-in, and finds the real one."""
+    """Discards what is written, except by rich, which looks for the file behind a proxy and finds the real one."""
 
     def __init__(self, file: Any) -> None:
         self.rich_proxied_file = getattr(file, "rich_proxied_file", file)

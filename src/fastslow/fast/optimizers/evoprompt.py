@@ -1,11 +1,11 @@
-"""In the manner of EvoPrompt (Guo et al. 2023, arXiv 2309.08532): a genetic algorithm whose operators work on text.
+"""EvoPrompt (Guo et al. 2023, arXiv 2309.08532): a genetic algorithm whose operators work on text.
 
-Keeps: its genetic algorithm. Two parents are drawn from the population by roulette, with a chance in proportion to their
+Keeps: its genetic algorithm. Two parents are drawn from the population by roulette, with a probability proportional to their
 scores; their child is crossed from both and then mutated; a generation has as many children as the population has members,
-and the best of old and new go on. Scores are all it learns from.
+and the best of old and new survive. It learns from scores alone.
 
-Leaves out: its differential evolution; the population of hand-written prompts to start from: where there is only one text,
-children are mutations of it.
+Leaves out: its differential evolution; its first population of hand-written prompts: where there is only one text, children
+are mutations of it.
 
 Without a model: crossing keeps the lines that both parents have and each other line with an even chance; a mutation adds,
 exchanges, drops or moves one line, where new lines come from the population and from generic advice.
@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 from fastslow.fast.optimizers.lines import GENERIC, cross, distinct, lines_of, vary
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.optimizers.words import closing, fence_of, fenced
 from fastslow.fast.pool import Member
-from fastslow.fast.reflection import Wish
+from fastslow.fast.reflection import TextRequest
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced
 
 
 class EvoPrompt(Steps):
@@ -41,15 +41,15 @@ class EvoPrompt(Steps):
             children.append(child)
         self.score(children)
 
-    def _bred(self, parents: Sequence[Member], population: Sequence[Member]) -> Wish:
+    def _bred(self, parents: Sequence[Member], population: Sequence[Member]) -> TextRequest:
         texts = [parent.context.texts[self.component] for parent in parents]
         fence = fence_of(texts)
-        told = "\n\n".join(
+        shown = "\n\n".join(
             f"Instruction {number}:\n{fenced(text, fence)}" for number, text in enumerate(texts, start=1)
         )
         crossing = "Cross the two instructions into one that has parts of both." if len(texts) > 1 else ""
         prompt = f"""\
-{told}
+{shown}
 
 {crossing}
 Then change the result a little, so that it stays a sensible instruction for the same task.
@@ -61,11 +61,11 @@ Then change the result a little, so that it stays a sensible instruction for the
             crossed = cross(lines_of(texts[0]), lines_of(texts[-1]), chance)
             return distinct(vary(crossed, lines, chance))
 
-        return self.wish(prompt, by_hand, fence)
+        return self.text_request(prompt, by_hand, fence)
 
 
 def roulette(population: Sequence[Member], chance: random.Random) -> list[Member]:
-    """Two different members, each drawn by its score; at random where nobody scores, and one where there is one."""
+    """Two different members, each drawn by its score, or uniformly where none scores; one member where there is only one."""
     left, drawn = list(population), []
     for _ in range(min(2, len(left))):
         scores = [member.mean for member in left]

@@ -1,8 +1,8 @@
 """GEPA, the method's own fast optimizer: a fresh in-memory gepa run on the look-ahead, started from the whole population.
 
-Differences from one stock gepa run, and why: see search.py for re-scoring, the budget, the checks on proposals and what ends
-a cycle; beyond those, gepa is handed all carried contexts with their fresh scores and not one seed, and while nothing is
-right what a grader says about progress decides: a search by right answers alone stands still then.
+Differences from a stock gepa run: search.py describes re-scoring, the budget, the checks of proposals and what ends a cycle.
+Beyond those, gepa starts from all carried contexts with their fresh scores instead of one seed, and while no context scores,
+the grader's progress breaks ties, because a search by right answers alone would not move.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ FLOOR = 2.0**-30
 """Added to the scores on all anchors that gepa sees: it draws a merge's ancestor by score and fails where all score 0."""
 
 TIE = 2.0**-20
-"""What an answer that gets all the way is worth in these scores beside a right one: enough to decide between zeros."""
+"""The weight of full progress in these scores, where a right answer counts 1: enough to break ties between zeros."""
 
 Candidate = dict[int, str]
-"""A context in gepa's hands: texts by component number."""
+"""A context as gepa sees it: texts by component number."""
 Records = Mapping[int, Sequence[Mapping[str, Any]]]
-"""What went on under a context, by component number."""
+"""The attempts under a context, by component number."""
 Job = tuple[Candidate, Records, list[int]]
-"""A context, what went on under it, and the components whose turn it is."""
+"""A context, the attempts under it, and the components to edit."""
 
 
 class _Quiet:
     def log(self, message: str) -> None:
-        """gepa's commentary; the run folder and the view say it better."""
+        """Ignore gepa's log: the run folder and the view have the same in more detail."""
 
 
 class Gepa(Search):
     """gepa's adapter, reflection, stopper and callback for one cycle.
 
-    gepa walks over sets of problem ids and of component names, and a set of strings has another order in every process: it
-    is given numbers for both, so that one seed gives one result and the processes of a run agree.
+    gepa iterates over sets of problem ids and of component names, and sets of strings have another order in every process. It
+    gets numbers for both, so that one seed gives one result and the processes of a run agree.
     """
 
     propose_new_texts = None
@@ -79,7 +79,7 @@ class Gepa(Search):
     def evaluate(
         self, batch: list[Example], candidate: Candidate, capture_traces: bool = False
     ) -> EvaluationBatch[Rollout, float]:
-        """gepa scores its seed this way, which re-scoring already did, and tries merges on a few problems."""
+        """gepa scores its seed this way, which re-scoring already did, and tries merges on a minibatch."""
         known = self.members.get(self._context(candidate).id)
         if known is None:
             scores = [score + FLOOR for score in self.batch_evaluate([(candidate, batch)])[0].scores]
@@ -88,12 +88,12 @@ class Gepa(Search):
         return EvaluationBatch(outputs=scores, scores=scores)
 
     def batch_evaluate(self, items: list[tuple[Candidate, list[Example]]]) -> list[EvaluationBatch[Rollout, float]]:
-        """Play all (candidate, batch) pairs together: minibatches while proposing, all anchors of an accepted child after."""
+        """Play all (candidate, batch) pairs together: minibatches while proposing, then all anchors for accepted children."""
         pairs = [(self._context(candidate), batch) for candidate, batch in items]
         if not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items):
             return [self._on_anchors(member) for member in self.scoring.in_full([context for context, _ in pairs])]
         results = []
-        for (context, _), rollouts in zip(pairs, self.scoring.minibatches(pairs, self.generations), strict=True):
+        for (context, _), rollouts in zip(pairs, self.scoring.minibatches(pairs), strict=True):
             scores = [mean_score(drawn) for drawn in rollouts]
             edit = self.edits.get(context.id)
             if edit is not None and edit.after is None:
@@ -104,7 +104,7 @@ class Gepa(Search):
         return results
 
     def _on_anchors(self, member: Member | None) -> EvaluationBatch[Rollout, float]:
-        """A full score; without one, less than any other context has, so that gepa never makes it a parent."""
+        """The scores on all anchors; without any, less than every other context has, so that gepa never makes it a parent."""
         scores = [0.0 if member is None else _shown(member, example) for example in self.anchors]
         return EvaluationBatch(outputs=scores, scores=scores)
 
@@ -134,14 +134,14 @@ class Gepa(Search):
         }
 
     def reflect_many(self, jobs: Sequence[Job]) -> list[tuple[ReflectionProposal, Gepa]]:
-        """What a generation proposes; with `overlap`, all that nobody has drafted is asked for at the same time."""
+        """The proposals of a generation; with `overlap`, those without a draft are requested in parallel."""
         if self.recipe.overlap:
             wanted = self._undrafted(jobs)
             self.drafts += self.loop.world.from_main(lambda: side_by_side(self.loop.reflector, wanted))
         return [self.reflect(*job) for job in jobs]
 
     def reflect(self, candidate: Candidate, dataset: Records, components: list[int]) -> tuple[ReflectionProposal, Gepa]:
-        """A new text for the component whose turn it is, or nothing when reflection fails."""
+        """A new text for the component whose turn it is, or none when reflection fails."""
         parent = self._context(candidate)
         for number in components:
             text = self._new_text(parent, self.components[number], dataset[number])
@@ -187,7 +187,7 @@ class Gepa(Search):
         return None if child is None else child.texts[component]
 
     def _draft(self, parent: Context, component: str) -> Draft | None:
-        """The next draft of an edit like this, taken off the pile."""
+        """The next draft for this parent and component, which is used up."""
         for index, draft in enumerate(self.drafts):
             if (draft.parent, draft.component) == (parent.id, component):
                 return self.drafts.pop(index)
@@ -227,7 +227,7 @@ class Gepa(Search):
 
 
 def _shown(member: Member, example: Example) -> float:
-    """What gepa is told that a context scores on a problem."""
+    """The score of a context on a problem as gepa sees it."""
     score, progress = member.on(example.id)
     return score + TIE * progress + FLOOR
 

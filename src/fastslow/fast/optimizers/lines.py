@@ -1,6 +1,6 @@
 """Proposing without a model: a text is a list of lines, and lines are added, exchanged, dropped, moved and crossed.
 
-Where the lines come from is what tells one optimizer from another: each passes in what it is allowed to see.
+The optimizers differ in where new lines come from: each passes in lines of what it is allowed to see.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GENERIC = (
     "Do not leave anything out.",
     "Do not repeat the question.",
 )
-"""Advice that fits any task and tells nothing about this one."""
+"""Advice that fits any task."""
 
 ADD, DROP, EXCHANGE, MOVE = "add", "drop", "exchange", "move"
 ACTIONS = {ADD: 0.4, EXCHANGE: 0.25, DROP: 0.2, MOVE: 0.15}
@@ -31,7 +31,7 @@ LONGEST = 300
 """Characters of a line that shows a problem."""
 
 Source = Mapping[str, float]
-"""Lines that may be added, with how likely each is to be drawn."""
+"""Lines that may be added, with their weights in the draw."""
 
 
 def lines_of(text: str) -> list[str]:
@@ -39,7 +39,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def distinct(lines: Iterable[str]) -> list[str]:
-    """The lines in their order, each once, however it is spaced or numbered."""
+    """The lines in order without duplicates, which may differ in spacing or numbering."""
     found: dict[str, str] = {}
     for line in lines:
         found.setdefault(line_key(line), line)
@@ -65,7 +65,7 @@ def vary(lines: Sequence[str], source: Source, chance: random.Random) -> list[st
 
 
 def change(action: str, lines: Sequence[str], source: Source, chance: random.Random) -> list[str] | None:
-    """The lines with one change of a kind, or nothing where it cannot be made. New lines go to the end."""
+    """The lines with one change of a kind, or None where it cannot be made. New lines are appended."""
     known = {line_key(line) for line in lines}
     new = next(shuffled({line: weight for line, weight in source.items() if line_key(line) not in known}, chance), None)
     # The first line usually states the task.
@@ -85,7 +85,7 @@ def change(action: str, lines: Sequence[str], source: Source, chance: random.Ran
 
 
 def cross(first: Sequence[str], second: Sequence[str], chance: random.Random) -> list[str]:
-    """What both have, and of the rest each line with an even chance, in the order of the first and then the second."""
+    """The lines that both have, and each other line with probability 1/2, in the order of the first and then the second."""
     common = {line_key(line) for line in first} & {line_key(line) for line in second}
     both = distinct([*first, *second])
     taken = [line for line in both if line_key(line) in common or chance.random() < 0.5]

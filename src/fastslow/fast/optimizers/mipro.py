@@ -1,7 +1,8 @@
 """MIPROv2 (Opsahl-Ong et al. 2024, arXiv 2406.11695), by DSPy itself, on the instructions alone.
 
 Keeps: instructions proposed from a summary of the problems, from solved problems and from a tip; a Bayesian search (optuna's
-TPE) over them by scores on minibatches, with the most promising scored in full now and then. Scores are all it learns from.
+TPE) over them by scores on minibatches, with the most promising scored on all anchors every few trials. It learns from scores
+alone.
 
 Leaves out: few-shot demonstrations in the prompt, since a context is a text (DSPy's zero-shot setting; solved problems still
 inform the proposals), and the description of the program's code, since our program has none. Solved problems are those of the
@@ -22,7 +23,7 @@ from fastslow.errors import RecipeError
 from fastslow.fast.optimizers.dspy_search import DSPySearch, dspy
 from fastslow.fast.optimizers.lines import GENERIC, demonstration, lines_of, shown, vary
 from fastslow.fast.optimizers.steps import SHOWN
-from fastslow.fast.reflection import ReflectionFailed, Wish
+from fastslow.fast.reflection import ReflectionFailed, TextRequest
 from fastslow.fast.reflection.lessons import fit
 
 try:
@@ -34,7 +35,7 @@ except ImportError as error:
     ) from error
 
 MOST_CANDIDATES = 18
-"""Instructions that are searched over at most, the current one among them; DSPy's own number for a heavy run."""
+"""The most instructions that are searched over, the current one included; DSPy's own number for a heavy run."""
 TRIALS_PER_CANDIDATE = 1.5
 """DSPy's own rule."""
 FULL_EVERY = 5
@@ -80,7 +81,7 @@ class Mipro(DSPySearch):
 
 
 def affordable_trials(rollouts: int, minibatch: int, anchors: int) -> int:
-    """Trials that so many rollouts pay for, with the full scorings among them: one after every few, and one at the end."""
+    """Trials that so many rollouts cover, including the scores on all anchors after every few trials and at the end."""
     if minibatch >= anchors:
         return rollouts // anchors
     trials = 0
@@ -91,7 +92,7 @@ def affordable_trials(rollouts: int, minibatch: int, anchors: int) -> int:
 
 @contextlib.contextmanager
 def _until_all_are_scored() -> Iterator[None]:
-    """DSPy raises where it is due to score a candidate in full and there is none left: a good end of a search."""
+    """DSPy raises when it wants to score a candidate on all anchors and none is left, which ends the search."""
     optuna.logging.disable_default_handler()  # it would print that as a failed trial
     try:
         yield
@@ -103,7 +104,7 @@ def _until_all_are_scored() -> Iterator[None]:
 
 
 class _ByHand(dspy.Adapter):
-    """Answers DSPy's wish for an instruction without a model."""
+    """Answers DSPy's request for an instruction without a model."""
 
     def __init__(self, search: Mipro, golds: Sequence[dspy.Example]) -> None:
         super().__init__()
@@ -113,8 +114,10 @@ class _ByHand(dspy.Adapter):
         self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         search, text = self.search, str(inputs["basic_instruction"])
-        wish = Wish("", lambda chance: self._written(text, chance), search.recipe.max_tokens, search.loop.count_tokens)
-        answer = search.asked(lambda seed: search.loop.reflector.write(wish, seed))
+        request = TextRequest(
+            "", lambda chance: self._written(text, chance), search.recipe.max_tokens, search.loop.count_tokens
+        )
+        answer = search.asked(lambda seed: search.loop.reflector.write(request, seed))
         if answer is None:
             raise ReflectionFailed("no instruction could be written")
         return [dict.fromkeys(signature.output_fields, answer)]

@@ -1,10 +1,10 @@
-"""In the manner of OPRO (Yang et al. 2023, arXiv 2309.03409): the proposer reads the history of texts and scores.
+"""OPRO (Yang et al. 2023, arXiv 2309.03409): the proposer reads the history of texts and scores.
 
-Keeps: the best texts so far with their scores, worst first, beside a few problems, and the wish for a text that scores
-higher; several proposals a step (`fast.proposals`), each scored in full. Scores are all it learns from.
+Keeps: the best texts so far with their scores, worst first, a few problems, and the request for a text that scores higher;
+several proposals per step (`fast.proposals`), each scored on all anchors. It learns from scores alone.
 
-Leaves out: scores of earlier policies, so that the history begins anew with each cycle's re-scored population; gold answers,
-in whose place stand attempts that got full marks; the choice of where in the prompt the text goes.
+Leaves out: scores of earlier policies, so the history starts with each cycle's re-scored population; gold answers, which are
+replaced by attempts that scored 1; the choice of where in the prompt the text goes.
 
 Without a model: a text is drawn from the history, better ones more often, and one line of it is added, exchanged, dropped or
 moved, where new lines come from the other texts of the history by their scores, from problems, solved or not, and from
@@ -17,8 +17,8 @@ import random
 
 from fastslow.fast.optimizers.lines import lines_of, vary
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_demonstrations
-from fastslow.fast.reflection import Wish
+from fastslow.fast.reflection import TextRequest
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_demonstrations
 
 HISTORY = 20
 """Texts that the proposer sees."""
@@ -41,19 +41,19 @@ class Opro(Steps):
             children.append(child)
         self.score(children)
 
-    def _better(self) -> Wish:
+    def _better(self) -> TextRequest:
         history = self.ranked()[:HISTORY][::-1]
         texts = [member.context.texts[self.component] for member in history]
         solved, questions = self.demonstrations()
         fence = fence_of(texts)
-        told = "\n\n".join(
+        shown = "\n\n".join(
             f"Score {100 * member.mean:.0f}:\n{fenced(text, fence)}"
             for member, text in zip(history, texts, strict=True)
         )
         prompt = f"""\
 These are instructions for a language model with the scores, from 0 to 100, that it reached under them. The best come last.
 
-{told}
+{shown}
 
 These are problems that it is given.
 
@@ -68,4 +68,4 @@ Write an instruction that differs from all of the above and scores higher than a
             (text,) = chance.choices(texts, [rank + 1 for rank in range(len(texts))])
             return vary(lines_of(text), lines, chance)
 
-        return self.wish(prompt, by_hand, fence)
+        return self.text_request(prompt, by_hand, fence)

@@ -1,16 +1,16 @@
-"""In the manner of Promptbreeder (Fernando et al. 2023, arXiv 2309.16797): texts evolve, and the words that mutate them too.
+"""Promptbreeder (Fernando et al. 2023, arXiv 2309.16797): texts evolve together with the prompts that mutate them.
 
-Keeps: units of a text and a mutation prompt; binary tournaments, in which the loser of two units drawn at random makes room
-for a mutated copy of the winner; mutation operators drawn at random: by the unit's mutation prompt, from problems and a style
-of thinking, from the list of the population, from a solved problem, by taking over another unit's text, and the mutation of
-the mutation prompt before it is used. Scores are all it learns from.
+Keeps: units of a text and a mutation prompt; binary tournaments, in which the loser of two units drawn at random is replaced
+by a mutated copy of the winner; mutation operators drawn at random: by the unit's mutation prompt, from problems and a style
+of thinking, from the list of the population, from a solved problem, by taking over another unit's text, and by a mutation of
+the mutation prompt before it is used. It learns from scores alone.
 
-Leaves out: two texts to a unit, few-shot examples, lineages as a source, the filter by embeddings. Fitness is the score on
-all anchors and not on a batch, and the population that goes on is the best of all that was scored, not the survivors.
+Leaves out: two texts per unit, few-shot examples, lineages as a source, the filter by embeddings. Fitness is the score on all
+anchors and not on a batch, and the next population is the best of all that was scored, not the survivors.
 
-Without a model: a mutation prompt is made of the sentences in `SENTENCES`, each of which names an operation on lines, and is
-done sentence by sentence; mutating it adds, drops or exchanges a sentence. New lines come from generic advice and from the
-population, solved problems becoming a line where there are any.
+Without a model: a mutation prompt consists of sentences from `SENTENCES`, each of which names an operation on lines, and the
+operations are applied one after the other; mutating it adds, drops or exchanges a sentence. New lines come from generic
+advice, from the population and from solved problems where there are any.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from fastslow.fast.optimizers.lines import (
     vary,
 )
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_demonstrations
 from fastslow.fast.pool import Member
-from fastslow.fast.reflection import ReflectionFailed, Wish
+from fastslow.fast.reflection import ReflectionFailed, TextRequest
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_demonstrations
 from fastslow.fast.search import TRIES
 
 SENTENCES = {
@@ -43,7 +43,7 @@ SENTENCES = {
     "Exchange one instruction for a better one.": EXCHANGE,
     "Bring the instructions into a better order.": MOVE,
 }
-"""What mutation prompts begin with, and what each sentence means where there is no model."""
+"""The first mutation prompts, and the operation that each sentence means without a model."""
 STYLES = (
     "How could the problem be made simpler?",
     "What must not be overlooked?",
@@ -58,7 +58,7 @@ LONGEST_MUTATION = 128
 
 @dataclass(frozen=True)
 class Unit:
-    """A text that was scored, and the words that its copies are mutated by."""
+    """A scored text, and the prompt that mutates its copies."""
 
     member: Member
     mutation: str
@@ -88,8 +88,8 @@ class Promptbreeder(Steps):
         operator = self.chance.choice(
             [self._by_prompt, self._by_new_prompt, self._by_style, self._by_list, self._taken]
         )
-        mutation, wish = operator(winner)
-        child = self.write([winner.member.context], wish)
+        mutation, request = operator(winner)
+        child = self.write([winner.member.context], request)
         if child is None:
             return
         self.notes[child.id] = {"mutation": mutation}
@@ -102,14 +102,16 @@ class Promptbreeder(Steps):
 
     # Operators ---------------------------------------------------------------------------------------------------------
 
-    def _by_prompt(self, unit: Unit) -> tuple[str, Wish]:
-        """The unit's mutation prompt, done to its text."""
+    def _by_prompt(self, unit: Unit) -> tuple[str, TextRequest]:
+        """The unit's mutation prompt, applied to its text."""
         text = unit.member.context.texts[self.component]
         fence = fence_of([text, unit.mutation])
         prompt = f"{unit.mutation}\n\nThe instructions:\n{fenced(text, fence)}\n{self._closing(fence)}\n"
-        return unit.mutation, self.wish(prompt, lambda chance: mutated(text, unit.mutation, self._lines, chance), fence)
+        return unit.mutation, self.text_request(
+            prompt, lambda chance: mutated(text, unit.mutation, self._lines, chance), fence
+        )
 
-    def _by_new_prompt(self, unit: Unit) -> tuple[str, Wish]:
+    def _by_new_prompt(self, unit: Unit) -> tuple[str, TextRequest]:
         """The mutation prompt is mutated and then used; where that fails, the old one is."""
         fence = fence_of([unit.mutation])
         prompt = f"""\
@@ -122,12 +124,12 @@ Write another such request, one that leads to better instructions.
         def by_hand(chance: random.Random) -> str:
             return remutated(unit.mutation, chance)
 
-        wish = Wish(prompt, by_hand, LONGEST_MUTATION, self.loop.count_tokens, fence)
-        mutation = self.asked(lambda seed: self.loop.reflector.write(wish, seed))
+        request = TextRequest(prompt, by_hand, LONGEST_MUTATION, self.loop.count_tokens, fence)
+        mutation = self.asked(lambda seed: self.loop.reflector.write(request, seed))
         return self._by_prompt(Unit(unit.member, mutation or unit.mutation))
 
-    def _by_style(self, unit: Unit) -> tuple[str, Wish]:
-        """From problems and a style of thinking alone, or in the light of solved ones where there are some."""
+    def _by_style(self, unit: Unit) -> tuple[str, TextRequest]:
+        """From problems and a style of thinking, with solved problems where there are some."""
         solved, questions = self.demonstrations()
         style, text = self.chance.choice(STYLES), unit.member.context.texts[self.component]
         fence = fence_of([text])
@@ -138,15 +140,15 @@ Write another such request, one that leads to better instructions.
 {self._closing(fence)}
 """
         lines = {demonstration(attempt): 1.0 for attempt in solved} or self.plain_lines([], questions)
-        return unit.mutation, self.wish(prompt, lambda chance: vary(lines_of(text), lines, chance), fence)
+        return unit.mutation, self.text_request(prompt, lambda chance: vary(lines_of(text), lines, chance), fence)
 
-    def _by_list(self, unit: Unit) -> tuple[str, Wish]:
-        """One more for the list of the population."""
+    def _by_list(self, unit: Unit) -> tuple[str, TextRequest]:
+        """One more text for the list of the population."""
         texts = [other.member.context.texts[self.component] for other in self.units]
         fence = fence_of(texts)
-        told = "\n".join(f"{number}.\n{fenced(text, fence)}" for number, text in enumerate(texts, start=1))
+        shown = "\n".join(f"{number}.\n{fenced(text, fence)}" for number, text in enumerate(texts, start=1))
         prompt = (
-            f"Continue this list of instructions for the same task by one more.\n\n{told}\n{self._closing(fence)}\n"
+            f"Continue this list of instructions for the same task by one more.\n\n{shown}\n{self._closing(fence)}\n"
         )
         text = unit.member.context.texts[self.component]
         lines = self.population_lines([other.member for other in self.units])
@@ -154,9 +156,9 @@ Write another such request, one that leads to better instructions.
         def by_hand(chance: random.Random) -> list[str]:
             return vary(lines_of(text), lines, chance)
 
-        return unit.mutation, self.wish(prompt, by_hand, fence)
+        return unit.mutation, self.text_request(prompt, by_hand, fence)
 
-    def _taken(self, unit: Unit) -> tuple[str, Wish]:
+    def _taken(self, unit: Unit) -> tuple[str, TextRequest]:
         """Another unit's text, by its score, under this unit's mutation prompt."""
         weights = [other.member.mean + 0.1 for other in self.units]
         (other,) = self.chance.choices(self.units, weights)
@@ -171,7 +173,7 @@ Write another such request, one that leads to better instructions.
 
 
 def mutated(text: str, mutation: str, source: Source, chance: random.Random) -> list[str]:
-    """A text after what each sentence of a mutation prompt says, where it can be done; of unknown ones, any change."""
+    """A text after the operations that a mutation prompt names; after any change where none of them can be made."""
     before = lines = lines_of(text)
     for sentence in sentences(mutation):
         lines = change(SENTENCES[sentence], lines, source, chance) or lines
@@ -179,7 +181,7 @@ def mutated(text: str, mutation: str, source: Source, chance: random.Random) -> 
 
 
 def remutated(mutation: str, chance: random.Random) -> str:
-    """A mutation prompt with one sentence more, fewer or other."""
+    """A mutation prompt with one sentence added, dropped, exchanged or moved."""
     before = sentences(mutation)
     for _ in range(TRIES):
         after = vary(before or [next(iter(SENTENCES))], dict.fromkeys(SENTENCES, 1.0), chance)

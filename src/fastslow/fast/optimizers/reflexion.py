@@ -1,13 +1,13 @@
-"""In the manner of Reflexion (Shinn et al. 2023, arXiv 2303.11366): lessons from failures, each kept for its problem.
+"""Reflexion (Shinn et al. 2023, arXiv 2303.11366): lessons from failures, each kept for its problem.
 
-Keeps: a memory of lessons per problem, written one by one from a single failed attempt and what its grader said, and the
-second try at the same problem with its own lessons in front (the last three, as in the original).
+Keeps: a memory of lessons per problem, each written from a single failed attempt and its feedback, and a second try at the
+same problem with its own lessons in the context (the last three, as in the original).
 
-Leaves out: more than one further try in a row; memories of what happened beside the lessons. The original never meets a new
-problem, and here new ones are all that counts. What they are shown, we decide: the text that the cycle began with, and below
-it the most recent lessons that helped their own problem on its second try, as many as fit. That is the context which is
-scored and trained under; lessons that did not help stay in the memory of their problem. The memory is carried from cycle to
-cycle with the contexts, and goes when they do.
+Leaves out: more than one retry in a row; memories of what happened beside the lessons. The original retries the same
+problems, while here only new ones count. We decided what these are shown: the text that the memory began with, and below it
+the most recent lessons that helped their own problem on its second try, as many as fit. That context is scored and trained
+under; lessons that did not help stay in the memory of their problem. The memory is carried from cycle to cycle with the
+contexts, and dropped with them.
 
 Without a model: a lesson is one line of the feedback on the attempt.
 """
@@ -21,13 +21,13 @@ from typing import Any
 
 from fastslow.fast.optimizers.lines import distinct, lines_of
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
-from fastslow.fast.reflection import Attempt, ReflectionFailed, Wish
+from fastslow.fast.reflection import Attempt, ReflectionFailed, TextRequest
 from fastslow.fast.reflection.lessons import fit, line_key, shuffled
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
 from fastslow.records import Context
 
 OWN = 3
-"""Lessons of its own that a problem is shown."""
+"""Lessons of its own that a problem's second try is shown."""
 MEMORY = 256
 """Lessons of all problems together."""
 LONGEST_LESSON = 256
@@ -80,7 +80,7 @@ class Reflexion(Steps):
             self.current = child
 
     def _keep(self, lesson: Lesson) -> None:
-        """Into the memory, from which the oldest go: of the problem, and of all."""
+        """Add a lesson to the memory; the oldest of the problem, and then of all, are dropped."""
         place = (lesson.problem, lesson.component)
         own = [each for each in self.memory if (each.problem, each.component) == place]
         forgotten = own[: max(0, len(own) + 1 - OWN)]
@@ -93,12 +93,12 @@ class Reflexion(Steps):
         return [each.text for each in self.memory if (each.problem, each.component) == (problem, self.component)]
 
     def _second_try(self, lesson: Lesson) -> Context:
-        """The text in front of one problem alone, with its own lessons. It is nobody's candidate."""
+        """The context of one problem's second try, with its own lessons; it is not a candidate."""
         own = [*self._own(lesson.problem), lesson.text][-OWN:]
         return Context({**self.base, self.component: self._shown(own)}, (self.current.id,), self.cycle)
 
     def _shown(self, lessons: Sequence[str]) -> str:
-        """The text of the start and the lessons below it, without the oldest where they do not all fit."""
+        """The base text and the lessons below it, without the oldest where they do not all fit."""
         base = lines_of(self.base[self.component])
         recent = distinct(reversed([line for lesson in lessons for line in lines_of(lesson)]))[::-1]
         text = fit([*base, *recent], base, self.loop.count_tokens, self.recipe.max_tokens)
@@ -132,5 +132,5 @@ In one or two sentences to the model itself: what went wrong, and what should it
                 raise ReflectionFailed("nothing to learn: the feedback has no usable line that the text lacks")
             return next(shuffled(new, chance)) if new else own[-1]
 
-        wish = Wish(prompt, by_hand, LONGEST_LESSON, self.loop.count_tokens, fence)
-        return self.asked(lambda seed: self.loop.reflector.write(wish, seed))
+        request = TextRequest(prompt, by_hand, LONGEST_LESSON, self.loop.count_tokens, fence)
+        return self.asked(lambda seed: self.loop.reflector.write(request, seed))

@@ -1,4 +1,4 @@
-"""What the optimizers that propose texts themselves share: steps that the budget pays for, trials, scores and wishes."""
+"""What the optimizers implemented here share: steps within the budget, trials, scores, and requests for texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from fastslow.fast.optimizers.lines import GENERIC, Source, demonstration, lines_of, shown
 from fastslow.fast.pool import Member
-from fastslow.fast.reflection import Attempt, ReflectionFailed, Request, Wish
+from fastslow.fast.reflection import Attempt, ReflectionFailed, Request, TextRequest
 from fastslow.fast.reflection.lessons import fit, new_lessons
 from fastslow.fast.scores import mean_score
 from fastslow.fast.search import Search
@@ -20,20 +20,20 @@ from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
 
 SHOWN = 3
-"""Problems or demonstrations that a prompt shows, and that lines are taken from."""
+"""Problems or demonstrations that a prompt shows, or that lines are taken from without a model."""
 LIKELY = 0.25
-"""How likely a rule, beside the likeliest at hand, a line must be to be taken where several are taken at once."""
+"""The least weight of a line, relative to the largest, where several lines are taken at once."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """How a context did on a few problems, told no further than its optimizer may know."""
+    """How a context did on a minibatch, as far as its optimizer may know it."""
 
     context: Context
     scores: Mapping[str, float]
     """By problem id."""
     attempts: Mapping[str, Attempt]
-    """By problem id, in the component whose turn it is: the first of each problem's draws, where it was asked at all."""
+    """By problem id: the first rollout of each problem in the current component, if that was asked at all."""
 
     @property
     def mean(self) -> float:
@@ -45,12 +45,12 @@ class Trial:
 
 
 class Steps(Search):
-    """A search in steps. A step begins only if what is left of the budget pays for it: the budget is never exceeded."""
+    """A search in steps. A step starts only if the rest of the budget covers it, so the budget is never exceeded."""
 
     @property
     @abstractmethod
     def price(self) -> int:
-        """Rollouts without which a step cannot begin."""
+        """The rollouts that a step needs at least."""
 
     @abstractmethod
     def step(self) -> None:
@@ -68,7 +68,7 @@ class Steps(Search):
 
     @property
     def component(self) -> str:
-        """The component whose turn it is."""
+        """The component that this step edits; they take turns."""
         return self.components[(self.generations - 1) % len(self.components)]
 
     # The budget --------------------------------------------------------------------------------------------------------
@@ -91,9 +91,9 @@ class Steps(Search):
         return self.chance.sample(self.anchors, min(self.recipe.minibatch, len(self.anchors)))
 
     def try_out(self, items: Sequence[tuple[Context, Sequence[Example]]]) -> list[Trial]:
-        """Play contexts on a few problems each, all as one batch."""
+        """Play contexts on a minibatch each, all as one batch."""
         trials = []
-        for (context, batch), rollouts in zip(items, self.scoring.minibatches(items, self.generations), strict=True):
+        for (context, batch), rollouts in zip(items, self.scoring.minibatches(items), strict=True):
             scores = {example.id: mean_score(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
             attempts = {
                 drawn[0].example.id: attempt
@@ -107,11 +107,11 @@ class Steps(Search):
         return trials
 
     def score(self, contexts: Sequence[Context]) -> list[Member | None]:
-        """Play contexts on all anchors, which makes them candidates for the next population; none for who lost a race."""
+        """Play contexts on all anchors, which makes them candidates for the population; None for one that lost a race."""
         return self.scoring.in_full(contexts) if contexts else []
 
     def ranked(self) -> list[Member]:
-        """All that was scored, best first, the elder before the younger."""
+        """All scored contexts, best first, older ones before younger ones."""
         return sorted(self.members.values(), key=lambda member: -member.mean)
 
     def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
@@ -137,7 +137,7 @@ class Steps(Search):
         return {}
 
     def demonstrations(self) -> tuple[list[Attempt], list[str]]:
-        """A few attempts that got full marks in this cycle, and a few problems, drawn at random for the component."""
+        """A few attempts of this cycle that scored 1, and a few problems, drawn at random for the current component."""
         solved = list(self._solved.get(self.component, {}).values())
         questions = list(self._questions.get(self.component, {}).values())
         return self._some(solved), self._some(questions)
@@ -147,13 +147,14 @@ class Steps(Search):
 
     # Proposing ---------------------------------------------------------------------------------------------------------
 
-    def wish(self, prompt: str, by_hand: Callable[[random.Random], list[str]], fence: str) -> Wish:
-        """A text for a context. By hand it is a list of lines, of which the oldest but the first go if it is too long."""
+    def text_request(self, prompt: str, by_hand: Callable[[random.Random], list[str]], fence: str) -> TextRequest:
+        """A request for a context's text. Without a model it is a list of lines; the oldest after the first are dropped if it
+        is too long."""
 
         def written(chance: random.Random) -> str:
             return self.fitted(by_hand(chance))
 
-        return Wish(prompt, written, self.recipe.max_tokens, self.loop.count_tokens, fence)
+        return TextRequest(prompt, written, self.recipe.max_tokens, self.loop.count_tokens, fence)
 
     def fitted(self, lines: Sequence[str], kept: Collection[str] = ()) -> str:
         text = fit(lines, kept, self.loop.count_tokens, self.recipe.max_tokens)
@@ -162,15 +163,21 @@ class Steps(Search):
         return text
 
     def write(
-        self, parents: Sequence[Context], wish: Wish, feedback: Sequence[str] = (), before: float | None = None
+        self,
+        parents: Sequence[Context],
+        request: TextRequest,
+        feedback: Sequence[str] = (),
+        before: float | None = None,
     ) -> Context | None:
-        """A new context with what is wished for as the text of the component whose turn it is."""
+        """A new context with the requested text for the current component."""
         if before is None:
             before = self.members[parents[0].id].mean
-        return self.child(parents, self.component, lambda seed: self.loop.reflector.write(wish, seed), feedback, before)
+        return self.child(
+            parents, self.component, lambda seed: self.loop.reflector.write(request, seed), feedback, before
+        )
 
     def lessons(self, text: str, attempts: Sequence[Attempt]) -> dict[str, float]:
-        """Lines of the feedback on failed attempts that a text lacks, if likely to be a rule, and how likely."""
+        """Lines of the feedback on failed attempts that a text lacks and that are likely to be rules, with their weights."""
         found = new_lessons(
             Request(
                 component=self.component,
@@ -185,7 +192,7 @@ class Steps(Search):
         return {line: weight for line, weight in found.items() if weight >= LIKELY * max(found.values())}
 
     def plain_lines(self, solved: Sequence[Attempt], questions: Sequence[str]) -> dict[str, float]:
-        """What there is to write without a model and without the grader's words: advice, demonstrations, problems."""
+        """Lines to add without a model and without the grader's feedback: advice, demonstrations, problems."""
         return {
             **dict.fromkeys(GENERIC, 1.0),
             **{line: 1.0 for question in questions for line in shown(question)},
@@ -193,7 +200,7 @@ class Steps(Search):
         }
 
     def population_lines(self, members: Sequence[Member]) -> Source:
-        """The lines of scored texts, each as likely as the best text that has it is good."""
+        """The lines of scored texts, weighted by the best score of a text that has them."""
         found: dict[str, float] = {}
         for member in members:
             for line in lines_of(member.context.texts[self.component]):

@@ -1,12 +1,12 @@
-"""In the manner of TextGrad (Yuksekgonul et al. 2024, arXiv 2406.07496): a criticism in words, then an edit that heeds it.
+"""TextGrad (Yuksekgonul et al. 2024, arXiv 2406.07496): a criticism of the text, then an edit that applies it.
 
 Keeps: one text that is improved step by step. A minibatch is played under it; a criticism says what about the text made the
 failures happen (the gradient); a second request applies the criticism to the text (the step); the new text is kept unless it
 does worse on the same problems.
 
 Leaves out: gradients through a chain of several calls: each component has its own criticism; momentum, and constraints beside
-the token budget. A text is kept in the population only with a score on all anchors, so a step that was not worse on the
-minibatch is scored there and goes on only if it is not worse there either.
+the token budget. A text can be kept only with a score on all anchors, so a step that was not worse on the minibatch is scored
+on all of them, and the search continues from it only if it is not worse there either.
 
 Without a model: the criticism is up to three lines of the feedback on the failed attempts, those that are likely to be rules
 (several attempts agree on them, or they quote none); the edit adds one or more of them.
@@ -18,9 +18,9 @@ import random
 
 from fastslow.fast.optimizers.lines import lines_of
 from fastslow.fast.optimizers.steps import Steps, Trial
-from fastslow.fast.optimizers.words import closing, fence_of, fenced, show_attempts
-from fastslow.fast.reflection import ReflectionFailed, Wish
+from fastslow.fast.reflection import ReflectionFailed, TextRequest
 from fastslow.fast.reflection.lessons import shuffled
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
 from fastslow.records import Context
 
 LONGEST_CRITICISM = 1024
@@ -57,7 +57,7 @@ class TextGrad(Steps):
         if member is not None and member.mean >= self.members[self.current.id].mean:
             self.current = child
 
-    def _gradient(self, trial: Trial) -> Wish:
+    def _gradient(self, trial: Trial) -> TextRequest:
         text = trial.context.texts[self.component]
         fence = fence_of([text])
         prompt = f"""\
@@ -79,9 +79,9 @@ change so that problems of this kind come out right? Do not write the new instru
                 raise ReflectionFailed("nothing to criticise: no feedback has a usable line that the text lacks")
             return "\n".join(list(shuffled(lessons, chance))[:CRITICISM_LINES])
 
-        return Wish(prompt, by_hand, LONGEST_CRITICISM, self.loop.count_tokens, fence)
+        return TextRequest(prompt, by_hand, LONGEST_CRITICISM, self.loop.count_tokens, fence)
 
-    def _edit(self, context: Context, criticism: str) -> Wish:
+    def _edit(self, context: Context, criticism: str) -> TextRequest:
         text = context.texts[self.component]
         fence = fence_of([text, criticism])
         prompt = f"""\
@@ -101,4 +101,4 @@ the next problems will be different ones.
             taken = new[: chance.randint(1, len(new))]
             return self.fitted([*lines_of(text), *taken], taken)
 
-        return Wish(prompt, by_hand, self.recipe.max_tokens, self.loop.count_tokens, fence)
+        return TextRequest(prompt, by_hand, self.recipe.max_tokens, self.loop.count_tokens, fence)

@@ -1,4 +1,4 @@
-"""Reflection: who reads the feedback on a context and edits its text."""
+"""Reflection: reading the feedback on a context and proposing an edit of its text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from fastslow.errors import ModelError
-from fastslow.fast.reflection.base import Attempt, ReflectionFailed, Reflector, Request, Usage, Wish
-from fastslow.fast.reflection.chat import Chat, ChatFailed, Reply
+from fastslow.fast.reflection.base import (
+    Attempt,
+    Chat,
+    ChatFailed,
+    ReflectionFailed,
+    Reflector,
+    Reply,
+    Request,
+    TextRequest,
+    Usage,
+)
 from fastslow.fast.reflection.language_model import LanguageModelReflector
 from fastslow.fast.reflection.lessons import Lessons
 from fastslow.fast.reflection.litellm_chat import LiteLLMChat
@@ -26,8 +35,8 @@ __all__ = [
     "Reflector",
     "Reply",
     "Request",
+    "TextRequest",
     "Usage",
-    "Wish",
     "build_reflector",
 ]
 

@@ -1,46 +1,46 @@
-"""Reading a reflection model's answer: find the revised text in it, and say why it cannot be used."""
+"""Reading a reflection model's answer: find the revised text in it, or say why it cannot be used."""
 
 from __future__ import annotations
 
 import difflib
 import re
 
-from fastslow.fast.reflection.base import Request, Wish
+from fastslow.fast.reflection.base import Request, TextRequest
 
 KEPT_SHARE = 0.5
 """Share of the parent's words that a `light` edit keeps, in order."""
 SHORT_PARENT = 8
-"""Below this many words any edit changes most of the text, so the share is not asked for."""
+"""Below this many words any edit changes most of the text, so the share is not checked."""
 
 _FENCE_LINE = re.compile(r"^\s*(`{3,})\s*([\w+.-]*)\s*$")
 _INLINE_BLOCK = re.compile(r"(`{3,})(?:[\w+.-]*\n)?(.+?)\1", re.DOTALL)
 
 
 class Unusable(Exception):
-    """An answer that is no edit; str(error) is the reason, in words for the model that wrote it."""
+    """An answer without a usable edit; str(error) is the reason, which the model that wrote it reads."""
 
 
-def read_edit(answer: str, cut: bool, request: Request) -> str:
-    """The revised text of an answer, checked against all that an edit must be."""
-    text = _text(answer, cut)
+def read_edit(answer: str, truncated: bool, request: Request) -> str:
+    """The revised text of an answer, after all checks of an edit."""
+    text = _text(answer, truncated)
     _check(text, request)
     return text
 
 
-def read_text(answer: str, cut: bool, wish: Wish) -> str:
-    """The text that an answer gives, checked for words and length."""
-    text = _text(answer, cut)
+def read_text(answer: str, truncated: bool, request: TextRequest) -> str:
+    """The text of an answer, checked for readability and length."""
+    text = _text(answer, truncated)
     _check_words(text)
-    _check_length(text, wish)
+    _check_length(text, request)
     return text
 
 
-def _text(answer: str, cut: bool) -> str:
+def _text(answer: str, truncated: bool) -> str:
     answer = _without_thoughts(answer)
     if not answer.strip():
         raise Unusable("the answer was empty")
     closed, unclosed = _blocks(answer)
-    if cut and not closed:
+    if truncated and not closed:
         raise Unusable("the answer was cut off by its length limit before the revised text was complete")
     return closed or unclosed or ("" if "```" in answer else answer.strip())
 
@@ -56,7 +56,7 @@ def _without_thoughts(answer: str) -> str:
 
 
 def _blocks(answer: str) -> tuple[str, str]:
-    """The last fenced block that was closed, and what follows a fence that stays open; blank when there is none."""
+    """The last closed fenced block, and the text after an unclosed fence; empty where there is none."""
     closed: list[str] = []
     inside: list[str] = []
     outer = depth = 0
@@ -102,7 +102,7 @@ def _check_words(text: str) -> None:
         raise Unusable("the revised text was not readable instructions")
 
 
-def _check_length(text: str, wanted: Request | Wish) -> None:
+def _check_length(text: str, wanted: Request | TextRequest) -> None:
     tokens = wanted.count_tokens(text)
     if tokens > wanted.max_tokens:
         raise Unusable(f"the revised text took {tokens} tokens and only {wanted.max_tokens} are allowed")

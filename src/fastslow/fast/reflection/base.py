@@ -1,4 +1,5 @@
-"""The seam of reflection: a parent's text and how its attempts went come in, the child's text goes out."""
+"""The protocols of reflection: a `Reflector` proposes a text, given a parent's text and its attempts; a `Chat` is the model
+that it asks, wherever that runs."""
 
 from __future__ import annotations
 
@@ -16,17 +17,17 @@ class Attempt:
     """One traced rollout as the reflector sees it."""
 
     question: str
-    """The messages shown to the model, without the context, as readable text."""
+    """The messages that the policy was shown, without the context, as text."""
     answer: str
-    """What the model wrote for this component."""
+    """What the policy answered in this component."""
     feedback: str
-    """The grader's words."""
+    """The grader's feedback."""
     score: float
 
 
 @dataclass(frozen=True)
 class Request:
-    """One edit that is wanted."""
+    """A request for one edit of a parent's text."""
 
     component: str
     text: str
@@ -37,17 +38,17 @@ class Request:
     """Token budget of the new text."""
     count_tokens: Callable[[str], int]
     seed: int
-    """Everything random follows from it."""
+    """All randomness of the edit depends on it."""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A text of another kind that an optimizer wants written: what to ask of a model, and how to do it without one."""
+class TextRequest:
+    """A request for any other text that an optimizer needs: the prompt for a model, and how to write it without one."""
 
     prompt: str
-    """It asks for the text inside a block fenced by `fence`."""
+    """Asks for the text inside a block fenced by `fence`."""
     by_hand: Callable[[random.Random], str]
-    """The model-free way, from no more than the prompt tells; raises `ReflectionFailed` where there is none."""
+    """Writes the text without a model, from no more than the prompt shows; raises `ReflectionFailed` where it cannot."""
     max_tokens: int
     count_tokens: Callable[[str], int]
     fence: str = "```"
@@ -58,21 +59,20 @@ _COUNTING = threading.Lock()
 
 @dataclass
 class Usage:
-    """What reflection has cost so far. The reflector counts up, in several threads where need be; whoever keeps the ledger
-    reads."""
+    """What reflection has cost so far. The reflector adds to it, also from several threads; the loop books it."""
 
     calls: int = 0
-    """Answers asked of a model; asking again after a refused edit is one more."""
+    """Answers requested from a model; asking again after an unusable answer counts again."""
     retries: int = 0
-    """Further tries after a transient fault on the way to a model."""
+    """Retries after a transient fault of the connection to a model."""
     failures: int = 0
     """Requests that ended in `ReflectionFailed`."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
-    """Time inside the reflector, pauses included; of requests that ran side by side the sum."""
+    """Time inside the reflector, pauses included; the sum where requests ran in parallel."""
     cost: float = 0.0
-    """US dollars, as far as prices are known."""
+    """US dollars, for models whose price is known."""
 
     def add(self, **more: float) -> None:
         with _COUNTING:
@@ -95,7 +95,7 @@ class Usage:
 class ReflectionFailed(Exception):
     """No usable edit came back; str(error) is the reason.
 
-    `permanent` says that every further request would fail alike (a refused key, an unknown model): a caller may stop.
+    `permanent` says that every further request would fail in the same way (a refused key, an unknown model).
     """
 
     def __init__(self, reason: str, permanent: bool = False) -> None:
@@ -104,7 +104,7 @@ class ReflectionFailed(Exception):
 
 
 class Reflector(Protocol):
-    """Edits a context's text. The new text differs from the parent's, is not empty and keeps to the token budget."""
+    """Edits a context's text. The new text differs from the parent's, is not empty and is within the token budget."""
 
     usage: Usage
 
@@ -112,6 +112,37 @@ class Reflector(Protocol):
         """The new text; raises `ReflectionFailed` and nothing else when there is none."""
         ...
 
-    def write(self, wish: Wish, seed: int) -> str:
-        """What an optimizer other than GEPA wants written; fails in the same way."""
+    def write(self, request: TextRequest, seed: int) -> str:
+        """The text that an optimizer other than gepa requests; fails in the same way."""
         ...
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer and what it cost."""
+
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    retries: int = 0
+    """Retries before this answer."""
+    truncated: bool = False
+    """The answer reached its length limit."""
+
+
+class ChatFailed(Exception):
+    """There is no answer; str(error) is the reason. `permanent` says that a retry cannot help, `asked` whether the model was
+    asked at all."""
+
+    def __init__(self, reason: str, retries: int = 0, permanent: bool = False, asked: bool = True) -> None:
+        super().__init__(reason)
+        self.retries = retries
+        self.permanent = permanent
+        self.asked = asked
+
+
+class Chat(Protocol):
+    """Answers a list of `role`/`content` messages; the same seed asks for the same answer. Raises `ChatFailed`."""
+
+    def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply: ...

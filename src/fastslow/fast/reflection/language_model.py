@@ -1,36 +1,34 @@
-"""Reflection by a language model: it is shown how the attempts went and answers with revised instructions."""
+"""Reflection by a language model, which reads how the attempts went and answers with revised instructions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from fastslow.fast.reflection.answer import Unusable, read_edit, read_text
-from fastslow.fast.reflection.base import ReflectionFailed, Request, Usage, Wish
-from fastslow.fast.reflection.chat import Chat, ChatFailed, Reply
+from fastslow.fast.reflection.base import Chat, ChatFailed, ReflectionFailed, Reply, Request, TextRequest, Usage
 from fastslow.fast.reflection.prompt import complain, write_complaint, write_prompt
 
 
 class LanguageModelReflector:
-    """Asks a model for an edit. What it may not do is checked, told to it once, and then given up on."""
+    """Asks a model for an edit. After an unusable answer it asks once more and says what was wrong; then it fails."""
 
-    def __init__(self, chat: Chat, longest_part: int = 4000) -> None:
+    def __init__(self, chat: Chat) -> None:
         self.chat = chat
-        self.longest_part = longest_part
         self.usage = Usage()
 
     def __call__(self, request: Request) -> str:
         return self._written(
-            write_prompt(request, self.longest_part),
-            lambda reply: read_edit(reply.text, reply.cut, request),
+            write_prompt(request),
+            lambda reply: read_edit(reply.text, reply.truncated, request),
             lambda problem: write_complaint(problem, request),
             request.seed,
         )
 
-    def write(self, wish: Wish, seed: int) -> str:
+    def write(self, request: TextRequest, seed: int) -> str:
         return self._written(
-            wish.prompt,
-            lambda reply: read_text(reply.text, reply.cut, wish),
-            lambda problem: complain(problem, wish),
+            request.prompt,
+            lambda reply: read_text(reply.text, reply.truncated, request),
+            lambda problem: complain(problem, request),
             seed,
         )
 
@@ -54,7 +52,7 @@ class LanguageModelReflector:
             raise ReflectionFailed(f"the reflection model was asked twice and {problem}") from None
 
     def ask(self, messages: list[dict[str, str]], seed: int) -> Reply:
-        """The model's answer to messages, counted."""
+        """The model's answer to messages, which is counted."""
         try:
             reply = self.chat(list(messages), seed)
         except ChatFailed as error:

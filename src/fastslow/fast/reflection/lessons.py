@@ -1,6 +1,6 @@
 """Reflection without a model: a text is edited line by line, with lines taken from the feedback on failed attempts.
 
-New lines go to the end, so the order of lines is their age: that is how the oldest are found when room is needed.
+New lines are appended, so lines are ordered by age and the oldest can be dropped when the text is too long.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from fastslow.fast.reflection.base import ReflectionFailed, Request, Usage, Wish
+from fastslow.fast.reflection.base import ReflectionFailed, Request, TextRequest, Usage
 
 ACTIONS = {"add": 0.7, "replace": 0.2, "drop": 0.1}
 FIRST_LINE_WEIGHT = 0.1
-"""The first line usually states the task: it goes ten times less often than any other."""
+"""The first line usually states the task, so it is dropped ten times less often than any other."""
 FULL_LESSONS = 3
-"""Most lessons a `full` edit adds at once."""
+"""The most lessons that a `full` edit adds at once."""
 QUOTING_WEIGHT = 0.1
-"""A line that quotes the attempt it was said of, three words in a row, is about that problem rather than about all."""
+"""A line that quotes its attempt, three words in a row, is about that problem rather than about all problems."""
 
 Item = TypeVar("Item")
 _BULLETS = re.compile(r"^(?:(?:[-*+•–]|\d+[.)])\s+)+")
@@ -35,9 +35,9 @@ class Lessons:
         with self.usage.counting():
             return _edit(request)
 
-    def write(self, wish: Wish, seed: int) -> str:
+    def write(self, request: TextRequest, seed: int) -> str:
         with self.usage.counting():
-            return wish.by_hand(random.Random(seed))
+            return request.by_hand(random.Random(seed))
 
 
 def _edit(request: Request) -> str:
@@ -54,9 +54,10 @@ def _edit(request: Request) -> str:
 
 
 def new_lessons(request: Request) -> dict[str, float]:
-    """Lines of the feedback that the text does not have yet, with how likely each is to be a rule.
+    """Lines of the feedback that the text does not have yet, weighted by how likely each is to be a general rule.
 
-    A line that several failed attempts agree on is one; a line said once, or one that quotes its attempt, tends not to be.
+    A line in the feedback on several failed attempts is likely to be one; a line that occurs once or quotes its attempt is
+    not.
     """
     known = {line_key(line) for line in request.text.splitlines()}
     said: Counter[str] = Counter()
@@ -89,7 +90,7 @@ def _runs(text: str) -> set[tuple[str, ...]]:
 def _children(
     parent: list[str], lessons: Mapping[str, float], several: bool, chance: random.Random
 ) -> Iterator[list[str]]:
-    """Edits of the parent, the preferred one first; the later ones are for when the earlier do not fit."""
+    """Edits of the parent, the preferred one first; later ones are tried when earlier ones do not fit."""
     filled = [index for index, line in enumerate(parent) if line.strip()]
     droppable = {index: FIRST_LINE_WEIGHT if index == filled[0] else 1.0 for index in filled} if len(filled) > 1 else {}
     for action in shuffled(ACTIONS, chance):
@@ -110,7 +111,7 @@ def _children(
 def fit(
     lines: Sequence[str], lessons: Collection[str], count_tokens: Callable[[str], int], max_tokens: int
 ) -> str | None:
-    """The text within its budget, made so by dropping the oldest lines after the first, never the new ones."""
+    """The text within its token budget: the oldest lines after the first are dropped, never the new ones."""
     lines = list(lines)
     while count_tokens("\n".join(lines)) > max_tokens:
         first = next((index for index, line in enumerate(lines) if line.strip()), None)

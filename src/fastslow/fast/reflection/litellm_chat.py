@@ -8,16 +8,16 @@ import os
 import time
 from typing import Any
 
-from fastslow.fast.reflection.chat import ChatFailed, Reply
+from fastslow.fast.reflection.base import ChatFailed, Reply
 
 LONGEST_PAUSE = 300.0
-"""Seconds; a server that asks for more is waited for this long."""
+"""The longest pause, in seconds, even if a server asks for a longer one."""
 PERMANENT = {401, 402, 403, 404}
-"""Statuses about the key, the account or the model, so about every prompt; a 400 may be about one that is too long."""
+"""Statuses about the key, the account or the model, which fail every prompt; a 400 may concern one that is too long."""
 
 
 class LiteLLMChat:
-    """Answers with `litellm.completion`. Transient faults are tried again with doubling pauses; others fail at once."""
+    """Answers with `litellm.completion`. Transient faults are retried with doubling pauses; others fail at once."""
 
     def __init__(
         self,
@@ -125,13 +125,13 @@ def _is_transient(litellm: Any, error: Exception) -> bool:
 
 def _pause(error: Exception, planned: float) -> float:
     headers = getattr(error, "litellm_response_headers", None) or {}
-    wish = headers.get("retry-after")
-    if wish is None:
+    after = headers.get("retry-after")
+    if after is None:
         return planned
     with contextlib.suppress(ValueError):
-        return min(max(0.0, float(wish)), LONGEST_PAUSE)
+        return min(max(0.0, float(after)), LONGEST_PAUSE)
     with contextlib.suppress(ValueError):
-        return min(max(0.0, email.utils.parsedate_to_datetime(wish).timestamp() - time.time()), LONGEST_PAUSE)
+        return min(max(0.0, email.utils.parsedate_to_datetime(after).timestamp() - time.time()), LONGEST_PAUSE)
     return planned
 
 
@@ -148,5 +148,5 @@ def _reply(litellm: Any, response: Any, retries: int) -> Reply:
         completion_tokens=getattr(usage, "completion_tokens", 0) or 0,
         cost=cost,
         retries=retries,
-        cut=choice is not None and choice.finish_reason == "length",
+        truncated=choice is not None and choice.finish_reason == "length",
     )

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from fastslow.fast.reflection.chat import ChatFailed, Reply
+from fastslow.fast.reflection.base import ChatFailed, Reply
 
 
 class LocalChat:
-    """Answers with a loaded causal language model. Seeded per answer; the training's random state is left alone."""
+    """Answers with a loaded causal language model. Every answer has a seed; training's random state is restored."""
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        temperature: float = 1.0,
-        max_tokens: int = 4096,
-        chat_kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, model: Any, tokenizer: Any, temperature: float = 1.0, max_tokens: int = 4096) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.temperature = temperature
         self.max_tokens = max_tokens
-        self.chat_kwargs = dict(chat_kwargs or {})
 
     def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
         import torch
@@ -35,7 +26,7 @@ class LocalChat:
                 asked=False,
             )
         prompt = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True, **self.chat_kwargs
+            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         ).to(self.model.device)
         prompt_tokens = prompt["input_ids"].shape[1]
         limit = self._room(prompt_tokens)
@@ -58,7 +49,7 @@ class LocalChat:
             text=self.tokenizer.decode(ids, skip_special_tokens=True),
             prompt_tokens=prompt_tokens,
             completion_tokens=len(ids),
-            cut=len(ids) == limit and ids[-1] not in self._end_ids(),
+            truncated=len(ids) == limit and ids[-1] not in self._end_ids(),
         )
 
     def _sampling(self) -> dict[str, Any]:

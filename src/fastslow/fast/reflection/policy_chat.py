@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastslow.concurrency import wait_for
 from fastslow.engine.base import Engine
-from fastslow.fast.reflection.chat import ChatFailed, Reply
+from fastslow.fast.reflection.base import ChatFailed, Reply
 from fastslow.records import Sampling
 from fastslow.rollouts.chat import ChatFormat
 
@@ -26,5 +26,5 @@ class PolicyChat:
         (mine,) = wait_for(self.engine.sample([prompt], sampling, seed))
         completion = self.engine.world.from_main(lambda: mine)
         return Reply(
-            self.chat.answer(completion.ids), len(prompt), len(completion.ids), cut=len(completion.ids) == limit
+            self.chat.answer(completion.ids), len(prompt), len(completion.ids), truncated=len(completion.ids) == limit
         )

@@ -1,10 +1,14 @@
-"""The words a reflection model reads: the instructions, how they did, and what kind of revision is wanted."""
+"""What a reflection model reads: texts, problems and attempts, and what kind of text is wanted."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
-from fastslow.fast.reflection.base import Attempt, Request, Wish
+from fastslow.fast.reflection.base import Attempt, Request, TextRequest
+
+LONGEST_PART = 4000
+"""Characters shown of a question, an answer or a feedback."""
 
 _AIM = {
     "light": (
@@ -18,12 +22,10 @@ _AIM = {
 }
 
 
-def write_prompt(request: Request, longest_part: int) -> str:
-    """The first message of a reflection; each question, answer and feedback is cut to `longest_part` characters."""
-    fence = fence_for(request.text)
-    attempts = "\n\n".join(
-        _write_attempt(number, attempt, longest_part) for number, attempt in enumerate(request.attempts, start=1)
-    )
+def write_prompt(request: Request) -> str:
+    """The first message of a reflection."""
+    fence = fence_of([request.text])
+    attempts = "\n\n".join(_write_attempt(number, attempt) for number, attempt in enumerate(request.attempts, start=1))
     return f"""\
 A language model works under written instructions. Improve them so that it does better on new problems of the same kind.
 The part you are revising is called "{request.component}".
@@ -51,34 +53,73 @@ Then write the revised instructions.
 
 def write_complaint(problem: str, request: Request) -> str:
     """The follow-up after an answer that cannot be used."""
-    fence = fence_for(request.text)
+    fence = fence_of([request.text])
     return (
         f"That revision cannot be used: {problem}. Answer again with the whole revised instructions inside one block "
         f"fenced by {fence}, at most {request.max_tokens} tokens long."
     )
 
 
-def complain(problem: str, wish: Wish) -> str:
-    """The same about any other text."""
+def complain(problem: str, request: TextRequest) -> str:
+    """The same for any other text."""
     return (
         f"That answer cannot be used: {problem}. Answer again with the whole text inside one block fenced by "
-        f"{wish.fence}, at most {wish.max_tokens} tokens long."
+        f"{request.fence}, at most {request.max_tokens} tokens long."
     )
 
 
-def fence_for(text: str) -> str:
-    """A fence longer than any in the text, so that instructions which show fenced blocks survive the way back."""
-    return "`" * max(3, 1 + max((len(run) for run in re.findall(r"`{3,}", text)), default=0))
+def fence_of(texts: Iterable[str]) -> str:
+    """A fence longer than any in the texts, so that instructions which show fenced blocks can be quoted and read back."""
+    runs = [run for text in texts for run in re.findall(r"`{3,}", text)]
+    return "`" * max(3, 1 + max(map(len, runs), default=0))
 
 
-def _write_attempt(number: int, attempt: Attempt, longest: int) -> str:
+def _write_attempt(number: int, attempt: Attempt) -> str:
     parts = {"Problem": attempt.question, "Its answer": attempt.answer, "Feedback": attempt.feedback}
-    written = "\n".join(f"{name}:\n{shorten(part.strip(), longest) or '(empty)'}" for name, part in parts.items())
+    written = "\n".join(f"{name}:\n{_part(part) or '(empty)'}" for name, part in parts.items())
     return f"## Attempt {number}, score {attempt.score:g}\n{written}"
 
 
+# The optimizers beside gepa ------------------------------------------------------------------------------------------
+
+
+def fenced(text: str, fence: str) -> str:
+    return f"{fence}\n{text}\n{fence}"
+
+
+def show_demonstrations(solved: Sequence[Attempt], questions: Sequence[str]) -> str:
+    """Solved problems with their answers; where there are none, problems alone."""
+    if solved:
+        return "\n\n".join(f"Problem:\n{_part(each.question)}\nRight answer:\n{_part(each.answer)}" for each in solved)
+    shown = "\n\n".join(f"Problem:\n{_part(question)}" for question in questions)
+    return f"{shown}\n\n(No right answer to any of them is known yet.)"
+
+
+def show_attempts(attempts: Sequence[Attempt]) -> str:
+    """Attempts with the grader's feedback."""
+    return "\n\n".join(
+        f"## Attempt {number}, score {attempt.score:g}\n"
+        f"Problem:\n{_part(attempt.question)}\n"
+        f"Its answer:\n{_part(attempt.answer) or '(empty)'}\n"
+        f"Feedback:\n{_part(attempt.feedback) or '(none)'}"
+        for number, attempt in enumerate(attempts, start=1)
+    )
+
+
+def closing(what: str, fence: str, max_tokens: int) -> str:
+    """The format of the answer."""
+    return (
+        f"Give {what} inside one fenced block that opens and closes with {fence}; nothing outside of it is used. At most "
+        f"{max_tokens} tokens."
+    )
+
+
+def _part(text: str) -> str:
+    return shorten(text.strip(), LONGEST_PART)
+
+
 def shorten(text: str, longest: int) -> str:
-    """Cut the middle out of a long text: its beginning says what it is, its end how it came out."""
+    """Leave out the middle of a long text: the beginning says what it is, the end how it turned out."""
     if len(text) <= longest:
         return text
     head = longest // 2

@@ -1,4 +1,4 @@
-"""What a recipe accepts, what it says about what it does not, and that it comes back as it was written."""
+"""What a recipe accepts, how it explains mistakes, and that a dumped recipe loads as the same recipe."""
 
 from __future__ import annotations
 
@@ -49,23 +49,6 @@ def complaint(data: dict[str, Any]) -> str:
 
 
 # What it accepts ---------------------------------------------------------------------------------------------------------
-
-
-def test_defaults_are_the_published_settings() -> None:
-    recipe = build_recipe(BASE)
-    assert recipe.method == "fst"
-    slow = recipe.slow
-    assert (slow.group, slow.problems, slow.loss, slow.baseline, slow.std) == (8, 32, "cispo", "problem", "group")
-    assert (slow.ratio_cap, slow.aggregation, slow.drop_zero_variance) == (4.0, "prompt", True)
-    assert (slow.kl, slow.learning_rate, slow.betas, slow.weight_decay) == (1e-3, 1e-6, (0.9, 0.999), 0.0)
-    assert slow.warmup_steps == 10
-    assert (recipe.sampling.temperature, recipe.sampling.top_p) == (1.0, 1.0)
-    evaluation = recipe.evaluation
-    assert (evaluation.k, evaluation.temperature, evaluation.top_p) == (4, 0.6, 0.95)
-    assert recipe.output.checkpoint_every == 50
-    fast = recipe.fast
-    assert (fast.population, fast.cycle, fast.anchors, fast.budget, fast.minibatch) == (8, 6, 192, 960, 3)
-    assert fast.proposer == "light"
 
 
 @pytest.mark.parametrize("written", ["2e-6", "2.0e-6", "0.000002"])
@@ -189,7 +172,7 @@ def recipes(draw: st.DrawFn) -> dict[str, Any]:
                 st.sampled_from(["lessons", "policy", "openai/gpt-5.2", {"kind": "local", "model": "x"}])
             ),
         },
-        "sampling": {"chat": draw(st.dictionaries(words, st.booleans() | words | st.integers()))},
+        "sampling": {"chat_template_kwargs": draw(st.dictionaries(words, st.booleans() | words | st.integers()))},
         "seed": draw(st.integers(0, 2**32)),
     }
 
@@ -255,17 +238,29 @@ def test_the_long_form_of_a_model_beside_the_recipe_becomes_absolute(tmp_path: P
 OPTIONS = ("task.", "stages.")  # where any other key is an option of the task
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if not key.startswith(OPTIONS) and len(key.split(".")[-1]) > 4])
-def test_a_slip_in_a_key_is_answered_with_that_key(key: str) -> None:
+def test_a_slip_in_any_key_is_answered_with_that_key() -> None:
     """At every depth: two letters of the last name change places."""
-    *parents, name = key.split(".")
-    at = random.Random(key).randrange(1, len(name) - 2)
-    slip = name[:at] + name[at + 1] + name[at] + name[at + 2 :]
-    if slip == name:
-        slip = name + "x"
-    wrong = ".".join([*parents, slip])
-    message = complaint(merged({**BASE, "model": {"name": "m"}}, nested(wrong, 1)))
-    assert message == f"unknown recipe key '{wrong}'; did you mean {key}?"
+    for key in KEYS:
+        *parents, name = key.split(".")
+        if key.startswith(OPTIONS) or len(name) <= 4:
+            continue
+        at = random.Random(key).randrange(1, len(name) - 2)
+        slip = name[:at] + name[at + 1] + name[at] + name[at + 2 :]
+        wrong = ".".join([*parents, slip if slip != name else name + "x"])
+        message = complaint(merged({**BASE, "model": {"name": "m"}}, nested(wrong, 1)))
+        assert message == f"unknown recipe key '{wrong}'; did you mean {key}?"
+
+
+def test_a_value_of_the_wrong_type_is_named_by_its_key() -> None:
+    """No key takes a list of lists."""
+    for key in KEYS:
+        if key.startswith(OPTIONS):
+            continue
+        message = complaint(merged({**BASE, "model": {"name": "m"}}, nested(key, [[], []])))
+        lines = message.splitlines()
+        assert lines
+        assert all(line.startswith((f"{key}=", f"{key}.")) for line in lines), message
+        assert "Recipe" not in message  # the reader knows keys, not classes
 
 
 @pytest.mark.parametrize(
@@ -294,53 +289,36 @@ def test_a_key_like_no_other_is_answered_with_where_they_are_listed(key: str) ->
     ("change", "said"),
     [
         ({"fast": {"population": 3}}, ["fast.population=3", "slow.group=8", "[1, 2, 4, 8]"]),
-        ({"slow": {"group": 6}}, ["fast.population=8", "slow.group=6", "[1, 2, 3, 6]"]),
         ({"slow": {"baseline": "prompt"}}, ["slow.baseline=prompt", "slow.group=8", "lower fast.population"]),
         ({"slow": {"microbatch": 7}}, ["slow.microbatch=7", "256", "divisor"]),
         ({"fast": {"reflection": "local"}}, ["'local'", "fast.reflection.model=NAME"]),
         ({"fast": {"reflection": {"kind": "lessons", "model": "m"}}}, ["'lessons'", "'m'", "fast.reflection.kind="]),
-        ({"fast": {"reflection": {"kind": "gpt"}}}, ["fast.reflection.kind='gpt'", "'lessons'"]),
         ({"fast": {"seed_text": {"system": 5}}}, ["fast.seed_text.system=5", "string"]),
-        ({"fast": {"seed_text": 5}}, ["fast.seed_text=5", "string", "mapping"]),
-        ({"method": "sft"}, ["method='sft'", "'fst', 'rl', 'gepa' or 'distill'"]),
-        ({"slow": {"group": 1}}, ["slow.group=1", "2"]),
-        ({"slow": {"steps": 1.5}}, ["slow.steps=1.5", "integer"]),
-        ({"slow": {"learning_rate": "quick"}}, ["slow.learning_rate='quick'", "number"]),
         ({"slow": {"learning_rate": float("inf")}}, ["slow.learning_rate=inf", "finite"]),
         ({"slow": {"kl": float("nan")}}, ["slow.kl=nan", "finite"]),
         ({"slow": None}, ["slow=None", "mapping"]),
-        ({"slow": 5}, ["slow=5", "mapping"]),
         ({"model": {"device": "cpu"}}, ["no 'model.name'", "model.name: …"]),
-        ({"model": {"name": "m", "lora": True}}, ["model.lora=True", "mapping"]),
-        ({"model": None}, ["model=None", "mapping"]),
         ({"task": {}}, ["no 'task.name'"]),
-        ({"task": {"name": "star-graph", "weight": -1}}, ["task.weight=-1", "greater than 0"]),
         ({"task": ["star-graph", {"name": "dataset", "weight": 0}]}, ["task.1.weight=0", "greater than 0"]),
         ({"task": []}, ["task", "empty", "name at least one"]),
         ({"task": None}, ["the recipe has no 'task'; add it (task: …)"]),
-        ({"task": None, "stages": []}, ["the recipe has no 'task'"]),
         ({"stages": ["star-graph@5"]}, ["task and stages both", "keep one"]),
         ({"task": None, "stages": ["star-graph@5", "math"]}, ["'math' is not NAME@STEPS, as in rulebook@200"]),
         ({"task": None, "stages": ["@5"]}, ["'@5' is not NAME@STEPS"]),
         ({"task": None, "stages": ["math@many"]}, ["'math@many' is not NAME@STEPS"]),
         ({"task": None, "stages": ["math@0"]}, ["stages.0.steps=0", "greater than or equal to 1"]),
         ({"task": None, "stages": [{"name": "math"}]}, ["no 'stages.0.steps'"]),
-        ({"task": None, "stages": "math@5"}, ["stages='math@5'", "list"]),
         (
             {"task": None, "stages": ["math@5", "hover@4"], "slow": {"steps": 10}},
             ["slow.steps=10", "the stages add up to 9", "leave slow.steps out"],
         ),
-        ({"output": {"report_to": "wandb"}}, ["output.report_to='wandb'", "list"]),
     ],
 )
-def test_every_wrong_value_is_named_with_what_was_expected(change: dict[str, Any], said: list[str]) -> None:
+def test_what_does_not_fit_together_is_named_with_what_was_expected(change: dict[str, Any], said: list[str]) -> None:
     message = complaint({**BASE, **change})
     for part in said:
         assert part in message
-    if change != {"fast": {"seed_text": 5}}:  # the one with two right kinds has a line for each
-        assert "\n" not in message
-    assert "TaskRecipe" not in message  # the reader knows keys, not classes
-    assert "[str" not in message
+    assert "\n" not in message
 
 
 def test_only_the_method_that_has_a_population_must_divide_by_it() -> None:

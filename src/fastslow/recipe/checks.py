@@ -1,0 +1,132 @@
+"""Whether the settings of a recipe fit each other; each `ValueError` names the settings and what to change."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastslow.recipe.model import FastRecipe, Recipe
+
+LEAST_SHARE = 1 / 8
+"""The share of `fast.budget` that `fast.adaptive` always leaves."""
+
+_BY_MINIBATCH = ("gepa", "evoprompt", "textgrad", "reflexion", "ace")
+"""Their proposer never reads the rollouts that contexts are scored by, so these may be trained on."""
+_FITTING = {
+    "rescore=from-rollouts": ("gepa", "evoprompt"),
+    "race=true": ("gepa", "ape", "opro", "evoprompt", "promptbreeder", "textgrad"),
+    "reuse=true": _BY_MINIBATCH,
+    "overlap=true": ("gepa",),
+}
+"""The optimizers that a setting works with; a setting that is not here works with all of them."""
+_UNDER_CONTEXTS = {
+    "reuse=true": "has no use for rollouts under the contexts",
+    "rescore=from-rollouts": "leaves no rollouts under the contexts to score them by",
+    "overlap=true": "leaves no rollouts under the contexts to draft edits from",
+}
+"""Settings that need a slow loop whose rollouts are played under the contexts, and why `distill` has none for them."""
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise where settings of different sections contradict each other."""
+    _check_tasks(recipe)
+    if recipe.method in ("fst", "distill"):
+        _check_population(recipe)
+    if recipe.method != "rl":
+        _check_optimizer(recipe)
+    slow = recipe.slow
+    rollouts = slow.problems * slow.group
+    if rollouts % slow.microbatch:
+        raise ValueError(
+            f"slow.microbatch={slow.microbatch} does not divide the {rollouts} rollouts of a step "
+            f"(slow.problems={slow.problems} × slow.group={slow.group}); choose a divisor of {rollouts}"
+        )
+    if recipe.evaluation.divergence and not slow.kl and recipe.model.lora is None and recipe.method != "gepa":
+        raise ValueError(
+            "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
+        )
+    reflector = recipe.fast.reflection.kind
+    if recipe.fast.overlap and reflector not in ("lessons", "litellm"):
+        raise ValueError(
+            f"fast.overlap asks for edits while the model trains, but the reflector '{reflector}' shares the model, or "
+            "its random numbers, with training; set fast.reflection to lessons or a LiteLLM name, or fast.overlap=false"
+        )
+
+
+def _check_tasks(recipe: Recipe) -> None:
+    if recipe.task == []:
+        raise ValueError("task is an empty list; name at least one task")
+    if recipe.task is None and not recipe.stages:
+        raise ValueError("the recipe has no 'task'; add it (task: …)")
+    if recipe.task is not None and recipe.stages:
+        raise ValueError("task and stages both say what to train on; keep one of them")
+    steps = sum(stage.steps for stage in recipe.stages)
+    if recipe.stages and recipe.slow.steps != steps:
+        raise ValueError(
+            f"slow.steps={recipe.slow.steps}, but the steps of the stages add up to {steps}; leave slow.steps out, or "
+            "change the stages"
+        )
+
+
+def _check_population(recipe: Recipe) -> None:
+    group, population = recipe.slow.group, recipe.fast.population
+    if group % population:
+        right = [k for k in range(1, group + 1) if group % k == 0]
+        raise ValueError(
+            f"fast.population={population} does not divide slow.group={group}: every context gets the same number "
+            f"of rollouts in a group; set fast.population to one of {right}"
+        )
+    if recipe.method == "fst" and recipe.slow.baseline == "prompt" and group // population < 2:
+        raise ValueError(
+            f"slow.baseline=prompt compares rollouts that share a context, but slow.group={group} over "
+            f"fast.population={population} leaves one each; raise slow.group or lower fast.population"
+        )
+
+
+def _check_optimizer(recipe: Recipe) -> None:
+    """Whether the optimizer and the method support the settings of the fast loop."""
+    fast = recipe.fast
+    for setting, reason in _UNDER_CONTEXTS.items():
+        if recipe.method == "distill" and _is_set(fast, setting):
+            raise ValueError(
+                f"fast.{setting} cannot be combined with method=distill, whose weights learn under the seed text, which "
+                f"{reason}; {_without(setting)}, or set method=fst"
+            )
+    for setting, fitting in _FITTING.items():
+        if _is_set(fast, setting) and fast.optimizer not in fitting:
+            raise ValueError(
+                f"fast.{setting} cannot be combined with fast.optimizer={fast.optimizer}; {_without(setting)}, or set "
+                f"fast.optimizer to one of {', '.join(fitting)}"
+            )
+    if fast.optimizer in ("evoprompt", "promptbreeder") and fast.population < 2:
+        raise ValueError(
+            f"fast.optimizer={fast.optimizer} breeds from two texts, but fast.population={fast.population}; raise "
+            "fast.population, or choose another fast.optimizer"
+        )
+    if fast.optimizer != "gepa":
+        _check_budget(fast, min(fast.anchors, fast.cycle * recipe.slow.problems))
+
+
+def _check_budget(fast: FastRecipe, anchors: int) -> None:
+    """gepa starts with any budget; the others start a step only if the budget covers it."""
+    least = (2 * min(fast.minibatch, anchors) + anchors) * fast.samples
+    budget = math.ceil(fast.budget * LEAST_SHARE) if fast.adaptive else fast.budget
+    if 0 < budget < least:
+        shrunken = f", of which fast.adaptive may leave {budget}," if fast.adaptive else ""
+        raise ValueError(
+            f"fast.budget={fast.budget}{shrunken} does not cover one new text under fast.optimizer={fast.optimizer}: two "
+            f"minibatches and all {anchors} anchors, fast.samples={fast.samples} times, are {least} rollouts; raise "
+            "fast.budget, or lower fast.anchors, fast.minibatch or fast.samples"
+        )
+
+
+def _is_set(fast: FastRecipe, setting: str) -> bool:
+    name, value = setting.split("=")
+    chosen = getattr(fast, name)
+    return chosen is True if value == "true" else bool(chosen == value)
+
+
+def _without(setting: str) -> str:
+    name, value = setting.split("=")
+    return f"set fast.{name}={'false' if value == 'true' else 'all'}"
