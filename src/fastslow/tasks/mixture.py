@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastslow.tasks.base import Ask, Example, Feedback, Options, QuestionTask, Split, Task
-from fastslow.tasks.data.lazy import LazyExamples
+from fastslow.tasks.data.generated import LazyExamples
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from fastslow.errors import RecipeError, TaskError
 from fastslow.recipe import Recipe, StageRecipe, TaskByName, TaskRecipe
 from fastslow.tasks.base import Options, Task
+from fastslow.tasks.imports import load_named
 from fastslow.tasks.mixture import Mixture, Part
-from fastslow.tasks.named import load_named
 from fastslow.tasks.stages import Stage, Stages
 from fastslow.text import one_line
 

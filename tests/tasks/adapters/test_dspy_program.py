@@ -24,7 +24,7 @@ from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks.adapters.dspy_program import UNNAMED, DSPyTask
 from fastslow.tasks.base import Ask, Feedback, Options, Split, Task
-from fastslow.tasks.data.contamination import refuse_contamination
+from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.mixture import Mixture, Part
 from fastslow.world import World
 

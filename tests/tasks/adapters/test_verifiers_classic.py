@@ -18,7 +18,7 @@ from fastslow.runs.folder import RunFolder
 from fastslow.start import train
 from fastslow.tasks.adapters.verifiers_env.task import WRITE_CALLS, Verifiers
 from fastslow.tasks.base import Ask
-from fastslow.tasks.data.contamination import refuse_contamination
+from fastslow.tasks.contamination import refuse_contamination
 
 if find_spec("verifiers") is None or Version(version("verifiers")) >= Version("0.4"):
     pytest.skip("needs verifiers before 0.4", allow_module_level=True)

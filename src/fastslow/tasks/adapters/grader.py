@@ -10,7 +10,7 @@ from typing import Any
 
 from fastslow.errors import TaskError
 from fastslow.tasks.base import Feedback
-from fastslow.tasks.named import load_named
+from fastslow.tasks.imports import load_named
 from fastslow.text import one_line
 
 Grader = Callable[[str, dict[str, Any]], Any]

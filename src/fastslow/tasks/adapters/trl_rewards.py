@@ -18,7 +18,7 @@ from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTas
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, set_aside
 from fastslow.tasks.data.splits import content_id, name_examples
-from fastslow.tasks.named import load_named
+from fastslow.tasks.imports import load_named
 from fastslow.text import one_line
 
 PROMPT = "prompt"

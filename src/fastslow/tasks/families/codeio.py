@@ -14,7 +14,7 @@ from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTas
 from fastslow.tasks.data.source import set_aside
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.families.codeio_data import fits, read_calls
-from fastslow.tasks.reading.fenced import has_fence, last_fenced
+from fastslow.tasks.reading.answers import has_fence, last_fenced
 from fastslow.tasks.reading.json_difference import Difference, first_difference, show, type_name
 from fastslow.text import one_line
 

@@ -13,7 +13,7 @@ from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.families.passages import Passage, Passages, same_title
-from fastslow.tasks.reading.fenced import has_fence, last_fenced
+from fastslow.tasks.reading.answers import has_fence, last_fenced
 from fastslow.text import one_line
 
 # Advice that holds for every claim, each a whole sentence; what is true of one claim goes on lines of its own.

@@ -16,8 +16,8 @@ from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
-from fastslow.tasks.optional import require_package
-from fastslow.tasks.reading.boxed import has_box, last_boxed
+from fastslow.tasks.imports import require_package
+from fastslow.tasks.reading.answers import has_box, last_boxed
 from fastslow.tasks.worker import Worker
 from fastslow.text import one_line
 

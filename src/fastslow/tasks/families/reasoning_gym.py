@@ -19,12 +19,10 @@ from pydantic import Field, model_validator
 
 from fastslow.errors import TaskError
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.contamination import split_of
-from fastslow.tasks.data.lazy import LazyExamples
+from fastslow.tasks.data.generated import LazyExamples, split_of
 from fastslow.tasks.data.splits import content_id
-from fastslow.tasks.optional import require_package
-from fastslow.tasks.reading.boxed import has_box, last_boxed
-from fastslow.tasks.reading.tagged import has_tag, last_tagged
+from fastslow.tasks.imports import require_package
+from fastslow.tasks.reading.answers import has_box, has_tag, last_boxed, last_tagged
 from fastslow.tasks.worker import Worker
 from fastslow.text import one_line
 

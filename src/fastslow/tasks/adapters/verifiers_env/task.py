@@ -19,7 +19,7 @@ from fastslow.tasks.adapters.verifiers_env.lockstep import Say, converse
 from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Options, QuestionTask, Split, Task
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.splits import hold_out, name_examples
-from fastslow.tasks.optional import require_package
+from fastslow.tasks.imports import require_package
 from fastslow.text import one_line
 
 # Advice that holds for every problem; what is true of one goes on lines of its own.
