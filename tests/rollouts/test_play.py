@@ -237,8 +237,8 @@ def test_an_answer_is_text_that_knows_its_tokens() -> None:
 
 @pytest.mark.parametrize("score", [0, 1, True, np.float32(0.25), np.float64(0.5), Fraction(1, 3)])
 def test_every_real_number_from_0_to_1_is_a_score(score: Any) -> None:
-    _, odd, _ = play(Quiz(lambda: Feedback(score, "fine", {"part": 1.0})), ScriptedSampler(), ODD)
-    assert odd.feedback == Feedback(float(score), "fine", {"part": 1.0})
+    _, odd, _ = play(Quiz(lambda: Feedback(score, "fine", {"part": "fine"})), ScriptedSampler(), ODD)
+    assert odd.feedback == Feedback(float(score), "fine", {"part": "fine"})
     assert type(odd.score) is float  # it goes into JSON and tables
     assert odd.faults == {}
 

@@ -99,16 +99,15 @@ class Hover(Task):
             faults = [f"The query '{one_line(query, 100)}' finds no page.", USE_WORDS]
         found = _titles(first) | _titles(second)
         missing = [page for page in gold if same_title(page) not in found]
-        parts = {"pages_found": 1 - len(missing) / len(gold)}
         if not faults and not missing:
-            return Feedback(1.0, f"Correct: {_list(gold)} are all found.", parts)
+            return Feedback(1.0, f"Correct: {_list(gold)} are all found.")
         named = self.options.feedback == "pages"
         lines = [*_facts(claim, gold, missing, first, query, second, named), *faults]
         if not faults:
             lines += _advice(missing, first, second)
         if self.options.program == "summarise-query":
             lines.append(KEEP_NAMES)
-        return Feedback(0.0, "\n".join(lines), parts)
+        return Feedback(0.0, "\n".join(lines))
 
     def _checked(self, source: str, rows: list[Row]) -> list[Row]:
         require_columns(source, rows, {"claim": "path", "supporting_facts": "path"})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -13,10 +14,10 @@ from packaging.version import Version
 from pydantic import Field, field_validator
 
 from fastslow.errors import TaskError
+from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
 from fastslow.tasks.adapters.verifiers_env.chat import Policy
 from fastslow.tasks.adapters.verifiers_env.environment import Environment, Outcome, Part, Problem, Reward
-from fastslow.tasks.adapters.verifiers_env.lockstep import Say, converse
-from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Options, QuestionTask, Split, Task
+from fastslow.tasks.base import SYSTEM, Ask, Asking, Example, Feedback, Message, Options, QuestionTask, Split, Task
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.splits import hold_out, name_examples
 from fastslow.tasks.imports import require_package
@@ -89,14 +90,16 @@ class Verifiers(Task):
         """The whole row: games that begin alike differ in what is to be found."""
         return example.data["problem"].id
 
-    def play(self, example: Example) -> Generator[Ask, str, Feedback]:
+    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
+        """The environment plays on its own loop, to which its clients and locks are bound, and asks on the player's."""
         problem: Problem = example.data["problem"]
+        player = asyncio.get_running_loop()
 
-        async def rollout(say: Say) -> tuple[Outcome, Policy]:
-            policy = Policy(say, self._system)
-            return await self._environment.play(problem, policy, self.options.feedback), policy
+        async def asked(messages: list[Message]) -> str:
+            return await ask(Ask(SYSTEM, messages))
 
-        outcome, policy = yield from converse(rollout)
+        policy = Policy(lambda messages: run_on(player, asked(messages)), self._system)
+        outcome = await run_on(lasting_loop(), self._environment.play(problem, policy, self.options.feedback))
         return self._grade(problem, outcome, policy)
 
     def _grade(self, problem: Problem, outcome: Outcome, policy: Policy) -> Feedback:
@@ -122,7 +125,7 @@ class Verifiers(Task):
                 lines.append(f"Write the answer in this form: {one_line(outcome.form)}")
             lines += [_advice(reward) for reward in outcome.rewards if reward.value < 1 if reward.weight > 0]
             lines += [_advice(reward) for reward in outcome.rewards if reward.value > 0 if reward.weight < 0]
-        return Feedback(score, "\n".join(lines), {reward.name: reward.value for reward in outcome.rewards})
+        return Feedback(score, "\n".join(lines))
 
 
 def _fact(problem: Problem, outcome: Outcome, policy: Policy, high: float) -> str:
