@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,7 +22,6 @@ Ask = Callable[[int], int]
 def _no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
-    time.sleep(0.01)  # between its last line and its end
     assert set(threading.enumerate()) <= before
 
 

@@ -64,7 +64,8 @@ async def run_in_thread(
             loop.call_soon_threadsafe(settle, ended, (result, raised))
 
     context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(run,), name="a rollout's program", daemon=True).start()
+    thread = threading.Thread(target=context.run, args=(run,), name="a rollout's program", daemon=True)
+    thread.start()
     try:
         result, raised = await asyncio.shield(ended)
     finally:
@@ -74,6 +75,7 @@ async def run_in_thread(
         for waits in abandoned:
             waits.cancel()
         await ended
+        thread.join()  # it has nothing left to do
     if raised is not None:
         raise raised
     return result  # type: ignore[return-value]
