@@ -27,8 +27,8 @@ class MixedExample(Example):
 
 
 class Mixture(Task):
-    """Several tasks as one. Training problems come in proportion to the weights: the task that lasts longest goes round
-    once, the others start again, and a problem's second visit is `ID@2`. Other splits hold every problem once."""
+    """Several tasks as one. Training problems come in proportion to the weights: the task that lasts longest is visited
+    once, the others are repeated, and a problem's second visit is `ID@2`. Other splits hold every problem once."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__(Options())

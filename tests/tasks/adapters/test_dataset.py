@@ -208,7 +208,7 @@ def test_files_of_their_own_replace_the_holdout(tmp_path: Path, data: str) -> No
             "row 1 has no column 'answer', .* it has question, a; set answer to one",
         ),
         ("data.jsonl", '{"question": 1, "answer": null}', "row 1 has no value in column 'answer'"),
-        ("data.jsonl", '{"question": 1, "answer": 2}', "too few rows to set some aside .* set holdout to 0"),
+        ("data.jsonl", '{"question": 1, "answer": 2}', "too few rows to hold some out .* set holdout to 0"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:

@@ -215,7 +215,7 @@ def test_a_penalty_lowers_the_score_and_a_broken_call_is_explained() -> None:
         ("nano-words", {"arguments": {"agent": {"max_output_tokens": 9}}}, "max_output_tokens cannot be kept to; use"),
         ("nano-words", {"arguments": {"agent": {"harness": {"id": "codex"}}}}, "its agent is the program 'codex'"),
         ("nano-words", {"arguments": {"id": "user-sim"}}, r"it has 2 agents \(assistant, user\); expected one"),
-        ("nano-words", {"limit": 1}, "'nano-words' has too few problems to set some aside and still train"),
+        ("nano-words", {"limit": 1}, "'nano-words' has too few problems to hold some out and still train"),
         (
             "nano-refused",
             {"arguments": {"taskset": {"kind": "judge"}}},

@@ -30,7 +30,7 @@ Metric = Callable[[Any, Any, Any, Any, Any], Any]
 PROGRAMS = 32
 """Copies of the program that are kept, one for each context."""
 UNNAMED = "(no predictor)"
-"""Who asks where the program calls the model in another way than by one of its predictors."""
+"""The component of calls that no predictor of the program makes."""
 _COMPONENT = "_fastslow_component"
 """The attribute in which a predictor knows its name; copies that a program makes of its predictors keep it."""
 

@@ -25,7 +25,7 @@ Numbers = float | Sequence[float] | None
 
 
 class Withheld:
-    """In the place of something a task does not have: no harm until a function looks at it."""
+    """Stands for something that a task does not have. A function may accept it; reading it is an error."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -155,7 +155,7 @@ def read_rewards(rewards: Sequence[Reward], returned: Mapping[str, Any], *, clip
 
 @contextmanager
 def _blaming(what: str) -> Iterator[None]:
-    """A user's code can fail in any way, which costs one answer; reaching for what is withheld would fail every time."""
+    """A user's code can fail in any way, which costs one answer; reading what is withheld would fail every time."""
     try:
         yield
     except RecipeError as error:

@@ -24,7 +24,7 @@ from fastslow.tasks.adapters.trl_functions import (
 )
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, read_splits, set_aside
+from fastslow.tasks.data.source import SourceOptions, complete_splits, read_splits
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.imports import load_named
 from fastslow.text import one_line
@@ -50,7 +50,7 @@ class TRLTask(QuestionTask):
     and `GRPOConfig` take under these names. `low` and `high` say what each function gives at least and at most, as one
     number for all or one each (0 and 1 by default); the score is where the weighted sum lies between its own least and most.
     A reward outside stops the run, or with `outside="clip"` counts as the bound. `eval_dataset` is the validation split;
-    `holdout` is the share of the training rows set aside for validation, and for test, where no dataset is given. With
+    `holdout` is the share of the training rows held out for validation, and for test, where no dataset is given. With
     `grader_threads` plain functions are called in threads, several at once: for those that block, such as a judge behind a
     server.
     """
@@ -82,7 +82,7 @@ class TRLTask(QuestionTask):
             rows["validation"] = _rows("eval_dataset", eval_dataset)
         if test_dataset is not None:
             rows["test"] = _rows("test_dataset", test_dataset)
-        rows = set_aside(rows, holdout, _asked, "train_dataset")
+        rows = complete_splits(rows, holdout, _asked, "train_dataset")
         everything = [row for split in rows.values() for row in split]
         columns = dict.fromkeys(name for row in everything for name in row)
         self._columns = [name for name in columns if name not in _NOT_PASSED_ON]

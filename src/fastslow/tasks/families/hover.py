@@ -50,7 +50,7 @@ class HoverOptions(SourceOptions):
     passage_length: int = Field(default=600, ge=50)
     """Characters of each found passage shown to `summarise`."""
     feedback: Literal["pages", "advice"] = "pages"
-    """`pages` names the pages that are still missing, from where they can reach the contexts; `advice` counts them."""
+    """`pages` names the pages that are still missing, and they can then appear in contexts; `advice` counts them."""
 
 
 class Hover(Task):

@@ -44,7 +44,7 @@ class PhysicsOptions(SourceOptions):
     seed: int = 0
     """Another seed puts the options into another order."""
     feedback: Literal["advice", "reference"] = "advice"
-    """`reference` names the right option in the feedback on wrong answers, from where it can reach the contexts."""
+    """`reference` names the right option in the feedback on wrong answers, and it can then appear in contexts."""
 
 
 class Physics(QuestionTask):

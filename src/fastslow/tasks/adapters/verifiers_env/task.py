@@ -36,14 +36,14 @@ class VerifiersOptions(Options):
     limit: int | None = Field(default=None, ge=1)
     """At most this many problems of each of the environment's datasets; needed where they have no end."""
     holdout: float = Field(default=0.1, ge=0, lt=0.5)
-    """Share of the problems set aside for validation, and as many again for test, where the environment has none for
-    evaluation. Those it has become validation and test, half each, and are not trained on. 0 sets nothing aside."""
+    """Share of the problems held out for validation, and as many again for test, where the environment has none for
+    evaluation. Those it has become validation and test, half each, and are not trained on. 0 holds nothing out."""
     reward_range: tuple[float, float] | None = None
     """The rewards that count as the scores 0 and 1; what lies outside counts as the nearer one. By default the sum of the
     negative weights and that of the positive ones, the worst and the best for reward functions from 0 to 1."""
     feedback: str = "feedback"
     """Where the environment leaves words of its own about a rollout: an entry of its state (of a taskset, of trace.info).
-    A column of the problem is quoted too, so that `answer` tells the reference."""
+    A column of the problem is quoted too, so that `answer` reveals the reference."""
 
     @field_validator("reward_range")
     @classmethod
@@ -167,7 +167,7 @@ def _split(name: str, parts: Mapping[Part, Sequence[Problem]], share: float) -> 
         split = hold_out(split, share, key)
     if rows["train"] and not split["train"]:
         raise TaskError(
-            f"verifiers environment '{name}' has too few problems to set some aside and still train; "
+            f"verifiers environment '{name}' has too few problems to hold some out and still train; "
             "load more of them, or set holdout to 0"
         )
     return split
