@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,7 +53,7 @@ def load_named(what: str, name: str) -> Any:
 
 def require_package(task: str, module: str, package: str, extra: str = "tasks") -> Path:
     """The folder of a package that only some tasks need, found without importing it; an error says how to install it."""
-    spec = importlib.util.find_spec(module)
+    spec = find_spec(module)
     if spec is None or not spec.submodule_search_locations:
         raise TaskError(
             f"task '{task}' needs the package {package}, which is not installed; "
