@@ -17,7 +17,7 @@ from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import first_ask
 from fastslow.tasks import Task
-from fastslow.tasks.data.contamination import refuse_contamination
+from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.registry import build_task
 from fastslow.world import World
 

@@ -24,7 +24,6 @@ class Feedback:
 
     score: float
     text: str = ""
-    parts: Mapping[str, float] = field(default_factory=dict)
     by_component: Mapping[str, str] = field(default_factory=dict)
     """Words for one component alone, in place of `text`; empty where the attempt has nothing to teach it."""
     progress: float = 0.0

@@ -24,7 +24,7 @@ CONTEXTS = [Context({"system": text}, ("parent",), 3) for text in ("one", "two")
 
 def rollout(example: int = 0, context: int = 0, policy_step: int = 0, number: int = 0) -> Rollout:
     turn = Turn("system", "why?", (1, 2), Completion((3, 4), (-0.1 / 3, -1e-9)), f"answer {number}")
-    feedback = Feedback(0.1 + 0.2, "half right \udc80", {"form": 1.0}, {"system": "do better"})
+    feedback = Feedback(0.1 + 0.2, "half right \udc80", {"system": "do better"})
     return Rollout(EXAMPLES[example], CONTEXTS[context], policy_step, (turn,), feedback, {"grader": 1})
 
 

@@ -226,7 +226,7 @@ def test_when_the_caller_ends_everything_ends(tmp_path: Path, ending: signal.Sig
         try:
             caller.stdout.readline()
             family, end = {}, time.monotonic() + 30
-            while len(family) < 4:  # the nursery, the keeper, the judge's place, the program
+            while len(family) < 4:  # the fork server, the supervisor, the judge's place, the program
                 assert time.monotonic() < end, family
                 family = descendants(caller.pid)
             caller.send_signal(ending)
@@ -245,10 +245,10 @@ def command_of(process: int) -> str:
         return ""
 
 
-def test_a_nursery_that_was_killed_is_replaced() -> None:
+def test_a_fork_server_that_was_killed_is_replaced() -> None:
     assert run_code("print(1)").stdout == "1\n"
     family = descendants(os.getpid())
-    (nursery,) = (each for each in family if "inside.main" in command_of(each))
-    os.kill(nursery, signal.SIGKILL)
+    (server,) = (each for each in family if "inside.main" in command_of(each))
+    os.kill(server, signal.SIGKILL)
     assert run_code("print(2)").stdout == "2\n"
-    assert gone({nursery: family[nursery]})
+    assert gone({server: family[server]})

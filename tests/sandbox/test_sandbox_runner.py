@@ -111,17 +111,17 @@ signals = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.
 for each in signals:
     signal.signal(each, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-atexit.register(lambda: os.kill(child, signal.SIGKILL))  # after the nursery's end
+atexit.register(lambda: os.kill(child, signal.SIGKILL))  # after the fork server's end
 print(run_code(sys.argv[1]).stdout, end="")
 child = os.fork()
-if child == 0:  # it holds the connection to the nursery, which therefore has to be ended by a signal
+if child == 0:  # it holds the connection to the fork server, which therefore has to be ended by a signal
     time.sleep(30)
     os._exit(0)
 """
 
 
-def test_signals_that_the_caller_does_not_heed_are_heeded_behind_the_wall() -> None:
-    """A shell has its jobs in the background ignore Ctrl-C. A program is none of them, and the nursery is to end."""
+def test_signals_that_the_caller_ignores_are_not_ignored_in_the_sandbox() -> None:
+    """A shell has its jobs in the background ignore Ctrl-C. A program is none of them, and the fork server is to end."""
     command = [sys.executable, "-c", DEAF_CALLER, SIGNALS]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
     assert ran.stdout.splitlines() == ["SIGPIPE SIGXFSZ", "True set()"]
@@ -148,7 +148,7 @@ def test_one_warning_where_something_is_missing(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(runner, "_possible", lambda: protections().layers)
     monkeypatch.setattr(runner, "protections", lambda: Protections((runner.SECCOMP,)))
     runner._warn.cache_clear()
-    with pytest.warns(FastSlowWarning, match=r"not fully walled in here. It can read all files of the user"):
+    with pytest.warns(FastSlowWarning, match=r"not fully isolated here. It can read all files of the user"):
         runner._warn()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -163,7 +163,7 @@ def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_python_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_NURSERY", runner._Nursery())
+    monkeypatch.setattr(runner, "_FORK_SERVER", runner._ForkServer())
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(
         SandboxError, match=r"model-written code cannot be run here: the process for it .* does not start"

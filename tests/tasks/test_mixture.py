@@ -1,5 +1,6 @@
 """Tasks mixed into one stream keep their shares, their problems and their own grading."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 
@@ -35,13 +36,13 @@ class Echo(Task):
 
 
 def play(task: Task, example: Example, answer: str) -> tuple[list[Ask], Feedback]:
-    playing = task.play(example)
-    asks = [next(playing)]
-    try:
-        while True:
-            asks.append(playing.send(answer))
-    except StopIteration as finished:
-        return asks, finished.value
+    asks: list[Ask] = []
+
+    async def ask(asked: Ask) -> str:
+        asks.append(asked)
+        return answer
+
+    return asks, asyncio.run(task.rollout(example, task.seed_texts, ask))
 
 
 def part_of(example: Example) -> str:

@@ -1,4 +1,4 @@
-"""Running code that a model wrote, and testing it: within limits and behind as many walls as the machine has."""
+"""Running code that a model wrote, and testing it: within limits and isolated as far as the machine allows."""
 
 from fastslow.sandbox.grading import Stdio, run_tests
 from fastslow.sandbox.runner import Outcome, Protections, SandboxError, protections, run_code

@@ -191,7 +191,7 @@ class _Words:
         return [f"{self._where()} the code raises {error}{line}{code}.", _BY_ERROR.get(kind, EDGE_CASES)]
 
     def _broken(self) -> list[str]:
-        """The test itself could not go on: it asks for a name that is not there, or cannot use what it was given."""
+        """The test itself could not continue: it asks for a name that is not there, or cannot use what it was given."""
         undefined = _UNDEFINED.match(self._said["error"])
         if undefined:
             return [f"The code does not define `{undefined[1]}`.", RIGHT_NAME]

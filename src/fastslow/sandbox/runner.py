@@ -1,6 +1,6 @@
 """Running Python that nobody has read: limits on everything, no network, no files of this machine, and always an end.
 
-Linux only. How much of the wall a machine can put up differs: `protections` says what is there (docs/sandbox.md).
+Linux only. Machines differ in the isolation they support: `protections` says what this one has (docs/sandbox.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DISK = 64
 FILES, OPEN_FILES, THREADS = 1000, 64, 32
 _REPORT = 4 * 2**20
 _GRACE = 5.0
-"""Seconds after which a keeper that should have ended itself is ended from here."""
+"""Seconds after which a supervisor that should have ended itself is ended from here."""
 _NOT_STARTED = f"model-written code cannot be run here: the process for it ({sys.executable}) does not start"
 _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
@@ -71,7 +71,7 @@ class Protections:
 
     @property
     def missing(self) -> list[str]:
-        """What a program could do here that it should not, a sentence each; empty where the wall is whole."""
+        """What a program could do here that it should not, a sentence each; empty where isolation is complete."""
         has = set(self.layers)
         lacks = []
         if not has & {NAMESPACES, SECCOMP}:
@@ -132,7 +132,7 @@ def run(
     """A script, or with tests a module that they are run against (see inside/judge.py)."""
     if sys.platform != "linux":
         raise SandboxError(
-            f"model-written code is run on Linux only, and this is {sys.platform}, where no wall can be put around it; "
+            f"model-written code is run on Linux only, and this is {sys.platform}, where it cannot be isolated; "
             "use a Linux machine, a virtual one will do"
         )
     if layers is None:
@@ -154,7 +154,7 @@ def run(
     }
     with tempfile.TemporaryDirectory(prefix="fastslow-", ignore_cleanup_errors=True) as folder:
         ran = _run(job | {"folder": folder}, tests or {}, stdin)
-        if not ran.said:  # the nursery was ended in this very moment; the next one will do
+        if not ran.said:  # the fork server was ended in this very moment; the next one will do
             ran = _run(job | {"folder": folder}, tests or {}, stdin)
     if "started" not in ran.said:
         why = ran.said.get("refused")
@@ -170,8 +170,8 @@ def _possible() -> tuple[str, ...]:
         except SandboxError:
             return False
 
-    walls: tuple[str, ...] = next((walls for walls in ((NAMESPACES,), (LANDLOCK,)) if works(*walls)), ())
-    layers = (*walls, SECCOMP) if works(*walls, SECCOMP) else walls
+    files: tuple[str, ...] = next((layer for layer in ((NAMESPACES,), (LANDLOCK,)) if works(*layer)), ())
+    layers = (*files, SECCOMP) if works(*files, SECCOMP) else files
     run_code("", layers=layers, seconds=20)  # where not even the limits can be set, this says why
     return layers
 
@@ -180,15 +180,15 @@ def _possible() -> tuple[str, ...]:
 def _warn() -> None:
     missing = protections().missing
     if missing:
-        words = f"model-written code is not fully walled in here. {' '.join(missing)} See docs/sandbox.md."
+        words = f"model-written code is not fully isolated here. {' '.join(missing)} See docs/sandbox.md."
         warnings.warn(words, FastSlowWarning, stacklevel=4)
 
 
-class _Nursery:
+class _ForkServer:
     """The process that forks for every program (see inside/main.py). It has nothing of this one: neither its memory, its
     environment nor its files; and it ends when this one does."""
 
-    _START = "import sys; sys.path.insert(0, sys.argv[1]); from inside.main import nursery; nursery(int(sys.argv[2]))"
+    _START = "import sys; sys.path.insert(0, sys.argv[1]); from inside.main import fork_server; fork_server(int(sys.argv[2]))"
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -233,7 +233,7 @@ class _Nursery:
         self._connection = None
 
 
-_NURSERY = _Nursery()
+_FORK_SERVER = _ForkServer()
 
 
 def _run(job: dict[str, Any], tests: dict[str, Any], stdin: str) -> Ran:
@@ -245,7 +245,7 @@ def _run(job: dict[str, Any], tests: dict[str, Any], stdin: str) -> Ran:
         stack.callback(os.close, output)
         stack.callback(os.close, errors)
         try:
-            _NURSERY.fork([*files, output_end, errors_end, report_end.fileno()])
+            _FORK_SERVER.fork([*files, output_end, errors_end, report_end.fileno()])
         finally:
             os.close(output_end)
             os.close(errors_end)
@@ -274,7 +274,7 @@ def _collect(report: socket.socket, limits: dict[int, int], seconds: float) -> t
                 if len(texts[key.fd]) + len(piece) > limits[key.fd]:
                     over, piece = True, piece[: limits[key.fd] - len(texts[key.fd])]
                     selector.unregister(key.fd)
-                    report.shutdown(socket.SHUT_WR)  # the keeper takes this for the end
+                    report.shutdown(socket.SHUT_WR)  # the supervisor takes this for the end
                 elif not piece:
                     selector.unregister(key.fd)
                 texts[key.fd] += piece
@@ -282,7 +282,7 @@ def _collect(report: socket.socket, limits: dict[int, int], seconds: float) -> t
         while report.fileno() in selector.get_map():
             left = end - time.monotonic()
             if left <= 0:
-                _kill(_read_report(texts[report.fileno()].decode()).get("keeper"))
+                _kill(_read_report(texts[report.fileno()].decode()).get("supervisor"))
                 break
             read_from(selector.select(left))
         while ready := selector.select(0):
@@ -290,10 +290,10 @@ def _collect(report: socket.socket, limits: dict[int, int], seconds: float) -> t
     return list(texts.values()), over
 
 
-def _kill(keeper: int | None) -> None:
-    if keeper is not None:
+def _kill(supervisor: int | None) -> None:
+    if supervisor is not None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(keeper, signal.SIGKILL)
+            os.kill(supervisor, signal.SIGKILL)
 
 
 def _read_report(lines: str) -> dict[str, Any]:

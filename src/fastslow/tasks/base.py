@@ -1,13 +1,15 @@
 """What a task is: problems, how they are shown, how they are graded.
 
-A task is a generator over one problem: it yields an `Ask` (messages for one named component of the program), is sent the
-model's answer as text, and returns `Feedback`. One question, many turns, tools and programs of several prompted modules are
-then the same thing to everything above.
+A rollout is one attempt at one problem. It is a coroutine: it awaits the model's answer to an `Ask` (messages for one named
+component of the program) and returns `Feedback`. One question, many turns, tools and programs of several prompted modules
+are then the same thing to everything above. Most tasks need no coroutine of their own: `QuestionTask` takes `messages` and
+`grade`, and `Task.play` is a generator that yields asks and is sent the answers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -16,6 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from fastslow.errors import TaskError
 from fastslow.records import Example, Feedback
 
 Split = Literal["train", "validation", "test"]
@@ -31,7 +34,7 @@ class Ask:
     component: str
     messages: Sequence[Message]
     complete: bool = False
-    """The context's text stands in the system message already (see `Task.play_under`), and none goes in front."""
+    """The messages hold the context's text already, and none goes in front of them."""
 
     def context(self, texts: Mapping[str, str]) -> str:
         """The text that goes in front of the messages."""
@@ -45,7 +48,7 @@ class Ask:
 
 
 class Answer(str):
-    """What the model wrote, as a task is sent it: text, with its tokens (end token included) for those who count them."""
+    """What the model wrote, as a task gets it: the text, with its tokens (end token included)."""
 
     ids: Sequence[int]
 
@@ -55,8 +58,8 @@ class Answer(str):
         return answer
 
 
-Asking = Callable[[Ask], Awaitable[Answer]]
-"""What a rollout awaits for the model's answer."""
+Asking = Callable[[Ask], Awaitable[str]]
+"""What a rollout calls and awaits for the model's answer; in a run it is an `Answer`."""
 
 
 class Options(BaseModel):
@@ -72,8 +75,8 @@ class Task(ABC):
     named: ClassVar[str | None] = None
     """The option that NAME fills where a recipe says `task: FAMILY/NAME`."""
     grades_apart: bool = False
-    """Grading mostly waits for another process and is safe in several threads at once: answers are then graded beside one
-    another, while others are still being written."""
+    """Grade in threads: for grading that blocks, because it waits for another process or a server, and that is safe in
+    several threads at once. The other rollouts proceed meanwhile."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -87,34 +90,45 @@ class Task(ABC):
     def examples(self, split: Split) -> Sequence[Example]:
         """The problems of a split, always the same ones in the same order."""
 
-    @abstractmethod
-    def play(self, example: Example) -> Generator[Ask, str, Feedback]:
-        """Ask the model as often as needed, then grade; an awaitable that is returned is awaited. An exception costs the
-        rollout and is counted."""
+    def play(self, example: Example) -> Generator[Ask, str, Feedback | Awaitable[Feedback]]:
+        """Yield what to ask the model, as often as needed, be sent its answers, and return the feedback, or an awaitable of
+        it. Tasks implement this or `rollout`."""
+        raise TaskError(f"task {type(self).__name__} implements neither play nor rollout; implement one of them")
 
-    def play_under(self, example: Example, texts: Mapping[str, str]) -> Generator[Ask, str, Feedback]:
-        """Play under a context's texts. A task that writes them into its messages itself overrides this and yields asks
-        that are `complete`; for all others they go in front of the messages."""
+    def play_under(
+        self, example: Example, texts: Mapping[str, str]
+    ) -> Generator[Ask, str, Feedback | Awaitable[Feedback]]:
+        """`play`, for tasks that write the context's texts into their messages themselves and yield asks that are
+        `complete`. For all others the text of the component goes in front of the messages."""
         return self.play(example)
 
     async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
-        """One attempt as a coroutine, which is how it is played: it awaits its completions, and while it waits the others
-        proceed. This drives `play_under`; code that is asynchronous itself overrides it and calls `await ask(Ask(…))`."""
+        """One attempt under a context's texts. While it awaits a completion or a grader, the other rollouts proceed.
+
+        This drives `play_under`. A task whose code is asynchronous overrides it and calls `await ask(Ask(…))`. An exception
+        costs this rollout only and is counted. A rollout that is cancelled cleans up before it ends.
+        """
         game = self.play_under(example, texts)
         answer: str | None = None
         try:
             while True:
-                step = asyncio.to_thread(_advance, game, answer) if self.grades_apart else None
-                asked = _advance(game, answer) if step is None else await step
-                if not isinstance(asked, Ask):
-                    return await asked if inspect.isawaitable(asked) else asked
-                answer = await ask(asked)
+                if answer is not None and self.grades_apart:
+                    step = await asyncio.to_thread(_advance, game, answer)
+                else:
+                    step = _advance(game, answer)
+                if not isinstance(step, Ask):
+                    feedback: Feedback = await step if inspect.isawaitable(step) else step
+                    return feedback
+                answer = await ask(step)
         finally:
-            game.close()
+            with contextlib.suppress(
+                ValueError
+            ):  # cancelled while a thread is inside the generator, which ends with it
+                game.close()
 
     def shown(self, example: Example) -> object:
-        """What tells a problem from another when splits are compared (see contamination.py). None where the first question
-        does not, as in games that all begin alike: such problems are not compared."""
+        """What distinguishes a problem when splits are compared (see contamination.py); None where it cannot be compared,
+        because the first question does not distinguish it, as in games that all begin alike."""
         return None
 
 
@@ -135,10 +149,10 @@ class QuestionTask(Task):
         return self.messages(example)
 
     @abstractmethod
-    def grade(self, example: Example, answer: str) -> Feedback:
-        """Score an answer and say in words what is wrong with it."""
+    def grade(self, example: Example, answer: str) -> Feedback | Awaitable[Feedback]:
+        """Score an answer and say in words what is wrong with it. May be `async def`."""
 
-    def play(self, example: Example) -> Generator[Ask, str, Feedback]:
+    def play(self, example: Example) -> Generator[Ask, str, Feedback | Awaitable[Feedback]]:
         answer = yield Ask(SYSTEM, self.messages(example))
         return self.grade(example, answer)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fastslow.tasks.base import Ask, Example, Feedback, Options, QuestionTask, Split, Task
-from fastslow.tasks.data.lazy import LazyExamples
+from fastslow.tasks.base import Asking, Example, Feedback, Options, QuestionTask, Split, Task
+from fastslow.tasks.data.generated import LazyExamples
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class MixedExample(Example):
 
 
 class Mixture(Task):
-    """Several tasks as one. Training problems come in proportion to the weights: the task that lasts longest goes round
-    once, the others start again, and a problem's second visit is `ID@2`. Other splits hold every problem once."""
+    """Several tasks as one. Training problems come in proportion to the weights: the task that lasts longest is visited
+    once, the others are repeated, and a problem's second visit is `ID@2`. Other splits hold every problem once."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__(Options())
@@ -37,7 +37,6 @@ class Mixture(Task):
             copies = sum(other.name == part.name for other in parts[: len(names)])
             names.append(f"{part.name}-{copies + 1}" if copies else part.name)
         self.parts = [Part(name, part.weight, part.task) for name, part in zip(names, parts, strict=True)]
-        self.grades_apart = all(part.task.grades_apart for part in parts)
 
     @property
     def seed_texts(self) -> Mapping[str, str]:
@@ -61,13 +60,10 @@ class Mixture(Task):
 
         return LazyExamples(len(order), make)
 
-    def play(self, example: Example) -> Generator[Ask, str, Feedback]:
-        return self.play_under(example, self.seed_texts)
-
-    def play_under(self, example: Example, texts: Mapping[str, str]) -> Generator[Ask, str, Feedback]:
+    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
         assert isinstance(example, MixedExample)
         task = next(part.task for part in self.parts if part.name == example.part)
-        return (yield from task.play_under(example.original, texts))
+        return await task.rollout(example.original, texts, ask)
 
     def _order(self, split: Split, counts: list[int]) -> list[tuple[int, int]]:
         """Which part comes when, and the number of its turn: turns of a part are 1 / weight apart."""

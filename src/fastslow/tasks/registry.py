@@ -1,5 +1,5 @@
 """Tasks by name: the built-in ones, those of installed packages with entry points in the group `fastslow.tasks`, and Python
-objects (`task: my_module:my_task`). Of a family that has many, one is `FAMILY/NAME`."""
+objects (`task: my_module:my_task`). A family with variants is named `FAMILY/NAME`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pydantic import ValidationError
 from fastslow.errors import RecipeError, TaskError
 from fastslow.recipe import Recipe, StageRecipe, TaskByName, TaskRecipe
 from fastslow.tasks.base import Options, Task
+from fastslow.tasks.imports import load_named
 from fastslow.tasks.mixture import Mixture, Part
-from fastslow.tasks.named import load_named
 from fastslow.tasks.stages import Stage, Stages
 from fastslow.text import one_line
 
 GROUP = "fastslow.tasks"
 GIVEN = "given"
-"""What a recipe calls a task that comes as an object beside it."""
+"""The name in a recipe for a task that is given as a Python object."""
 BUILT_IN = {
     "star-graph": "fastslow.tasks.families.star_graph:StarGraph",
     "dataset": "fastslow.tasks.adapters.dataset:DatasetTask",
@@ -36,7 +36,7 @@ BUILT_IN = {
     "reasoning-gym": "fastslow.tasks.families.reasoning_gym:ReasoningGym",
     "verifiers": "fastslow.tasks.adapters.verifiers_env.task:Verifiers",
 }
-"""Imported when asked for, so that one family costs nothing to a run of another."""
+"""Imported on demand, so that a run loads only the families it uses."""
 
 
 def task_classes() -> dict[str, type[Task]]:

@@ -17,6 +17,7 @@ from fastslow.errors import FastSlowError, RecipeError
 from fastslow.recipe import build_recipe
 from fastslow.tasks.base import Task
 from fastslow.tasks.registry import build_task, task_class, task_classes
+from fastslow.tasks.scripted import scripted_rollout
 
 
 def list_tasks(console: Console) -> None:
@@ -58,12 +59,10 @@ def _show_examples(task: Task, count: int, console: Console) -> None:
     for component, text in task.seed_texts.items():
         console.print(Panel(escape(text), title=f"seed text of '{component}'"))
     for example in islice(task.examples("train"), count):
-        game = task.play(example)
-        ask = next(game)
-        shown = [f"[bold]{message['role']}:[/] {escape(message['content'])}" for message in ask.messages]
-        try:
-            game.send("")
+        played = scripted_rollout(task, example, [""])
+        shown = [f"[bold]{message['role']}:[/] {escape(message['content'])}" for message in played.asks[0].messages]
+        if played.feedback is None:
             graded = "asks again after the first answer"
-        except StopIteration as stop:
-            graded = f"an empty answer scores {stop.value.score:g}: {stop.value.text}"
+        else:
+            graded = f"an empty answer scores {played.feedback.score:g}: {played.feedback.text}"
         console.print(Panel(Group(*shown, f"[dim]{escape(graded)}[/]"), title=escape(example.id)))

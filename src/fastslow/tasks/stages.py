@@ -13,7 +13,7 @@ from fastslow.tasks.mixture import Mixture, Part
 
 @dataclass(frozen=True)
 class Stage:
-    """A task that has the stream to itself for a number of steps."""
+    """A task that is trained on alone for a number of steps."""
 
     name: str
     steps: int
@@ -21,7 +21,7 @@ class Stage:
 
 
 class Stages(Mixture):
-    """Tasks that have the stream to themselves in turn. The same task object may have several stages.
+    """Tasks that are trained on one after the other. The same task object may have several stages.
 
     As a task it is the mixture of all of them, under one seed text that suits them all; which stage a step belongs to is
     for the stream and for evaluation to ask.
@@ -42,7 +42,7 @@ class Stages(Mixture):
         return {stage.name: stage.task for stage in self.stages}
 
     def at(self, step: int) -> Stage:
-        """The stage that is on after so many steps; the last one does not end."""
+        """The stage of the next step, after so many steps; the last stage does not end."""
         return self.stages[min(bisect(self.ends, step), len(self.stages) - 1)]
 
     def behind(self, step: int) -> Stage:

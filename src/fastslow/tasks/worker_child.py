@@ -1,7 +1,7 @@
 """The child's side of worker.py, run as a script: `worker_child.py HANDLER SECONDS GIGABYTES`.
 
 It reads a JSON line, replies with a JSON line, and imports nothing of this package. When a request takes too long the kernel
-ends the process: SIGPROF after so many seconds of work, SIGALRM after four times as many on the clock, for the sleepers.
+ends the process: SIGPROF after so many seconds of work, SIGALRM after four times as many on the clock (it may be asleep).
 """
 
 import contextlib

@@ -1,9 +1,11 @@
 """A user's own rows become a task, and every mistake in them becomes one line that says what to do."""
 
+import asyncio
 import csv
 import itertools
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from fastslow.tasks.adapters import grader as grading
 from fastslow.tasks.adapters.dataset import DatasetOptions, DatasetTask
 from fastslow.tasks.adapters.grader import GraderError, exact_match
 from fastslow.tasks.base import Example, Feedback, Split
+from fastslow.tasks.scripted import scripted_rollout
 
 ROWS: list[dict[str, Any]] = [{"question": f"{n} + {n}?", "answer": str(2 * n)} for n in range(40)]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -205,7 +208,7 @@ def test_files_of_their_own_replace_the_holdout(tmp_path: Path, data: str) -> No
             "row 1 has no column 'answer', .* it has question, a; set answer to one",
         ),
         ("data.jsonl", '{"question": 1, "answer": null}', "row 1 has no value in column 'answer'"),
-        ("data.jsonl", '{"question": 1, "answer": 2}', "too few rows to set some aside .* set holdout to 0"),
+        ("data.jsonl", '{"question": 1, "answer": 2}', "too few rows to hold some out .* set holdout to 0"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
@@ -353,7 +356,7 @@ def test_without_a_grader_the_answer_column_decides_whatever_its_type(tmp_path: 
         ("0.5", Feedback(0.5)),
         ("True", Feedback(1.0)),
         ("(0, 'Add the numbers.')", Feedback(0.0, "Add the numbers.")),
-        ("Feedback(0.25, 'Half.', {'form': 1.0})", Feedback(0.25, "Half.", {"form": 1.0})),
+        ("Feedback(0.25, 'Half.', progress=0.5)", Feedback(0.25, "Half.", progress=0.5)),
         ("Feedback(0, 'Nearly.', progress=0.9)", Feedback(0.0, "Nearly.", progress=0.9)),
         ("__import__('numpy').float32(0.5)", Feedback(0.5)),
         ("float(answer == example['note'])", Feedback(1.0)),
@@ -364,6 +367,56 @@ def test_a_grader_of_the_users_own(module: Callable[[str], str], returned: str, 
     path = write_jsonl(Path("data.jsonl"), [{"question": "?", "note": "yes"}])  # an answer column is not needed
     task = build(path, grader=f"{name}:grade", holdout=0)
     assert task.grade(task.examples("train")[0], "yes") == feedback
+
+
+WAITS_FOR_THE_OTHER = {
+    "async": """
+        import asyncio
+        released = asyncio.Event()
+
+        async def grade(answer, example):
+            if answer == "wait":
+                await released.wait()
+            released.set()
+            return 1.0
+    """,
+    "blocks": """
+        import threading
+        released = threading.Event()
+
+        def grade(answer, example):
+            if answer == "wait":
+                return float(released.wait(10))
+            released.set()
+            return 1.0
+    """,
+}
+
+
+@pytest.mark.parametrize("kind", list(WAITS_FOR_THE_OTHER))
+def test_a_grader_that_waits_does_not_hold_other_rollouts(module: Callable[[str], str], kind: str) -> None:
+    """The answer that is graded first waits for the one that is graded last."""
+    name = module(textwrap.dedent(WAITS_FOR_THE_OTHER[kind]))
+    path = write_jsonl(Path("data.jsonl"), ROWS)
+    task = build(path, grader=f"{name}:grade", grader_threads=kind == "blocks")
+    example = task.examples("train")[0]
+
+    async def play() -> list[Feedback]:
+        async def say(text: str) -> str:
+            return text
+
+        rollouts = [task.rollout(example, {}, lambda ask, text=text: say(text)) for text in ("wait", "go")]
+        return await asyncio.wait_for(asyncio.gather(*rollouts), 10)
+
+    assert asyncio.run(play()) == [Feedback(1.0), Feedback(1.0)]
+
+
+@pytest.mark.parametrize("body", ["return 2", "return {}['key']"])
+def test_an_async_grader_that_fails_says_how(module: Callable[[str], str], body: str) -> None:
+    name = module(f"async def grade(answer, example):\n    {body}\n")
+    task = build(write_jsonl(Path("data.jsonl"), ROWS), grader=f"{name}:grade")
+    with pytest.raises(GraderError, match=rf"grader '{name}:grade' (returned the score 2;|raised KeyError: 'key')"):
+        scripted_rollout(task, task.examples("train")[0], [""])
 
 
 def test_a_grader_that_changes_its_row_does_not_change_the_problem(module: Callable[[str], str]) -> None:

@@ -1,7 +1,8 @@
-"""DSPy programs as tasks, held against what plain dspy does with the same program and the same answers."""
+"""DSPy programs as tasks, compared with what plain dspy does with the same program and the same answers."""
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import sys
 import threading
@@ -24,8 +25,9 @@ from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks.adapters.dspy_program import UNNAMED, DSPyTask
 from fastslow.tasks.base import Ask, Feedback, Options, Split, Task
-from fastslow.tasks.data.contamination import refuse_contamination
+from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.mixture import Mixture, Part
+from fastslow.tasks.scripted import scripted_rollout
 from fastslow.world import World
 
 ONE = letters(1)
@@ -35,7 +37,7 @@ TEXTS = {"turn": "Turn it.\nLast comes first.", "shift": "Shift it.\n  - by one\
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    assert not [thread for thread in threading.enumerate() if thread.name == "stepwise"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "a rollout's program"]
 
 
 def task_of(program: Any = None, metric: Any = by_halves, examples: Sequence[Any] = ONE) -> DSPyTask:
@@ -44,16 +46,9 @@ def task_of(program: Any = None, metric: Any = by_halves, examples: Sequence[Any
 
 def playing(task: Task, answers: Sequence[str], texts: Any = None, place: int = 0) -> tuple[list[Ask], Feedback]:
     """The asks of one rollout and its feedback, the answers being given in turn."""
-    game = task.play_under(task.examples("train")[place], texts or task.seed_texts)
-    asks: list[Ask] = []
-    try:
-        asks.append(next(game))
-        for answer in answers:
-            asks.append(game.send(answer))
-    except StopIteration as stop:
-        return asks, stop.value
-    game.close()
-    raise AssertionError(f"asked more than {len(answers)} times: {asks[-1]}")
+    played = scripted_rollout(task, task.examples("train")[place], answers, texts)
+    assert played.feedback is not None, f"asked more than {len(answers)} times: {played.asks[-1]}"
+    return list(played.asks), played.feedback
 
 
 def field(name: str, value: str) -> str:
@@ -146,13 +141,6 @@ def test_demonstrations_are_shown_and_the_users_program_stays_as_it_was() -> Non
     assert "zorka : a b" in asks[0].messages[1]["content"]
     assert program.turn.signature.instructions == SEED
     assert not [key for key in vars(program.turn) if "component" in key]
-
-
-def test_plain_play_is_under_the_programs_own_instructions() -> None:
-    task = task_of()
-    game = task.play(task.examples("train")[0])
-    assert SEED in next(game).messages[0]["content"]
-    game.close()
 
 
 # Playing is running the program ----------------------------------------------------------------------------------------
@@ -284,26 +272,19 @@ class Each(dspy.Module):
 def test_a_program_may_call_from_threads_of_its_own() -> None:
     metric = Returns(1.0)
     task = task_of(Each(), metric)
-    game = task.play(task.examples("train")[0])
-    ask = next(game)
-    try:
-        while True:
-            letter = ask.messages[-1]["content"].splitlines()[1]
-            ask = game.send(field("word", letter * 2))
-    except StopIteration:
-        pass
+
+    async def ask(asked: Ask) -> str:
+        letter = asked.messages[-1]["content"].splitlines()[1]
+        return field("word", letter * 2)
+
+    asyncio.run(task.rollout(task.examples("train")[0], task.seed_texts, ask))
     assert metric.calls[0][1].words == [letter * 2 for letter in ONE[0].letters.split()]
 
 
 def test_a_rollout_given_up_halfway_leaves_no_thread() -> None:
     for program in (TurnAndShift(), Each()):
         task = task_of(program, Returns(1.0))
-        game = task.play(task.examples("train")[0])
-        next(game)
-        game.close()
-    dropped = task.play(task.examples("train")[0])
-    next(dropped)
-    del dropped
+        assert scripted_rollout(task, task.examples("train")[0]).feedback is None
     # Workers of dspy.Parallel end on their own, a moment after their program.
     for thread in threading.enumerate():
         if thread.name.startswith("ThreadPoolExecutor"):
@@ -387,12 +368,6 @@ def test_a_metric_may_answer_in_several_ways(returned: Any, score: float, text: 
     assert feedback.score == score
     assert feedback.text == text
     assert set(feedback.by_component.values()) <= {text}
-
-
-def test_objective_scores_are_the_parts() -> None:
-    returned = dspy.Prediction(score=0.5, feedback="", objective_scores={"brief": 1, "right": 0.0})
-    _, feedback = playing(task_of(metric=Returns(returned)), right())
-    assert feedback.parts == {"brief": 1.0, "right": 0.0}
 
 
 def test_words_for_one_predictor_only_do_not_reach_the_other() -> None:
@@ -540,7 +515,7 @@ CONTEXTS = [
 ]
 
 
-def test_many_rollouts_play_in_lockstep_each_under_its_own_context() -> None:
+def test_many_rollouts_play_at_once_each_under_its_own_context() -> None:
     rollouts, sampler = played(task_of(examples=letters(20)), CONTEXTS)
     assert sampler.batches == [60, 60]
     assert [rollout.score for rollout in rollouts] == [1.0, 0.5, 0.0] * 20

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import json
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -165,10 +167,24 @@ def step(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     )
 
 
+def result(graded: Any) -> fastslow.Feedback:
+    """Feedback; that of async functions is awaited."""
+
+    async def wait() -> fastslow.Feedback:
+        return await graded
+
+    return asyncio.run(wait()) if inspect.isawaitable(graded) else graded
+
+
+def given_by(feedback: fastslow.Feedback) -> dict[str, float]:
+    """What each function gave, as the feedback says."""
+    return {name: float(value) for name, value in re.findall(r"([\w-]+) gave (\S+) \(best", feedback.text)}
+
+
 def graded(step: Step) -> list[fastslow.Feedback]:
     examples = {example.data["word"]: example for example in step.task.examples("train")}
     return [
-        step.task.grade(examples[row["word"]], Answer(said(completion), ids))
+        result(step.task.grade(examples[row["word"]], Answer(said(completion), ids)))
         for row, completion, ids in zip(step.inputs, step.completions, step.completion_ids, strict=True)
     ]
 
@@ -177,8 +193,9 @@ def test_every_function_gives_what_it_gives_in_trls_trainer(step: Step) -> None:
     assert len(step.rewards) == 16
     assert len({tuple(rewards) for rewards in step.rewards}) > 8  # the model says many things
     for feedback, rewards in zip(graded(step), step.rewards, strict=True):
-        expected = {name: reward for name, reward in zip(NAMES, rewards, strict=True) if not np.isnan(reward)}
-        assert feedback.parts == pytest.approx(expected, abs=1e-6)
+        given = zip(NAMES, rewards, WEIGHTS, strict=True)
+        expected = {name: reward for name, reward, weight in given if weight and not np.isnan(reward)}
+        assert given_by(feedback) == pytest.approx(expected, abs=1e-5)
 
 
 def test_scores_are_trls_rewards_shifted_and_scaled(step: Step) -> None:
@@ -209,13 +226,13 @@ def test_a_reward_model_reads_what_trls_trainer_reads(shape: str, tmp_path: Path
     spread = [rewards[0] for rewards in step.rewards]
     assert max(spread) - min(spread) > 1e-3
     for feedback, rewards in zip(graded(step), step.rewards, strict=True):
-        assert list(feedback.parts.values()) == pytest.approx(rewards, abs=1e-5)
+        assert list(given_by(feedback).values()) == pytest.approx(rewards, abs=1e-5)
         assert "Answers are judged by the reward model judge." in feedback.text
     loaded = LlamaForSequenceClassification.from_pretrained(tmp_path / "judge")
     given_as_object = TRLTask(loaded, rows(shape), low=-5, high=5, holdout=0)
     example = given_as_object.examples("train")[0]
-    expected = step.task.grade(example, "red go").parts["judge"]
-    assert given_as_object.grade(example, "red go").parts == {"judge": pytest.approx(expected, abs=1e-6)}
+    expected = given_by(result(step.task.grade(example, "red go")))["judge"]
+    assert given_by(result(given_as_object.grade(example, "red go"))) == {"judge": pytest.approx(expected, abs=1e-5)}
 
 
 @pytest.mark.parametrize(("bf16", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
@@ -249,7 +266,7 @@ def task_of(functions: Any, data: Any = None, **settings: Any) -> TRLTask:
 
 def grade(functions: Any, answer: str = "4", **settings: Any) -> fastslow.Feedback:
     task = task_of(functions, **settings)
-    return task.grade(task.examples("train")[0], answer)
+    return result(task.grade(task.examples("train")[0], answer))
 
 
 @pytest.mark.parametrize(
@@ -340,7 +357,6 @@ def test_the_feedback_says_who_gave_what_and_what_they_look_at() -> None:
         "Answers are judged by letters: Reward for words of a single letter.",
         "Answers are judged by form.",
     ]
-    assert feedback.parts == {"letters": 0, "form": 0.5, "good": 1, "off": 0}
     assert grade(letters, "a b c d").text == "For 'What is 2 + 2?', letters gave 1 (best 1)."
     assert (
         grade(constant(None)).text == "No reward function applies to this answer to 'What is 2 + 2?', so it counts 0."
@@ -349,7 +365,7 @@ def test_the_feedback_says_who_gave_what_and_what_they_look_at() -> None:
 
 def test_functions_of_the_same_name_are_told_apart() -> None:
     functions = [constant(0.5), constant(1), constant(0), Tokens(4), functools.partial(letters)]
-    assert list(grade(functions, "").parts) == ["constant", "constant-2", "constant-3", "Tokens", "letters"]
+    assert list(given_by(grade(functions, ""))) == ["constant", "constant-2", "constant-3", "Tokens", "letters"]
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -430,7 +446,7 @@ def test_what_a_task_does_not_have_is_missed_only_by_those_who_look() -> None:
     assert grade(Tokens(4), "").score == 0  # no text has no tokens
 
 
-def test_async_functions_wait_together_on_one_loop_even_inside_another() -> None:
+def test_async_functions_wait_together_on_one_loop_that_lasts() -> None:
     loops, threads, order = set(), set(), []
 
     async def slow(completions: list[Any], **kwargs: Any) -> list[float]:
@@ -452,13 +468,42 @@ def test_async_functions_wait_together_on_one_loop_even_inside_another() -> None
         assert threading.current_thread() is threading.main_thread()
         return [0.0]
 
-    async def notebook() -> fastslow.Feedback:
-        return grade([slow, Judge(), plain])
-
-    assert asyncio.run(notebook()).parts == {"slow": 0.5, "Judge": 1, "plain": 0}
+    assert given_by(grade([slow, Judge(), plain])) == {"slow": 0.5, "Judge": 1, "plain": 0}
     assert order == ["plain", "slow begins", "Judge", "slow ends"]
     grade([slow])
     assert len(loops) == len(threads) == 1
+
+
+def test_functions_that_wait_do_not_hold_other_rollouts() -> None:
+    """The one that is judged first waits for the one that is judged last."""
+    released = threading.Event()
+
+    def blocks(completions: list[Any], **kwargs: Any) -> list[float]:
+        if completions == ["wait"]:
+            return [float(released.wait(10))]
+        released.set()
+        return [1.0]
+
+    async def waits(completions: list[Any], **kwargs: Any) -> list[float]:
+        while completions == ["wait"] and not released.is_set():
+            await asyncio.sleep(0.01)
+        released.set()
+        return [1.0]
+
+    async def play(task: TRLTask) -> list[fastslow.Feedback]:
+        async def say(text: str) -> str:
+            return text
+
+        rollouts = [
+            task.rollout(task.examples("train")[0], task.seed_texts, lambda ask, text=text: say(text))
+            for text in ("wait", "go")
+        ]
+        return await asyncio.wait_for(asyncio.gather(*rollouts), 10)
+
+    for function in (blocks, waits):
+        released.clear()
+        task = TRLTask(function, [{"prompt": "2 + 2?"}], holdout=0, grader_threads=function is blocks)
+        assert [feedback.score for feedback in asyncio.run(play(task))] == [1, 1]
 
 
 # Prompts -----------------------------------------------------------------------------------------------------------------
@@ -767,7 +812,7 @@ def test_trls_own_functions_serve(answer: str, accuracy: float, form: float, tmp
         build_recipe({"model": "nano", "task": {"name": "trl", "path": str(data), "rewards": rewards, "holdout": 0}})
     )
     feedback = task.grade(task.examples("train")[0], answer)  # type: ignore[attr-defined]
-    assert feedback.parts == {"accuracy_reward": accuracy, "think_format_reward": form}
+    assert given_by(feedback) == {"accuracy_reward": accuracy, "think_format_reward": form}
     assert feedback.score == (accuracy + form) / 2
     assert ("matches the ground truth" in feedback.text) == (accuracy < 1)
 

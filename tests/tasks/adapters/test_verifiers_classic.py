@@ -18,7 +18,8 @@ from fastslow.runs.folder import RunFolder
 from fastslow.start import train
 from fastslow.tasks.adapters.verifiers_env.task import WRITE_CALLS, Verifiers
 from fastslow.tasks.base import Ask
-from fastslow.tasks.data.contamination import refuse_contamination
+from fastslow.tasks.contamination import refuse_contamination
+from fastslow.tasks.scripted import scripted_rollout
 
 if find_spec("verifiers") is None or Version(version("verifiers")) >= Version("0.4"):
     pytest.skip("needs verifiers before 0.4", allow_module_level=True)
@@ -54,19 +55,19 @@ def test_what_is_measured_on_is_not_trained_on(kind: str, sizes: list[int]) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "score", "parts"),
+    ("answer", "score", "gave"),
     [
-        ("z m p", 1, {"correct": 1, "short": 1}),
-        ("z m", 0.25, {"correct": 0, "short": 1}),
-        ("", 0.25, {"correct": 0, "short": 1}),
-        ("z m p z m p", 0, {"correct": 0, "short": 0}),
+        ("z m p", 1, "correct gave 0.75 of 0.75, short gave 0.25 of 0.25"),
+        ("z m", 0.25, "correct gave 0 of 0.75, short gave 0.25 of 0.25"),
+        ("", 0.25, "correct gave 0 of 0.75, short gave 0.25 of 0.25"),
+        ("z m p z m p", 0, "correct gave 0 of 0.75, short gave 0 of 0.25"),
     ],
 )
-def test_the_rubric_gives_the_score(answer: str, score: float, parts: dict[str, float]) -> None:
+def test_the_rubric_gives_the_score(answer: str, score: float, gave: str) -> None:
     task = load()
     _, feedback = play(task, find(task, "zorka : p m z"), answer)
     assert feedback.score == score
-    assert feedback.parts == parts
+    assert gave in feedback.text
 
 
 def test_feedback_tells_what_each_reward_gave_and_what_it_is_for() -> None:
@@ -88,7 +89,7 @@ def test_turns_are_asked_one_by_one_whatever_the_clock_says() -> None:
     asked, feedback = play(task, example, "m p", "z")
     first, second = {"role": "user", "content": "zorka : p m"}, {"role": "user", "content": "fonrax : z p"}
     assert [each.messages for each in asked] == [[first], [first, {"role": "assistant", "content": "m p"}, second]]
-    assert (feedback.score, feedback.parts) == (0.5, {"solved": 0.5})
+    assert feedback.score == 0.5
     assert "It took 2 answers and ended by 'has_final_env_response'." in feedback.text
     assert len(play(task, example, "stop")[0]) == 1
     _, cut = play(load("turns", {"max_turns": 2}, holdout=0), example, "m p", "p")
@@ -128,8 +129,8 @@ def test_a_parser_tells_the_form() -> None:
     task = load("form", holdout=0)
     _, feedback = play(task, find(task, "zorka : p m z"), "z m p")
     assert "Write the answer in this form: <answer> ... </answer>" in feedback.text.split("\n")
-    assert feedback.parts["found"] == 1
-    assert feedback.score == sum(feedback.parts.values()) / 2
+    assert "found gave 1 of 1" in feedback.text
+    assert 0.5 <= feedback.score < 1
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_what_cannot_be_played_is_refused_with_a_reason(
 def test_what_fails_in_a_rollout_is_raised() -> None:
     task = load("broken", holdout=0)
     with pytest.raises(TaskError, match=r"the environment failed: .*InfraError.*no sandbox"):
-        next(task.play(task.examples("train")[0]))
+        scripted_rollout(task, task.examples("train")[0])
 
 
 def test_signals_stay_with_the_run() -> None:

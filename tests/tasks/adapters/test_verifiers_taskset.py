@@ -1,5 +1,6 @@
 """Tasksets of verifiers 0.4: installed packages are found, played turn by turn, scored by their rewards, and trained on."""
 
+import asyncio
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,9 @@ from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.start import train
 from fastslow.tasks.adapters.verifiers_env.task import WRITE_CALLS
-from fastslow.tasks.base import Ask
+from fastslow.tasks.adapters.verifiers_env.tools import Tools
+from fastslow.tasks.base import Ask, Feedback
+from fastslow.tasks.scripted import scripted_rollout
 
 if find_spec("verifiers") is None or Version(version("verifiers")) < Version("0.4"):
     pytest.skip("needs verifiers 0.4 or later", allow_module_level=True)
@@ -39,20 +42,20 @@ def test_the_system_prompt_is_the_seed_text_and_not_shown_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "score", "parts"),
+    ("answer", "score", "gave"),
     [
-        ("z m p", 1, {"correct": 1, "short": 1}),
-        (" z m p\n", 1, {"correct": 1, "short": 1}),
-        ("z m", 0.25, {"correct": 0, "short": 1}),
-        ("", 0.25, {"correct": 0, "short": 1}),
-        ("z m p z m p", 0, {"correct": 0, "short": 0}),
+        ("z m p", 1, "correct gave 0.75 of 0.75, short gave 0.25 of 0.25"),
+        (" z m p\n", 1, "correct gave 0.75 of 0.75, short gave 0.25 of 0.25"),
+        ("z m", 0.25, "correct gave 0 of 0.75, short gave 0.25 of 0.25"),
+        ("", 0.25, "correct gave 0 of 0.75, short gave 0.25 of 0.25"),
+        ("z m p z m p", 0, "correct gave 0 of 0.75, short gave 0 of 0.25"),
     ],
 )
-def test_rewards_and_their_weights_give_the_score(answer: str, score: float, parts: dict[str, float]) -> None:
+def test_rewards_and_their_weights_give_the_score(answer: str, score: float, gave: str) -> None:
     task = load("nano-words")
     _, feedback = play(task, find(task, "zorka : p m z"), answer)
     assert feedback.score == score
-    assert feedback.parts == parts
+    assert gave in feedback.text
 
 
 def test_feedback_tells_what_each_reward_gave_and_what_it_is_for() -> None:
@@ -100,7 +103,7 @@ def test_an_environment_asks_turn_by_turn() -> None:
     first = {"role": "user", "content": "zorka : p m"}
     second = {"role": "user", "content": "fonrax : z p"}
     assert [each.messages for each in asked] == [[first], [first, {"role": "assistant", "content": "m p"}, second]]
-    assert (feedback.score, feedback.parts) == (0.5, {"solved": 0.5})
+    assert feedback.score == 0.5
     assert "It took 2 answers and ended by 'user_closed'." in feedback.text
     asked, feedback = play(task, example, "stop")  # a stop condition of the task
     assert (len(asked), feedback.score) == (1, 0)
@@ -119,7 +122,8 @@ def test_tools_are_described_called_and_answered() -> None:
         {"role": "assistant", "content": '<tool_call>{"name": "open", "arguments": {"drawer": 2}}</tool_call>'},
         {"role": "user", "content": "<tool_response>\nblue\n</tool_response>"},
     ]
-    assert (feedback.score, feedback.parts) == (1, {"extra": 0, "found": 1})
+    assert feedback.score == 1
+    assert "extra took 0, found gave 1 of 1" in feedback.text.replace("-0", "0")
 
 
 @pytest.mark.parametrize(
@@ -140,15 +144,43 @@ def test_what_tools_say_to_wrong_calls_is_shown(first: str, result: str) -> None
 
 def test_tools_of_one_rollout_know_nothing_of_another() -> None:
     task = load("nano-tools", holdout=0)
-    games = [task.play(find(task, question)) for question in ("open 0", "open 1")]
-    for game in games:
-        next(game)
-    shown = [game.send(call(drawer)).messages[-1]["content"] for drawer, game in enumerate(games)]
+    everybody_asks = asyncio.Barrier(2)
+    shown: dict[int, str] = {}
+
+    async def play_one(drawer: int) -> Feedback:
+        turn = 0
+
+        async def ask(asked: Ask) -> str:
+            nonlocal turn
+            turn += 1
+            shown[drawer] = asked.messages[-1]["content"]
+            await everybody_asks.wait()  # both rollouts are under way in every turn
+            return call(drawer) if turn == 1 else "red"
+
+        return await task.rollout(find(task, f"open {drawer}"), task.seed_texts, ask)
+
+    async def play_both() -> list[Feedback]:
+        return await asyncio.wait_for(asyncio.gather(play_one(0), play_one(1)), 30)
+
+    first, second = asyncio.run(play_both())
     assert ["red" in shown[0], "green" in shown[1]] == [True, True]
-    for game in games:
-        with pytest.raises(StopIteration) as stop:
-            game.send("red")
-        assert stop.value.value.parts["extra"] == 0  # the state of the rollout: one drawer was opened
+    for feedback in (first, second):  # the state of the rollout: one drawer was opened
+        assert "extra took 0," in feedback.text.replace("-0,", "0,")
+
+
+def test_a_rollout_that_is_cancelled_cleans_up_its_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = load("nano-tools", holdout=0)
+    closed: list[Tools] = []
+    close = Tools.close
+
+    async def watched(self: Tools) -> None:
+        closed.append(self)
+        await close(self)
+
+    monkeypatch.setattr(Tools, "close", watched)
+    played = scripted_rollout(task, find(task, "open 2"), [call(1)])  # cancelled at its second question
+    assert (len(played.asks), played.feedback) == (2, None)
+    assert len(closed) == 1
 
 
 def test_a_penalty_lowers_the_score_and_a_broken_call_is_explained() -> None:
@@ -183,7 +215,7 @@ def test_a_penalty_lowers_the_score_and_a_broken_call_is_explained() -> None:
         ("nano-words", {"arguments": {"agent": {"max_output_tokens": 9}}}, "max_output_tokens cannot be kept to; use"),
         ("nano-words", {"arguments": {"agent": {"harness": {"id": "codex"}}}}, "its agent is the program 'codex'"),
         ("nano-words", {"arguments": {"id": "user-sim"}}, r"it has 2 agents \(assistant, user\); expected one"),
-        ("nano-words", {"limit": 1}, "'nano-words' has too few problems to set some aside and still train"),
+        ("nano-words", {"limit": 1}, "'nano-words' has too few problems to hold some out and still train"),
         (
             "nano-refused",
             {"arguments": {"taskset": {"kind": "judge"}}},
@@ -202,10 +234,8 @@ def test_what_cannot_be_played_is_refused_with_a_reason(name: str, options: dict
 
 def test_what_fails_in_a_rollout_is_raised() -> None:
     task = load("nano-refused", arguments={"taskset": {"kind": "crash"}}, holdout=0)
-    game = task.play(task.examples("train")[0])
-    next(game)
     with pytest.raises(TaskError, match=r"the environment failed: .*KeyError"):
-        game.send("x")
+        scripted_rollout(task, task.examples("train")[0], ["x"])
 
 
 # Training ----------------------------------------------------------------------------------------------------------------

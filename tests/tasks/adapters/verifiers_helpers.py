@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from fastslow.recipe import build_recipe
 from fastslow.tasks.adapters.verifiers_env.task import Verifiers
 from fastslow.tasks.base import Ask, Example, Feedback, Split
 from fastslow.tasks.registry import build_task
+from fastslow.tasks.scripted import scripted_rollout
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -24,10 +23,7 @@ def find(task: Verifiers, question: str) -> Example:
 
 def play(task: Verifiers, example: Example, *answers: str) -> tuple[list[Ask], Feedback]:
     """What was asked, and the feedback after the last answer."""
-    game = task.play(example)
-    asked = [next(game)]
-    for answer in answers[:-1]:
-        asked.append(game.send(answer))
-    with pytest.raises(StopIteration) as stop:
-        game.send(answers[-1])
-    return asked, stop.value.value
+    played = scripted_rollout(task, example, answers)
+    assert played.feedback is not None
+    assert len(played.asks) == len(answers)
+    return list(played.asks), played.feedback

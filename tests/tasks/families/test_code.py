@@ -194,11 +194,7 @@ def test_mbpp_is_the_default_and_the_registry_knows_it(tmp_path: Path) -> None:
     recipe = {"model": "none", "task": {"name": "code", "path": str(tmp_path / "rows.jsonl"), "holdout": 0}}
     task = build_task(build_recipe(recipe))
     assert isinstance(task, Code)
-    game = task.play(task.examples("train")[0])
-    next(game)
-    with pytest.raises(StopIteration) as ended:
-        game.send(block(DOUBLE))
-    assert ended.value.value.score == 1
+    assert task.grade(task.examples("train")[0], block(DOUBLE)).score == 1
     with pytest.raises(FastSlowError, match="feedback='all'"):
         build_task(build_recipe({**recipe, "task": {**recipe["task"], "feedback": "all"}}))  # type: ignore[dict-item]
 

@@ -15,6 +15,7 @@ from fastslow.tasks.base import Ask, Example, Feedback, Split
 from fastslow.tasks.families import hover, passages
 from fastslow.tasks.families.hover import Hover, HoverOptions
 from fastslow.tasks.families.passages import Passages, same_title
+from fastslow.tasks.scripted import scripted_rollout
 
 pytest.importorskip("bm25s")
 pytestmark = pytest.mark.usefixtures("cache")
@@ -39,14 +40,9 @@ def build(folder: Path, rows: list[dict[str, Any]], **options: Any) -> Hover:
 
 
 def play(task: Hover, *answers: str) -> tuple[list[Ask], Feedback]:
-    game = task.play(task.examples("train")[0])
-    asks = [next(game)]
-    for answer in answers:
-        try:
-            asks.append(game.send(answer))
-        except StopIteration as stop:
-            return asks, stop.value
-    raise AssertionError("the task asks for more")
+    played = scripted_rollout(task, task.examples("train")[0], answers)
+    assert played.feedback is not None, "the task asks for more"
+    return list(played.asks), played.feedback
 
 
 def query(text: str) -> str:
@@ -65,7 +61,6 @@ def test_the_first_search_alone_does_not_find_everything(task: Hover) -> None:
     assert message["content"].startswith(f"Claim: {CLAIM}\n")
     assert "- The Salt Clock: The Salt Clock is an opera in three acts by Ilse Marend\n" in message["content"]
     assert feedback.score == 0
-    assert 0 < feedback.parts["pages_found"] < 1
 
 
 @pytest.mark.parametrize(
@@ -162,7 +157,6 @@ def test_several_missing_pages_need_one_query_for_all(tmp_path: Path) -> None:
         "The query 'Petra Quill' found 'Petra Quill'.\nStill missing: 'Odo Farrant', 'Sunniva Lott'." in feedback.text
     )
     assert feedback.text.endswith(f"{hover.FOLLOW_THE_LINK}\n{hover.EVERY_MISSING_PAGE}")
-    assert feedback.parts == {"pages_found": 0.5}
 
 
 def test_missing_pages_are_counted_rather_than_named_when_asked_to(tmp_path: Path) -> None:
@@ -180,11 +174,9 @@ def test_the_titles_of_the_missing_pages_always_score_one(tmp_path: Path) -> Non
     rows = [claim(f"It is near {titles[n]} {n}.", titles[n : n + 3]) for n in range(len(titles) - 2)]
     task = build(tmp_path, rows, results=10)
     for example in task.examples("train"):
-        game = task.play(example)
-        next(game)
-        with pytest.raises(StopIteration) as finished:
-            game.send(query(" ".join(example.data["pages"])))
-        assert finished.value.value.score == 1
+        feedback = scripted_rollout(task, example, [query(" ".join(example.data["pages"]))]).feedback
+        assert feedback is not None
+        assert feedback.score == 1
 
 
 WORDS = ("Dunmere", "Lantern", "Rovers", "moss", "xyzzy", "the", "opera", "Keld", "Storr")
@@ -205,9 +197,7 @@ def test_advice_never_names_a_missing_page(tmp_path: Path) -> None:
 
 def test_a_correct_query_is_told_so(task: Hover) -> None:
     _, feedback = play(task, query("Ilse Marend Joren Pell"))
-    assert feedback == Feedback(
-        1.0, "Correct: 'The Salt Clock', 'Ilse Marend', 'Joren Pell' are all found.", {"pages_found": 1.0}
-    )
+    assert feedback == Feedback(1.0, "Correct: 'The Salt Clock', 'Ilse Marend', 'Joren Pell' are all found.")
 
 
 def test_two_components_summarise_and_query(tmp_path: Path) -> None:
@@ -353,6 +343,6 @@ def test_the_real_claims_are_read(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastslow.tasks.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("fastslow.tasks.imports.find_spec", lambda name: None)
     with pytest.raises(TaskError, match=r"task 'hover' needs the package bm25s.*pip install 'fastslow\[tasks\]'"):
         build(tmp_path, [claim()])

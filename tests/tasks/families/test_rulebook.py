@@ -16,7 +16,7 @@ from sayings import sayings
 
 from fastslow.models.load import load_policy
 from fastslow.recipe import ModelRecipe
-from fastslow.tasks.base import Ask, Example
+from fastslow.tasks.base import Example
 from fastslow.tasks.families.rulebook import universe as u
 from fastslow.tasks.families.rulebook.task import BOOKS, OPERATION, STYLE, BookName, Rulebook, RulebookOptions
 
@@ -108,11 +108,6 @@ def test_the_question_and_the_seed_text_say_nothing_of_the_rules() -> None:
     task = rulebook()
     assert task.messages(PROBLEM) == [{"role": "user", "content": "zorka : a b c"}]
     assert dict(task.seed_texts) == {"system": "Answer the question."}
-    playing = task.play(PROBLEM)
-    assert next(playing) == Ask("system", task.messages(PROBLEM))
-    with pytest.raises(StopIteration) as finished:
-        playing.send("[ c b a ]")
-    assert finished.value.value.score == 1
 
 
 @pytest.mark.parametrize("answer", ["[ c - b - a ] done", "  [ c - b\n- a ] done\t"])

@@ -14,6 +14,7 @@ from fastslow.fast.reflection.lessons import new_lessons
 from fastslow.tasks.base import Ask, Example
 from fastslow.tasks.families import star_graph
 from fastslow.tasks.families.star_graph import StarGraph, StarGraphOptions
+from fastslow.tasks.scripted import scripted_rollout
 
 PATH = "the path from the source 1 to the goal 4"
 SMALL = StarGraph(StarGraphOptions(degree=3, path=4, nodes=30, train=40, validation=20, test=20))
@@ -304,11 +305,10 @@ def test_advice_never_speaks_of_one_problem(path: list[int]) -> None:
 
 
 def test_a_problem_is_one_question_to_the_system_component() -> None:
-    playing = SMALL.play(GRAPH)
-    assert next(playing) == Ask("system", SMALL.messages(GRAPH))
-    with pytest.raises(StopIteration) as finished:
-        playing.send(r"\boxed{1,2,3,4}")
-    assert finished.value.value.score == 1
+    played = scripted_rollout(SMALL, GRAPH, [r"\boxed{1,2,3,4}"])
+    assert list(played.asks) == [Ask("system", SMALL.messages(GRAPH))]
+    assert played.feedback is not None
+    assert played.feedback.score == 1
     assert dict(SMALL.seed_texts) == {"system": "Answer the question."}
 
 

@@ -1,2 +1,2 @@
-"""What runs on the other side of the wall: a folder of its own, without anything but Python's standard library, because the
+"""What runs inside the sandbox: a folder of its own, without anything but Python's standard library, because the
 child process imports it as the package `inside` and nothing else of this project."""

@@ -1,9 +1,9 @@
-"""The child process: puts up the walls, starts the program behind them, and clears everything away when its time is over.
+"""The child process: isolates itself, starts the program, and cleans up when its time is over.
 
-A nursery is started once and forks for every program, which is quicker than starting Python every time. Three processes come
-of a program. The keeper waits with a clock in its hand. Its child stays beside the program and runs the tests, if there are
-any. The grandchild runs the model's code. What the first two have to say goes to the caller as JSON lines through a socket
-that the third does not have; nor does it have the tests, not even in its memory.
+A fork server is started once and forks for every program, which is quicker than starting Python every time. A program has
+three processes. The supervisor enforces the time limit. Its child runs the tests, if there are any. The grandchild runs the
+model's code. The first two report to the caller as JSON lines through a socket that the third does not have; nor does it
+have the tests, not even in its memory.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _READABLE = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/etc
 """Beside Python's own library: the C libraries it needs, and time zones."""
 
 
-def nursery(connection: int) -> None:
+def fork_server(connection: int) -> None:
     """Fork for every message until the caller hangs up. A message brings open files: what to run, what to test it with (not
     read before it is needed), input, output, errors and the socket for the report."""
     calls = socket.socket(fileno=connection)
-    _heed_signals()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers here
+    _reset_signals()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the supervisors here
     while (received := socket.recv_fds(calls, 1, 6))[0]:
         job, tests, *streams, report = received[1]
         if os.fork() == 0:
@@ -43,26 +43,26 @@ def nursery(connection: int) -> None:
                 os.dup2(stream, number)
                 os.close(stream)
             with open(job, encoding="utf-8") as file:
-                keeper = _Keeper(json.load(file), tests, report)
-            keeper.keep()
+                supervisor = _Supervisor(json.load(file), tests, report)
+            supervisor.supervise()
             os._exit(0)
         for each in received[1]:
             os.close(each)
 
 
-def _heed_signals() -> None:
+def _reset_signals() -> None:
     """Signals as in any Python: whether the caller ignores or blocks some (a job in the background ignores Ctrl-C) is neither
-    to decide how a program ends nor to keep the nursery from being ended."""
+    to decide how a program ends nor to keep the fork server from being ended."""
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores these two
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-class _Keeper:
+class _Supervisor:
     def __init__(self, job: dict[str, Any], tests: int, report: int) -> None:
         self._job, self._tests, self._report = job, tests, report
-        self._tell({"keeper": os.getpid()})
+        self._tell({"supervisor": os.getpid()})
         limits.be_expendable()
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER)
         self._layers: list[str] = job["layers"]
@@ -75,7 +75,7 @@ class _Keeper:
         library = os.path.dirname(os.path.realpath(os.path.dirname(os.__file__)))
         self._readable = [library, *job["packages"], *_READABLE]
 
-    def keep(self) -> None:
+    def supervise(self) -> None:
         lives, living = os.pipe()  # ends when the child does
         above, name = os.path.split(self._job["folder"])
         outside = os.open(above, os.O_PATH)
@@ -109,7 +109,7 @@ class _Keeper:
             os.write(self._report, json.dumps(message).encode() + b"\n")
 
     def _enter(self) -> None:
-        """The walls that only this process has the privileges for."""
+        """The isolation that only this process has the privileges for."""
         folder = self._job["folder"]
         if "namespaces" in self._layers:
             namespaces.enter(folder, self._readable, self._user, self._job["disk"], self._job["files"])

@@ -141,7 +141,7 @@ def _own_part(error: BaseException) -> Any:
 
 
 def _raised(error: BaseException) -> dict[str, Any]:
-    """What the judge is told about an exception: its kind, its words and the last line of the answer it went through."""
+    """What is reported to the judge about an exception: its kind, its message and the last line of the answer it passed."""
     line = None
     if isinstance(error, SyntaxError) and error.filename == FILE:
         line = error.lineno

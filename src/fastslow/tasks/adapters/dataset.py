@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal
 
 from fastslow.tasks.adapters.grader import call_grader, exact_match, load_grader
@@ -30,8 +30,11 @@ class DatasetOptions(SourceOptions):
     seed_text: str = QuestionTask.seed_text
     """The text the context starts from."""
     grader: str | None = None
-    """`module:function` in the current folder, called with the answer and the row, returning a score from 0 to 1, a
-    (score, text) tuple or a Feedback; without one, the answer must equal the answer column."""
+    """`module:function` in the current folder, plain or async, called with the answer and the row. It returns a score from
+    0 to 1, a (score, text) tuple or a Feedback. Without one, the answer must equal the answer column."""
+    grader_threads: bool = False
+    """Call the grader in threads, several at once. For one that blocks, such as a judge behind a server: the other rollouts
+    then proceed while it waits. It must be safe in threads; an async grader does not need them."""
     feedback: Literal["advice", "reference"] = "advice"
     """Without a grader: `reference` adds the expected answer to the feedback on wrong answers, from where it can reach the
     contexts."""
@@ -46,6 +49,7 @@ class DatasetTask(QuestionTask):
     def __init__(self, options: DatasetOptions) -> None:
         super().__init__(options)
         self.seed_text = options.seed_text
+        self.grades_apart = options.grader_threads
         self._prompt = options.prompt or f"{{{options.question}}}"
         # Everything is read now, so that a mistake shows before a model is loaded.
         self._grader = load_grader(options.grader) if options.grader else None
@@ -58,7 +62,7 @@ class DatasetTask(QuestionTask):
         question: Message = {"role": "user", "content": _fill(self._prompt, example.data)}
         return [{"role": "system", "content": self.options.system}, question] if self.options.system else [question]
 
-    def grade(self, example: Example, answer: str) -> Feedback:
+    def grade(self, example: Example, answer: str) -> Feedback | Awaitable[Feedback]:
         if self._grader is None:
             expected, asked = example.data[self.options.answer], _fill(self._prompt, example.data)
             return exact_match(answer, _as_text(expected), asked, self.options.feedback == "reference")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, SupportsFloat
 
 from fastslow.errors import TaskError
 from fastslow.tasks.adapters.grader import GraderError
-from fastslow.tasks.adapters.stepwise import stepwise
-from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, Options, Split, Task
+from fastslow.tasks.adapters.in_thread import run_in_thread
+from fastslow.tasks.base import SYSTEM, Ask, Asking, Example, Feedback, Message, Options, Split, Task
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.text import one_line
 
@@ -30,7 +30,7 @@ Metric = Callable[[Any, Any, Any, Any, Any], Any]
 PROGRAMS = 32
 """Copies of the program that are kept, one for each context."""
 UNNAMED = "(no predictor)"
-"""Who asks where the program calls the model in another way than by one of its predictors."""
+"""The component of calls that no predictor of the program makes."""
 _COMPONENT = "_fastslow_component"
 """The attribute in which a predictor knows its name; copies that a program makes of its predictors keep it."""
 
@@ -48,8 +48,9 @@ class DSPyTask(Task):
     again for each predictor, with its name and its part of the trace. An answer that the adapter cannot read scores 0.
 
     As in dspy, a program is shared by rollouts that are under way at the same time, so its `forward` must not keep their
-    state in the module; and it is copied for each context, so large indexes are better kept outside of it. A rollout takes
-    a thread while it lasts.
+    state in the module; and it is copied for each context, so large indexes are better kept outside of it. Program and
+    metric run in a thread of their rollout, beside those of the others, so both must be safe in threads, as for
+    dspy.Evaluate.
     """
 
     def __init__(
@@ -88,14 +89,9 @@ class DSPyTask(Task):
         """The inputs of the program, in one order whatever the example's own."""
         return None if example.id in self._trained_on else str(dict(sorted(example.data["gold"].inputs().items())))
 
-    def play(self, example: Example) -> Generator[Ask, str, Feedback]:
-        return self.play_under(example, self.seed_texts)
-
-    def play_under(self, example: Example, texts: Mapping[str, str]) -> Generator[Ask, str, Feedback]:
-        gold = example.data["gold"]
+    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
         program = self._playable(tuple(texts[name] for name in self.seed_texts))
-        outcome = yield from stepwise(partial(self._run, program, gold))
-        return outcome if isinstance(outcome, Feedback) else self._grade(gold, *outcome)
+        return await run_in_thread(partial(self._attempt, program, example.data["gold"]), ask)
 
     def program_under(self, texts: Mapping[str, str]) -> dspy.Module:
         """A copy of the program with a context's texts as its predictors' instructions."""
@@ -110,6 +106,11 @@ class DSPyTask(Task):
             predictor.lm = None  # the policy, which the context names
             setattr(predictor, _COMPONENT, name)
         return program
+
+    def _attempt(self, program: dspy.Module, gold: dspy.Example, ask: Callable[[Ask], str]) -> Feedback:
+        """Run the program and measure what it predicts."""
+        outcome = self._run(program, gold, ask)
+        return outcome if isinstance(outcome, Feedback) else self._grade(gold, *outcome)
 
     def _run(
         self, program: dspy.Module, gold: dspy.Example, ask: Callable[[Ask], str]
@@ -130,16 +131,16 @@ class DSPyTask(Task):
                 raise TaskError(f"the program raised {type(error).__name__}: {one_line(error)}") from error
 
     def _grade(self, gold: dspy.Example, prediction: Any, trace: list[Any]) -> Feedback:
-        score, text, parts = self._measure(gold, prediction, None, None, None)
+        score, text = self._measure(gold, prediction, None, None, None)
         own: dict[str, str] = {}
         for name in self.seed_texts if score < 1 else ():
             if calls := [call for call in trace if getattr(call[0], _COMPONENT, None) == name]:
                 own[name] = self._measure(gold, prediction, trace, name, calls)[1] or text
         said = "\n".join(f"{name}: {words}" for name, words in own.items() if words)
-        return Feedback(score, text or said, parts, own if said else {})
+        return Feedback(score, text or said, own if said else {})
 
-    def _measure(self, *arguments: Any) -> tuple[float, str, dict[str, float]]:
-        """Score, words and partial scores, from what the metric returns."""
+    def _measure(self, *arguments: Any) -> tuple[float, str]:
+        """Score and feedback text, from what the metric returns."""
         name = getattr(self.metric, "__name__", type(self.metric).__name__)
         try:
             returned = self.metric(*arguments)
@@ -152,8 +153,7 @@ class DSPyTask(Task):
                 f"metric '{name}' returned {one_line(repr(returned), 200)}; expected a score from 0 to 1, alone or as the "
                 "field `score` beside `feedback`"
             )
-        parts = {str(part): float(value) for part, value in (given.get("objective_scores") or {}).items()}
-        return float(score), str(given.get("feedback") or ""), parts
+        return float(score), str(given.get("feedback") or "")
 
 
 class _Policy:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
 from fastslow.errors import TaskError
 from fastslow.tasks.base import Feedback
-from fastslow.tasks.named import load_named
+from fastslow.tasks.imports import load_named
 from fastslow.text import one_line
 
 Grader = Callable[[str, dict[str, Any]], Any]
@@ -35,12 +37,31 @@ def load_grader(name: str) -> Grader:
     return function
 
 
-def call_grader(name: str, grader: Grader, answer: str, example: dict[str, Any]) -> Feedback:
-    """Grade with a user's function and turn what it returns into feedback, or say what is wrong with it."""
-    try:
+def call_grader(
+    name: str, grader: Grader, answer: str, example: dict[str, Any]
+) -> Feedback | Coroutine[Any, Any, Feedback]:
+    """Grade with a user's function and turn what it returns into feedback, or say what is wrong with it. The feedback of
+    an async function is awaited by the caller."""
+    with _blaming(name):
         returned = grader(answer, example)
-    except Exception as error:
+    return _awaited(name, returned) if inspect.isawaitable(returned) else _checked(name, returned)
+
+
+async def _awaited(name: str, returned: Awaitable[Any]) -> Feedback:
+    with _blaming(name):
+        score = await returned
+    return _checked(name, score)
+
+
+@contextmanager
+def _blaming(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # a user's grader can fail in any way
         raise GraderError(f"grader '{name}' raised {type(error).__name__}: {one_line(error)}") from error
+
+
+def _checked(name: str, returned: Any) -> Feedback:
     feedback = _as_feedback(returned)
     if feedback is None:
         raise GraderError(
@@ -62,7 +83,7 @@ def _as_feedback(returned: Any) -> Feedback | None:
         feedback = Feedback(returned)
     if not isinstance(feedback.score, Real) or not isinstance(feedback.text, str):
         return None
-    return Feedback(float(feedback.score), feedback.text, feedback.parts, progress=feedback.progress)
+    return Feedback(float(feedback.score), feedback.text, progress=feedback.progress)
 
 
 def exact_match(answer: str, expected: str, question: str, reveal: bool = False) -> Feedback:

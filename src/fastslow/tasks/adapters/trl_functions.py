@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import functools
 import inspect
 import math
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastslow.errors import RecipeError, TaskError
+from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
 from fastslow.tasks.adapters.grader import GraderError
 from fastslow.text import one_line
 
@@ -25,7 +25,7 @@ Numbers = float | Sequence[float] | None
 
 
 class Withheld:
-    """In the place of something a task does not have: no harm until a function looks at it."""
+    """Stands for something that a task does not have. A function may accept it; reading it is an error."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -121,48 +121,47 @@ def make_rewards(
     return rewards
 
 
-def call_rewards(rewards: Sequence[Reward], given: Mapping[str, Any], *, clip: bool) -> list[float | None]:
-    """What each function gives for one completion, None where it does not apply. Async ones wait together, after the rest."""
-    returned: dict[str, Any] = {}
+def call_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What each plain function returns for one completion, by name."""
+    returned = {}
     for reward in rewards:
         if not reward.is_async:
             with _blaming(f"reward function '{reward.name}'"):
                 returned[reward.name] = reward.function(**given)
-    if waiting := [reward for reward in rewards if reward.is_async]:
+    return returned
 
-        async def ask(reward: Reward) -> Any:
-            with _blaming(f"reward function '{reward.name}'"):
-                return await reward.function(**given)
 
-        async def ask_all() -> list[Any]:
-            return await asyncio.gather(*map(ask, waiting))
+async def await_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What each async function returns for one completion, by name. They wait together, on one loop for the process, as in
+    TRL's trainer: clients that a function keeps are bound to it."""
+    waiting = [reward for reward in rewards if reward.is_async]
 
-        answers = asyncio.run_coroutine_threadsafe(ask_all(), _event_loop()).result()
-        returned.update({reward.name: answer for reward, answer in zip(waiting, answers, strict=True)})
+    async def call(reward: Reward) -> Any:
+        with _blaming(f"reward function '{reward.name}'"):
+            return await reward.function(**given)
+
+    async def call_all() -> list[Any]:
+        return await asyncio.gather(*map(call, waiting))
+
+    returned = await run_on(lasting_loop(), call_all())
+    return {reward.name: value for reward, value in zip(waiting, returned, strict=True)}
+
+
+def read_rewards(rewards: Sequence[Reward], returned: Mapping[str, Any], *, clip: bool) -> list[float | None]:
+    """The number in what each function returned, checked against its bounds; None where it does not apply."""
     values = [_value(reward, returned[reward.name]) for reward in rewards]
     return [_bounded(rewards, place, value, clip) for place, value in enumerate(values)]
 
 
 @contextmanager
 def _blaming(what: str) -> Iterator[None]:
-    """A user's code can fail in any way, which costs one answer; reaching for what is withheld would fail every time."""
+    """A user's code can fail in any way, which costs one answer; reading what is withheld would fail every time."""
     try:
         yield
     except RecipeError as error:
         raise RecipeError(f"{what}: {error}") from None
     except Exception as error:
         raise GraderError(f"{what} raised {type(error).__name__}: {one_line(error)}") from error
-
-
-@functools.cache
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """One loop for the whole process, as the trainer has: clients that a function keeps stay bound to it."""
-    from trl.trainer.utils import shutdown_event_loop_in_daemon, start_event_loop_in_daemon
-
-    thread, loop, ready = start_event_loop_in_daemon(name="fastslow-rewards")
-    ready.wait()
-    atexit.register(shutdown_event_loop_in_daemon, thread, loop)
-    return loop
 
 
 def _value(reward: Reward, returned: Any) -> float | None:

@@ -7,18 +7,26 @@ the same and what is not.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
 from fastslow.errors import RecipeError, TaskError
-from fastslow.tasks.adapters.trl_functions import Numbers, RewardFunction, Withheld, call_rewards, make_rewards
+from fastslow.tasks.adapters.trl_functions import (
+    Numbers,
+    RewardFunction,
+    Withheld,
+    await_rewards,
+    call_rewards,
+    make_rewards,
+    read_rewards,
+)
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, read_splits, set_aside
+from fastslow.tasks.data.source import SourceOptions, complete_splits, read_splits
 from fastslow.tasks.data.splits import content_id, name_examples
-from fastslow.tasks.named import load_named
+from fastslow.tasks.imports import load_named
 from fastslow.text import one_line
 
 PROMPT = "prompt"
@@ -42,7 +50,9 @@ class TRLTask(QuestionTask):
     and `GRPOConfig` take under these names. `low` and `high` say what each function gives at least and at most, as one
     number for all or one each (0 and 1 by default); the score is where the weighted sum lies between its own least and most.
     A reward outside stops the run, or with `outside="clip"` counts as the bound. `eval_dataset` is the validation split;
-    `holdout` is the share of the training rows set aside for validation, and for test, where no dataset is given.
+    `holdout` is the share of the training rows held out for validation, and for test, where no dataset is given. With
+    `grader_threads` plain functions are called in threads, several at once: for those that block, such as a judge behind a
+    server.
     """
 
     def __init__(
@@ -59,8 +69,10 @@ class TRLTask(QuestionTask):
         outside: Literal["refuse", "clip"] = "refuse",
         seed_text: str | None = None,
         holdout: float = 0.1,
+        grader_threads: bool = False,
     ) -> None:
         super().__init__(Options())
+        self.grades_apart = grader_threads
         if not 0 <= holdout < 0.5 or outside not in ("refuse", "clip"):
             raise RecipeError(
                 f"{holdout=}, {outside=}; expected a share from 0 to less than 0.5, and 'refuse' or 'clip'"
@@ -70,7 +82,7 @@ class TRLTask(QuestionTask):
             rows["validation"] = _rows("eval_dataset", eval_dataset)
         if test_dataset is not None:
             rows["test"] = _rows("test_dataset", test_dataset)
-        rows = set_aside(rows, holdout, _asked, "train_dataset")
+        rows = complete_splits(rows, holdout, _asked, "train_dataset")
         everything = [row for split in rows.values() for row in split]
         columns = dict.fromkeys(name for row in everything for name in row)
         self._columns = [name for name in columns if name not in _NOT_PASSED_ON]
@@ -91,19 +103,31 @@ class TRLTask(QuestionTask):
         messages = _messages(example.data[PROMPT])
         return messages[1:] if self._lifted else messages
 
-    def grade(self, example: Example, answer: str) -> Feedback:
+    def grade(self, example: Example, answer: str) -> Feedback | Awaitable[Feedback]:
         row = copy.deepcopy(dict(example.data))  # a function that changes what it is given changes nothing here
         completion: Any = str(answer)
         if not isinstance(row[PROMPT], str):
             completion = [{"role": "assistant", "content": completion}]
         given = self._given(row, completion, getattr(answer, "ids", None if answer else []))
-        values = call_rewards(self._rewards, given, clip=self._clip)
+        returned = call_rewards(self._rewards, given)
+        if any(reward.is_async for reward in self._rewards):
+            return self._grade_async(example, row, completion, given, returned)
+        return self._feedback(example, row, completion, returned)
+
+    async def _grade_async(
+        self, example: Example, row: Row, completion: Any, given: Mapping[str, Any], returned: Mapping[str, Any]
+    ) -> Feedback:
+        later = await await_rewards(self._rewards, given)
+        return self._feedback(example, row, completion, {**returned, **later})
+
+    def _feedback(self, example: Example, row: Row, completion: Any, returned: Mapping[str, Any]) -> Feedback:
+        """The score that the rewards amount to, and what the functions say about them."""
+        values = read_rewards(self._rewards, returned, clip=self._clip)
         applied = [(reward, value) for reward, value in zip(self._rewards, values, strict=True) if value is not None]
-        parts = {reward.name: value for reward, value in applied}
         question = one_line(self.messages(example)[-1]["content"], 60)
         counted = [(reward, value) for reward, value in applied if reward.weight]
         if not counted:
-            return Feedback(0.0, f"No reward function applies to this answer to '{question}', so it counts 0.", parts)
+            return Feedback(0.0, f"No reward function applies to this answer to '{question}', so it counts 0.")
         score = sum(reward.size * reward.share(value) for reward, value in counted)
         fact = ", ".join(f"{reward.name} gave {value:g} (best {reward.best:g})" for reward, value in counted)
         columns = {name: row.get(name) for name in self._columns}
@@ -111,7 +135,7 @@ class TRLTask(QuestionTask):
             reward.words(row[PROMPT], completion, columns) for reward, value in counted if reward.share(value) < 1
         ]
         text = "\n".join([f"For '{question}', {fact}.", *dict.fromkeys(advice)])
-        return Feedback(score / sum(reward.size for reward, _ in counted), text, parts)
+        return Feedback(score / sum(reward.size for reward, _ in counted), text)
 
     def _given(self, row: Mapping[str, Any], completion: Any, ids: Sequence[int] | None) -> dict[str, Any]:
         """The keywords of TRL's call, for a batch of one."""
@@ -143,6 +167,9 @@ class TRLOptions(SourceOptions):
     of the rewards lies between its least and its most."""
     outside: Literal["refuse", "clip"] = "refuse"
     """What becomes of a reward below `low` or above `high`: the run stops and says so, or it counts as the bound."""
+    grader_threads: bool = False
+    """Call plain reward functions in threads, several at once. For those that block, such as a judge behind a server: the
+    other rollouts then proceed while it waits. They must be safe in threads; async functions do not need them."""
     seed_text: str | None = None
     """The text the context starts from. By default the system message that the prompts have, where all have the same; with
     a text given, or where they differ, theirs stay part of the problems."""
@@ -168,6 +195,7 @@ class TRLRecipeTask(TRLTask):
             outside=options.outside,
             seed_text=options.seed_text,
             holdout=0,
+            grader_threads=options.grader_threads,
         )
         self.options = options
 

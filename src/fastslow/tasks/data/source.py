@@ -33,9 +33,9 @@ class SourceOptions(Options):
     test_path: str | None = None
     """A file of test rows."""
     holdout: float = Field(default=0.1, ge=0, lt=0.5)
-    """Share of the training rows set aside for validation, and as many again for test, where no file or split is named
+    """Share of the training rows held out for validation, and as many again for test, where no file or split is named
     for them. Chosen by a hash of what is asked, so that their order in the file does not matter and rows that ask the same
-    stay together; 0 sets nothing aside."""
+    stay together; 0 holds nothing out."""
 
     @model_validator(mode="before")
     @classmethod
@@ -76,10 +76,10 @@ def read_splits(
         rows["validation"] = read(options.validation_path or options.path, options.validation_split)
     if options.test_path or options.test_split:
         rows["test"] = read(options.test_path or options.path, options.test_split)
-    return set_aside(rows, options.holdout, key, options.path)
+    return complete_splits(rows, options.holdout, key, options.path)
 
 
-def set_aside(
+def complete_splits(
     rows: dict[Split, list[Row]], share: float, key: Callable[[Row], str], source: str
 ) -> dict[Split, list[Row]]:
     """Hold rows out for the splits that have none, and make sure that something is left to train on."""
@@ -87,7 +87,7 @@ def set_aside(
         rows = hold_out(rows, share, key)
     if not rows["train"]:
         raise TaskError(
-            f"'{source}' has too few rows to set some aside and still train; "
+            f"'{source}' has too few rows to hold some out and still train; "
             "add rows, give validation_path and test_path, or set holdout to 0"
         )
     return rows

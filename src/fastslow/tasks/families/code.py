@@ -20,7 +20,7 @@ from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
-from fastslow.tasks.reading.fenced import has_fence, last_fenced
+from fastslow.tasks.reading.answers import has_fence, last_fenced
 from fastslow.text import one_line
 
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
@@ -52,7 +52,7 @@ class CodeOptions(SourceOptions):
     shown: int = Field(default=1, ge=0)
     """How many of a list's tests the question shows, so that names and types are clear; the others stay secret."""
     feedback: Literal["advice", "assertion"] = "advice"
-    """`assertion` quotes the failing test with what it expects, from where it can reach the contexts; `advice` quotes only
+    """`assertion` quotes the failing test with what it expects, and it can then appear in contexts; `advice` quotes only
     those that the question shows."""
     seconds: float = Field(default=5, gt=0, le=600)
     """Time that all tests of an answer may take together; each on its own for programs that read and print."""

@@ -11,10 +11,10 @@ from pydantic import Field
 
 from fastslow.errors import TaskError
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.source import set_aside
+from fastslow.tasks.data.source import complete_splits
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.families.codeio_data import fits, read_calls
-from fastslow.tasks.reading.fenced import has_fence, last_fenced
+from fastslow.tasks.reading.answers import has_fence, last_fenced
 from fastslow.tasks.reading.json_difference import Difference, first_difference, show, type_name
 from fastslow.text import one_line
 
@@ -50,7 +50,7 @@ class CodeIOOptions(Options):
     longest_output: int = Field(default=500, ge=1)
     """Calls whose result takes more characters than this are left out."""
     holdout: float = Field(default=0.1, ge=0, lt=0.5)
-    """Share of the functions set aside for validation, and as many again for test; all calls of one stay together."""
+    """Share of the functions held out for validation, and as many again for test; all calls of one stay together."""
     seed: int = 0
     """Another seed makes other calls."""
     form_told: bool = True
@@ -76,7 +76,7 @@ class CodeIO(QuestionTask):
                 f"no call of '{source}' has arguments within {options.longest_input} characters and a result within "
                 f"{options.longest_output}; raise longest_input or longest_output"
             )
-        rows = set_aside({"train": calls}, options.holdout, lambda call: call["function"], source)
+        rows = complete_splits({"train": calls}, options.holdout, lambda call: call["function"], source)
         self._examples = name_examples(rows, lambda call: f"{call['function']}/{content_id(call['input'])[:8]}")
 
     def examples(self, split: Split) -> Sequence[Example]:

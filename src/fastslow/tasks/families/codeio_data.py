@@ -18,8 +18,8 @@ from fastslow.errors import TaskError
 from fastslow.tasks.data.rows import Row, read_rows
 from fastslow.tasks.data.source import require_columns
 from fastslow.tasks.data.splits import content_id
-from fastslow.tasks.optional import require_package
-from fastslow.tasks.reading.fenced import FENCE
+from fastslow.tasks.imports import require_package
+from fastslow.tasks.reading.answers import FENCE
 from fastslow.tasks.worker import Worker
 
 SECONDS = 3.0

@@ -13,7 +13,7 @@ from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.families.passages import Passage, Passages, same_title
-from fastslow.tasks.reading.fenced import has_fence, last_fenced
+from fastslow.tasks.reading.answers import has_fence, last_fenced
 from fastslow.text import one_line
 
 # Advice that holds for every claim, each a whole sentence; what is true of one claim goes on lines of its own.
@@ -50,7 +50,7 @@ class HoverOptions(SourceOptions):
     passage_length: int = Field(default=600, ge=50)
     """Characters of each found passage shown to `summarise`."""
     feedback: Literal["pages", "advice"] = "pages"
-    """`pages` names the pages that are still missing, from where they can reach the contexts; `advice` counts them."""
+    """`pages` names the pages that are still missing, and they can then appear in contexts; `advice` counts them."""
 
 
 class Hover(Task):
@@ -99,16 +99,15 @@ class Hover(Task):
             faults = [f"The query '{one_line(query, 100)}' finds no page.", USE_WORDS]
         found = _titles(first) | _titles(second)
         missing = [page for page in gold if same_title(page) not in found]
-        parts = {"pages_found": 1 - len(missing) / len(gold)}
         if not faults and not missing:
-            return Feedback(1.0, f"Correct: {_list(gold)} are all found.", parts)
+            return Feedback(1.0, f"Correct: {_list(gold)} are all found.")
         named = self.options.feedback == "pages"
         lines = [*_facts(claim, gold, missing, first, query, second, named), *faults]
         if not faults:
             lines += _advice(missing, first, second)
         if self.options.program == "summarise-query":
             lines.append(KEEP_NAMES)
-        return Feedback(0.0, "\n".join(lines), parts)
+        return Feedback(0.0, "\n".join(lines))
 
     def _checked(self, source: str, rows: list[Row]) -> list[Row]:
         require_columns(source, rows, {"claim": "path", "supporting_facts": "path"})

@@ -16,8 +16,8 @@ from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
-from fastslow.tasks.optional import require_package
-from fastslow.tasks.reading.boxed import has_box, last_boxed
+from fastslow.tasks.imports import require_package
+from fastslow.tasks.reading.answers import has_box, last_boxed
 from fastslow.tasks.worker import Worker
 from fastslow.text import one_line
 
@@ -47,7 +47,7 @@ SECONDS = 3.0
 LONGEST_BARE_ANSWER = 200
 """Longer text without #### or a box is a solution, not an answer."""
 LONGEST_BOX = 1000
-"""More than this in a box is a model going in circles."""
+"""A longer box is a model that repeats itself, and is not compared."""
 _INTEGER = re.compile(r"[+-]?(?:[0-9]{1,18}|[0-9]{1,3}(?:,[0-9]{3}){1,5})")
 
 
@@ -65,7 +65,7 @@ class MathematicsOptions(SourceOptions):
     form_told: bool = True
     """Whether the question says how the answer must be written. If not, only the grader does, and a context has to."""
     feedback: Literal["advice", "reference"] = "advice"
-    """`reference` adds the reference solution to the feedback on wrong answers, from where it can reach the contexts."""
+    """`reference` adds the reference solution to the feedback on wrong answers, and it can then appear in contexts."""
 
 
 class Mathematics(QuestionTask):

@@ -14,7 +14,7 @@ from typing import Any
 
 from fastslow.cache import made_once
 from fastslow.errors import TaskError
-from fastslow.tasks.optional import require_package
+from fastslow.tasks.imports import require_package
 from fastslow.text import one_line
 
 FORMAT = 1

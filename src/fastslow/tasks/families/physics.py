@@ -13,7 +13,7 @@ from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
-from fastslow.tasks.reading.tagged import has_tag, last_tagged
+from fastslow.tasks.reading.answers import has_tag, last_tagged
 from fastslow.text import one_line
 
 # Advice that holds for every question, each a whole sentence; what is true of one question goes on lines of its own.
@@ -44,7 +44,7 @@ class PhysicsOptions(SourceOptions):
     seed: int = 0
     """Another seed puts the options into another order."""
     feedback: Literal["advice", "reference"] = "advice"
-    """`reference` names the right option in the feedback on wrong answers, from where it can reach the contexts."""
+    """`reference` names the right option in the feedback on wrong answers, and it can then appear in contexts."""
 
 
 class Physics(QuestionTask):

@@ -19,12 +19,10 @@ from pydantic import Field, model_validator
 
 from fastslow.errors import TaskError
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.contamination import split_of
-from fastslow.tasks.data.lazy import LazyExamples
+from fastslow.tasks.data.generated import LazyExamples, split_of
 from fastslow.tasks.data.splits import content_id
-from fastslow.tasks.optional import require_package
-from fastslow.tasks.reading.boxed import has_box, last_boxed
-from fastslow.tasks.reading.tagged import has_tag, last_tagged
+from fastslow.tasks.imports import require_package
+from fastslow.tasks.reading.answers import has_box, has_tag, last_boxed, last_tagged
 from fastslow.tasks.worker import Worker
 from fastslow.text import one_line
 
@@ -34,9 +32,9 @@ TRIES = 64
 BLOCK = 100
 """Problems from one dataset of the worker's, TRIES candidates each."""
 MAKING_SECONDS = 20.0
-"""Working time to make one problem; most take a millisecond, and a few generators now and then run away."""
+"""Working time to make one problem; most take a millisecond, and a few generators sometimes do not end."""
 SLOW_TRIES = 3
-"""Candidates that may run out of that time before the generator is given up."""
+"""Candidates that may run out of that time before the generator is refused."""
 CLOSE = 0.1
 """A score from here on is credit for a part; below, it is for having written something."""
 
@@ -128,7 +126,7 @@ class ReasoningGymOptions(Options):
     strict: bool = True
     """Only a full score counts; false keeps the generator's credit for answers that are partly right or merely readable."""
     feedback: Literal["advice", "reference"] = "advice"
-    """`reference` adds the expected answer to the feedback on wrong ones, from where it can reach the contexts."""
+    """`reference` adds the expected answer to the feedback on wrong ones, and it can then appear in contexts."""
 
     @model_validator(mode="after")
     def _known(self) -> ReasoningGymOptions:
@@ -259,7 +257,7 @@ def home_of(question: str) -> Split:
 
 
 def _form(text: str) -> str | None:
-    """The form of an answer, where it is one that can be told."""
+    """The form of an answer, where it can be recognised."""
     text = text.strip()
     if _NUMBER.fullmatch(text):
         return "a number"

@@ -100,7 +100,7 @@ FULL: dict[str, Callable[[str, dict[str, Any]], bool]] = {
     "letter_jumble": _same_words,  # words after the last one do not count
     "number_sorting": _same_numbers,  # numbers may be one off
     "propositional_logic": _is_new,  # a premise is a conclusion
-    "puzzle24": _makes_24,  # any four numbers do, and fractions are cut off
+    "puzzle24": _makes_24,  # any four numbers do, and fractions are truncated
     "spell_backward": _same_words,  # letters after the last one do not count
     "word_sorting": _same_words,  # words after the last one do not count
 }

@@ -1,6 +1,6 @@
 r"""Star graphs: a source with many arms of equal length, one of which ends at the goal. Name the path to it.
 
-Easy to state, hard to learn by reward alone: the right first step can only be told by tracing back from the goal; a
+Easy to state, hard to learn by reward alone: the right first step can only be found by tracing back from the goal; a
 model that does not do that guesses one arm out of `degree`, then still has to follow it without a slip.
 """
 
@@ -16,9 +16,8 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.contamination import draw_for
-from fastslow.tasks.data.lazy import LazyExamples
-from fastslow.tasks.reading.boxed import has_box, last_boxed
+from fastslow.tasks.data.generated import LazyExamples, draw_for
+from fastslow.tasks.reading.answers import has_box, last_boxed
 from fastslow.text import one_line
 
 FORM = r" Write it inside \boxed{} as the nodes in the order they are visited, source and goal included, separated by commas."
@@ -26,7 +25,7 @@ FORM = r" Write it inside \boxed{} as the nodes in the order they are visited, s
 # The general half of the feedback. Each is a whole sentence that holds for every problem, so that it can be lifted into
 # a context as it stands; what is true of one problem only goes on lines of its own. None has three words in a row from the
 # question, which `lessons` takes for a quotation.
-# The form is shown, not only named: a small model that never writes a box when told to does now and then when it sees one.
+# The form is shown, not only named: a small model that never writes a box on request sometimes does when it sees one.
 WRITE_A_BOX = (
     r"End the answer with the whole path in a box, with commas between the nodes, written like this: \boxed{4, 17, 9}."
 )

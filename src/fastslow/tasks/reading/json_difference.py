@@ -12,8 +12,8 @@ from fastslow.text import one_line
 Kind = Literal["type", "number", "length", "missing key", "extra key", "value"]
 
 RELATIVE_TOLERANCE = 1e-9
-"""Two floats are equal when they agree to nine digits: nobody should have to write all seventeen, and 1234567.89 is still
-told from 1234567.88."""
+"""Two floats are equal when they agree to nine digits: nobody should have to write all seventeen, and 1234567.89 still
+differs from 1234567.88."""
 ABSOLUTE_TOLERANCE = 1e-12
 
 
@@ -72,7 +72,7 @@ def _close(a: float, b: float) -> bool:
 
 
 def type_name(value: Any) -> str:
-    """The type in JSON's words; integers and floats are told apart, because the code that made the value does."""
+    """The type in JSON's words; integers and floats are distinguished, as in the code that made the value."""
     if value is None:
         return "null"
     if isinstance(value, bool):  # before int: in Python True is one

@@ -1,1 +1,1 @@
-"""Environments of Prime Intellect's `verifiers` library, played by the policy in lockstep with all the others."""
+"""Environments of Prime Intellect's `verifiers` library, played by the policy."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastslow.errors import TaskError
-from fastslow.tasks.adapters.verifiers_env.lockstep import Say
 from fastslow.tasks.base import Message
 from fastslow.text import one_line
 
 Tool = Mapping[str, Any]
 """Name, description and the JSON schema of the parameters."""
+Say = Callable[[list[Message]], Awaitable[str]]
+"""What an environment awaits for the policy's answer to messages."""
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 

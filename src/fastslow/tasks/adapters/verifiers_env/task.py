@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -13,13 +14,13 @@ from packaging.version import Version
 from pydantic import Field, field_validator
 
 from fastslow.errors import TaskError
+from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
 from fastslow.tasks.adapters.verifiers_env.chat import Policy
 from fastslow.tasks.adapters.verifiers_env.environment import Environment, Outcome, Part, Problem, Reward
-from fastslow.tasks.adapters.verifiers_env.lockstep import Say, converse
-from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Options, QuestionTask, Split, Task
+from fastslow.tasks.base import SYSTEM, Ask, Asking, Example, Feedback, Message, Options, QuestionTask, Split, Task
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.splits import hold_out, name_examples
-from fastslow.tasks.optional import require_package
+from fastslow.tasks.imports import require_package
 from fastslow.text import one_line
 
 # Advice that holds for every problem; what is true of one goes on lines of its own.
@@ -35,14 +36,14 @@ class VerifiersOptions(Options):
     limit: int | None = Field(default=None, ge=1)
     """At most this many problems of each of the environment's datasets; needed where they have no end."""
     holdout: float = Field(default=0.1, ge=0, lt=0.5)
-    """Share of the problems set aside for validation, and as many again for test, where the environment has none for
-    evaluation. Those it has become validation and test, half each, and are not trained on. 0 sets nothing aside."""
+    """Share of the problems held out for validation, and as many again for test, where the environment has none for
+    evaluation. Those it has become validation and test, half each, and are not trained on. 0 holds nothing out."""
     reward_range: tuple[float, float] | None = None
     """The rewards that count as the scores 0 and 1; what lies outside counts as the nearer one. By default the sum of the
     negative weights and that of the positive ones, the worst and the best for reward functions from 0 to 1."""
     feedback: str = "feedback"
     """Where the environment leaves words of its own about a rollout: an entry of its state (of a taskset, of trace.info).
-    A column of the problem is quoted too, so that `answer` tells the reference."""
+    A column of the problem is quoted too, so that `answer` reveals the reference."""
 
     @field_validator("reward_range")
     @classmethod
@@ -89,14 +90,16 @@ class Verifiers(Task):
         """The whole row: games that begin alike differ in what is to be found."""
         return example.data["problem"].id
 
-    def play(self, example: Example) -> Generator[Ask, str, Feedback]:
+    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
+        """The environment plays on its own loop, to which its clients and locks are bound, and asks on the player's."""
         problem: Problem = example.data["problem"]
+        player = asyncio.get_running_loop()
 
-        async def rollout(say: Say) -> tuple[Outcome, Policy]:
-            policy = Policy(say, self._system)
-            return await self._environment.play(problem, policy, self.options.feedback), policy
+        async def asked(messages: list[Message]) -> str:
+            return await ask(Ask(SYSTEM, messages))
 
-        outcome, policy = yield from converse(rollout)
+        policy = Policy(lambda messages: run_on(player, asked(messages)), self._system)
+        outcome = await run_on(lasting_loop(), self._environment.play(problem, policy, self.options.feedback))
         return self._grade(problem, outcome, policy)
 
     def _grade(self, problem: Problem, outcome: Outcome, policy: Policy) -> Feedback:
@@ -122,7 +125,7 @@ class Verifiers(Task):
                 lines.append(f"Write the answer in this form: {one_line(outcome.form)}")
             lines += [_advice(reward) for reward in outcome.rewards if reward.value < 1 if reward.weight > 0]
             lines += [_advice(reward) for reward in outcome.rewards if reward.value > 0 if reward.weight < 0]
-        return Feedback(score, "\n".join(lines), {reward.name: reward.value for reward in outcome.rewards})
+        return Feedback(score, "\n".join(lines))
 
 
 def _fact(problem: Problem, outcome: Outcome, policy: Policy, high: float) -> str:
@@ -164,7 +167,7 @@ def _split(name: str, parts: Mapping[Part, Sequence[Problem]], share: float) -> 
         split = hold_out(split, share, key)
     if rows["train"] and not split["train"]:
         raise TaskError(
-            f"verifiers environment '{name}' has too few problems to set some aside and still train; "
+            f"verifiers environment '{name}' has too few problems to hold some out and still train; "
             "load more of them, or set holdout to 0"
         )
     return split

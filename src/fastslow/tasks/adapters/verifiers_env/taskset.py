@@ -6,37 +6,34 @@ replaced: the harness is a chat loop in this process instead of a program, and n
 
 from __future__ import annotations
 
+import asyncio
 import json
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import islice
 from statistics import fmean
 from typing import Any
 
 import verifiers.v1 as vf
-from mcp.server.mcpserver import MCPServer
 from pydantic import ValidationError
 from verifiers.v1 import graph
 from verifiers.v1.configs.agent import TimeoutConfig, agent_config_fields
 from verifiers.v1.configs.client import DEFAULT_PRIME_INFERENCE_URL, resolve_api_key
-from verifiers.v1.harnesses.utils.mcp import mcp_content_to_chat_content
 from verifiers.v1.interception import Interception, Slot
 from verifiers.v1.session import RolloutSession
 from verifiers.v1.utils.compile import resolve_runtime_config, validate_pairing
 
 from fastslow.errors import TaskError
+from fastslow.tasks.adapters.event_loops import lasting_loop
 from fastslow.tasks.adapters.verifiers_env.chat import Policy, content_text
 from fastslow.tasks.adapters.verifiers_env.environment import Outcome, Part, Problem, Reward, first_paragraph
-from fastslow.tasks.adapters.verifiers_env.lockstep import run
+from fastslow.tasks.adapters.verifiers_env.tools import STATE, Tools
 from fastslow.tasks.data.splits import content_id
 from fastslow.text import one_line
 
 # The clock would count the time in which all the other rollouts are sampled.
 _UNHURRIED = TimeoutConfig(rollout=1e9)
-_STATE: ContextVar[Any] = ContextVar("the state of the rollout that calls a tool")
 
 
 class TasksetEnvironment:
@@ -50,10 +47,13 @@ class TasksetEnvironment:
             raise TaskError(f"its arguments are not right: {'; '.join(faults)}") from None
         _check_seats(config)
         self._env = vf.load_environment(config)
-        self._tools = [_Tools(toolset) for toolset in self._env.taskset.toolsets(config.taskset)]
+        self._tools = [Tools(toolset) for toolset in self._env.taskset.toolsets(config.taskset)]
+        asyncio.run_coroutine_threadsafe(self._start(), lasting_loop()).result()
+
+    async def _start(self) -> None:
         for tools in self._tools:
-            run(tools.open())
-        run(self._env.start())
+            await tools.open()
+        await self._env.start()
 
     def problems(self, limit: int | None) -> dict[Part, list[Problem]]:
         if not self._env.taskset.bounded and limit is None:
@@ -85,7 +85,7 @@ class _Agent(vf.Agent):
     """The policy in its seat: it plays in a folder of this machine, with tools in this process."""
 
     def __init__(
-        self, name: str, seat: Any, policy: Policy, tools: Sequence[_Tools], watch: Callable[[Any], None]
+        self, name: str, seat: Any, policy: Policy, tools: Sequence[Tools], watch: Callable[[Any], None]
     ) -> None:
         config = _harness_config()
         fixed = {"harness": config, "model": "policy", "runtime": vf.SubprocessConfig(), "timeout": _UNHURRIED}
@@ -144,10 +144,10 @@ class _Harness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused-ignore
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
 
-    def take_seat(self, policy: Policy, wire: _Wire, shared: Sequence[_Tools]) -> None:
+    def take_seat(self, policy: Policy, wire: _Wire, shared: Sequence[Tools]) -> None:
         self.tasks: dict[str, Any] = {}
         self._policy, self._wire, self._shared = policy, wire, shared
-        self._own: dict[str, list[_Tools]] = {}
+        self._own: dict[str, list[Tools]] = {}
 
     async def launch(
         self, ctx: Any, trace: Any, runtime: Any, endpoint: str, secret: str, mcp_urls: Any, data: Any, **_: Any
@@ -169,7 +169,7 @@ class _Harness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused-ignore
         for tools in self._own.pop(trace.id, []):
             await tools.close()
 
-    async def _turn(self, session: Any, messages: list[Any], tools: Sequence[_Tools]) -> list[Any]:
+    async def _turn(self, session: Any, messages: list[Any], tools: Sequence[Tools]) -> list[Any]:
         """The conversation with one more answer, or nothing where a limit, a stop condition or an interceptor ends it."""
         trace = session.trace
         if session.stopped or await session.refused():
@@ -201,85 +201,26 @@ class _Harness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused-ignore
             return []
         return [*request.messages, response.message]
 
-    async def _use(self, session: Any, call: Any, tools: Sequence[_Tools]) -> Any:
+    async def _use(self, session: Any, call: Any, tools: Sequence[Tools]) -> Any:
         """The result of a tool call, or what the task says instead of it."""
         arguments = json.loads(call.arguments)
         decision = await session.decide_tool(call.id, call.name, arguments)
         if decision["action"] == "deny":
             return vf.ToolMessage.model_validate(decision["message"])
         owner = next((each for each in tools if each.has(call.name)), None)
-        _STATE.set(session.trace.state)
+        STATE.set(session.trace.state)
         result = await owner.call(call.name, arguments) if owner else f"error: there is no tool '{call.name}'"
         return vf.ToolMessage(tool_call_id=call.id, name=call.name, content=result)
 
-    async def _tools(self, trace: Any) -> Sequence[_Tools]:
+    async def _tools(self, trace: Any) -> Sequence[Tools]:
         """The taskset's tools and the task's own, which are made once for a rollout."""
         if trace.id not in self._own:
             task = self.tasks[trace.id]
-            own = [_Tools(toolset) for toolset in task.toolsets(task.config)]
+            own = [Tools(toolset) for toolset in task.toolsets(task.config)]
             self._own[trace.id] = own
             for tools in own:
                 await tools.open(task.data)
         return [*self._shared, *self._own[trace.id]]
-
-
-class _Tools:
-    """The tools of one toolset. The library serves them from another process; here they are called where they are."""
-
-    def __init__(self, toolset: Any) -> None:
-        config = toolset.config
-        if getattr(config, "url", None) or not isinstance(config.runtime, vf.SubprocessConfig):
-            raise TaskError(
-                f"its tools '{type(toolset).__name__}' run on another machine; expected tools that run on this one"
-            )
-        self.offered: list[Any] = []
-        self._toolset = toolset
-        with _logging_kept():
-            self._server = MCPServer(toolset.server_name or type(toolset).__name__)
-
-    async def open(self, data: Any = None) -> None:
-        self._toolset._pull_state = _state
-        await self._toolset.setup()
-        if data is not None:
-            await self._toolset.setup_task(data)
-        self._toolset.register(self._server)
-        for tool in await self._server.list_tools():
-            name = self._prefix + tool.name
-            self.offered.append(vf.Tool(name=name, description=tool.description or "", parameters=tool.input_schema))
-
-    def has(self, name: str) -> bool:
-        return any(tool.name == name for tool in self.offered)
-
-    async def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        try:
-            result = await self._server.call_tool(name.removeprefix(self._prefix), arguments)
-        except Exception as error:  # a tool can fail in any way, and the policy may learn from it
-            return f"error: {error}"
-        return mcp_content_to_chat_content(result.content)
-
-    async def close(self) -> None:
-        await self._toolset._exit_stack.aclose()
-
-    @property
-    def _prefix(self) -> str:
-        name = self._toolset.server_name
-        return f"{name}_" if name else ""
-
-
-async def _state() -> Any:
-    return _STATE.get()
-
-
-@contextmanager
-def _logging_kept() -> Iterator[None]:
-    """A tool server sets up the logging of the whole process when it is made."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
 
 
 def _harness_config() -> Any:

@@ -1,4 +1,4 @@
-"""Rulebooks: a hidden book of rules decides what is right, the model is told nothing of it, and the grader's words give the
+"""Rulebooks: a hidden book of rules decides what is right, the model does not see it, and the grader's feedback gives the
 rules away one at a time. Two dials: how much must be *known* (text can carry it) and how much *skill* it takes (only weights
 can)."""
 
@@ -12,8 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.contamination import split_of
-from fastslow.tasks.data.lazy import LazyExamples
+from fastslow.tasks.data.generated import LazyExamples, split_of
 from fastslow.tasks.families.rulebook import universe as u
 from fastslow.tasks.families.rulebook.reading import demand, read
 from fastslow.text import one_line
@@ -104,7 +103,7 @@ class RulebookOptions(Options):
     depth: int = Field(default=1, ge=1, le=3)
     """Skill: operations a word stands for, one after the other. nano was trained on 1 and 2."""
     told: int = Field(default=0, ge=0, le=6)
-    """Of how many words the seed text tells the meaning: for these nothing is left to know, only the skill."""
+    """How many of the words the seed text explains: for these only the skill is left to learn."""
     train: int = Field(default=2000, ge=1)
     """Training problems."""
     validation: int = Field(default=200, ge=1)

@@ -1,4 +1,4 @@
-"""Python objects by name: `module:name` or `file.py:name`, as recipes give graders and tasks."""
+"""What a recipe names and Python imports: graders and tasks as `module:name` or `file.py:name`, and optional packages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,6 +49,17 @@ def load_named(what: str, name: str) -> Any:
         raise TaskError(
             f"{what} '{name}': {where} has no '{object_name}'; define it there or correct the name"
         ) from None
+
+
+def require_package(task: str, module: str, package: str, extra: str = "tasks") -> Path:
+    """The folder of a package that only some tasks need, found without importing it; an error says how to install it."""
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise TaskError(
+            f"task '{task}' needs the package {package}, which is not installed; "
+            f"install the task families' packages with: pip install 'fastslow[{extra}]'"
+        )
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The answer is what the last <answer> tags hold, and unfinished ones hold none."""
+r"""The answer is what the last \boxed{}, fenced block or <answer> tags hold, and unfinished ones hold none."""
 
 import re
 
@@ -6,7 +6,51 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastslow.tasks.reading.tagged import has_tag, last_tagged
+from fastslow.tasks.reading.answers import has_box, has_fence, has_tag, last_boxed, last_fenced, last_tagged
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (r"\boxed{7}", "7"),
+        (r"\boxed{\frac{1}{2}} is the {answer}", r"\frac{1}{2}"),
+        (r"\boxed{1} and \boxed {2}", "2"),
+        (r"\boxed{}", ""),
+        (r"\boxed{1} and \boxed{\frac{1}{2}", None),
+        (r"\boxed 7", None),
+        ("{7}", None),
+    ],
+)
+def test_the_last_box_is_read_with_its_inner_braces(text: str, content: str | None) -> None:
+    assert last_boxed(text) == content
+
+
+def test_an_unfinished_box_is_still_a_box() -> None:
+    assert has_box(r"\boxed{1")
+    assert not has_box(r"\boxed 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "block"),
+    [
+        ("```json\n1\n```", "1\n"),
+        ("```\n1\n```", "1\n"),
+        ("```1```", "1"),
+        ("```json 1```", "json 1"),
+        ("first\n```\na\n```\nthen\n```json\nb\n```\nbye", "b\n"),
+        ("```python3.11 x\ny\n```", "python3.11 x\ny\n"),
+        ("```json\r\n[1]\r\n```", "[1]\r\n"),
+        ("``````", ""),
+        ("```\n\n```", "\n"),
+        ("no block", None),
+        ("```json\n1", None),
+        ("```\na\n```\n```json\nb", None),
+        ("", None),
+    ],
+)
+def test_the_last_block_is_read_without_its_language(text: str, block: str | None) -> None:
+    assert last_fenced(text) == block
+    assert has_fence(text) == ("```" in text)
 
 
 @pytest.mark.parametrize(

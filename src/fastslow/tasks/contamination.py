@@ -1,13 +1,13 @@
-"""What is trained on is not measured on: no two splits show the model the same problem.
+"""Refusing contamination: no validation or test problem shows the model what a training problem shows.
 
-Splits that stand in memory, as those read from files do, are compared in full before a run starts, across all tasks of a
-mixture or of stages, and what they share is an error. Problems that are made when asked for are too many to compare: a
-generator draws each with `draw_for`, and every problem belongs to one split, whatever the seed it is drawn with.
+Splits in memory, such as those read from files, are compared in full before a run starts, across all tasks of a mixture or
+of stages; a shared problem is an error. Generated problems are too many to compare and are kept apart where they are drawn
+(see data/generated.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from fastslow.errors import TaskError
 from fastslow.tasks.base import Example, Split, Task
@@ -15,8 +15,6 @@ from fastslow.tasks.data.splits import content_id
 from fastslow.tasks.mixture import Mixture
 from fastslow.text import one_line
 
-TRIES = 1000
-"""Draws before a split is said to have no problems."""
 HELD_OUT: tuple[Split, ...] = ("validation", "test")
 
 
@@ -40,23 +38,6 @@ def refuse_contamination(task: Task) -> None:
             f"{trained} shows the model the same as {measured} ({_quoted(shown)}){others}: "
             "what is trained on cannot be measured on; take these problems out of one of the two"
         )
-
-
-def split_of(shown: object) -> Split:
-    """The one split in which a generated problem may stand, by what it shows: half of all are for training."""
-    splits: tuple[Split, ...] = ("validation", "test", "train", "train")
-    return splits[int(content_id(shown), 16) % len(splits)]
-
-
-def draw_for(split: Split, draw: Callable[[], Example], shown: Callable[[Example], object]) -> Example:
-    """The first problem drawn that belongs to the split."""
-    for _ in range(TRIES):
-        example = draw()
-        if split_of(shown(example)) == split:
-            return example
-    raise TaskError(
-        f"of {TRIES} problems drawn none belongs to {split}; choose options under which there are more different problems"
-    )
 
 
 def _in_memory(task: Task, split: Split) -> Iterator[tuple[str, Example, object]]:
