@@ -30,9 +30,9 @@ from fastslow.records import Context
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.seeds import derive_seed
+from fastslow.study.arms import LOOKS
 from fastslow.study.curves import read_curve
-from fastslow.study.equal_rollouts import METHODS, check, run_method
-from fastslow.study.looks import LOOKS
+from fastslow.study.training import METHODS, check_methods, run_method
 from fastslow.tasks.registry import build_task
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "star-graph.yaml"
@@ -84,7 +84,7 @@ def sweep(options: argparse.Namespace, console: Console) -> None:
         for degree, path in product(options.degrees, options.paths)
     }
     for (degree, path), recipe in recipes.items() if options.methods else ():
-        check(recipe, options.out / "runs" / f"degree-{degree}-path-{path}")
+        check_methods(recipe, options.out / "runs" / f"degree-{degree}-path-{path}")
 
     @cache
     def load() -> Parts:

@@ -18,8 +18,8 @@ settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
 LONGEST = (
-    *("test_start", "test_saving_rollouts", "test_distill_run", "test_quickstart", "test_whole_runs", "test_cli"),
-    *("test_equal_rollouts", "test_studies", "test_continual", "test_divergence", "test_update_distribution"),
+    *("test_start", "test_saving_rollouts", "test_distill_run", "test_quickstart", "test_whole_runs", "test_commands"),
+    *("test_training", "test_studies", "test_continual", "test_divergence", "test_update_distribution"),
     *("test_comparison", "test_suite", "test_asymptote", "test_export", "test_trainer", "test_shared_sampling"),
 )
 """Files that take long go first, so that processes that share the tests end at the same time."""
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _models_are_tried_once() -> None:
     """Whether a model can go over a tree is found by trying it, which takes a second: here once of each kind, not in every
     run. What is found is tested in tests/shared_prefix."""
-    from fastslow.slow import shared_prefix
+    from fastslow.engine.local import shared_prefix
 
     found: dict[tuple[Any, ...], str | None] = {}
     ask = shared_prefix.unsupported

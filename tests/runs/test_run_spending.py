@@ -69,7 +69,7 @@ def test_steps_are_shown_when_asked_for(run: RunFolder) -> None:
 def test_a_run_without_a_step_says_so(run: RunFolder) -> None:
     console = Console(file=io.StringIO(), width=200)
     show_ledger(run, console, steps=False)
-    assert "nothing is booked" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "has no entries" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_rows_after_a_checkpoint_are_forgotten_with_it(run: RunFolder) -> None:

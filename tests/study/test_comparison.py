@@ -15,9 +15,9 @@ from study_helpers import made_run, staged_run
 from fastslow.errors import FastSlowError
 from fastslow.study import comparison as comparison_module
 from fastslow.study.arms import gather
-from fastslow.study.charts import reward_title
 from fastslow.study.compare import compare_runs
 from fastslow.study.comparison import Comparison, findings
+from fastslow.study.figures.comparison import reward_title
 
 FST = {0: [0.1, 0.4, 0.6, 0.8], 1: [0.1, 0.5, 0.5, 0.7], 2: [0.1, 0.3, 0.5, 0.9]}
 RL = {0: [0.1, 0.2, 0.4, 0.3], 1: [0.1, 0.2, 0.3, 0.5], 2: [0.1, 0.1, 0.2, 0.3]}
@@ -44,7 +44,7 @@ def test_rl_only_is_the_baseline_where_there_is_one(tmp_path: Path) -> None:
     assert [arm.label for arm in found.others] == ["FST"]
     assert Comparison.of(found.arms, "fst").baseline.label == "FST"
     assert Comparison.of(found.others).baseline.label == "FST"
-    with pytest.raises(FastSlowError, match=r"there is no arm 'ppo' .* 'FST', 'RL only'"):
+    with pytest.raises(FastSlowError, match=r"--baseline ppo: no such arm .* 'FST', 'RL only'"):
         Comparison.of(found.arms, "ppo")
 
 
@@ -131,7 +131,7 @@ def test_a_baseline_that_never_rises_is_to_be_surpassed(tmp_path: Path) -> None:
     assert not found.baseline_rises
     assert found.costs(found.arms[0], "steps") == {0: 20}
     assert found.saving(found.arms[0], "steps").words() == "baseline never rises"
-    assert findings(found)[0] == "RL only never does better than before training (0.10)."
+    assert findings(found)[0] == "RL only never improves on its reward before training (0.10)."
 
 
 def test_one_seed_has_no_intervals_and_frozen_weights_no_steps(tmp_path: Path) -> None:
@@ -155,9 +155,9 @@ def test_everything_is_written(seeds: int, tmp_path: Path, monkeypatch: pytest.M
     compare_runs(compared, out, console)
     found = Comparison.of(gather(compared)[0])
     shown = console.export_text()
-    assert "What was reached" in shown
-    assert "Until the peak of RL only" in shown
-    assert "Best reward within the KL that it and RL only reached" in " ".join(shown.split())
+    assert "Training cost" in shown
+    assert "Cost to reach the peak of RL only" in shown
+    assert "Best reward within the KL that both the arm and RL only reached" in " ".join(shown.split())
     names = {path.name for path in out.iterdir()}
     pictures = ("reward", "cost", "divergence", "entropy")
     assert names == {"table.csv", "points.csv", "report.html"} | {f"{p}.{k}" for p in pictures for k in ("png", "svg")}

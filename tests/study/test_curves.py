@@ -91,7 +91,7 @@ def test_what_was_not_measured_is_not_a_number() -> None:
 
 def test_a_run_folder_is_read(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", build_recipe({"model": "nano", "task": "rulebook"})) as run:
-        with pytest.raises(RunError, match="no evaluations to draw a curve from"):
+        with pytest.raises(RunError, match="has no evaluations; train it"):
             read_curve(run.path)
         for row in ROWS:
             run.append("evals", row)

@@ -1,4 +1,4 @@
-"""The sweep over star graphs measures every setting once and goes on where it was stopped."""
+"""The sweep over star graphs measures every setting once and resumes."""
 
 import importlib.util
 import json

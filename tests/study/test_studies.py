@@ -13,9 +13,9 @@ from rich.console import Console
 
 from fastslow.errors import FastSlowError, RunError
 from fastslow.runs.folder import RunFolder
+from fastslow.study.jobs import Variant
 from fastslow.study.plans import STUDIES
 from fastslow.study.studies import run_study
-from fastslow.study.variants import Variant
 
 SMALL = [
     *("slow.steps=2", "slow.problems=2", "fast.cycle=2", "fast.anchors=4", "fast.budget=8", "slow.microbatch=16"),
@@ -65,7 +65,7 @@ def test_a_run_that_fails_says_why_and_where_to_look(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "speed"}, r"no study 'speed'; there are data-efficiency, .*, and all"),
+        ({"name": "speed"}, r"no study 'speed'; expected data-efficiency, .* or all"),
         ({"name": "ceiling", "overrides": ["method=rl"]}, r"method=rl, but a study runs several methods"),
         ({"name": "ceiling", "overrides": ["evaluation.every=0"]}, r"a study compares evaluations"),
         ({"name": "plasticity", "overrides": ["task=star-graph"]}, r"needs 1 task\(s\) beside the recipe's own"),
