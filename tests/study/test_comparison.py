@@ -63,14 +63,14 @@ def test_the_cost_of_the_baselines_peak_is_counted_seed_by_seed(tmp_path: Path) 
     assert found.cost(fst, "rollouts").words(0) == "480 (all alike)"
 
 
-def test_rewards_at_the_end_and_at_equal_rollouts(tmp_path: Path) -> None:
+def test_rewards_at_the_end_and_within_shared_rollouts(tmp_path: Path) -> None:
     found = comparison(tmp_path)
     fst, rl = found.arms
     assert found.end(fst).mean == pytest.approx(0.8)
     assert found.margin(fst).mean == pytest.approx((0.5 + 0.2 + 0.6) / 3)
     assert found.shared_rollouts == 960  # RL's; FST has 1,440
-    assert found.at_equal_rollouts(fst).mean == pytest.approx((0.6 + 0.5 + 0.5) / 3)
-    assert found.at_equal_rollouts(rl).mean == pytest.approx((0.3 + 0.5 + 0.3) / 3)
+    assert found.within_shared_rollouts(fst).mean == pytest.approx((0.6 + 0.5 + 0.5) / 3)
+    assert found.within_shared_rollouts(rl).mean == pytest.approx((0.3 + 0.5 + 0.3) / 3)
 
 
 def test_reward_against_divergence(tmp_path: Path) -> None:

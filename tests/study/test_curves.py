@@ -57,10 +57,10 @@ def test_the_first_evaluation_that_reaches_a_reward_counts() -> None:
     assert curve.peak == 0.5
 
 
-def test_rewards_within_a_cost_or_a_divergence() -> None:
+def test_rewards_within_rollouts_or_a_divergence() -> None:
     curve = Curve.from_rows(ROWS)
-    assert curve.reward_after(150, "rollouts") == 0.5
-    assert curve.reward_after(200, "rollouts") == 0.4
+    assert curve.reward_after(150) == 0.5
+    assert curve.reward_after(200) == 0.4
     assert curve.reward_within(0.1) == 0.2
     assert curve.reward_within(0.3) == 0.5
     assert math.isnan(curve.reward_within(-1))

@@ -98,7 +98,7 @@ def test_stopped_by_the_keyboard_it_resumes_to_the_same_end(
     assert shown.err.endswith(f"quickstart {' '.join(SMALL)} --out {folder}` resumes\n")
     assert shown.err.count("\n") == 1
     assert quickstart(*SMALL, "--out", folder) == 0
-    assert "goes on after 8 of" in capsys.readouterr().out
+    assert "resumes after 8 of" in capsys.readouterr().out
     for method in METHODS:
         assert outcome(folder / method) == outcome(finished / method)
 

@@ -67,11 +67,9 @@ class Comparison:
         """The rollouts of the run that spent the fewest."""
         return min(curve.rollouts[-1] for arm in self.arms for curve in arm.curves.values())
 
-    def at_equal_rollouts(self, arm: Arm) -> Estimate:
+    def within_shared_rollouts(self, arm: Arm) -> Estimate:
         """Reward at the last evaluation within the rollouts that every run spent."""
-        return over_seeds(
-            [curve.reward_after(self.shared_rollouts, "rollouts") for curve in arm.curves.values()], 0.0, 1.0
-        )
+        return over_seeds([curve.reward_after(self.shared_rollouts) for curve in arm.curves.values()], 0.0, 1.0)
 
     def asymptote(self, arm: Arm) -> Asymptote | str:
         """The limit of reward over rollouts, or the reason why it cannot be fitted."""
@@ -182,7 +180,7 @@ class Comparison:
         for arm in self.arms:
             yield arm, "reward at the end", self.end(arm)
             yield arm, f"reward at the end, less that of {self.baseline.label}", self.margin(arm)
-            yield arm, f"reward within {self.shared_rollouts:.0f} rollouts", self.at_equal_rollouts(arm)
+            yield arm, f"reward within {self.shared_rollouts:.0f} rollouts", self.within_shared_rollouts(arm)
             for of in ("steps", "rollouts", "tokens", "seconds"):
                 yield arm, f"{of} at the end", self.last(arm, of)
                 yield arm, f"{of} to reach the peak of {self.baseline.label}", self.cost(arm, of)

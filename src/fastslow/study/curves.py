@@ -96,10 +96,9 @@ class Curve:
         within = [reward for reward, moved in zip(self.rewards, self.kls, strict=True) if moved <= kl]
         return max(within, default=math.nan)
 
-    def reward_after(self, spent: float, of: Cost) -> float:
-        """The reward at the last evaluation within a cost."""
-        within = [reward for reward, cost in zip(self.rewards, getattr(self, of), strict=True) if cost <= spent]
-        return within[-1] if within else math.nan
+    def reward_after(self, rollouts: float) -> float:
+        """The reward at the last evaluation within so many rollouts; NaN where there is none."""
+        return next(reversed(self.within(rollouts).rewards), math.nan)
 
     def _first(self, reward: float) -> int | None:
         return next((index for index, reached in enumerate(self.rewards) if reached >= reward), None)

@@ -28,10 +28,10 @@ class Estimate:
         """The same estimate with its interval clipped to the possible values."""
         return replace(self, low=max(self.low, floor), high=min(self.high, ceiling)) if self.has_interval else self
 
-    def words(self, digits: int = 2, unit: str = "") -> str:
+    def words(self, digits: int = 2) -> str:
         if math.isnan(self.mean):
             return self.note or "-"
-        text = f"{self.mean:,.{digits}f}{unit}"
+        text = f"{self.mean:,.{digits}f}"
         if self.has_interval:
             text += f" [{self.low:,.{digits}f}, {self.high:,.{digits}f}]"
         return f"{text} {self.note}".rstrip()

@@ -142,7 +142,7 @@ STUDIES: dict[str, Study] = {
         ),
         Study(
             "continual",
-            "When the task changes under one uninterrupted run, who keeps learning?",
+            "When the task changes within one run, which method keeps learning?",
             _continual,
             (("CodeIO, the second of three stages", "FST 37.7, RL 20.7"),),
             tasks=3,

@@ -57,7 +57,7 @@ def summaries(comparison: Comparison) -> list[Summary]:
             lambda arm: str(len(arm.curves)),
             lambda arm: comparison.end(arm).words(),
             lambda arm: "" if arm is base else comparison.margin(arm).words(),
-            lambda arm: comparison.at_equal_rollouts(arm).words(),
+            lambda arm: comparison.within_shared_rollouts(arm).words(),
         ),
     )
     spent = Summary(

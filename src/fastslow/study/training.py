@@ -10,6 +10,7 @@ from fastslow.errors import FastSlowError
 from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
+from fastslow.start import resume, train
 from fastslow.study.curves import Curve, read_curve
 
 METHODS: tuple[Method, ...] = ("fst", "rl", "gepa")
@@ -35,11 +36,9 @@ def finished(path: Path) -> bool:
 
 def train_or_resume(recipe: Callable[[], Recipe], path: Path) -> Path:
     """Train a run to its end, from the start or from its newest checkpoint; `recipe` is called only for a new run."""
-    from fastslow import start
-
     if finished(path):
         return path
-    return start.resume(path) if (path / "run.json").exists() else start.train(recipe(), path)
+    return resume(path) if (path / "run.json").exists() else train(recipe(), path)
 
 
 def refuse_other_settings(recipe: Recipe, path: Path, study: Path) -> None:
