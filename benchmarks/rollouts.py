@@ -4,8 +4,8 @@
     python benchmarks/rollouts.py report RESULTS
     python benchmarks/rollouts.py overlap [--seconds 1.0] [KEY=VALUE …]
 
-`run` writes one JSON file a seed as its runs finish; repeat the command to resume. RL only runs at equal rollouts: its budget is
-what the paper's schedule spent. `report` needs only those files and writes summary.md, summary.json and rollouts.png beside
+`run` writes one JSON file a seed as its runs finish; repeat the command to resume. RL only runs at equal rollouts: its budget
+is what the paper's schedule spent. `report` needs only those files and writes summary.md, summary.json and rollouts.png beside
 them. `overlap` runs examples/own-task with a reflector that sleeps, and prints how long training waited for it.
 """
 
@@ -49,8 +49,8 @@ VARIANTS: dict[str, list[str]] = {
         "fast.budget=60",
     ],
 }
-"""In the order they are run: the budget of RL only is what the paper's schedule spent. `lean` is for the clock: few cycles, and
-children for about one large batch in each."""
+"""In the order they are run: the budget of RL only is what the paper's schedule spent. `lean` is for the clock: few cycles,
+and children for about one large batch in each."""
 COLOURS = {
     "rl": "#0072B2", "paper": "#000000", "reuse": "#D55E00", "from-rollouts": "#009E73", "adaptive": "#CC79A7",
     "together": "#E69F00", "lean": "#56B4E9",

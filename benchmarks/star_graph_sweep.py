@@ -5,8 +5,8 @@
 
 Keys and values change the recipe (recipes/star-graph.yaml, or --recipe): model=NAME; evaluation.problems=50 evaluation.k=16
 for the published check, where degree 25 and path 20 are never solved in 16 tries. Methods are compared at the rollouts of
-FST, which therefore always runs. Results stay in RESULTS: repeat the command to resume; with more degrees, paths or methods it
-measures only the new ones.
+FST, which therefore always runs. Results stay in RESULTS: repeat the command to resume; with more degrees, paths or methods
+it measures only the new ones.
 """
 
 from __future__ import annotations
