@@ -5,8 +5,8 @@
     python benchmarks/rollouts.py overlap [--seconds 1.0] [KEY=VALUE …]
 
 `run` writes one JSON file a seed as its runs finish; repeat the command to resume. RL only runs at equal rollouts: its budget
-is what the paper's schedule spent. `report` needs only those files and writes summary.md, summary.json and rollouts.png beside
-them. `overlap` runs examples/own-task with a reflector that sleeps, and prints how long training waited for it.
+is what the paper's schedule spent. `report` needs only those files and writes summary.md, summary.json and rollouts.png
+beside them. `overlap` runs examples/own-task with a reflector that sleeps, and prints how long training waited for it.
 """
 
 from __future__ import annotations
