@@ -194,7 +194,7 @@ def test_runs_with_stages_are_compared_stage_by_stage(tmp_path: Path) -> None:
     console = Console(record=True, width=160)
     compare_runs(made, tmp_path / "out", console)
     shown = console.export_text()
-    assert "FST 0.70, RL only 0.30 (of the first 1)" in shown
+    assert "FST 0.70, RL only 0.30 (of the first 1)" in " ".join(shown.split())
     assert "peak" not in shown
     assert "RL only, seed 0: not finished (interrupted)" in shown
     with (tmp_path / "out" / "table.csv").open() as file:
