@@ -18,19 +18,18 @@ from typing import Any
 from rich.console import Console
 from seeds import side_by_side
 
-from fastslow.study.arms import Arm
+from fastslow.study.arms import LOOKS, Arm
 from fastslow.study.compare import show
 from fastslow.study.comparison import Comparison, findings
 from fastslow.study.curves import Curve
-from fastslow.study.figure import draw
-from fastslow.study.looks import LOOKS
+from fastslow.study.figures.studies import draw_curves
 
 
 def run_seed(seed: int, out: Path, overrides: list[str]) -> None:
     """The three methods in a folder that goes away; their evaluations stay."""
     from fastslow import RunFolder, load_recipe
-    from fastslow.study.equal_rollouts import METHODS, run_method
     from fastslow.study.quickstart import RECIPE
+    from fastslow.study.training import METHODS, run_method
 
     recipe = load_recipe(RECIPE, [*overrides, f"seed={seed}"])
     results: dict[str, Any] = {}
@@ -58,7 +57,9 @@ def report(folder: Path, figure: Path | None) -> None:
     print(*findings(comparison), sep="\n")
     if figure is not None:
         curves = {arm.method: list(arm.curves.values()) for arm in arms}
-        draw(curves, figure, f"a hidden rulebook, model nano, {len(found)} seeds; bands: 95% intervals over seeds")
+        draw_curves(
+            curves, figure, f"a hidden rulebook, model nano, {len(found)} seeds; bands: 95% intervals over seeds"
+        )
 
 
 def main() -> None:

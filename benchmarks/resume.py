@@ -1,4 +1,4 @@
-"""Kills a run with SIGKILL at random moments, resumes it, and compares the end with that of a run left alone.
+"""Kills a run with SIGKILL at random moments, resumes it, and compares the result with that of an uninterrupted run.
 
     python benchmarks/resume.py [--kills 10] [--seed 0]
 
@@ -54,7 +54,7 @@ def main() -> None:
         expected = outcome(alone)
         rows = [float(row["seconds"]) for row in _metrics(alone)]
         length = sum(rows)
-        print(f"a run left alone: {time.perf_counter() - started:.1f} s, of them {length:.2f} s training")
+        print(f"an uninterrupted run: {time.perf_counter() - started:.1f} s, of them {length:.2f} s training")
         equal = 0
         for number in range(options.kills):
             folder = work / f"killed-{number}"

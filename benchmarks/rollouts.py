@@ -4,9 +4,9 @@
     python benchmarks/rollouts.py report RESULTS
     python benchmarks/rollouts.py overlap [--seconds 1.0] [KEY=VALUE …]
 
-`run` writes one JSON file a seed as its runs finish, and goes on where it was stopped. RL only may spend what the paper's
-schedule has spent. `report` needs only those files and writes summary.md, summary.json and rollouts.png beside them.
-`overlap` runs examples/own-task with a reflector that sleeps, and says how long training waited for it.
+`run` writes one JSON file a seed as its runs finish; repeat the command to resume. RL only runs at equal rollouts: its budget
+is what the paper's schedule spent. `report` needs only those files and writes summary.md, summary.json and rollouts.png
+beside them. `overlap` runs examples/own-task with a reflector that sleeps, and prints how long training waited for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 from seeds import side_by_side
 
 from fastslow.study.curves import Curve
-from fastslow.study.figure import dress, mean_line, new_figure, titled
+from fastslow.study.figures.drawing import dress, mean_line, new_figure, titled
 from fastslow.study.intervals import over_seeds
 
 FAST = ("fast-score", "fast-minibatch", "rescore")
@@ -49,8 +49,8 @@ VARIANTS: dict[str, list[str]] = {
         "fast.budget=60",
     ],
 }
-"""In the order they are run: RL only needs to know what the paper's schedule spends. `lean` is for the clock: few cycles, and
-children for about one large batch in each."""
+"""In the order they are run: the budget of RL only is what the paper's schedule spent. `lean` is for the clock: few cycles,
+and children for about one large batch in each."""
 COLOURS = {
     "rl": "#0072B2", "paper": "#000000", "reuse": "#D55E00", "from-rollouts": "#009E73", "adaptive": "#CC79A7",
     "together": "#E69F00", "lean": "#56B4E9",
@@ -61,21 +61,21 @@ def run_seed(seed: int, out: Path, variants: Sequence[str], overrides: list[str]
     """All variants of one seed in a folder that goes away; their numbers stay."""
     from fastslow import RunFolder, load_recipe
     from fastslow.start import train
-    from fastslow.study.equal_rollouts import UNTIL_SPENT
     from fastslow.study.quickstart import RECIPE
+    from fastslow.study.training import at_equal_rollouts
 
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"seed-{seed}.json"
     results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     for variant in [name for name in VARIANTS if name in variants and name not in results]:
         settings = [*overrides, *VARIANTS[variant], f"seed={seed}"]
+        if variant == "rl" and "paper" not in results:
+            sys.exit("the budget of the variant rl is what the variant paper spent; run paper too")
+        made = load_recipe(recipe or RECIPE, settings)
         if variant == "rl":
-            if "paper" not in results:
-                sys.exit("the variant rl spends what the variant paper has spent; run paper too")
-            spent = Curve.from_rows(results["paper"]["evals"]).rollouts[-1]
-            settings += [f"rollouts={spent}", f"slow.steps={UNTIL_SPENT}"]
+            made = at_equal_rollouts(made, Curve.from_rows(results["paper"]["evals"]))
         with tempfile.TemporaryDirectory() as work:
-            run = RunFolder.open(train(load_recipe(recipe or RECIPE, settings), Path(work) / "run"))
+            run = RunFolder.open(train(made, Path(work) / "run"))
             phases: Counter[str] = Counter()
             for row in run.rows("metrics"):
                 phases.update(row["phases"])

@@ -5,8 +5,8 @@
 
 Keys and values change the recipe (recipes/star-graph.yaml, or --recipe): model=NAME; evaluation.problems=50 evaluation.k=16
 for the published check, where degree 25 and path 20 are never solved in 16 tries. Methods are compared at the rollouts of
-FST, which therefore always runs. What is measured stays in RESULTS: the same command goes on where it was stopped, and with
-more degrees, paths or methods it measures only those that are new.
+FST, which therefore always runs. Results stay in RESULTS: repeat the command to resume; with more degrees, paths or methods
+it measures only the new ones.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fastslow.records import Context
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.seeds import derive_seed
+from fastslow.study.arms import LOOKS
 from fastslow.study.curves import read_curve
-from fastslow.study.equal_rollouts import METHODS, check, run_method
-from fastslow.study.looks import LOOKS
+from fastslow.study.training import METHODS, check_methods, run_method
 from fastslow.tasks.registry import build_task
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "star-graph.yaml"
@@ -84,7 +84,7 @@ def sweep(options: argparse.Namespace, console: Console) -> None:
         for degree, path in product(options.degrees, options.paths)
     }
     for (degree, path), recipe in recipes.items() if options.methods else ():
-        check(recipe, options.out / "runs" / f"degree-{degree}-path-{path}")
+        check_methods(recipe, options.out / "runs" / f"degree-{degree}-path-{path}")
 
     @cache
     def load() -> Parts:

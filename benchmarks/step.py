@@ -85,7 +85,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--profile", action="store_true", help="one more step at the last length, by kernel: OUT.SYSTEM.txt"
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/step"))
-    parser.add_argument("--draw", type=Path, metavar="JSON", help="only draw the picture of results from before")
+    parser.add_argument("--draw", type=Path, metavar="JSON", help="only draw the figure of earlier results")
     for field in ("problems", "group", "population", "tokens", "problem-tokens", "microbatch"):
         parser.add_argument(f"--{field}", type=int)
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""A step's seconds as a picture."""
+"""The seconds of a step as a figure."""
 
 from __future__ import annotations
 

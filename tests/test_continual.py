@@ -19,7 +19,7 @@ from fastslow.runs.export import model_card
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import make_view
 from fastslow.study.curves import read_curve
-from fastslow.study.equal_rollouts import check
+from fastslow.study.training import check_methods
 from fastslow.tasks.families.rulebook.task import Rulebook, RulebookOptions
 
 HARBOUR, ORCHARD = ({"name": "rulebook", "book": book, "steps": 3} for book in ("harbour", "orchard"))
@@ -132,4 +132,4 @@ def test_what_stages_do_not_go_with_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="a task was given as an object, but the recipe has stages"):
         start.train(recipe(), tmp_path / "run", make_view(), task=Rulebook(RulebookOptions()))
     with pytest.raises(FastSlowError, match="stages have steps of their own"):
-        check(recipe(), tmp_path / "runs")
+        check_methods(recipe(), tmp_path / "runs")

@@ -121,7 +121,7 @@ def test_the_exported_model_does_in_plain_dspy_what_it_was_trained_to(trained: T
     assert learnt > untaught + 25  # percent
 
 
-def test_compiling_again_goes_on_with_the_run_in_the_folder(trained: Trained) -> None:
+def test_compiling_again_resumes_the_run_in_the_folder(trained: Trained) -> None:
     before = outcome(trained.folder)
     again = compiled(trained.folder)
     assert outcome(trained.folder) == before
@@ -153,7 +153,7 @@ def test_a_recipe_may_be_a_mapping_a_file_or_a_recipe(tmp_path: Path) -> None:
 def test_it_is_a_dspy_optimizer() -> None:
     assert fastslow.FastSlow is FastSlow
     assert issubclass(FastSlow, dspy.teleprompt.Teleprompter)
-    with pytest.raises(TaskError, match="a teacher is given"):
+    with pytest.raises(TaskError, match="takes no teacher"):
         FastSlow(by_halves, RECIPE).compile(TurnAndShift(), trainset=TRAIN, teacher=TurnAndShift())  # type: ignore[arg-type]
 
 

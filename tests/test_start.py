@@ -17,7 +17,7 @@ from helpers import BRIEF, EXAMPLE, ROOT, outcome
 from openai_server import OpenAIServer
 
 from fastslow import start
-from fastslow.commands import cli
+from fastslow.commands.app import main
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import RunError
 from fastslow.evaluation.stored import evaluate_run
@@ -150,7 +150,7 @@ def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished:
 def test_a_run_in_use_is_not_resumed(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By this process here; that other processes are kept out too is tested in tests/runs."""
     with RunFolder.open(finished, lock=True), pytest.raises(SystemExit) as stopped:
-        cli.main(["train", "--resume", str(finished)])
+        main(["train", "--resume", str(finished)])
     assert stopped.value.code == 2
     said = capsys.readouterr().err
     assert f"in use by process {os.getpid()};" in said

@@ -1,5 +1,5 @@
 """`python -m fastslow`, which is what multi-process launchers start."""
 
-from fastslow.commands.cli import main
+from fastslow.commands.app import main
 
 main()

@@ -1,4 +1,4 @@
-"""Fast-Slow Training in the shape of a dspy optimizer."""
+"""Fast-Slow Training as a dspy optimizer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastslow.tasks.registry import GIVEN
 
 
 class FastSlow(dspy.teleprompt.Teleprompter):
-    """Trains a model's weights while its program's instructions evolve; stands where dspy.GEPA stood.
+    """Trains a model's weights while its program's instructions evolve; a replacement for dspy.GEPA.
 
         optimizer = fastslow.FastSlow(metric, recipe={"model": "Qwen/Qwen2.5-0.5B-Instruct"}, folder="runs/mine")
         program = optimizer.compile(program, trainset=trainset, valset=valset)
@@ -25,9 +25,9 @@ class FastSlow(dspy.teleprompt.Teleprompter):
     The metric is dspy.GEPA's. The recipe is a mapping, a `Recipe` or the path of a YAML file; the program is its task.
 
     `compile` returns the program with the instructions of the context that was best on training problems, and writes it to
-    `FOLDER/program.json`. They belong to the trained weights, which are in the run folder: `fastslow.export_run(folder,
-    "my-model")` makes a Hugging Face folder of them, for any server that dspy.LM can reach. The adapter must then be the
-    one dspy was configured with in training.
+    `FOLDER/program.json`. The instructions belong to the trained weights in the run folder: `fastslow.export_run(folder,
+    "my-model")` exports these as a Hugging Face folder, for any server that dspy.LM can reach. Use them with the dspy adapter
+    that was configured in training.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class FastSlow(dspy.teleprompt.Teleprompter):
         teacher: None = None,
         valset: Sequence[dspy.Example] | None = None,
     ) -> dspy.Module:
-        """Train, or go on with a run of the same recipe in the folder; without a valset the trainset is evaluated on."""
+        """Train, or resume a run of the same recipe in the folder; without a valset, evaluations use the trainset."""
         if teacher is not None:
-            raise TaskError(f"a teacher is given ({type(teacher).__name__}), and FastSlow takes none; leave it out")
+            raise TaskError(f"teacher={type(teacher).__name__}, but FastSlow takes no teacher; remove it")
         task = DSPyTask(student, self.metric, trainset, valset)
         if (self.folder / "run.json").exists() and RunFolder.open(self.folder).recipe == self.recipe:
             resume(self.folder, task=task)
@@ -60,7 +60,7 @@ class FastSlow(dspy.teleprompt.Teleprompter):
 
 
 def _with_program(recipe: Any) -> Recipe:
-    """The recipe with the program in the place of its task."""
+    """The recipe with the program as its task."""
     if isinstance(recipe, Recipe):
         return build_recipe({**recipe.model_dump(mode="json"), "task": GIVEN})
     if isinstance(recipe, Mapping):

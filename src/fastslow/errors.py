@@ -2,7 +2,7 @@
 
 
 class FastSlowError(Exception):
-    """A mistake in the input or the surroundings, not in this program."""
+    """A mistake in the input or the environment, not in this program."""
 
 
 class RecipeError(FastSlowError):
@@ -22,11 +22,11 @@ class RunError(FastSlowError):
 
 
 class Interrupted(FastSlowError):
-    """A run was stopped by the keyboard; it can be gone on with."""
+    """A run was interrupted from the keyboard; it can be resumed."""
 
 
 class FastSlowWarning(UserWarning):
-    """Something a person should know, though the run goes on."""
+    """A problem that does not stop the run."""
 
 
 def cause(error: BaseException) -> str:

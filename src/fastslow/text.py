@@ -1,7 +1,43 @@
-"""Words for messages."""
+"""Numbers, durations and foreign text as messages and terminals can show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+BARS = "▁▂▃▄▅▆▇█"
 
 
 def one_line(value: object, limit: int = 300) -> str:
-    """The text of a value on one line of bearable length."""
+    """The text of a value on one line, truncated to `limit` characters."""
     text = " ".join(str(value).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """The text without control characters: models write it, and these could clear the screen or hide what it says."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
+def number(value: Any) -> str:
+    """A count in full, a score with three decimals, a large measurement with none; a missing value is a dash."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "-" if value is None else printable(str(value))
+    return f"{value:.3f}" if isinstance(value, float) and abs(value) < 100 else f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """The values as bars, scaled between the lowest and the highest."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in values)

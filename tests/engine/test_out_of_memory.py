@@ -10,7 +10,7 @@ import torch
 from helpers import EXAMPLE
 
 from fastslow import assembly, start
-from fastslow.commands import cli
+from fastslow.commands.app import main
 from fastslow.engine.local import shared_prefix
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.errors import RecipeError, RunError
@@ -70,6 +70,6 @@ def test_what_a_run_learns_cannot_change_on_the_way(tmp_path: Path, capsys: pyte
     ):
         start.resume(path, overrides=["slow.learning_rate=1"])
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["train", "--resume", str(path), "seed=3"])
+        main(["train", "--resume", str(path), "seed=3"])
     assert "seed cannot change" in capsys.readouterr().err
     assert RunFolder.open(path).recipe.seed == 0

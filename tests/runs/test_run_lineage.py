@@ -132,7 +132,7 @@ def test_each_context_says_what_changed_why_and_how_it_scored(run: RunFolder) ->
 def test_short_form_leaves_out_dead_ends_and_long_feedback(run: RunFolder) -> None:
     short, full = shown(run, full=False), shown(run, full=True)
     assert "aside" not in short
-    assert "left out without a descendant now: 1" in short
+    assert "hidden contexts without a surviving descendant: 1;" in short
     assert "aside  born in cycle 0" in full
     assert "never" not in full.split("population by cycle")[0]
     assert short.count("x") < 300 < full.count("x")
@@ -177,4 +177,4 @@ def test_a_family_without_a_first_ancestor_is_drawn_once(tmp_path: Path, recipe:
 
 
 def test_a_run_without_cycles_says_so(tmp_path: Path, recipe: Recipe) -> None:
-    assert "no cycles" in shown(RunFolder.create(tmp_path / "new", recipe), full=False)
+    assert "has no cycle yet" in shown(RunFolder.create(tmp_path / "new", recipe), full=False)

@@ -69,7 +69,15 @@ def test_steps_are_shown_when_asked_for(run: RunFolder) -> None:
 def test_a_run_without_a_step_says_so(run: RunFolder) -> None:
     console = Console(file=io.StringIO(), width=200)
     show_ledger(run, console, steps=False)
-    assert "nothing is booked" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "has no entries" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_faults_of_older_runs_have_their_present_names(run: RunFolder) -> None:
+    for step, fault in enumerate(("cut_off", "truncated")):
+        row = Ledger()
+        row.book("slow", rollouts=4, faults={fault: step + 1})
+        run.append("ledger", {"step": step, "cycle": 0, "spent": row.spent()})
+    assert {line[0]: line[-1] for line in shown(run, steps=False)}["slow"] == "3 truncated"
 
 
 def test_rows_after_a_checkpoint_are_forgotten_with_it(run: RunFolder) -> None:

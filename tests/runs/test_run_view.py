@@ -8,7 +8,6 @@ from rich.console import Console
 
 from fastslow.recipe import Recipe
 from fastslow.runs.view import LiveView, PlainView, View, make_view
-from fastslow.runs.words import duration, rollouts_line, sparkline
 
 METRICS: dict[str, Any] = {
     "reward": 0.25,
@@ -71,7 +70,7 @@ def test_plain_view_writes_one_line_per_event_however_narrow_the_console(recipe:
         view.close()
 
     assert lines_of(everything) == [
-        "run runs/x: fst, model nano, task star-graph, seed 7; begins, 20 steps",
+        "run runs/x: fst, model nano, task star-graph, seed 7; starts, 20 steps",
         "cycle 3: generation 7: 212/960 rollouts",
         "step 5/20: reward 0.250, entropy 1.500, length 210, zero variance 0.500, "
         "rollouts 1,536 slow + 960 fast + 800 evaluation, 12.0 s",
@@ -84,14 +83,14 @@ def test_plain_view_writes_one_line_per_event_however_narrow_the_console(recipe:
     ]
 
 
-def test_plain_view_says_that_a_run_goes_on_and_needs_no_metrics(recipe: Recipe) -> None:
+def test_plain_view_says_that_a_run_resumes_and_needs_no_metrics(recipe: Recipe) -> None:
     def events(view: PlainView) -> None:
         view.start("runs/x", recipe, 10)
         view.step(11, 20, {})
         view.context("ab12", None, "Think.")
 
     assert lines_of(events) == [
-        "run runs/x: fst, model nano, task star-graph, seed 7; goes on after step 10 of 20 steps",
+        "run runs/x: fst, model nano, task star-graph, seed 7; resumes after step 10 of 20 steps",
         "step 11/20: done",
         "best context ab12, score -: Think.",
     ]
@@ -107,9 +106,9 @@ def test_plain_view_counts_by_rollouts_where_they_end_the_run(recipe: Recipe) ->
         view.start("runs/x", limited, 1, 64)
 
     assert [line.partition("; ")[2] or line for line in lines_of(events)] == [
-        "begins, 300 rollouts",
+        "starts, 300 rollouts",
         "step 1: done",
-        "goes on after 64 of 300 rollouts",
+        "resumes after 64 of 300 rollouts",
     ]
 
 
@@ -150,7 +149,7 @@ def test_live_view_shows_everything_on_one_screen(recipe: Recipe) -> None:
     assert len(shown.splitlines()) <= 20
 
 
-def test_live_view_counts_time_left_from_where_the_run_went_on(recipe: Recipe) -> None:
+def test_live_view_counts_time_left_from_where_the_run_resumed(recipe: Recipe) -> None:
     clock = Clock()
     view = LiveView(terminal(), clock)
     view.start("runs/x", recipe, 10)
@@ -218,14 +217,10 @@ def test_the_view_fits_the_output(console: Console, kind: type) -> None:
     assert type(make_view(console)) is kind
 
 
-def test_sparkline_and_duration() -> None:
-    assert sparkline([]) == ""
-    assert sparkline([0.3, 0.3]) == "▁▁"
-    assert sparkline([0.1, 0.2]) == "▁█"
-    assert duration(3725.4) == "1:02:05"
-
-
-def test_reused_rollouts_are_shown_beside_those_that_were_played() -> None:
+def test_reused_rollouts_are_shown_beside_those_that_were_sampled() -> None:
     used = {"rollouts_slow": 400, "rollouts_fast": 960}
-    assert rollouts_line(used) == rollouts_line({**used, "rollouts_reused": 0}) == "400 slow + 960 fast"
-    assert rollouts_line({**used, "rollouts_reused": 1136}) == "400 slow + 960 fast (1,136 reused)"
+    for reused, shown in ((0, ""), (1136, " (1,136 reused)")):
+        step = {**used, "rollouts_reused": reused}
+        assert lines_of(lambda view, step=step: view.step(1, 20, step)) == [
+            f"step 1/20: rollouts 400 slow + 960 fast{shown}"
+        ]

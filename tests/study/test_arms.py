@@ -58,7 +58,7 @@ def test_arms_of_one_method_are_named_by_what_differs(tmp_path: Path) -> None:
 )
 def test_rewards_of_another_task_or_measure_are_not_compared(settings: dict, key: str, tmp_path: Path) -> None:
     folders = [made_run(tmp_path / "a", [0.1, 0.3]), made_run(tmp_path / "b", [0.1, 0.3], settings=settings)]
-    with pytest.raises(FastSlowError, match=f"cannot be compared: {key}"):
+    with pytest.raises(FastSlowError, match=f"are not comparable: {key}"):
         gather(folders)
 
 
@@ -74,17 +74,17 @@ def test_arms_that_begin_from_different_models_are_named_by_them(tmp_path: Path)
         "RL only from nano",
         "RL only from after-fst",
     ]
-    assert remarks == ["the runs begin from 2 models (after-fst, nano); KL is from each run's own"]
+    assert remarks == ["the runs start from 2 models (after-fst, nano); KL is from each run's own model"]
     assert "models after-fst, nano;" in described(arms)
 
 
-def test_an_unfinished_run_is_shown_as_far_as_it_is_and_an_empty_one_left_out(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_shown_and_an_empty_one_skipped(tmp_path: Path) -> None:
     recipe = build_recipe({"model": "nano", "task": {"name": "rulebook", "book": "library"}})
     RunFolder.create(tmp_path / "empty", recipe).close()
     arms, remarks = gather([made_run(tmp_path / "a", [0.1, 0.3], status="interrupted"), tmp_path / "empty"])
     assert remarks == [
-        f"'{tmp_path / 'empty'}' has no evaluations yet and is left out",
-        "FST, seed 0: not finished (interrupted), shown as far as it is: step 10 of 10",
+        f"'{tmp_path / 'empty'}' has no evaluations yet and was skipped",
+        "FST, seed 0: not finished (interrupted); shown up to step 10 of 10",
     ]
     assert len(arms) == 1
     with pytest.raises(RunError, match="none of the runs has an evaluation"):
@@ -94,27 +94,27 @@ def test_an_unfinished_run_is_shown_as_far_as_it_is_and_an_empty_one_left_out(tm
 def test_the_same_run_twice_is_one_and_a_repeated_seed_is_refused(tmp_path: Path) -> None:
     first, second = made_run(tmp_path / "a", [0.1, 0.3]), made_run(tmp_path / "b", [0.1, 0.3])
     assert len(gather([first, first])[0][0].curves) == 1
-    with pytest.raises(FastSlowError, match="same seed that differ in nothing FST heeds"):
+    with pytest.raises(FastSlowError, match="do not differ in any setting that FST uses"):
         gather([first, second])
 
 
-def test_what_a_method_does_not_heed_makes_no_other_arm(tmp_path: Path) -> None:
+def test_settings_that_a_method_does_not_use_make_no_other_arm(tmp_path: Path) -> None:
     slow = {"problems": 4, "group": 8, "microbatch": 8}
     other = {"fast": {"race": True}, "slow": {**slow, "learning_rate": 1e-3}}
-    for method, heeds in (("rl", "slow.learning_rate"), ("gepa", "fast.race"), ("fst", "")):
+    for method, used in (("rl", "slow.learning_rate"), ("gepa", "fast.race"), ("fst", "")):
         both = [
             made_run(tmp_path / f"{method}-0", [0.1, 0.3], method=method),
             made_run(tmp_path / f"{method}-1", [0.1, 0.3], method=method, seed=1, settings=other),
         ]
         labels = [arm.label for arm in gather(both)[0]]
         assert len(labels) == 2
-        assert all(heeds in label for label in labels)
+        assert all(used in label for label in labels)
         assert method == "fst" or not any("," in label for label in labels)
     alike = made_run(tmp_path / "alike", [0.1, 0.4], method="rl", seed=1, settings={"fast": {"race": True}})
     assert [arm.label for arm in gather([tmp_path / "rl-0", alike])[0]] == ["RL only"]
 
 
-def test_what_came_after_so_many_rollouts_is_left_out(tmp_path: Path) -> None:
+def test_runs_are_truncated_at_so_many_rollouts(tmp_path: Path) -> None:
     run = made_run(tmp_path / "a", [0.1, 0.3, 0.2, 0.6], fast=100)  # steps of 32 rollouts, evaluated every ten
     whole, part = gather([run])[0][0], gather([run], 840)[0][0]
     assert whole.curves[0].rollouts == (0, 420, 840, 1260)

@@ -15,9 +15,9 @@ from study_helpers import made_run, staged_run
 from fastslow.errors import FastSlowError
 from fastslow.study import comparison as comparison_module
 from fastslow.study.arms import gather
-from fastslow.study.charts import reward_title
 from fastslow.study.compare import compare_runs
 from fastslow.study.comparison import Comparison, findings
+from fastslow.study.figures.comparison import reward_title
 
 FST = {0: [0.1, 0.4, 0.6, 0.8], 1: [0.1, 0.5, 0.5, 0.7], 2: [0.1, 0.3, 0.5, 0.9]}
 RL = {0: [0.1, 0.2, 0.4, 0.3], 1: [0.1, 0.2, 0.3, 0.5], 2: [0.1, 0.1, 0.2, 0.3]}
@@ -44,7 +44,7 @@ def test_rl_only_is_the_baseline_where_there_is_one(tmp_path: Path) -> None:
     assert [arm.label for arm in found.others] == ["FST"]
     assert Comparison.of(found.arms, "fst").baseline.label == "FST"
     assert Comparison.of(found.others).baseline.label == "FST"
-    with pytest.raises(FastSlowError, match=r"there is no arm 'ppo' .* 'FST', 'RL only'"):
+    with pytest.raises(FastSlowError, match=r"--baseline ppo: no such arm .* 'FST', 'RL only'"):
         Comparison.of(found.arms, "ppo")
 
 
@@ -63,14 +63,14 @@ def test_the_cost_of_the_baselines_peak_is_counted_seed_by_seed(tmp_path: Path) 
     assert found.cost(fst, "rollouts").words(0) == "480 (all alike)"
 
 
-def test_rewards_at_the_end_and_at_equal_rollouts(tmp_path: Path) -> None:
+def test_rewards_at_the_end_and_within_shared_rollouts(tmp_path: Path) -> None:
     found = comparison(tmp_path)
     fst, rl = found.arms
     assert found.end(fst).mean == pytest.approx(0.8)
     assert found.margin(fst).mean == pytest.approx((0.5 + 0.2 + 0.6) / 3)
     assert found.shared_rollouts == 960  # RL's; FST has 1,440
-    assert found.at_equal_rollouts(fst).mean == pytest.approx((0.6 + 0.5 + 0.5) / 3)
-    assert found.at_equal_rollouts(rl).mean == pytest.approx((0.3 + 0.5 + 0.3) / 3)
+    assert found.within_shared_rollouts(fst).mean == pytest.approx((0.6 + 0.5 + 0.5) / 3)
+    assert found.within_shared_rollouts(rl).mean == pytest.approx((0.3 + 0.5 + 0.3) / 3)
 
 
 def test_reward_against_divergence(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_baseline_that_never_rises_is_to_be_surpassed(tmp_path: Path) -> None:
     assert not found.baseline_rises
     assert found.costs(found.arms[0], "steps") == {0: 20}
     assert found.saving(found.arms[0], "steps").words() == "baseline never rises"
-    assert findings(found)[0] == "RL only never does better than before training (0.10)."
+    assert findings(found)[0] == "RL only never improves on its reward before training (0.10)."
 
 
 def test_one_seed_has_no_intervals_and_frozen_weights_no_steps(tmp_path: Path) -> None:
@@ -155,9 +155,9 @@ def test_everything_is_written(seeds: int, tmp_path: Path, monkeypatch: pytest.M
     compare_runs(compared, out, console)
     found = Comparison.of(gather(compared)[0])
     shown = console.export_text()
-    assert "What was reached" in shown
-    assert "Until the peak of RL only" in shown
-    assert "Best reward within the KL that it and RL only reached" in " ".join(shown.split())
+    assert "Training cost" in shown
+    assert "Cost to reach the peak of RL only" in shown
+    assert "Best reward within the KL that both the arm and RL only reached" in " ".join(shown.split())
     names = {path.name for path in out.iterdir()}
     pictures = ("reward", "cost", "divergence", "entropy")
     assert names == {"table.csv", "points.csv", "report.html"} | {f"{p}.{k}" for p in pictures for k in ("png", "svg")}
@@ -194,7 +194,7 @@ def test_runs_with_stages_are_compared_stage_by_stage(tmp_path: Path) -> None:
     console = Console(record=True, width=160)
     compare_runs(made, tmp_path / "out", console)
     shown = console.export_text()
-    assert "FST 0.70, RL only 0.30 (of the first 1)" in shown
+    assert "FST 0.70, RL only 0.30 (of the first 1)" in " ".join(shown.split())
     assert "peak" not in shown
     assert "RL only, seed 0: not finished (interrupted)" in shown
     with (tmp_path / "out" / "table.csv").open() as file:

@@ -57,10 +57,10 @@ def test_the_first_evaluation_that_reaches_a_reward_counts() -> None:
     assert curve.peak == 0.5
 
 
-def test_rewards_within_a_cost_or_a_divergence() -> None:
+def test_rewards_within_rollouts_or_a_divergence() -> None:
     curve = Curve.from_rows(ROWS)
-    assert curve.reward_after(150, "rollouts") == 0.5
-    assert curve.reward_after(200, "rollouts") == 0.4
+    assert curve.reward_after(150) == 0.5
+    assert curve.reward_after(200) == 0.4
     assert curve.reward_within(0.1) == 0.2
     assert curve.reward_within(0.3) == 0.5
     assert math.isnan(curve.reward_within(-1))
@@ -91,7 +91,7 @@ def test_what_was_not_measured_is_not_a_number() -> None:
 
 def test_a_run_folder_is_read(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", build_recipe({"model": "nano", "task": "rulebook"})) as run:
-        with pytest.raises(RunError, match="no evaluations to draw a curve from"):
+        with pytest.raises(RunError, match="has no evaluations; train it"):
             read_curve(run.path)
         for row in ROWS:
             run.append("evals", row)

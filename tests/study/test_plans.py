@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from study_helpers import made_run
 
-from fastslow.recipe import load_recipe
+from fastslow.recipe import build_recipe, load_recipe
+from fastslow.runs.folder import RunFolder
 from fastslow.study.conclusions import CONCLUSIONS
+from fastslow.study.jobs import Job, Variant, jobs_of
 from fastslow.study.plans import STUDIES
 from fastslow.study.quickstart import RECIPE
-from fastslow.study.variants import Variant, fst_rollouts, recipe_of
 
 BASE = load_recipe(RECIPE)
 TASKS = [
@@ -24,18 +27,33 @@ def variants(name: str) -> list[Variant]:
     return STUDIES[name].variants(BASE, TASKS)
 
 
-def test_there_are_nine_and_each_has_a_conclusion() -> None:
+def test_every_study_has_a_conclusion() -> None:
     assert list(STUDIES) == list(CONCLUSIONS)
-    assert len(STUDIES) == 9
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_variant_is_a_recipe(name: str, tmp_path: Path) -> None:
-    for variant in variants(name):
-        recipe = recipe_of(variant, BASE, 7, tmp_path, tmp_path / "weights" if variant.after else None)
+    for job in jobs_of(variants(name), [7], tmp_path):
+        if job.fst and not job.fst.folder.exists():
+            made_run(job.fst.folder, [0.1, 0.3], fast=100, seed=7)  # ten steps of 32 rollouts
+        recipe = job.recipe(BASE)
         assert recipe.seed == 7
-        assert recipe.output.folder == str(tmp_path)
-        assert (recipe.model.name != BASE.model.name) == (variant.after is not None)
+        assert recipe.output.folder == str(job.folder)
+        assert (recipe.model.name != BASE.model.name) == (job.before is not None)
+        assert recipe.rollouts == (420 if job.fst else None)
+        assert build_recipe(recipe.model_dump(mode="json")) == recipe
+
+
+def test_rl_and_gepa_wait_for_fst_and_get_its_rollouts(tmp_path: Path) -> None:
+    fst, rl, gepa = jobs_of(variants("ceiling"), [0], tmp_path)
+    assert fst.ready
+    assert not rl.ready
+    assert rl.needs == gepa.needs == [fst]
+    made_run(fst.folder, [0.1, 0.3], fast=100, status="interrupted")
+    assert not rl.ready
+    RunFolder.open(fst.folder).set_status("finished")
+    assert rl.ready
+    assert rl.recipe(BASE).rollouts == gepa.recipe(BASE).rollouts == 320 + 100
 
 
 def test_a_name_means_the_same_settings_in_every_study() -> None:
@@ -43,17 +61,12 @@ def test_a_name_means_the_same_settings_in_every_study() -> None:
     for name in STUDIES:
         for variant in variants(name):
             same = found.setdefault(variant.name, variant)
-            assert (same.overrides, same.after) == (variant.overrides, variant.after)
+            assert same == replace(variant, label=same.label)
 
 
 def test_stages_take_the_place_of_the_task(tmp_path: Path) -> None:
-    fst, rl = (recipe_of(variant, BASE, 0, tmp_path, None) for variant in variants("continual"))
+    fst, rl = (Job(variant, 0, tmp_path).recipe(BASE) for variant in variants("continual"))
     assert (fst.method, rl.method) == ("fst", "rl")
     assert fst.task is None
     assert [stage.options["book"] for stage in fst.stages] == ["library", "harbour", "orchard"]
     assert fst.slow.steps == 3 * BASE.slow.steps
-
-
-def test_what_fst_may_spend_is_counted() -> None:
-    """Three cycles of ten steps: 64 rollouts a step, 200 a cycle, the seed scored on 24 anchors, then twice four contexts."""
-    assert fst_rollouts(BASE) == 30 * 64 + 3 * 200 + 24 + 2 * 4 * 24

@@ -1,4 +1,4 @@
-"""The quickstart in small, from the command line: results, going on after Ctrl-C, refusals."""
+"""The quickstart in small, from the command line: results, resuming after Ctrl-C, refusals."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from helpers import outcome
 from PIL import Image
 
-from fastslow.commands import cli
+from fastslow.commands.app import main
 from fastslow.recipe import load_recipe
 from fastslow.runs.view import PlainView
 from fastslow.study.curves import read_curve
-from fastslow.study.equal_rollouts import METHODS
+from fastslow.study.training import METHODS
 
 SMALL = [
     "slow.steps=2",
@@ -31,7 +31,7 @@ SMALL = [
 
 def quickstart(*arguments: str | Path) -> int:
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["quickstart", *map(str, arguments)])
+        main(["quickstart", *map(str, arguments)])
     return int(stopped.value.code or 0)
 
 
@@ -76,7 +76,7 @@ def test_once_finished_it_only_shows_the_results(finished: Path, capsys: pytest.
     assert before == {path: path.stat().st_mtime_ns for method in METHODS for path in (finished / method).rglob("*")}
 
 
-def test_stopped_by_the_keyboard_it_goes_on_to_the_same_end(
+def test_stopped_by_the_keyboard_it_resumes_to_the_same_end(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "runs"
@@ -95,10 +95,10 @@ def test_stopped_by_the_keyboard_it_goes_on_to_the_same_end(
     assert "2 of 3: RL only" in shown.out
     assert "1 of 3" not in shown.out
     assert shown.err.startswith("error: interrupted; `")
-    assert shown.err.endswith(f"quickstart {' '.join(SMALL)} --out {folder}` goes on\n")
+    assert shown.err.endswith(f"quickstart {' '.join(SMALL)} --out {folder}` resumes\n")
     assert shown.err.count("\n") == 1
     assert quickstart(*SMALL, "--out", folder) == 0
-    assert "goes on after 8 of" in capsys.readouterr().out
+    assert "resumes after 8 of" in capsys.readouterr().out
     for method in METHODS:
         assert outcome(folder / method) == outcome(finished / method)
 
@@ -108,7 +108,7 @@ def test_another_folder_or_other_settings_are_refused_in_one_line(
 ) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     for arguments, expected in (
-        ([*SMALL, "--out", tmp_path], "holds something else"),
+        ([*SMALL, "--out", tmp_path], "is not empty and has no run"),
         ([*SMALL, "seed=3", "--out", finished], "seed is 0 there and 3 here"),
         (["seed", "--out", tmp_path / "new"], "'seed' is not KEY=VALUE"),
     ):

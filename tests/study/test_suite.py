@@ -13,9 +13,9 @@ from fastslow import start
 from fastslow.errors import FastSlowError
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
+from fastslow.study.figures.radar import Spoke, _short, radar_title
 from fastslow.study.intervals import Estimate
 from fastslow.study.quickstart import RECIPE
-from fastslow.study.radar import Spoke, _short, radar_title
 from fastslow.study.suite import find_sources, run_suite
 
 BRIEF = ["slow.steps=1", "slow.problems=2", "slow.group=4", "slow.microbatch=8", "slow.warmup_steps=0"]
@@ -87,22 +87,22 @@ def test_a_finished_suite_is_kept_and_other_settings_are_refused(
     again = run_suite([*trained.values()], TASKS, out, Console(quiet=True), k=2)
     assert again == spokes
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    with pytest.raises(FastSlowError, match=r"made with other settings: fast.budget is 4 there and 5 here"):
+    with pytest.raises(FastSlowError, match=r"with other settings: fast.budget is 4 there and 5 here"):
         run_suite([*trained.values()], TASKS, out, Console(quiet=True), overrides=["fast.budget=5"], k=2)
 
 
 def test_mistakes_are_told(trained: dict[str, Path], tmp_path: Path) -> None:
     console = Console(quiet=True)
-    with pytest.raises(FastSlowError, match="no task to run on"):
+    with pytest.raises(FastSlowError, match="no task is given"):
         run_suite([trained["rl"]], [], tmp_path / "out", console)
     with pytest.raises(FastSlowError, match=r"--task \[1\]: expected a name"):
         run_suite([trained["rl"]], ["[1]"], tmp_path / "out", console)
-    with pytest.raises(FastSlowError, match="no run to start from"):
+    with pytest.raises(FastSlowError, match="no run is given"):
         find_sources([])
     with pytest.raises(FastSlowError, match="second run of RL only with seed 0"):
         find_sources([trained["rl"], trained["rl"]])
     gepa = start.train(load_recipe(RECIPE, [*BRIEF, "method=gepa"]), tmp_path / "gepa")
-    with pytest.raises(FastSlowError, match="left the weights alone"):
+    with pytest.raises(FastSlowError, match="has frozen weights"):
         find_sources([gepa])
     assert not (tmp_path / "out").exists()
 

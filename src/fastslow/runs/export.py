@@ -1,4 +1,4 @@
-"""A run as a model folder anyone can serve: merged weights, the best context as default system prompt, a model card."""
+"""A run as a model folder that any server can load: merged weights, the best context as system prompt, a model card."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def export_run(folder: str | Path, target: str | Path, step: int | None = None) 
     """Write a run's policy and contexts to `target` as a standard Hugging Face folder."""
     target = Path(target)
     if target.exists() and any(target.iterdir()):
-        raise RunError(f"'{target}' is not empty; choose a new folder to export to")
+        raise RunError(f"'{target}' is not empty; choose a new folder")
     snapshot = open_snapshot(folder, step)
     model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
     best = snapshot.pool.best.context
@@ -37,7 +37,7 @@ def export_run(folder: str | Path, target: str | Path, step: int | None = None) 
 
 
 def save_policy(snapshot: Snapshot, target: Path) -> None:
-    """Write a run's policy alone, as a model folder to start from: an adapter is merged, the chat template left as it is."""
+    """Write only a run's policy, as a model folder to start from, with the adapter merged and the chat template unchanged."""
     model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
     with files.explained(target):
         unfinished = target.with_name(files.ASIDE + target.name)
@@ -48,9 +48,9 @@ def save_policy(snapshot: Snapshot, target: Path) -> None:
 
 
 def set_default_system(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
-    """Make the chat template put `text` in the system message: alone where a conversation brings none, before its own else.
+    """Make the chat template put `text` into the system message, before the conversation's own one where it has one.
 
-    That is how contexts are shown in training.
+    Training shows contexts in the same way.
     """
     quoted = json.dumps(text, ensure_ascii=False)
     tokenizer.chat_template = (
@@ -62,7 +62,7 @@ def set_default_system(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
 
 
 def model_card(run: RunFolder, step: int, pool: Pool) -> str:
-    """What was trained, how, and what was measured on the way."""
+    """What was trained, how, and the evaluations during training."""
     recipe = run.recipe
     rows = [row for row in run.rows("evals") if row["step"] <= step]
     table = [
@@ -92,7 +92,7 @@ below in front of every system message; `contexts.json` holds the whole pool.
 
 {texts}
 
-## Measured during training, on held-out problems, one seed
+## Evaluations during training, on validation problems, one seed
 
 {chr(10).join(table)}
 

@@ -1,4 +1,4 @@
-"""How the text evolved: the contexts of a run as a family tree, with what each changed and why."""
+"""How the contexts of a run evolved: a tree with the edits of each, its scores and the feedback behind them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.words import number, printable
+from fastslow.text import number, one_line, printable
 
 DEEPEST = 8
-"""Further generations are listed at this depth: a long line of descent would run off the screen."""
+"""Later generations are listed at this depth: a deeper tree would not fit the screen."""
 SHOWN_CHANGES = 12
 SHOWN_FEEDBACK = 2
 FEEDBACK_WIDTH = 240
@@ -24,7 +24,7 @@ FEEDBACK_WIDTH = 240
 
 @dataclass
 class Member:
-    """One context over the whole run: where it came from, as first recorded, and its last score."""
+    """One context over the whole run: its parents, as first recorded, and its last score."""
 
     id: str
     parents: Sequence[str]
@@ -36,13 +36,13 @@ class Member:
 
 
 def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
-    """Print the family tree and the population of every cycle.
+    """Print the tree of contexts and the population of every cycle.
 
-    Without `full`, only the ancestors of the last population, and of long diffs and feedback the beginning.
+    Without `full` it shows only the ancestors of the last population, and truncates long diffs and feedback.
     """
     cycles = run.cycles()
     if not cycles:
-        console.print(Text(f"no cycles in '{run.path}' yet: every rollout so far ran under the task's seed text"))
+        console.print(Text(f"'{run.path}' has no cycle yet; every rollout so far used the seed text"))
         return
     members = gather(cycles)
     best = cycles[-1].get("best")
@@ -52,11 +52,11 @@ def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
     console.print(_table(cycles))
     if len(shown) < len(members):
         rest = len(members) - len(shown)
-        console.print(Text(f"left out without a descendant now: {rest}; --full shows all", style="dim"))
+        console.print(Text(f"hidden contexts without a surviving descendant: {rest}; --full shows them", style="dim"))
 
 
 def gather(cycles: Iterable[dict[str, Any]]) -> dict[str, Member]:
-    """Every context that was ever in use or scored in full, in the order they appear."""
+    """Every context that was in use or accepted, in order of appearance."""
     members: dict[str, Member] = {}
     for data in cycles:
         accepted = [edit for edit in data["edits"] if edit["accepted"]]
@@ -95,7 +95,7 @@ def _tree(
     for id in kept:
         children.setdefault(_first_parent(members, id), []).append(id)
     drawn: set[str] = set()
-    # The same text can be found again by one of its own descendants, so not every family has a first ancestor.
+    # A descendant can produce the text of its own ancestor, so not every tree has a root.
     for root in [*children.get(None, ()), *kept]:
         waiting: list[tuple[str, Tree, int]] = [(root, tree, 0)]
         while waiting:
@@ -126,7 +126,7 @@ def _node(members: Mapping[str, Member], id: str, best: bool, alive: bool, full:
 
 
 def _changes(members: Mapping[str, Member], member: Member, full: bool) -> Iterator[Text]:
-    """The text against its parent's; all of it where there is none."""
+    """The difference from the parent's text; without a parent, the whole text."""
     parent = _first_parent(members, member.id)
     before = members[parent].texts if parent is not None else {}
     lines = [line for name, text in member.texts.items() for line in _diff(name, before.get(name, ""), text)]
@@ -152,13 +152,12 @@ def _reasons(member: Member, full: bool) -> Iterator[Text]:
         feedback = edit.get("feedback") or []
         for text in feedback if full else feedback[:SHOWN_FEEDBACK]:
             line = " ".join(printable(text).split())
-            cut = line if full or len(line) <= FEEDBACK_WIDTH else line[: FEEDBACK_WIDTH - 1] + "…"
-            yield Text(f"  feedback: {cut}", style="dim")
+            yield Text(f"  feedback: {line if full else one_line(line, FEEDBACK_WIDTH)}", style="dim")
 
 
 def _table(cycles: Iterable[dict[str, Any]]) -> Table:
     table = Table(title="population by cycle", title_justify="left", show_lines=True)
-    for name in ("cycle", "policy step", "contexts, best first", "edits kept", "generations", "rollouts"):
+    for name in ("cycle", "policy step", "contexts, best first", "edits accepted", "generations", "rollouts"):
         table.add_column(name, justify="left" if name.startswith("contexts") else "right")
     for data in cycles:
         best, active = data.get("best"), data.get("active", ())

@@ -1,4 +1,4 @@
-"""A run as it was at one of its checkpoints."""
+"""Opening a run at one of its checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Snapshot:
 
     @property
     def weights(self) -> Path | None:
-        """Where the policy's weights are; nowhere when the run left them alone."""
+        """The folder with the policy's weights; None where they are frozen."""
         return None if self.run.recipe.method == "gepa" else self.path
 
 
@@ -34,7 +34,7 @@ def open_snapshot(folder: str | Path, step: int | None = None) -> Snapshot:
         latest = run.checkpoints.latest()
         if latest is None:
             raise RunError(
-                f"'{folder}' has no checkpoint yet; the first comes at step {run.recipe.output.checkpoint_every}"
+                f"'{folder}' has no checkpoint yet; the first is saved at step {run.recipe.output.checkpoint_every}"
             )
         step, path = latest
     else:

@@ -1,7 +1,8 @@
-"""What a run spent, as tables: by purpose, by cycle, by step."""
+"""What a run spent, as tables by purpose, by cycle and by step."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,14 +12,19 @@ from rich.text import Text
 
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, Entry, Ledger
-from fastslow.runs.words import number
+from fastslow.text import number
+
+FORMER = {"cut_off": "truncated"}
+"""Names of faults in older run folders, and what they are called now."""
 
 
 def show_ledger(run: RunFolder, console: Console, *, steps: bool) -> None:
-    """Print the totals by purpose and by cycle; with `steps` also a line for every step."""
+    """Print the totals by purpose and by cycle, and with `steps` by step."""
     rows = run.rows("ledger")
     if not rows:
-        console.print(Text(f"nothing is booked in '{run.path}' yet: the first row comes with the first step"))
+        console.print(
+            Text(f"'{run.path}' has no entries in ledger.jsonl yet; the first is written with the first step")
+        )
         return
     console.print(_by_purpose(sum_rows(rows)))
     console.print(_by("cycle", {cycle: group_sum(rows, "cycle", cycle) for cycle in _values(rows, "cycle")}))
@@ -26,15 +32,15 @@ def show_ledger(run: RunFolder, console: Console, *, steps: bool) -> None:
         console.print(_by("step", {step: group_sum(rows, "step", step) for step in _values(rows, "step")}))
     console.print(
         Text(
-            "rollouts, calls and tokens are live: drawn for that purpose. Reused rollouts served it too, but were drawn, "
-            "and are counted, elsewhere.",
+            "Rollouts, calls and tokens count under the purpose they were sampled for; reused rollouts were sampled for "
+            "another purpose.",
             style="dim",
         )
     )
 
 
 def sum_rows(rows: Iterable[Mapping[str, Any]]) -> Ledger:
-    """Rows of `ledger.jsonl` added up."""
+    """The sum of rows of `ledger.jsonl`."""
     total = Ledger()
     for row in rows:
         total.add(Ledger.from_dict(row["spent"]))
@@ -64,7 +70,7 @@ def _by_purpose(ledger: Ledger) -> Table:
     entries["training"] = ledger.total(purpose for purpose in PURPOSES if purpose != "evaluation")
     entries["all"] = ledger.total()
     for name, entry in entries.items():
-        faults = ", ".join(f"{count} {fault}" for fault, count in entry.faults.items())
+        faults = ", ".join(f"{count} {fault}" for fault, count in _faults(entry).items())
         amounts = (entry.rollouts, entry.reused, entry.calls, entry.prompt_tokens, entry.completion_tokens)
         table.add_row(
             name,
@@ -78,8 +84,16 @@ def _by_purpose(ledger: Ledger) -> Table:
     return table
 
 
+def _faults(entry: Entry) -> Counter[str]:
+    """The faults under their present names."""
+    faults: Counter[str] = Counter()
+    for name, count in entry.faults.items():
+        faults[FORMER.get(name, name)] += count
+    return faults
+
+
 def _by(name: str, ledgers: Mapping[int, Ledger]) -> Table:
-    """Rollouts by purpose, a line for each ledger; reflection has calls instead of rollouts."""
+    """Rollouts by purpose, one row per ledger; reflection has calls instead of rollouts."""
     purposes = [purpose for purpose in PURPOSES if purpose != "reflection"]
     table = _table(f"rollouts, by {name}", name, [*purposes, "reused", "reflections", "tokens", "seconds", "cost $"])
     for value, ledger in ledgers.items():

@@ -1,4 +1,4 @@
-"""Tables that lie beside a run's own files, as CSV."""
+"""CSV tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_divergence(folder: Path) -> dict[tuple[int, str], float]:
-    """The KL by step and context that `fastslow divergence` has measured of a run; empty where it has not."""
+    """The KLs of a run that `fastslow divergence` measured, by step and context; empty where it was not run."""
     path = folder / DIVERGENCE
     if not path.exists():
         return {}

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes: one screen on a terminal, one line per event anywhere else."""
+"""What a person sees during a run: one screen on a terminal, one line per event anywhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fastslow.recipe import Recipe
-from fastslow.runs.words import duration, evaluation_line, number, printable, rollouts_line, sparkline
+from fastslow.text import duration, number, printable, sparkline
 
 Level = Literal["info", "warning"]
 SHOWN_STEPS = 40
@@ -25,38 +25,38 @@ POLICY_METRICS = {"entropy": "entropy", "response_length": "length", "zero_varia
 
 
 class View(Protocol):
-    """Told what happens. Any metric may be missing; `close` may come at any time, after an error too."""
+    """Receives the events of a run. Any metric may be missing; `close` may be called at any time, also after an error."""
 
     def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
-        """A run begins, or goes on after `step` steps and `rollouts` training rollouts."""
+        """A run starts, or resumes after `step` steps and `rollouts` training rollouts."""
 
     def cycle(self, cycle: int, status: str) -> None:
-        """How far the fast loop is."""
+        """Progress of the fast loop."""
 
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
-        """A slow step is done."""
+        """A slow step has ended."""
 
     def spent(self, rollouts: int) -> None:
-        """Training rollouts so far, of both loops."""
+        """Training rollouts of both loops so far."""
 
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         """The evaluated contexts by label, each with mean, low, high, best, k and problems."""
 
     def context(self, best_id: str, score: float | None, text: str) -> None:
-        """The best context now."""
+        """The best context of the pool has changed."""
 
     def message(self, text: str, level: Level = "info") -> None:
-        """Anything else worth a line."""
+        """A remark or a warning."""
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """The run is over."""
+        """The run has finished."""
 
     def close(self) -> None:
-        """Leave the terminal as it was found."""
+        """Restore the terminal."""
 
 
 def make_view(console: Console | None = None) -> View:
-    """The live screen where it can be drawn, plain lines elsewhere."""
+    """The live screen where the console can draw it, plain lines elsewhere."""
     console = console or Console()
     drawable = console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
     return LiveView(console) if drawable else PlainView(console)
@@ -72,10 +72,10 @@ class PlainView:
     def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
         self._limit = recipe.rollouts
         if self._limit is None:
-            begins = f"goes on after step {step} of" if step else "begins,"
+            begins = f"resumes after step {step} of" if step else "starts,"
             length = f"{recipe.slow.steps} steps"
         else:
-            begins = f"goes on after {rollouts} of" if rollouts else "begins,"
+            begins = f"resumes after {rollouts} of" if rollouts else "starts,"
             length = f"{self._limit} rollouts"
         self._say(f"run {run}: {_described(recipe)}; {begins} {length}")
 
@@ -85,7 +85,7 @@ class PlainView:
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
         shown = {"reward": "reward", "validation": "validation", **POLICY_METRICS}
         parts = [f"{label} {number(metrics[key])}" for key, label in shown.items() if metrics.get(key) is not None]
-        if used := rollouts_line(metrics):
+        if used := _rollouts_line(metrics):
             parts.append(f"rollouts {used}")
         if metrics.get("seconds") is not None:
             parts.append(f"{metrics['seconds']:.1f} s")
@@ -96,7 +96,7 @@ class PlainView:
         pass
 
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
-        lines = (evaluation_line(label, result) for label, result in results.items())
+        lines = (_evaluation_line(label, result) for label, result in results.items())
         self._say(f"evaluation at step {step}: " + "; ".join(lines))
 
     def context(self, best_id: str, score: float | None, text: str) -> None:
@@ -112,23 +112,23 @@ class PlainView:
         pass
 
     def _say(self, line: str) -> None:
-        # A log in an old encoding must not end a run over a letter it does not have.
+        # A character that the log's encoding lacks must not end a run.
         encoding = self.console.encoding
         shown = printable(line).encode(encoding, "backslashreplace").decode(encoding)
         self.console.print(Text(shown), soft_wrap=True)
 
 
 class LiveView:
-    """One compact screen that stays in place; messages scroll by above it."""
+    """One compact screen that stays in place; messages scroll above it."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.console = console
         self._clock = clock
         self._title = self._subtitle = ""
         self._began = clock()
-        self._limit: int | None = None  # of rollouts, where these and not the steps are what progress is measured by
+        self._limit: int | None = None  # the rollout budget, where it and not the number of steps ends the run
         self._first = self._done = self._total = 0
-        self._rewards: tuple[float, ...] = ()  # replaced, never changed: another thread draws it
+        self._rewards: tuple[float, ...] = ()  # replaced, never mutated: another thread draws it
         self._metrics: dict[str, Any] = {}
         self._cycle: tuple[int, str] | None = None
         self._evaluation: tuple[int, dict[str, dict[str, Any]]] | None = None
@@ -200,7 +200,7 @@ class LiveView:
             rows.append(("policy", ", ".join(policy)))
         if self._context is not None:
             rows.append(("context", self._best_context(*self._context)))
-        if used := rollouts_line(self._metrics):
+        if used := _rollouts_line(self._metrics):
             rows.append(("rollouts", used))
         rows.append(("time", self._time()))
         return rows
@@ -215,7 +215,7 @@ class LiveView:
     def _validation(self) -> list[tuple[str, RenderableType]]:
         if self._evaluation is not None:
             step, results = self._evaluation
-            lines = [evaluation_line(label, result) for label, result in results.items()]
+            lines = [_evaluation_line(label, result) for label, result in results.items()]
             return [("validation", "\n".join(lines) + f", at step {step}")] if lines else []
         if self._metrics.get("validation") is not None:
             return [("validation", number(self._metrics["validation"]))]
@@ -224,7 +224,7 @@ class LiveView:
     def _best_context(self, best_id: str, score: float | None, text: str) -> RenderableType:
         lines = text.strip().splitlines()
         shown = lines[:SHOWN_LINES] + (["…"] if len(lines) > SHOWN_LINES else [])
-        # One row each, cut at the edge: a context may be a page long and the screen must hold the rest too.
+        # One row per line, truncated at the edge: a context may be a page long.
         excerpt = Text(printable("\n".join(shown)), style="italic", no_wrap=True, overflow="ellipsis")
         return Group(Text(f"{best_id}  score {number(score)}"), excerpt)
 
@@ -241,3 +241,22 @@ def _described(recipe: Recipe) -> str:
     stages = ", then ".join(f"{stage.name}@{stage.steps}" for stage in recipe.stages)
     tasks = stages or " + ".join(task.name for task in recipe.tasks)
     return f"{recipe.method}, model {recipe.model.name}, task {tasks}, seed {recipe.seed}"
+
+
+def _evaluation_line(label: str, result: dict[str, Any]) -> str:
+    """One evaluated context: mean@k with its interval, best@k, and the number of problems."""
+    k = result.get("k", "k")
+    line = f"{label} mean@{k} {number(result.get('mean'))}"
+    if result.get("low") is not None and result.get("high") is not None:
+        line += f" [{number(result['low'])}, {number(result['high'])}]"
+    if result.get("best") is not None:
+        line += f", best@{k} {number(result['best'])}"
+    return line + (f" ({number(result['problems'])} problems)" if "problems" in result else "")
+
+
+def _rollouts_line(metrics: dict[str, Any]) -> str:
+    """Rollouts used so far, by purpose."""
+    used = {name: metrics.get(f"rollouts_{name}") for name in ("slow", "fast", "evaluation")}
+    line = " + ".join(f"{number(count)} {name}" for name, count in used.items() if count is not None)
+    reused = metrics.get("rollouts_reused")
+    return f"{line} ({number(reused)} reused)" if reused else line

@@ -1,1 +1,1 @@
-"""Comparing runs: their curves, runs at equal rollouts, figures."""
+"""Comparing runs: arms, curves, conclusions, figures."""

@@ -1,4 +1,4 @@
-"""Runs sorted into arms: those that differ in nothing but their seed are one arm of a comparison."""
+"""Runs sorted into arms, and how each arm is shown. Runs that differ only in their seed are one arm of a comparison."""
 
 from __future__ import annotations
 
@@ -12,15 +12,39 @@ from fastslow.recipe import flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import Curve, read_curve
-from fastslow.study.looks import LOOKS, MORE_COLOURS, Look
 
 ENDS = ("slow.steps", "rollouts")
-"""When a run ends: runs of one arm may end at different times."""
+"""Settings that say when a run ends; runs of one arm may differ in them."""
 MEASURE = (
     *("task", "stages"),
     *("evaluation.problems", "evaluation.k", "evaluation.temperature", "evaluation.top_p"),
 )
-"""What must be the same for rewards to be comparable."""
+"""Settings that must agree for rewards to be comparable."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is shown: its name, what it does in a few words, a colour and a marker."""
+
+    name: str
+    does: str
+    colour: str
+    marker: str
+
+
+# The palette of Okabe and Ito, which is safe for every kind of colour vision.
+LOOKS: dict[Method, Look] = {
+    "fst": Look("FST", "evolves the prompt and trains the weights", "#D55E00", "o"),
+    "rl": Look("RL only", "trains the weights", "#0072B2", "s"),
+    "gepa": Look("GEPA only", "evolves the prompt", "#009E73", "^"),
+    "distill": Look("FST-distill", "trains what the prompt does into the weights", "#CC79A7", "D"),
+}
+BASE = Look("base model", "", "#000000", "X")
+"""The untrained model."""
+LINES = ("-", "--", ":", "-.")
+"""Line styles of arms with the same method; they share its colour where other methods are shown too."""
+MORE_COLOURS = ("#E69F00", "#000000", "#56B4E9")
+"""Colours of the second and later arms where all arms have the same method."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +59,11 @@ class Arm:
     """By seed: step and entropy of the policy, where it was trained."""
     folders: Mapping[int, Path] = field(default_factory=dict)
     unfinished: Mapping[int, str] = field(default_factory=dict)
-    """By seed: how far a run is that is not finished."""
+    """By seed: how far an unfinished run has come."""
     variant: int = 0
-    """Which of the arms that look like this."""
+    """Index among the arms that share this look."""
     own_look: Look | None = None
-    """Where it is not to look like its method."""
+    """Overrides the look of its method."""
 
     @property
     def look(self) -> Look:
@@ -51,26 +75,28 @@ class Arm:
 
 
 def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[list[Arm], list[str]]:
-    """The arms that some runs make, methods in their usual order, and what a person should know of them; with `rollouts`,
-    as they were within so many."""
+    """Sort runs into arms, methods in their usual order; also returns remarks for the reader. `rollouts` truncates every run
+    at so many rollouts."""
     runs, remarks = [], []
     for folder in dict.fromkeys(Path(folder) for folder in folders):
         run = RunFolder.open(folder)
         if run.rows("evals"):
             runs.append(run)
         else:
-            remarks.append(f"'{folder}' has no evaluations yet and is left out")
+            remarks.append(f"'{folder}' has no evaluations yet and was skipped")
     if not runs:
-        raise RunError("none of the runs has an evaluation yet; run them with evaluation.every above 0")
+        raise RunError("none of the runs has an evaluation yet; train them with evaluation.every above 0")
     settings = {run.path: flat(run.recipe.model_dump(mode="json")) for run in runs}
-    _refuse_other_measures(settings)
+    _require_same_measure(settings)
     groups: dict[tuple[Any, ...], list[RunFolder]] = {}
     for run in runs:
         chosen = _arm_settings(settings[run.path])
         groups.setdefault(tuple(sorted((key, repr(value)) for key, value in chosen.items())), []).append(run)
     models = sorted({run.recipe.model.name for run in runs})
     if len(models) > 1:
-        remarks.append(f"the runs begin from {len(models)} models ({', '.join(models)}); KL is from each run's own")
+        remarks.append(
+            f"the runs start from {len(models)} models ({', '.join(models)}); KL is from each run's own model"
+        )
     order = list(LOOKS)
     sorted_groups = sorted(groups.values(), key=lambda members: order.index(members[0].recipe.method))
     arms: list[Arm] = []
@@ -98,7 +124,7 @@ def make_arm(
     look: Look | None = None,
     rollouts: int | None = None,
 ) -> Arm:
-    """Runs that differ in nothing but their seed."""
+    """Make one arm of runs that differ only in their seed."""
     curves: dict[int, Curve] = {}
     folders: dict[int, Path] = {}
     unfinished: dict[int, str] = {}
@@ -107,13 +133,13 @@ def make_arm(
         seed = run.recipe.seed
         if seed in curves:
             raise FastSlowError(
-                f"'{folders[seed]}' and '{run.path}' are runs with the same seed that differ in nothing "
-                f"{LOOKS[method].name} heeds; leave one of them out"
+                f"'{folders[seed]}' and '{run.path}' have the same seed and do not differ in any setting that "
+                f"{LOOKS[method].name} uses; remove one of them"
             )
         curve = read_curve(run.path)
         if rollouts is not None and not (curve := curve.within(rollouts)).rewards:
             raise FastSlowError(
-                f"'{run.path}' has no evaluation within {rollouts:,} rollouts; give a higher number, or leave this run out"
+                f"'{run.path}' has no evaluation within {rollouts:,} rollouts; raise --rollouts or remove this run"
             )
         curves[seed], folders[seed] = curve, run.path
         rows = [row for row in run.rows("metrics") if rollouts is None or row["step"] <= curve.steps[-1]]
@@ -121,18 +147,18 @@ def make_arm(
         status = (run.read_json("run.json") or {}).get("status")
         if status != "finished":
             step, total = int(curves[seed].steps[-1]), run.recipe.slow.steps
-            unfinished[seed] = f"not finished ({status}), shown as far as it is: step {step} of {total}"
+            unfinished[seed] = f"not finished ({status}); shown up to step {step} of {total}"
     return Arm(label, method, curves, entropies, folders, unfinished, variant, look)
 
 
 def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What an arm's runs have in common: all that its method heeds but the seed and the end."""
-    unheeded = {"rl": "fast.", "gepa": "slow."}.get(settings["method"])
+    """The settings that define an arm: those its method uses, except the seed and the length of the run."""
+    unused = {"rl": "fast.", "gepa": "slow."}.get(settings["method"])
     return {
         key: value
         for key, value in settings.items()
         if key != "seed" and key not in ENDS and not key.startswith("output.")
-        if key == "slow.problems" or not unheeded or not key.startswith(unheeded)  # a cycle looks ahead at so many
+        if key == "slow.problems" or not unused or not key.startswith(unused)  # GEPA's cycles look ahead at so many
     }
 
 
@@ -141,12 +167,12 @@ def _differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings)]
 
 
-def _refuse_other_measures(settings: Mapping[Path, Mapping[str, Any]]) -> None:
+def _require_same_measure(settings: Mapping[Path, Mapping[str, Any]]) -> None:
     (first, reference), *others = settings.items()
     for path, each in others:
         for key in _differences([reference, each]):
             if any(key == name or key.startswith(f"{name}.") for name in MEASURE):
                 raise FastSlowError(
-                    f"rewards of these runs cannot be compared: {key} is {reference.get(key)} in '{first}' and "
-                    f"{each.get(key)} in '{path}'; compare runs of one task, measured alike, at a time"
+                    f"the rewards of these runs are not comparable: {key} is {reference.get(key)} in '{first}' and "
+                    f"{each.get(key)} in '{path}'; compare runs with the same task and the same evaluation settings"
                 )

@@ -1,4 +1,4 @@
-"""Runs side by side: a table in the terminal, and in a folder CSV, pictures and one page with everything."""
+"""`fastslow compare`: tables in the terminal; CSV files, figures and one HTML report in a folder."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv
 from fastslow.study.arms import Arm, gather
-from fastslow.study.charts import charts, reward_title, save
 from fastslow.study.comparison import Comparison, findings
 from fastslow.study.conclusions import continual, kept
+from fastslow.study.figures.comparison import comparison_figures, reward_title
+from fastslow.study.figures.drawing import save
 from fastslow.study.report import render, summaries
 
 
@@ -29,15 +30,15 @@ def compare_runs(
     baseline: str | None = None,
     rollouts: int | None = None,
 ) -> None:
-    """Compare runs, or what they were within so many rollouts; show the tables, and write table.csv, points.csv, the pictures
-    and report.html into a folder. Runs with stages are compared stage by stage."""
+    """Compare runs, truncated at `rollouts` where given: show the tables, and write table.csv, points.csv, the figures and
+    report.html to a folder. Runs with stages are compared stage by stage."""
     out = Path(out)
     arms, remarks = gather(folders, rollouts)
     if RunFolder.open(folders[0]).recipe.stages:
         if baseline is not None or rollouts is not None:
             raise FastSlowError(
-                "runs with stages are compared at the end of each stage, and neither --baseline nor --rollouts says anything "
-                "there; leave them out"
+                "runs with stages are compared at the end of each stage, and neither --baseline nor --rollouts applies; "
+                "remove them"
             )
         _compare_stages(arms, remarks, out, console)
         return
@@ -46,7 +47,7 @@ def compare_runs(
         limits = {arm.label: comparison.asymptote(arm) for arm in arms}
         said = findings(comparison, limits)
         subtitle = described(arms)
-        figures = charts(comparison, subtitle)
+        figures = comparison_figures(comparison, subtitle)
         write_csv(out / "table.csv", comparison.table())
         write_csv(out / "points.csv", comparison.points())
         for name, figure in figures.items():
@@ -56,14 +57,12 @@ def compare_runs(
     show(comparison, console)
     for line in (*said, *remarks):
         console.print(Text(f"· {line}"))
-    console.print(
-        Text(f"{out / 'report.html'} has it all on one page; beside it pictures (PNG, SVG) and tables (CSV).")
-    )
+    console.print(Text(f"The report is in {out / 'report.html'}, with figures (PNG, SVG) and tables (CSV) beside it."))
 
 
 def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, console: Console) -> None:
-    """A peak, or a KL, of one task's stage says nothing about another's: only rewards on the same task are held together."""
-    found = continual(arms, f"{_models(arms)}; {_seeds(arms)}; grey: while a task is trained on")
+    """Compare rewards on each task only: a peak or a KL of one stage's task says nothing about another's."""
+    found = continual(arms, f"{_models(arms)}; {_seeds(arms)}; grey: the stage that trains on the task")
     spent = Comparison.of(arms)
     rollouts = [(arm.label, "training rollouts", spent.last(arm, "rollouts"), 0) for arm in arms]
     found = replace(found, numbers=[*found.numbers, *kept(arms), *rollouts])
@@ -72,11 +71,11 @@ def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, cons
     console.print(found.table())
     for line in remarks:
         console.print(Text(f"· {line}"))
-    console.print(Text(f"The picture is {out / 'stages.png'} (and .svg), the numbers {out / 'table.csv'}."))
+    console.print(Text(f"The figure is in {out / 'stages.png'} (and .svg), the numbers are in {out / 'table.csv'}."))
 
 
 def show(comparison: Comparison, console: Console) -> None:
-    """The tables of a comparison, in the terminal."""
+    """Print the tables of a comparison."""
     for summary in summaries(comparison):
         table = Table(title=summary.title, title_justify="left")
         for index, name in enumerate(summary.head):
@@ -87,7 +86,7 @@ def show(comparison: Comparison, console: Console) -> None:
 
 
 def described(arms: Sequence[Arm]) -> str:
-    """What was compared, in a line."""
+    """What was compared, in one line."""
     recipe = RunFolder.open(next(iter(arms[0].folders.values()))).recipe
     tasks = " and ".join(" ".join([task.name, *_options(task.options)]) for task in recipe.tasks)
     shown = {

@@ -1,4 +1,4 @@
-"""What several arms cost and reached, over their seeds, and beside one of them, the baseline."""
+"""What several arms cost and reached, over their seeds and compared with one of them, the baseline."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ COLUMNS = {
     "kls": "kl",
     "seed_kls": "kl_under_seed",
 }
-"""Of a curve, by what they are called in a table."""
+"""Columns of points.csv, by the field of a curve."""
 DRAWS = 100
-"""Of the bootstrap behind an asymptote's interval."""
+"""Bootstrap samples for the interval of an asymptote."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Arms and the one the others are held against."""
+    """Arms, and the baseline that the others are compared with."""
 
     arms: Sequence[Arm]
     baseline: Arm
 
     @classmethod
     def of(cls, arms: Sequence[Arm], baseline: str | None = None) -> Comparison:
-        """The baseline is RL only where there is such an arm, else the first; or the one asked for, by label or method."""
+        """The baseline is the arm with this label or method; by default RL only, or the first arm where there is none."""
         wanted = "rl" if baseline is None else baseline
         found = [arm for arm in arms if wanted in (arm.label, arm.method)]
         if not found and baseline is not None:
             labels = ", ".join(f"'{arm.label}'" for arm in arms)
-            raise FastSlowError(f"there is no arm '{baseline}' to hold the others against; there are {labels}")
+            raise FastSlowError(f"--baseline {baseline}: no such arm or method; the arms are {labels}")
         return cls(arms, found[0] if found else arms[0])
 
     @property
@@ -64,17 +64,15 @@ class Comparison:
 
     @cached_property
     def shared_rollouts(self) -> float:
-        """Rollouts that every run has spent."""
+        """The rollouts of the run that spent the fewest."""
         return min(curve.rollouts[-1] for arm in self.arms for curve in arm.curves.values())
 
-    def at_equal_rollouts(self, arm: Arm) -> Estimate:
-        """Reward at the last evaluation within the rollouts that every run has spent."""
-        return over_seeds(
-            [curve.reward_after(self.shared_rollouts, "rollouts") for curve in arm.curves.values()], 0.0, 1.0
-        )
+    def within_shared_rollouts(self, arm: Arm) -> Estimate:
+        """Reward at the last evaluation within the rollouts that every run spent."""
+        return over_seeds([curve.reward_after(self.shared_rollouts) for curve in arm.curves.values()], 0.0, 1.0)
 
     def asymptote(self, arm: Arm) -> Asymptote | str:
-        """The limit of reward against rollouts; where it cannot be fitted, why."""
+        """The limit of reward over rollouts, or the reason why it cannot be fitted."""
         try:
             return fit_asymptote([(curve.rollouts, curve.rewards) for curve in arm.curves.values()], draws=DRAWS)
         except FastSlowError as error:
@@ -88,9 +86,9 @@ class Comparison:
         return _each(self.baseline, lambda curve: curve.peak)
 
     def target(self, seed: int) -> float:
-        """The baseline's peak with the same seed; the mean over its seeds where it has no such seed.
+        """The baseline's peak with the same seed, or the mean over its seeds where it has no such seed.
 
-        A peak before training costs nothing to reach; there, the target is to do better.
+        A peak before training costs nothing to reach; the target is then to exceed it.
         """
         if seed not in self.peaks:
             return sum(self.peaks.values()) / len(self.peaks)
@@ -99,15 +97,15 @@ class Comparison:
 
     @property
     def baseline_rises(self) -> bool:
-        """Whether the baseline does better than before training, with any seed."""
+        """Whether the baseline improves on its reward before training, with any seed."""
         return any(curve.peak > curve.rewards[0] for curve in self.baseline.curves.values())
 
     def costs(self, arm: Arm, of: Cost) -> dict[int, float]:
-        """What each seed had spent when it reached the baseline's peak; infinity where it has not."""
+        """The cost at which each seed reached the baseline's peak; infinity where it did not."""
         return {seed: curve.cost(self.target(seed), of) for seed, curve in arm.curves.items()}
 
     def cost(self, arm: Arm, of: Cost) -> Estimate:
-        """Over the seeds that reached it; an interval only where all have, as the others would have cost more."""
+        """The mean over the seeds that reached it, with an interval only where all did: the others would have cost more."""
         if of == "steps" and arm.method == "gepa":
             return Estimate(math.nan, seeds=0, note="no updates")
         costs = list(self.costs(arm, of).values())
@@ -121,7 +119,7 @@ class Comparison:
         )
 
     def saving(self, arm: Arm, of: Cost) -> Estimate:
-        """How many times less it cost than the baseline itself to reach the baseline's peak."""
+        """The baseline's cost of its own peak divided by this arm's cost of the same reward."""
         if arm is self.baseline:
             return Estimate(1.0)
         if of == "steps" and "gepa" in (arm.method, self.baseline.method):
@@ -150,25 +148,25 @@ class Comparison:
         return over_seeds([curve.kl_at(self.target(seed)) for seed, curve in arm.curves.items()], 0.0)
 
     def shared_kl(self, arm: Arm) -> float:
-        """KL from the base model that every run of the arm and of the baseline has reached, of those that train.
+        """The KL from the base model that every trained run of the arm and of the baseline reached.
 
-        For each arm by itself: one that hardly moves would leave nothing to be seen of the others.
+        It is taken per arm: with a common one, an arm that hardly moves would hide the others.
         """
         reached = [_reach(each) for each in (arm, self.baseline) if each.method != "gepa"]
         return math.nan if any(math.isnan(kl) for kl in reached) else min(reached, default=math.nan)
 
     def reward_at_kl(self, arm: Arm, kl: float) -> Estimate:
-        """The best reward within so far from the base model."""
+        """The best reward within this KL from the base model."""
         return over_seeds([curve.reward_within(kl) for curve in arm.curves.values()], 0.0, 1.0)
 
     def margin_at_kl(self, arm: Arm) -> Estimate:
-        """The best reward within the KL that arm and baseline have reached, less the baseline's."""
+        """The best reward within the KL that arm and baseline reached, less the baseline's."""
         kl = self.shared_kl(arm)
         ours, theirs = (_each(each, lambda curve: curve.reward_within(kl)) for each in (arm, self.baseline))
         return difference(ours, theirs).within(-1.0, 1.0)
 
     def last(self, arm: Arm, of: str) -> Estimate:
-        """Any column of the curves at the last evaluation."""
+        """A field of the curves at the last evaluation."""
         return over_seeds([getattr(curve, of)[-1] for curve in arm.curves.values()], 0.0)
 
     def entropy(self, arm: Arm) -> Estimate:
@@ -178,11 +176,11 @@ class Comparison:
     # As a table ---------------------------------------------------------------------------------------------------------
 
     def measures(self) -> Iterator[tuple[Arm, str, Estimate]]:
-        """Every number of the comparison, in plain order."""
+        """Every number of the comparison."""
         for arm in self.arms:
             yield arm, "reward at the end", self.end(arm)
             yield arm, f"reward at the end, less that of {self.baseline.label}", self.margin(arm)
-            yield arm, f"reward within {self.shared_rollouts:.0f} rollouts", self.at_equal_rollouts(arm)
+            yield arm, f"reward within {self.shared_rollouts:.0f} rollouts", self.within_shared_rollouts(arm)
             for of in ("steps", "rollouts", "tokens", "seconds"):
                 yield arm, f"{of} at the end", self.last(arm, of)
                 yield arm, f"{of} to reach the peak of {self.baseline.label}", self.cost(arm, of)
@@ -227,35 +225,35 @@ def _each(arm: Arm, value: Callable[[Curve], float]) -> dict[int, float]:
 
 
 def _reach(arm: Arm) -> float:
-    """How far from the base model every one of its runs has been; not a number where that was not measured."""
+    """The KL from the base model that every run of the arm reached; NaN where it was not measured."""
     most = [max((kl for kl in curve.kls if not math.isnan(kl)), default=math.nan) for curve in arm.curves.values()]
     return min((kl for kl in most if not math.isnan(kl)), default=math.nan)
 
 
 def _plain(value: float) -> float | str:
-    """An empty cell where nothing is known."""
+    """An empty cell for NaN."""
     return "" if math.isnan(value) else value
 
 
 def findings(comparison: Comparison, limits: Mapping[str, Asymptote | str] | None = None) -> list[str]:
-    """What the numbers say, in sentences."""
+    """The findings, in sentences."""
     base = comparison.baseline
     said = []
     peak = over_seeds(list(comparison.peaks.values()), 0.0, 1.0)
     if comparison.others and not comparison.baseline_rises:
-        said.append(f"{base.label} never does better than before training ({peak.words()}).")
+        said.append(f"{base.label} never improves on its reward before training ({peak.words()}).")
     for arm in comparison.others:
         margin = comparison.margin(arm)
         settled = margin.has_interval and (margin.low > 0 or margin.high < 0)
-        how = "" if settled else ", which the seeds do not settle" if margin.has_interval else ""
+        how = "" if settled else ", not significant over these seeds" if margin.has_interval else ""
         how = ", one seed" if margin.seeds < 2 else how
         said.append(
-            f"{arm.label} ends at {comparison.end(arm).mean:.2f}, {base.label} at {comparison.end(base).mean:.2f}: "
-            f"{margin.words()}{how}."
+            f"{arm.label} ends at {comparison.end(arm).mean:.2f}, {base.label} at {comparison.end(base).mean:.2f}; "
+            f"difference {margin.words()}{how}."
         )
         steps, rollouts = comparison.saving(arm, "steps"), comparison.saving(arm, "rollouts")
         if not math.isnan(rollouts.mean):
-            parts = [f"{rollouts.words(1)} times fewer rollouts, the fast loop's counted"]
+            parts = [f"{rollouts.words(1)} times fewer rollouts, fast-loop rollouts included"]
             if arm.method != "gepa" and not math.isnan(steps.mean):
                 parts.insert(0, f"{steps.words(1)} times fewer steps")
             said.append(f"{arm.label} reaches the peak of {base.label} ({peak.words()}) with {' and '.join(parts)}.")
@@ -263,9 +261,9 @@ def findings(comparison: Comparison, limits: Mapping[str, Asymptote | str] | Non
             said.append(f"{arm.label} does not reach the peak of {base.label} ({peak.words()}).")
     for label, limit in (limits or {}).items():
         if isinstance(limit, str):
-            said.append(f"{label}: no asymptote, {limit}.")
+            said.append(f"The asymptote of {label} cannot be fitted: {limit}.")
         elif limit.determined:
-            said.append(f"{label} is heading for {limit.limit:.2f} [{limit.low:.2f}, {limit.high:.2f}].")
+            said.append(f"The asymptote of {label} is {limit.limit:.2f} [{limit.low:.2f}, {limit.high:.2f}].")
         else:
-            said.append(f"{label}: the asymptote is not determined: {limit.doubts[0]}.")
+            said.append(f"The asymptote of {label} is not determined: {limit.doubts[0]}.")
     return said

@@ -1,4 +1,4 @@
-"""What the runs of a study say: a sentence, a picture and a few numbers over seeds."""
+"""The conclusion of each study: a finding, a figure and a few numbers over seeds."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from rich.text import Text
 from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.arms import Arm
-from fastslow.study.charts import divergence_figure, divergence_title, reward_figure, reward_title
 from fastslow.study.comparison import Comparison
+from fastslow.study.figures.comparison import divergence_figure, divergence_title, reward_figure, reward_title
+from fastslow.study.figures.studies import StagedCurve, asymptote_figure, ends_figure, stages_figure, steps_figure
 from fastslow.study.intervals import Estimate, over_seeds
-from fastslow.study.pictures import StagedCurve, asymptote_figure, ends_figure, stages_figure, steps_figure
 
 Numbers = list[tuple[str, str, Estimate, int]]
-"""Arm, what was measured, the estimate and the digits to show."""
+"""Arm, measure, estimate and the digits to show."""
 
 
 @dataclass(frozen=True)
 class Conclusion:
+    """What a study found."""
+
     finding: str
     figure: Any
     numbers: Numbers
@@ -110,13 +112,13 @@ def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         best = max((estimate.mean for estimate in reached.values() if not math.isnan(estimate.mean)), default=0.0)
         for label, estimate in reached.items():
             numbers.append((label, f"{name}, at the end of its stage", estimate, 2))
-            if math.isnan(estimate.mean):  # not there yet
+            if math.isnan(estimate.mean):  # the run has not reached this stage
                 continue
             ends[label].append(estimate.mean)
             if best > 0:
                 shares[label].append(estimate.mean / best)
     for arm in arms:
-        numbers.append((arm.label, "of the best in each stage, on average", Estimate(_mean(shares[arm.label])), 2))
+        numbers.append((arm.label, "share of the best arm, mean over stages", Estimate(_mean(shares[arm.label])), 2))
     said = ", ".join(
         f"{label} {_mean(values):.2f}" + (f" (of the first {len(values)})" if len(values) < len(stages) else "")
         for label, values in ends.items()
@@ -126,7 +128,7 @@ def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
 
 
 def kept(arms: Sequence[Arm]) -> Numbers:
-    """What runs with stages can do at their end of what earlier stages taught them."""
+    """The reward at the end of a run on the tasks of earlier stages."""
     stages = _stages(arms)
     names = [name for name, _, _ in stages]
     end = stages[-1][2]
@@ -162,13 +164,13 @@ def ceiling(arms: Sequence[Arm], subtitle: str) -> Conclusion:
 
 
 def ablations(arms: Sequence[Arm], subtitle: str) -> Conclusion:
-    """Held against FST as the recipe has it."""
+    """Compared with FST under the unchanged recipe."""
     found = Comparison.of(arms, arms[0].label)
     conclusion = _ranked(found, arms, subtitle)
     settled = [
         arm.label for arm in found.others if (margin := found.margin(arm)).has_interval and margin.low * margin.high > 0
     ]
-    finding = f"Differs from FST beyond the spread of seeds: {', '.join(settled) or 'nothing'}"
+    finding = f"Significantly different from FST over these seeds: {', '.join(settled) or 'none'}"
     ends = {arm.label: found.end(arm) for arm in arms}
     return Conclusion(finding, ends_figure(arms, ends, finding, subtitle), conclusion.numbers)
 
@@ -224,7 +226,7 @@ def _stages(arms: Sequence[Arm]) -> list[tuple[str, int, int]]:
 
 
 def _stage_names(recipe: Recipe) -> list[str]:
-    """What a person calls each stage: its task, with the options in which it differs from others of the same name."""
+    """The task of each stage, with the options in which it differs from others of the same name."""
     names = []
     for stage in recipe.stages:
         others = [other.options for other in recipe.stages if other.name == stage.name]
@@ -236,7 +238,7 @@ def _stage_names(recipe: Recipe) -> list[str]:
 
 
 def _staged(arm: Arm, names: Sequence[str]) -> dict[str, list[StagedCurve]]:
-    """By task, and then by seed: rewards under the best context, or under the seed text where there is none better."""
+    """By task, then by seed: rewards under the best context, or under the seed text where there is no better one."""
     found: dict[str, list[StagedCurve]] = {name: [] for name in names}
     for folder in arm.folders.values():
         rows = RunFolder.open(folder).rows("evals")

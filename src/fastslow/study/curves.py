@@ -1,4 +1,4 @@
-"""A run as a curve: what it had reached after so many steps, rollouts, tokens and seconds."""
+"""A run as a curve: its reward after so many steps, rollouts, tokens and seconds."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import read_divergence
 
 Cost = Literal["steps", "rollouts", "tokens", "seconds"]
-"""What learning is paid in."""
+"""The costs that reward is plotted against."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One point for every evaluation of a run, in order; what was not measured is not a number.
+    """One point for every evaluation of a run, in order; values that were not measured are NaN.
 
-    A run is judged under its best context, or under the seed while there is no better. FST-distill is judged under the seed:
-    its student is the model without a context.
+    A run is evaluated under its best context, or under the seed text while there is no better one. FST-distill is evaluated
+    under the seed text: its student is the model without a context.
     """
 
     steps: tuple[float, ...]
-    """Steps of the loop; with frozen weights none of them updates anything."""
+    """Steps of the loop; with frozen weights they update nothing."""
     rollouts: tuple[float, ...]
-    """Training rollouts spent, of both loops."""
+    """Training rollouts of both loops."""
     tokens: tuple[float, ...]
-    """Tokens the policy read and wrote for them."""
+    """Prompt and completion tokens of these rollouts."""
     seconds: tuple[float, ...]
-    """Time spent on training, evaluation left out."""
+    """Training time, without evaluation."""
     rewards: tuple[float, ...]
     """Mean reward on validation problems."""
     lows: tuple[float, ...]
     highs: tuple[float, ...]
-    """The 95% interval of the reward, over problems."""
+    """The 95% interval of the reward over problems."""
     kls: tuple[float, ...]
-    """How far the policy has moved from the base model, both under the context it is judged under."""
+    """KL of the policy from the base model, both under the context that the run is evaluated under."""
     seed_kls: tuple[float, ...]
-    """The same with both under the seed text."""
+    """The same KL with both under the seed text."""
 
     @classmethod
     def from_rows(
@@ -50,15 +50,15 @@ class Curve:
         method: Method = "fst",
         measured: Mapping[tuple[int, str], float] | None = None,
     ) -> Curve:
-        """The curve that the rows of an `evals.jsonl` draw; `measured` are KLs by step and context that they lack."""
-        judged = [_label(row["results"], method) for row in rows]
+        """The curve of the rows of an `evals.jsonl`; `measured` holds KLs, by step and context, that the rows lack."""
+        labels = [_label(row["results"], method) for row in rows]
 
         def kl(row: Mapping[str, Any], label: str) -> float:
             found = row["results"][label].get("kl")
             return _number((measured or {}).get((row.get("step", -1), label)) if found is None else found)
 
         def column(name: str) -> tuple[float, ...]:
-            return tuple(row["results"][label][name] for row, label in zip(rows, judged, strict=True))
+            return tuple(row["results"][label][name] for row, label in zip(rows, labels, strict=True))
 
         return cls(
             steps=tuple(_number(row.get("step")) for row in rows),
@@ -68,12 +68,12 @@ class Curve:
             rewards=column("mean"),
             lows=column("low"),
             highs=column("high"),
-            kls=tuple(kl(row, label) for row, label in zip(rows, judged, strict=True)),
+            kls=tuple(kl(row, label) for row, label in zip(rows, labels, strict=True)),
             seed_kls=tuple(kl(row, "seed") for row in rows),
         )
 
     def within(self, rollouts: float) -> Curve:
-        """The evaluations within so many rollouts."""
+        """The curve truncated at so many rollouts."""
         kept = [index for index, spent in enumerate(self.rollouts) if spent <= rollouts]
         return Curve(**{each.name: tuple(getattr(self, each.name)[index] for index in kept) for each in fields(self)})
 
@@ -82,24 +82,23 @@ class Curve:
         return max(self.rewards)
 
     def cost(self, reward: float, of: Cost) -> float:
-        """What was spent at the first evaluation that reaches a reward; infinity where none does."""
+        """The cost at the first evaluation that reaches a reward; infinity where none does."""
         at = self._first(reward)
         return math.inf if at is None else getattr(self, of)[at]
 
     def kl_at(self, reward: float) -> float:
-        """KL from the base model at the first evaluation that reaches a reward; not a number where none does."""
+        """KL from the base model at the first evaluation that reaches a reward; NaN where none does."""
         at = self._first(reward)
         return math.nan if at is None else self.kls[at]
 
     def reward_within(self, kl: float) -> float:
-        """The best reward at which the KL from the base model was no more than this; not a number where none was."""
+        """The best reward among evaluations with at most this KL from the base model; NaN where there are none."""
         within = [reward for reward, moved in zip(self.rewards, self.kls, strict=True) if moved <= kl]
         return max(within, default=math.nan)
 
-    def reward_after(self, spent: float, of: Cost) -> float:
-        """The reward at the last evaluation within a cost."""
-        within = [reward for reward, cost in zip(self.rewards, getattr(self, of), strict=True) if cost <= spent]
-        return within[-1] if within else math.nan
+    def reward_after(self, rollouts: float) -> float:
+        """The reward at the last evaluation within so many rollouts; NaN where there is none."""
+        return next(reversed(self.within(rollouts).rewards), math.nan)
 
     def _first(self, reward: float) -> int | None:
         return next((index for index, reached in enumerate(self.rewards) if reached >= reward), None)
@@ -118,5 +117,5 @@ def read_curve(folder: str | Path) -> Curve:
     run = RunFolder.open(folder)
     rows = run.rows("evals")
     if not rows:
-        raise RunError(f"'{folder}' has no evaluations to draw a curve from; run it with evaluation.every above 0")
+        raise RunError(f"'{folder}' has no evaluations; train it with evaluation.every above 0")
     return Curve.from_rows(rows, run.recipe.method, read_divergence(run.path))

@@ -1,4 +1,4 @@
-"""A number over seeds: its mean and the interval that the spread between seeds allows. One seed has no interval."""
+"""Estimates over seeds: a mean with its 95% interval. One seed has no interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import stats
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its 95% interval; without one where there are too few seeds."""
+    """A mean over seeds with its 95% interval, which is NaN where there are too few seeds."""
 
     mean: float
     low: float = math.nan
@@ -25,22 +25,22 @@ class Estimate:
         return not math.isnan(self.low)
 
     def within(self, floor: float, ceiling: float) -> Estimate:
-        """The same, with what cannot be cut off the interval."""
+        """The same estimate with its interval clipped to the possible values."""
         return replace(self, low=max(self.low, floor), high=min(self.high, ceiling)) if self.has_interval else self
 
-    def words(self, digits: int = 2, unit: str = "") -> str:
+    def words(self, digits: int = 2) -> str:
         if math.isnan(self.mean):
             return self.note or "-"
-        text = f"{self.mean:,.{digits}f}{unit}"
+        text = f"{self.mean:,.{digits}f}"
         if self.has_interval:
             text += f" [{self.low:,.{digits}f}, {self.high:,.{digits}f}]"
         return f"{text} {self.note}".rstrip()
 
 
 def over_seeds(values: Sequence[float], floor: float = -math.inf, ceiling: float = math.inf) -> Estimate:
-    """Student's t over the seeds that have a value; what lies outside of the possible is cut off the interval.
+    """Student's t over the seeds that have a value, with the interval clipped to the possible values.
 
-    Seeds that are all alike, as where each reaches a peak at the same evaluation, do not tell how far they may differ.
+    Equal seeds, as where each reaches a peak at the same evaluation, have no spread to estimate an interval from.
     """
     known = [value for value in values if not math.isnan(value)]
     if not known:
@@ -55,9 +55,9 @@ def over_seeds(values: Sequence[float], floor: float = -math.inf, ceiling: float
 
 
 def ratio(theirs: Mapping[int, float], ours: Mapping[int, float]) -> Estimate:
-    """How many times less ours is than theirs: a geometric mean, seed by seed where both have the same two or more seeds.
+    """Theirs divided by ours: a geometric mean, seed by seed where both have two or more seeds in common.
 
-    Else each side has a spread of its own, and the interval is Welch's; where a side has one seed there is none.
+    Otherwise the interval is Welch's; there is none where a side has one seed.
     """
     paired = sorted(set(theirs) & set(ours))
     logs_theirs, logs_ours = ({seed: math.log(value) for seed, value in side.items()} for side in (theirs, ours))
@@ -69,7 +69,7 @@ def ratio(theirs: Mapping[int, float], ours: Mapping[int, float]) -> Estimate:
 
 
 def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
-    """How much more ours is than theirs, seed by seed where both have the same two or more seeds, else by Welch."""
+    """Ours less theirs, seed by seed where both have two or more seeds in common, otherwise by Welch."""
     paired = sorted(set(theirs) & set(ours))
     if len(paired) >= 2:
         return _of_pairs([ours[seed] - theirs[seed] for seed in paired], theirs, ours)
@@ -77,7 +77,7 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estima
 
 
 def _of_pairs(values: Sequence[float], *sides: Mapping[int, float]) -> Estimate:
-    """Over the seeds that both have, which is said where one has more."""
+    """Over the seeds that both have; a note says so where one side has more."""
     found = over_seeds(values)
     if all(len(side) == len(values) for side in sides):
         return found

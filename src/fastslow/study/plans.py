@@ -1,6 +1,6 @@
 """The studies: which runs each needs, and what was published about the same question.
 
-Published numbers are those of the Fast-Slow Training paper (arXiv 2605.12484), of far larger models and other tasks, without
+Published numbers are from the Fast-Slow Training paper (arXiv 2605.12484), on far larger models and other tasks, without
 seeds or intervals: they say what to look for, not what to expect.
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from fastslow.errors import FastSlowError
 from fastslow.recipe import Recipe
-from fastslow.study.variants import Variant, equal_rollouts
+from fastslow.study.jobs import Variant
 
 Tasks = Sequence[dict[str, Any]]
 """The recipe's task and the further ones that were given, as settings."""
@@ -26,40 +27,39 @@ class Study:
     question: str
     variants: Callable[[Recipe, Tasks], list[Variant]]
     published: tuple[tuple[str, str], ...]
-    """What was measured, and what came out."""
+    """What was measured, and the published value."""
     tasks: int = 1
-    """How many tasks it needs, the recipe's own among them."""
+    """How many tasks it needs, including the recipe's own."""
+
+
+def refuse_wrong_base(base: Recipe) -> None:
+    """Raise where the variants of a study cannot start from a recipe."""
+    if base.method != "fst":
+        raise FastSlowError(f"method={base.method}, but a study runs several methods; remove this setting")
+    if base.stages or isinstance(base.task, list):
+        raise FastSlowError("a study starts from a recipe with one task; give further tasks with --task")
+    if not base.evaluation.every:
+        raise FastSlowError("evaluation.every=0, but a study compares evaluations; set it to 1 or more")
+    if base.output.folder is not None:
+        raise FastSlowError(
+            f"output.folder={base.output.folder}, but every run of a study has its own; remove this setting"
+        )
 
 
 FST = Variant("fst", "FST")
+RL = Variant("rl", "RL only", ("method=rl",), equal_to=FST)
+GEPA = Variant("gepa", "GEPA only", ("method=gepa",), equal_to=FST)
+DISTILL = Variant("distill", "FST-distill", ("method=distill",))
+REUSE = Variant("fst-reuse", "FST, rollouts reused", ("fast.reuse=true",))
 
 
-def rl(base: Recipe) -> Variant:
-    return Variant("rl", "RL only", ("method=rl", *equal_rollouts(base)))
-
-
-def gepa(base: Recipe) -> Variant:
-    return Variant("gepa", "GEPA only", ("method=gepa", *equal_rollouts(base)))
-
-
-def distill() -> Variant:
-    return Variant("distill", "FST-distill", ("method=distill",))
-
-
-def _three(base: Recipe, tasks: Tasks) -> list[Variant]:
-    return [FST, rl(base), gepa(base)]
-
-
-def _two(base: Recipe, tasks: Tasks) -> list[Variant]:
-    return [FST, rl(base)]
-
-
-def _divergence(base: Recipe, tasks: Tasks) -> list[Variant]:
-    return [FST, rl(base), distill()]
+def _always(*variants: Variant) -> Callable[[Recipe, Tasks], list[Variant]]:
+    """Variants that depend neither on the recipe nor on further tasks."""
+    return lambda base, tasks: list(variants)
 
 
 def _plasticity(base: Recipe, tasks: Tasks) -> list[Variant]:
-    """The first task with FST and with RL, as many steps of each; then plain RL on the second, from there and from base."""
+    """FST and RL on the first task, with equal steps; then plain RL on the second, from each of them and from base."""
     first_rl = Variant("rl-same-steps", "RL on the first task", ("method=rl",))
     then = ("method=rl", f"task={json.dumps(tasks[1])}")
     return [
@@ -79,18 +79,15 @@ def _continual(base: Recipe, tasks: Tasks) -> list[Variant]:
 
 def _star_graph(base: Recipe, tasks: Tasks) -> list[Variant]:
     task = f"task={json.dumps(tasks[1])}"
-    rollouts = equal_rollouts(base)
-    return [
-        Variant("star-graph-fst", "FST", (task,)),
-        Variant("star-graph-rl", "RL only", (task, "method=rl", *rollouts)),
-    ]
+    fst = Variant("star-graph-fst", "FST", (task,))
+    return [fst, Variant("star-graph-rl", "RL only", (task, "method=rl"), equal_to=fst)]
 
 
 def _ablations(base: Recipe, tasks: Tasks) -> list[Variant]:
     group, cycle = base.slow.group, base.fast.cycle
     sizes = [size for size in (1, 2, 4, 8) if group % size == 0 and size != base.fast.population]
     proposer = "light" if base.fast.proposer == "full" else "full"
-    variants = [FST, rl(base)]
+    variants = [FST, RL]
     variants += [Variant(f"fst-k{size}", f"K = {size}", (f"fast.population={size}",)) for size in sizes]
     shared = next(size for size in (base.fast.population, 2, 1) if group % size == 0 and group > size)
     variants += [
@@ -104,13 +101,9 @@ def _ablations(base: Recipe, tasks: Tasks) -> list[Variant]:
         Variant(f"fst-{proposer}", f"{proposer} proposer", (f"fast.proposer={proposer}",)),
         Variant("fst-policy-reflection", "the policy reflects", ("fast.reflection=policy",)),
         Variant("fst-no-feedback", "scores without feedback text", ("fast.feedback=false",)),
-        Variant("fst-reuse", "rollouts reused", ("fast.reuse=true",)),
+        replace(REUSE, label="rollouts reused"),
     ]
     return variants
-
-
-def _reuse(base: Recipe, tasks: Tasks) -> list[Variant]:
-    return [FST, Variant("fst-reuse", "FST, rollouts reused", ("fast.reuse=true",)), rl(base)]
 
 
 STUDIES: dict[str, Study] = {
@@ -119,7 +112,7 @@ STUDIES: dict[str, Study] = {
         Study(
             "data-efficiency",
             "How many rollouts and steps does FST need to reach what RL only reaches?",
-            _three,
+            _always(FST, RL, GEPA),
             (
                 ("times fewer steps to RL's peak", "CodeIO 3.0, math 1.4, HoVer-hard 3.0"),
                 ("times fewer rollouts, from its settings", "CodeIO 1.85, math 0.94, HoVer-hard 1.85"),
@@ -128,13 +121,13 @@ STUDIES: dict[str, Study] = {
         Study(
             "asymptote",
             "Where does training level off?",
-            _two,
+            _always(FST, RL),
             (("asymptote, FST / RL", "CodeIO 47.4 / 43.0, math 49.2 / 46.4, HoVer-hard 25.0 / 17.3"),),
         ),
         Study(
             "divergence",
             "How far from the base model must the weights move for the same reward?",
-            _divergence,
+            _always(FST, RL, DISTILL),
             (("KL at matched reward", "up to 70% lower with FST; not on math"),),
         ),
         Study(
@@ -149,7 +142,7 @@ STUDIES: dict[str, Study] = {
         ),
         Study(
             "continual",
-            "When the task changes under one uninterrupted run, who keeps learning?",
+            "When the task changes within one run, which method keeps learning?",
             _continual,
             (("CodeIO, the second of three stages", "FST 37.7, RL 20.7"),),
             tasks=3,
@@ -164,7 +157,7 @@ STUDIES: dict[str, Study] = {
         Study(
             "ceiling",
             "What do weights alone, text alone and both together reach?",
-            _three,
+            _always(FST, RL, GEPA),
             (("weights / prompt / both", "HoVer-hard 11.6 / 10.6 / 21.2, CodeIO 25.1 / 34.5 / 43.3"),),
         ),
         Study(
@@ -182,7 +175,7 @@ STUDIES: dict[str, Study] = {
         Study(
             "reuse",
             "What does it save to train on the fast loop's rollouts?",
-            _reuse,
+            _always(FST, REUSE, RL),
             (
                 ("seconds a step, reused / not", "47 / 66"),
                 ("from the cache", "17k of 77k; accuracy within noise"),

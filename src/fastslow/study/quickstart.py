@@ -1,4 +1,4 @@
-"""The quickstart: FST, RL only and GEPA only at equal rollouts on one hidden rulebook, and what came of it."""
+"""`fastslow quickstart`: FST, RL only and GEPA only at equal rollouts on one hidden rulebook."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from fastslow.recipe import Recipe, load_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs import files
 from fastslow.runs.snapshot import open_snapshot
-from fastslow.runs.words import number, printable
+from fastslow.study.arms import LOOKS
 from fastslow.study.curves import Curve, read_curve
-from fastslow.study.equal_rollouts import METHODS, check, is_finished, run_method
-from fastslow.study.figure import draw
-from fastslow.study.looks import LOOKS
+from fastslow.study.figures.studies import draw_curves
+from fastslow.study.training import METHODS, check_methods, finished, run_method
 from fastslow.tasks.registry import build_task
+from fastslow.text import number, printable
 
 RECIPE = Path(__file__).with_name("quickstart.yaml")
 
 
 def run_quickstart(overrides: Sequence[str], folder: Path, console: Console) -> None:
-    """Run what is not finished yet, then write and show the results."""
+    """Train the runs that are not finished, then write and show the results."""
     recipe = load_recipe(RECIPE, overrides)
-    check(recipe, folder)
+    check_methods(recipe, folder)
     try:
         for place, method in enumerate(METHODS, 1):
-            if not is_finished(method, folder):
+            if not finished(folder / method):
                 console.print(_heading(place, method, folder), soft_wrap=True)
                 run_method(method, recipe, folder)
     except (Interrupted, KeyboardInterrupt):
         again = shlex.join([program(), "quickstart", *overrides, "--out", str(folder)])
-        raise Interrupted(f"interrupted; `{again}` goes on") from None
+        raise Interrupted(f"interrupted; `{again}` resumes") from None
     curves = {method: read_curve(folder / method) for method in METHODS}
     files.write_json(folder / "summary.json", summary(curves))
     problems = f"{recipe.evaluation.problems} validation problems"
-    draw(
+    draw_curves(
         {method: [curve] for method, curve in curves.items()},
         folder / "curves.png",
         f"{_described(recipe)}, one seed; bands: 95% intervals over {problems}",
@@ -54,7 +54,7 @@ def run_quickstart(overrides: Sequence[str], folder: Path, console: Console) -> 
 
 
 def summary(curves: Mapping[Method, Curve]) -> dict[str, dict[str, float]]:
-    """Where each method ended."""
+    """The last evaluation of each method."""
     return {
         method: {
             "reward": curve.rewards[-1],
@@ -67,7 +67,7 @@ def summary(curves: Mapping[Method, Curve]) -> dict[str, dict[str, float]]:
 
 
 def results_table(curves: Mapping[Method, Curve]) -> Table:
-    table = Table(title="Three ways to learn, at equal rollouts", title_justify="left")
+    table = Table(title="Three methods at equal rollouts", title_justify="left")
     table.add_column("method")
     table.add_column("validation reward\nand 95% interval", justify="right")
     table.add_column("training\nrollouts", justify="right")
@@ -86,17 +86,19 @@ def results_table(curves: Mapping[Method, Curve]) -> Table:
 
 
 def texts_table(recipe: Recipe, folder: Path) -> Table:
-    """The text FST started from beside the one it ended with."""
+    """The seed text beside the final best context of FST."""
     before = choose_seed_texts(build_task(recipe), recipe.fast.seed_text)
     after = open_snapshot(folder / "fst").pool.best.context.texts
-    table = Table("seed text", "text evolved by FST", title="What the model reads", title_justify="left", expand=True)
+    table = Table(
+        "seed text", "context evolved by FST", title="What the model reads", title_justify="left", expand=True
+    )
     for component, text in before.items():
         table.add_row(Text(printable(text)), Text(printable(after[component])))
     return table
 
 
 def program() -> str:
-    """How this program is called here: by its name, or by its path where the name is not found."""
+    """How to call this program: by its name, or by its path where the name is not on PATH."""
     if shutil.which("fastslow"):
         return "fastslow"
     beside = Path(sys.executable).with_name("fastslow")
@@ -107,7 +109,7 @@ def _heading(place: int, method: Method, folder: Path) -> Text:
     look = LOOKS[method]
     line = Text.assemble((f"\n{place} of {len(METHODS)}: {look.name}", "bold"), f" {look.does}")
     if method != "fst":
-        line.append(f", for the {number(read_curve(folder / 'fst').rollouts[-1])} rollouts that FST has spent")
+        line.append(f", with the {number(read_curve(folder / 'fst').rollouts[-1])} rollouts that FST spent")
     return line
 
 
@@ -119,16 +121,16 @@ def _described(recipe: Recipe) -> str:
 def _next_steps(recipe: Recipe, folder: Path) -> Text:
     fst, seed = shlex.quote(str(folder / "fst")), recipe.seed + 1
     commands = {
-        f"contexts {fst}": "how the text came about, edit by edit",
-        f"eval {fst} --k 8 --split test": "measure it on problems it has not seen yet",
-        f"export {fst} my-model": "a folder that transformers and vLLM serve, with the text in its chat template",
+        f"contexts {fst}": "how the context evolved, edit by edit",
+        f"eval {fst} --k 8 --split test": "evaluate it on test problems",
+        f"export {fst} my-model": "a model folder for transformers and vLLM, with the context in its chat template",
         f"train {fst}/recipe.yaml task.book=orchard output.folder=runs/orchard": "FST on the rulebook orchard",
-        f"quickstart seed={seed} --out {shlex.quote(f'{folder}-seed{seed}')}": f"all three again with seed {seed}",
+        f"quickstart seed={seed} --out {shlex.quote(f'{folder}-seed{seed}')}": f"all three with seed {seed}",
     }
     lines = Text.assemble(
-        "\nThe curves are in ", (str(folder / "curves.png"), "bold"), "; the numbers in summary.json.\n"
+        "\nThe curves are in ", (str(folder / "curves.png"), "bold"), ", the numbers in summary.json.\n"
     )
-    lines.append("What to try next:")
+    lines.append("Next steps:")
     for command, meaning in commands.items():
         lines.append(f"\n  {program()} {command}", style="bold")
         lines.append(f"\n      {meaning}", style="dim")

@@ -1,4 +1,4 @@
-"""A comparison on one page: findings, tables, pictures, the evolved texts and how they came about, in one file."""
+"""A comparison as tables, and as one HTML page with findings, tables, figures, the evolved contexts and their lineage."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fastslow.recipe import dump_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.lineage import show_contexts
 from fastslow.study.arms import Arm
-from fastslow.study.charts import as_svg
 from fastslow.study.comparison import Comparison
+from fastslow.study.figures.drawing import as_svg
 from fastslow.study.intervals import Estimate
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 READING = (
-    "Numbers are means over seeds; in brackets 95% intervals over seeds (Student's t; times fewer: on a logarithmic scale, "
-    "seed by seed where both arms have the same seeds). With one seed there is no interval. The reward of a run is under the "
-    "context that was best on training problems, that of RL only and FST-distill under the seed text. A peak counts as "
-    "reached at the first evaluation that shows it."
+    "Numbers are means over seeds with 95% intervals over seeds in brackets (Student's t; ratios on a logarithmic scale, "
+    "seed by seed where both arms have the same seeds). One seed has no interval. A run is evaluated under the context that "
+    "was best on training problems; RL only and FST-distill are evaluated under the seed text. A peak counts as reached at "
+    "the first evaluation that shows it."
 )
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A table of the comparison, for the terminal and for the page: a row for each arm, in their order."""
+    """A table of the comparison, for the terminal and for the page: a row for each arm, in order."""
 
     title: str
     head: Sequence[str]
@@ -45,7 +45,7 @@ def summaries(comparison: Comparison) -> list[Summary]:
         return [[arm.label, *(column(arm) for column in columns)] for arm in arms]
 
     reached = Summary(
-        "What was reached",
+        "Reward",
         [
             "",
             "seeds",
@@ -57,11 +57,11 @@ def summaries(comparison: Comparison) -> list[Summary]:
             lambda arm: str(len(arm.curves)),
             lambda arm: comparison.end(arm).words(),
             lambda arm: "" if arm is base else comparison.margin(arm).words(),
-            lambda arm: comparison.at_equal_rollouts(arm).words(),
+            lambda arm: comparison.within_shared_rollouts(arm).words(),
         ),
     )
     spent = Summary(
-        "What was spent",
+        "Training cost",
         ["", "steps", "rollouts", "tokens", "minutes"],
         rows(
             lambda arm: "no updates" if arm.method == "gepa" else f"{comparison.last(arm, 'steps').mean:,.0f}",
@@ -72,9 +72,9 @@ def summaries(comparison: Comparison) -> list[Summary]:
     )
     peak = sum(comparison.peaks.values()) / len(comparison.peaks)
     cost = Summary(
-        f"Until the peak of {base.label} ({peak:.2f}) was reached"
+        f"Cost to reach the peak of {base.label} ({peak:.2f})"
         if comparison.baseline_rises
-        else f"Until there was more than {base.label} has before training ({peak:.2f}), its best",
+        else f"Cost to exceed {base.label} before training ({peak:.2f}), its best",
         ["", "steps", "times fewer", "rollouts", "times fewer"],
         rows(
             lambda arm: comparison.cost(arm, "steps").words(0),
@@ -84,7 +84,7 @@ def summaries(comparison: Comparison) -> list[Summary]:
         ),
     )
     moved = Summary(
-        "How far from the base model (KL, nats a token)",
+        "KL from the base model (nats a token)",
         [
             "",
             "at the end",
@@ -100,7 +100,7 @@ def summaries(comparison: Comparison) -> list[Summary]:
         ),
     )
     equally_far = Summary(
-        f"Best reward within the KL that it and {base.label} reached",
+        f"Best reward within the KL that both the arm and {base.label} reached",
         ["", "KL", "reward", f"of {base.label}", f"less {base.label}"],
         rows(
             lambda arm: Estimate(comparison.shared_kl(arm)).words(3),
@@ -131,7 +131,7 @@ def render(
     title: str,
     subtitle: str,
 ) -> str:
-    """The page."""
+    """Render the HTML page."""
     from jinja2 import Environment
 
     colours = [arm.look.colour for arm in comparison.arms]
@@ -161,7 +161,7 @@ def render(
 
 
 def _runs(arm: Arm) -> list[dict[str, Any]]:
-    """The text each run ended with and its lineage; only those that evolve any."""
+    """The final best context and the lineage of each run that evolves contexts."""
     found = []
     for seed, folder in arm.folders.items():
         run = RunFolder.open(folder)
@@ -183,7 +183,7 @@ def _runs(arm: Arm) -> list[dict[str, Any]]:
 
 
 def _lineage(run: RunFolder) -> str:
-    """The family tree that `fastslow contexts` shows, as it is coloured there."""
+    """The coloured output of `fastslow contexts`."""
     console = Console(record=True, file=io.StringIO(), width=110, force_terminal=True, color_system="standard")
     show_contexts(run, console, full=False)
     return console.export_html(code_format="<pre>{code}</pre>", inline_styles=True)

@@ -1,5 +1,4 @@
-"""`fastslow study NAME`: the runs that a question needs, and when they are done a table beside the published one, and a
-picture."""
+"""`fastslow study NAME`: train the runs that a question needs, then show a figure and a table beside the published one."""
 
 from __future__ import annotations
 
@@ -17,23 +16,21 @@ from fastslow.errors import FastSlowError, Interrupted
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv
-from fastslow.study.arms import Arm, make_arm
-from fastslow.study.charts import save
+from fastslow.study.arms import BASE, LOOKS, Arm, make_arm
 from fastslow.study.conclusions import CONCLUSIONS, Conclusion
-from fastslow.study.looks import BASE, LOOKS
-from fastslow.study.plans import STUDIES, Study
+from fastslow.study.figures.drawing import save
+from fastslow.study.jobs import Job, jobs_of, run_jobs
+from fastslow.study.plans import STUDIES, Study, refuse_wrong_base
 from fastslow.study.quickstart import RECIPE
-from fastslow.study.runner import Job, jobs_of, run_jobs
 from fastslow.study.suite import read_task
-from fastslow.study.variants import refuse_wrong_base
 
 SMALL_STAR = {"name": "star-graph", "degree": 2, "path": 3, "nodes": 10}
 """A star graph that nano can write down."""
 DEFAULTS = ("task.told=2", "slow.learning_rate=4e-5")
-"""Beside the quickstart's recipe, where none is given: half of the book is told, so that RL alone has something to learn, and
-it is learnt slowly enough to see it rise."""
+"""Added to the quickstart's recipe where none is given: half of the book is in the seed text, so that RL only has something
+to learn, and the learning rate is low enough for its rise to be seen."""
 BOOKS = ("harbour", "orchard")
-"""Further rulebooks, where no further tasks are given."""
+"""Further rulebooks for recipes with a rulebook, where no further tasks are given."""
 
 
 def run_study(
@@ -47,9 +44,9 @@ def run_study(
     parallel: int = 1,
     out: Path = Path("runs/studies"),
 ) -> None:
-    """Run what is not finished yet, then show what came of it. `all` is every study, one after the other."""
+    """Train the runs that are not finished, then show the conclusion. `all` runs every study in turn."""
     if name != "all" and name not in STUDIES:
-        raise FastSlowError(f"no study '{name}'; there are {', '.join(STUDIES)}, and all")
+        raise FastSlowError(f"no study '{name}'; expected {', '.join(STUDIES)} or all")
     base = load_recipe(recipe, overrides) if recipe else load_recipe(RECIPE, (*DEFAULTS, *overrides))
     refuse_wrong_base(base)
     chosen = list(STUDIES.values()) if name == "all" else [STUDIES[name]]
@@ -60,7 +57,9 @@ def run_study(
         try:
             _run(jobs, base, parallel, console)
         except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; the same command goes on ('{out}' has what is done)") from None
+            raise Interrupted(
+                f"interrupted; repeat the command to resume (finished runs are kept in '{out}')"
+            ) from None
         arms = _arms([[job for job in jobs if job.variant == variant] for variant in variants])
         conclusion = CONCLUSIONS[study.name](arms, _subtitle(base, study, len(seeds)))
         save(conclusion.figure, out, study.name)
@@ -76,23 +75,21 @@ def _tasks(study: Study, base: Recipe, given: Sequence[str]) -> list[dict[str, A
         further = [SMALL_STAR]
     elif not further and own["name"] == "rulebook":
         further = [{**own, "book": book} for book in BOOKS if book != own.get("book")]
-        if (
-            study.name == "plasticity"
-        ):  # under plain RL nobody finds a book's rules, so they are told: the skill is to learn
+        if study.name == "plasticity":  # plain RL cannot find a book's rules, so the seed text has them all
             further = [{**task, "told": task.get("words", 6)} for task in further]
     if len(further) < study.tasks - 1:
         raise FastSlowError(
-            f"the study {study.name} needs {study.tasks - 1} task(s) beside the recipe's own, and {len(further)} are given; "
-            "name them (--task gsm8k --task '{name: rulebook, book: harbour}')"
+            f"the study {study.name} needs {study.tasks - 1} task(s) beside the recipe's own, but {len(further)} are given; "
+            "add --task NAME or --task '{name: rulebook, book: harbour}'"
         )
     chosen = [own, *further[: study.tasks - 1]]
     if any(task in chosen[:place] for place, task in enumerate(chosen)):
-        raise FastSlowError(f"the study {study.name} needs different tasks, and one of {chosen} stands there twice")
+        raise FastSlowError(f"the study {study.name} needs different tasks, but {chosen} repeats one")
     return chosen
 
 
 def _run(jobs: Sequence[Job], base: Recipe, parallel: int, console: Console) -> None:
-    """With a table of where each run is; elsewhere than in a terminal, a line for every run that begins or ends."""
+    """Run the jobs with a live table of their states; outside a terminal, print a line for every run that ends."""
     states: dict[str, str] = {}
 
     def table() -> Table:
@@ -115,8 +112,8 @@ def _run(jobs: Sequence[Job], base: Recipe, parallel: int, console: Console) -> 
 
 
 def _arms(groups: Sequence[Sequence[Job]]) -> list[Arm]:
-    """The runs of each variant as an arm. Several that look alike are told apart by their lines; where some go on from
-    another run, each looks like what came before it."""
+    """The runs of each variant as an arm. Arms that share a look differ in their line style; where some start from another
+    run's weights, each takes the look of that run."""
     arms: list[Arm] = []
     start_elsewhere = any(jobs[0].before for jobs in groups)
     for jobs in groups:
@@ -132,7 +129,7 @@ def _arms(groups: Sequence[Sequence[Job]]) -> list[Arm]:
 
 def _subtitle(base: Recipe, study: Study, seeds: int) -> str:
     tasks = {
-        "continual": "three tasks in a row (grey: while it is trained on)",
+        "continual": "three tasks in sequence (grey: the stage that trains on the task)",
         "plasticity": "a second task",
         "star-graph": "star-graph",
     }
@@ -148,17 +145,18 @@ def _show(study: Study, conclusion: Conclusion, base: Recipe, out: Path, console
         table.add_row(Text("the paper", style="italic"), Text(measure), Text(value))
     console.print(table)
     console.print(
-        Text(f"The picture is {out / study.name}.png (and .svg), the numbers {study.name}.csv."), soft_wrap=True
+        Text(f"The figure is in {out / study.name}.png (and .svg), the numbers are in {study.name}.csv."),
+        soft_wrap=True,
     )
 
 
 def _differs(base: Recipe) -> str:
-    """What to keep in mind beside the published numbers."""
+    """How this setting differs from the published one."""
     slow, fast = base.slow, base.fast
     return (
         f"Ours: {base.model.name}, {base.tasks[0].name}, {slow.steps} steps of {slow.problems * slow.group} rollouts, "
-        f"K = {fast.population}, T = {fast.cycle}, a budget of {fast.budget}, reflection by "
+        f"K = {fast.population}, T = {fast.cycle}, budget {fast.budget}, reflection by "
         f"{fast.reflection.model or fast.reflection.kind}; "
-        "the paper: a far larger model, 500 steps of 256 rollouts, K = 4 or 8, T = 6, a budget of 960, reflection by "
-        "gpt-5.2, scores in per cent, no seeds and no intervals."
+        "the paper: a far larger model, 500 steps of 256 rollouts, K = 4 or 8, T = 6, budget 960, reflection by gpt-5.2, "
+        "scores in per cent, no seeds, no intervals."
     )

@@ -1,5 +1,7 @@
-"""What trained weights are worth as a place to start from: GEPA alone, from the base model and from each run's weights, on
-several tasks. Everyone starts from the task's own seed text and has the same budget; scores are before and after."""
+"""`fastslow suite`: GEPA only from the base model and from each run's weights, on several tasks.
+
+All start from the task's own seed text with the same budget, and are scored before and after.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ from fastslow.runs.export import save_policy
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.snapshot import Snapshot, open_snapshot
 from fastslow.runs.tables import write_csv
-from fastslow.study.charts import save
-from fastslow.study.finish import finish, finished, refuse_other_settings
+from fastslow.study.arms import LOOKS
+from fastslow.study.figures.drawing import save
+from fastslow.study.figures.radar import Spoke, radar, radar_title
 from fastslow.study.intervals import Estimate, over_seeds
-from fastslow.study.looks import LOOKS
-from fastslow.study.radar import Spoke, radar, radar_title
+from fastslow.study.training import finished, refuse_other_settings, train_or_resume
 
 BASE = "Base"
 
@@ -55,7 +57,7 @@ def run_suite(
     cycles: int = 1,
     k: int = 8,
 ) -> list[Spoke]:
-    """Run what is not finished yet, then show and write the results."""
+    """Train the runs that are not finished, then show and write the results."""
     out = Path(out)
     sources = find_sources(runs)
     template = (
@@ -63,7 +65,7 @@ def run_suite(
     )
     named = {_task_name(task): task for task in (read_task(text) for text in tasks)}
     if not named:
-        raise FastSlowError("no task to run on; name some (--task rulebook/harbour --task rulebook/library …)")
+        raise FastSlowError("no task is given; add some (--task rulebook/harbour --task rulebook/library …)")
     planned = [(name, source) for name in named for source in sources]
     for place, (name, source) in enumerate(planned, 1):
         path = _path(out, name, source)
@@ -79,43 +81,45 @@ def run_suite(
     console.print(suite_table(spokes, k))
     if len(named) >= 3:
         save(radar(spokes, k), out, "radar")
-        console.print(Text(f"{radar_title(spokes)}. The radar is in {out / 'radar.png'}, the table in suite.csv."))
-    else:
         console.print(
-            Text(f"A radar needs three tasks or more, these are {len(named)}; {out / 'suite.csv'} has the table.")
+            Text(f"{radar_title(spokes)}. The radar chart is in {out / 'radar.png'}, the table is in suite.csv.")
         )
+    else:
+        console.print(Text(f"The table is in {out / 'suite.csv'}. A radar chart needs at least three tasks."))
     return spokes
 
 
 def _run(recipe: Recipe, path: Path) -> None:
     try:
-        finish(lambda: recipe, path)
+        train_or_resume(lambda: recipe, path)
     except (Interrupted, KeyboardInterrupt):
-        raise Interrupted("interrupted; the same command goes on") from None
+        raise Interrupted("interrupted; repeat the command to resume") from None
 
 
 def find_sources(runs: Sequence[str | Path]) -> list[Source]:
-    """The base model once for every seed, then the runs."""
+    """The base model for every seed, then the runs."""
     if not runs:
-        raise FastSlowError("no run to start from; give the folders of runs made by `fastslow train`")
+        raise FastSlowError("no run is given; give folders of runs of `fastslow train`")
     snapshots = [open_snapshot(run) for run in runs]
     models = {snapshot.run.recipe.model.name: snapshot.run.path for snapshot in snapshots}
     if len(models) > 1:
         (first, there), (second, here), *_ = models.items()
         raise FastSlowError(
-            f"the runs start from different base models: '{there}' from {first}, '{here}' from {second}; give runs of one"
+            f"the runs start from different base models: '{there}' from {first}, '{here}' from {second}; give runs of one "
+            "base model"
         )
     found: dict[tuple[str, int], Source] = {}
     for snapshot in snapshots:
         recipe = snapshot.run.recipe
         if recipe.method == "gepa":
             raise FastSlowError(
-                f"'{snapshot.run.path}' left the weights alone (method=gepa); the base model stands for it"
+                f"'{snapshot.run.path}' has frozen weights (method=gepa), which are the base model's; remove it"
             )
         source = Source(LOOKS[recipe.method].name, recipe.method, recipe.seed, snapshot)
         if (source.label, source.seed) in found:
             raise FastSlowError(
-                f"'{snapshot.run.path}' is a second run of {source.label} with seed {source.seed}; give one for each seed"
+                f"'{snapshot.run.path}' is a second run of {source.label} with seed {source.seed}; give one run per method "
+                "and seed"
             )
         found[source.label, source.seed] = source
     seeds = sorted({source.seed for source in found.values()})
@@ -125,7 +129,7 @@ def find_sources(runs: Sequence[str | Path]) -> list[Source]:
 
 
 def collect(out: Path, tasks: Sequence[str], sources: Sequence[Source]) -> list[Spoke]:
-    """Every score of a finished suite: by task, source, before or after GEPA, mean@k and best@k; over seeds."""
+    """Every score of a finished suite over seeds: by task, source, before and after GEPA, mean@k and best@k."""
     labels = {source.label: source.method for source in sources}
     spokes = []
     for task in tasks:
@@ -143,7 +147,7 @@ def collect(out: Path, tasks: Sequence[str], sources: Sequence[Source]) -> list[
 
 
 def _score(results: Sequence[dict[str, Any]], measure: str, ends: tuple[str, str]) -> Estimate:
-    """Over seeds; of one seed the interval over problems."""
+    """The estimate over seeds; with one seed, its interval is over problems."""
     if len(results) == 1:
         return Estimate(results[0][measure], results[0][ends[0]], results[0][ends[1]])
     return over_seeds([result[measure] for result in results], 0.0, 1.0)
@@ -152,7 +156,7 @@ def _score(results: Sequence[dict[str, Any]], measure: str, ends: tuple[str, str
 def suite_table(spokes: Sequence[Spoke], k: int) -> Table:
     seeds = max(spoke.score.seeds for spoke in spokes)
     over = f"{seeds} seeds" if seeds > 1 else f"{spokes[0].problems} problems, one seed"
-    table = Table(title=f"GEPA alone from each starting point; 95% intervals over {over}", title_justify="left")
+    table = Table(title=f"GEPA only from each starting point; 95% intervals over {over}", title_justify="left")
     for name in ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA"):
         table.add_column(name, justify="left" if name in ("task", "from") else "right")
     found = {(spoke.task, spoke.source, spoke.when, spoke.measure): spoke.score for spoke in spokes}
@@ -163,7 +167,7 @@ def suite_table(spokes: Sequence[Spoke], k: int) -> Table:
 
 
 def read_task(text: str) -> dict[str, Any]:
-    """A task as it is named on the command line: NAME, or YAML with its options."""
+    """A task from the command line: NAME, or YAML with its options."""
     try:
         read = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -186,7 +190,7 @@ def _path(out: Path, task: str, source: Source) -> Path:
 
 
 def _weights(source: Source, template: Recipe, out: Path) -> str:
-    """What to load: the base model, the checkpoint itself where it holds a whole model, else its adapter merged into one."""
+    """The model to load: the base model, a checkpoint with full weights, or a checkpoint's adapter merged into the base."""
     if source.snapshot is None:
         return template.model.name
     if source.snapshot.run.recipe.model.lora is None:

@@ -1,33 +1,29 @@
-"""The pictures of a comparison. Each title says what the data say; each is a PNG to look at and an SVG to print."""
+"""The figures of a comparison. Each title states the finding."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastslow.runs import files
-from fastslow.study.arms import Arm
+from fastslow.study.arms import LINES, Arm
 from fastslow.study.comparison import Comparison
 from fastslow.study.curves import Cost
-from fastslow.study.figure import colours, draw_arm, dress, mean_line, new_figure, titled
+from fastslow.study.figures.drawing import colours, draw_arm, dress, mean_line, new_figure, titled
 from fastslow.study.intervals import Estimate
-from fastslow.study.looks import LINES
 
 AXES: dict[Cost, str] = {
     "steps": "optimizer steps",
     "rollouts": "training rollouts, both loops",
-    "tokens": "tokens read and written in training",
+    "tokens": "prompt and completion tokens in training",
     "seconds": "minutes of training",
 }
 
 
-def charts(comparison: Comparison, subtitle: str) -> dict[str, Any]:
-    """Every picture that the data allow, by name."""
+def comparison_figures(comparison: Comparison, subtitle: str) -> dict[str, Any]:
+    """Every figure that the data allow, by name."""
     found = {"reward": reward_figure(comparison, subtitle)}
     if savings(comparison):
         found["cost"] = cost_figure(comparison, subtitle)
@@ -36,29 +32,6 @@ def charts(comparison: Comparison, subtitle: str) -> dict[str, Any]:
     if any(series for arm in comparison.arms for series in arm.entropies.values()):
         found["entropy"] = entropy_figure(comparison, subtitle)
     return found
-
-
-def save(figure: Any, folder: Path, name: str) -> None:
-    with files.aside(folder / f"{name}.png") as unfinished:
-        figure.savefig(unfinished, format="png", dpi=150)
-    files.write_bytes(folder / f"{name}.svg", files.encode(_svg(figure)))
-
-
-def as_svg(figure: Any) -> str:
-    """The picture as an element of a page."""
-    text = _svg(figure)
-    return text[text.index("<svg") :]
-
-
-def _svg(figure: Any) -> str:
-    from matplotlib import rc_context
-
-    buffer = io.StringIO()
-    with rc_context(
-        {"svg.hashsalt": "fastslow"}
-    ):  # else names inside are drawn at random, and no two files are the same
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
 
 
 def reward_figure(comparison: Comparison, subtitle: str) -> Any:
@@ -76,7 +49,7 @@ def reward_figure(comparison: Comparison, subtitle: str) -> Any:
                 draw_arm(panel, arm, cost, "rewards", per=60 if cost == "seconds" else 1, label=cost == "rollouts")
         dress(panel, label, "")
         if cost == "tokens":
-            panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 10k, 20k: in full they run into each other
+            panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 10k, 20k: full numbers would overlap
         if not panel.lines:
             panel.annotate("not recorded in these runs", (0.5, 0.5), xycoords="axes fraction", ha="center", color="0.4")
     for panel in panels[::2]:
@@ -88,7 +61,7 @@ def reward_figure(comparison: Comparison, subtitle: str) -> Any:
 
 def reward_title(comparison: Comparison) -> str:
     def worth(arm: Arm) -> tuple[float, float]:
-        """Of arms that end alike, the one that got there for less."""
+        """By final reward, and among equals by rollouts saved."""
         saved = comparison.saving(arm, "rollouts").mean
         return round(comparison.end(arm).mean, 3), 0.0 if math.isnan(saved) else saved
 
@@ -105,7 +78,7 @@ def reward_title(comparison: Comparison) -> str:
 
 
 def savings(comparison: Comparison) -> dict[str, dict[Cost, Estimate]]:
-    """How much less each arm needs than the baseline, where that is known."""
+    """How many times less each arm needs than the baseline, where that is known."""
     found: dict[str, dict[Cost, Estimate]] = {}
     for arm in comparison.others:
         known = {cost: saved for cost in AXES if not math.isnan((saved := comparison.saving(arm, cost)).mean)}
@@ -142,19 +115,19 @@ def cost_figure(comparison: Comparison, subtitle: str) -> Any:
 
 
 def cost_title(comparison: Comparison) -> str:
-    """Of the arm that needs fewest rollouts: how many fewer, and how many fewer steps, which leave the fast loop out."""
+    """The savings of the arm that needs the fewest rollouts, in rollouts and in steps, which leave the fast loop out."""
     found = {label: costs for label, costs in savings(comparison).items() if "rollouts" in costs}
     peak = sum(comparison.peaks.values()) / len(comparison.peaks)
     target = f"the peak of {comparison.baseline.label} ({peak:.2f})"
     best = max(found, key=lambda label: found[label]["rollouts"].mean, default="")
     if not best or (found[best]["rollouts"].mean <= 1 and "steps" not in found[best]):
-        return f"No method reaches {target} for less than it needs itself"
+        return f"No method reaches {target} at a lower cost"
     parts = [_times(found[best][cost], cost) for cost in ("steps", "rollouts") if cost in found[best]]
     return f"To reach {target}, {best} needs {' and '.join(parts)}"
 
 
 def _times(saved: Estimate, what: str) -> str:
-    """How many times fewer, or more, with the interval and of how many seeds."""
+    """How many times fewer, or more, with the interval and the seeds."""
     mean, low, high = saved.mean, saved.low, saved.high
     fewer = mean > 1 and f"{mean:.1f}" != "1.0"
     if not fewer:
@@ -165,7 +138,7 @@ def _times(saved: Estimate, what: str) -> str:
 
 
 def _within(axes: Any, found: list[Estimate]) -> None:
-    """Show all means, and of wide intervals as much as leaves the means apart."""
+    """Show all means, and clip wide intervals so that the means stay apart."""
     means = [saved.mean for saved in found] + [1.0]
     low = min([*means, *(saved.low for saved in found if saved.has_interval)])
     high = max([*means, *(saved.high for saved in found if saved.has_interval)])
@@ -207,7 +180,7 @@ def _ranked(values: Mapping[str, float]) -> str:
 
 
 def _path(axes: Any, arm: Arm) -> None:
-    """Reward against KL as training goes: the mean over seeds at each evaluation, and every seed's points."""
+    """Reward against KL during training: the mean over seeds at each evaluation, and every seed's points."""
     look, line = arm.look, LINES[arm.variant % len(LINES)]
     curves = [curve for curve in arm.curves.values() if not all(math.isnan(kl) for kl in curve.kls)]
     if not curves:
@@ -253,7 +226,7 @@ def entropy_figure(comparison: Comparison, subtitle: str) -> Any:
 
 
 def _level(axes: Any, arm: Arm, end: Estimate) -> None:
-    """A method without steps, as a level beside those that have them."""
+    """A method without updates, as a horizontal line."""
     look = arm.look
     below = end.mean > 0.9 * axes.get_ylim()[1]
     axes.axhline(end.mean, color=look.colour, linestyle=(0, (1, 2)), linewidth=1.5)

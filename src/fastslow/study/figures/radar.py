@@ -1,4 +1,4 @@
-"""Scores on several tasks as a radar: a spoke for each task, a ring for each starting point."""
+"""Scores on several tasks as a radar chart: a spoke for each task, a ring for each starting point."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastslow.recipe.model import Method
-from fastslow.study.figure import new_figure
+from fastslow.study.arms import BASE, LOOKS
+from fastslow.study.figures.drawing import new_figure
 from fastslow.study.intervals import Estimate
-from fastslow.study.looks import BASE, LOOKS
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Spoke:
 
 
 def radar_title(spokes: Sequence[Spoke], measure: str = "mean") -> str:
-    """On how many tasks each starting point ends highest, ties counted for all, and on how many by more than intervals."""
+    """On how many tasks the best starting point is highest, ties included, and on how many its interval is apart."""
     ends = {(spoke.task, spoke.source): spoke.score for spoke in spokes if _is(spoke, "after", measure)}
     tasks = list(dict.fromkeys(task for task, _ in ends))
     wins: dict[str, int] = {}
@@ -60,7 +60,7 @@ def radar_title(spokes: Sequence[Spoke], measure: str = "mean") -> str:
 
 
 def radar(spokes: Sequence[Spoke], k: int) -> Any:
-    """Two radars, mean@k and best@k: dashed before GEPA, solid after."""
+    """Two charts, mean@k and best@k: dashed before GEPA, solid after."""
     figure = new_figure((11, 6.4))
     panels = figure.subplots(1, 2, subplot_kw={"projection": "polar"})
     tasks = list(dict.fromkeys(spoke.task for spoke in spokes))
@@ -71,7 +71,7 @@ def radar(spokes: Sequence[Spoke], k: int) -> Any:
     seeds = max(spoke.score.seeds for spoke in spokes)
     over = f"{seeds} seeds" if seeds > 1 else f"{spokes[0].problems} problems, one seed"
     figure.suptitle(f"{radar_title(spokes)}\n", x=0.01, ha="left", fontsize=11.5, weight="bold")
-    figure.text(0.012, 0.93, f"whiskers, set apart to be seen: 95% intervals over {over}", fontsize=9, color="0.3")
+    figure.text(0.012, 0.93, f"whiskers (shifted for legibility): 95% intervals over {over}", fontsize=9, color="0.3")
     sources = dict.fromkeys(spoke.source for spoke in spokes)
     figure.legend(loc="outside lower center", ncols=len(sources), frameon=False)
     return figure
@@ -82,7 +82,7 @@ def _draw(panel: Any, spokes: Sequence[Spoke], tasks: Sequence[str], labelled: b
     sources = list(dict.fromkeys((spoke.source, spoke.method) for spoke in spokes))
     for place, (source, method) in enumerate(sources):
         look = LOOKS[method] if method else BASE
-        aside = 0.035 * (place - (len(sources) - 1) / 2)
+        shift = 0.035 * (place - (len(sources) - 1) / 2)
         for when, style in (("before", "--"), ("after", "-")):
             found = {spoke.task: spoke.score for spoke in spokes if spoke.source == source and spoke.when == when}
             ring = [found[task].mean for task in (*tasks, tasks[0])]
@@ -95,19 +95,19 @@ def _draw(panel: Any, spokes: Sequence[Spoke], tasks: Sequence[str], labelled: b
             for angle, task in zip(angles, tasks, strict=True):
                 if after and found[task].has_interval:
                     ends = [found[task].low, found[task].high]
-                    panel.plot([angle + aside] * 2, ends, color=look.colour, linewidth=1.2, alpha=0.6)
+                    panel.plot([angle + shift] * 2, ends, color=look.colour, linewidth=1.2, alpha=0.6)
     panel.set_theta_offset(math.pi / 2)
     panel.set_theta_direction(-1)
     panel.set_xticks(angles, _short(tasks), fontsize=9)
     for label, angle in zip(panel.get_xticklabels(), angles, strict=True):
-        side = math.sin(angle)  # to the right of the middle a name begins at the rim, to the left it ends there
+        side = math.sin(angle)  # names right of the middle start at the rim, those on the left end there
         label.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
     panel.set_rlabel_position(180 / len(tasks))
     panel.tick_params(axis="y", labelsize=8, labelcolor="0.4")
 
 
 def _short(tasks: Sequence[str]) -> list[str]:
-    """Names without the words that all of them have."""
+    """Names without the words that all of them share."""
     words = [task.replace("/", " ").split() for task in tasks]
     shared = set(words[0]).intersection(*words)
     own = [" ".join(word for word in each if word not in shared) for each in words]

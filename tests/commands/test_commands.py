@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from helpers import BRIEF, EXAMPLE, ROOT, fastslow
 
-from fastslow.commands import cli
+from fastslow.commands.app import main
 from fastslow.recipe import load_recipe
 from fastslow.start import train
 
 
 def call(*arguments: str | Path) -> int:
     with pytest.raises(SystemExit) as stopped:
-        cli.main([str(argument) for argument in arguments])
+        main([str(argument) for argument in arguments])
     return int(stopped.value.code or 0)
 
 
@@ -99,7 +99,7 @@ def test_the_commands_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert call("divergence", run, "--problems", "2") == 0
     assert "best context" in capsys.readouterr().out
     assert call("compare", run, "--out", tmp_path / "comparison") == 0
-    assert "What was reached" in capsys.readouterr().out
+    assert "Training cost" in capsys.readouterr().out
     assert (tmp_path / "comparison" / "report.html").exists()
     assert call("export", run, tmp_path / "model") == 0
     assert (tmp_path / "model" / "model.safetensors").exists()
@@ -132,8 +132,8 @@ def test_help_and_mistakes_do_not_wait_for_torch(arguments: list[str | Path], co
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "run.json").touch()
     script = (
-        "import sys; from fastslow import cli\n"
-        f"try: cli.main({[str(argument) for argument in arguments]})\n"
+        "import sys; from fastslow.commands.app import main\n"
+        f"try: main({[str(argument) for argument in arguments]})\n"
         f"except SystemExit as stopped: assert (stopped.code or 0) == {code}\n"
         "assert 'torch' not in sys.modules"
     )

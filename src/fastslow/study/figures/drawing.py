@@ -1,49 +1,21 @@
-"""Curves as a picture."""
+"""What all figures share: size, axes, titles, one arm as a line, and saving."""
 
 from __future__ import annotations
 
+import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastslow.recipe.model import Method
 from fastslow.runs import files
-from fastslow.study.arms import Arm
-from fastslow.study.curves import Curve
+from fastslow.study.arms import LINES, Arm
 from fastslow.study.intervals import over_seeds
-from fastslow.study.looks import LINES, LOOKS
 
 SEEDS_FOR_BAND = 3
-"""The interval of two seeds is wider than any picture."""
-
-
-def headline(curves: Mapping[Method, Sequence[Curve]]) -> str:
-    """Where the methods ended, best first, in one sentence; of several seeds the mean."""
-    ends = {
-        LOOKS[method].name: sum(curve.rewards[-1] for curve in seeds) / len(seeds) for method, seeds in curves.items()
-    }
-    spent = sorted({curve.rollouts[-1] for seeds in curves.values() for curve in seeds})
-    rollouts = f"{spent[0]:,}" if len(spent) == 1 else f"{spent[0]:,} to {spent[-1]:,}"
-    ranked = sorted(ends.items(), key=lambda end: -end[1])
-    rewards = ", ".join(f"{name} {reward:.2f}" for name, reward in ranked)
-    return f"Reward after {rollouts} rollouts: {rewards}"
-
-
-def draw(curves: Mapping[Method, Sequence[Curve]], target: Path, subtitle: str) -> None:
-    """Validation reward against training rollouts as a PNG: a line for every seed, and their mean where there are several."""
-    figure = new_figure((8, 5))
-    axes = figure.subplots()
-    for method, seeds in curves.items():
-        draw_arm(axes, Arm(LOOKS[method].name, method, dict(enumerate(seeds))), "rollouts", "rewards")
-    dress(axes, "training rollouts spent (number of answers graded to learn from)", "validation reward (0 to 1)")
-    axes.set(ylim=(-0.02, 1.02))
-    title(axes, headline(curves), subtitle)
-    figure.legend(loc="outside lower left", frameon=False)
-    with files.aside(target) as unfinished:
-        figure.savefig(unfinished, format="png", dpi=150)
+"""The interval of two seeds is too wide to draw."""
 
 
 def new_figure(size: tuple[float, float]) -> Any:
@@ -53,7 +25,7 @@ def new_figure(size: tuple[float, float]) -> Any:
 
 
 def dress(axes: Any, xlabel: str, ylabel: str) -> None:
-    """What all panels have in common."""
+    """Style the axes of a panel."""
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter("{x:,g}")
@@ -61,13 +33,8 @@ def dress(axes: Any, xlabel: str, ylabel: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def title(axes: Any, finding: str, subtitle: str) -> None:
-    axes.set_title(finding, loc="left", fontsize=11, weight="bold", pad=24)
-    axes.annotate(subtitle, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=9.5, color="0.3")
-
-
 def titled(figure: Any, finding: str, subtitle: str) -> Any:
-    """The finding in bold over the whole width, and below it what was compared, in room of its own."""
+    """Set the finding in bold over the whole width, and what was compared below it."""
     width, height = figure.get_size_inches()
     bold, plain = textwrap.wrap(finding, int(10 * width)), textwrap.wrap(subtitle, int(12.5 * width))
     figure.suptitle("\n".join([*bold, *[""] * len(plain)]), x=0.01, ha="left", fontsize=11.5, weight="bold")
@@ -84,14 +51,17 @@ def titled(figure: Any, finding: str, subtitle: str) -> Any:
 
 
 def colours(arm: Arm) -> dict[str, str]:
-    """A method's colour; of several arms with one method, every other one has hollow markers."""
+    """The colour of an arm; of several arms with one method, every other one has hollow markers."""
     colour = arm.look.colour
     return {"color": colour, "markerfacecolor": "white" if arm.variant % 2 else colour}
 
 
 def draw_arm(axes: Any, arm: Arm, x: str, y: str, *, per: float = 1.0, label: bool = True) -> None:
-    """One arm in one panel: with one seed its line, and its interval over problems where `y` is the reward; with more their
-    mean over a faint line each, and with three or more the 95% interval over seeds."""
+    """Draw one arm in one panel.
+
+    One seed is a line, with the interval over problems where `y` is the reward. Several seeds are faint lines and their mean,
+    from three seeds on with the 95% interval over seeds.
+    """
     look = arm.look
     lines = [
         (np.array(getattr(curve, x), dtype=float) / per, np.array(getattr(curve, y), dtype=float))
@@ -119,9 +89,31 @@ def draw_arm(axes: Any, arm: Arm, x: str, y: str, *, per: float = 1.0, label: bo
 
 
 def mean_line(lines: Sequence[tuple[Any, Any]]) -> tuple[Any, list[Any]]:
-    """The mean of several lines with its interval, as far as all of them go; between its own points a line is straight."""
+    """The mean of several lines with its interval, where all of them are defined; lines are interpolated linearly."""
     start, end = max(xs[0] for xs, _ in lines), min(xs[-1] for xs, _ in lines)
     longest = max((xs for xs, _ in lines), key=len)
     grid = np.unique(np.concatenate([[start], longest[(longest > start) & (longest < end)], [end]]))
     values = np.stack([np.interp(grid, xs, ys) for xs, ys in lines])
     return grid, [over_seeds(list(values[:, index])) for index in range(len(grid))]
+
+
+def save(figure: Any, folder: Path, name: str) -> None:
+    """Write a figure as PNG and as SVG."""
+    with files.aside(folder / f"{name}.png") as unfinished:
+        figure.savefig(unfinished, format="png", dpi=150)
+    files.write_bytes(folder / f"{name}.svg", files.encode(_svg(figure)))
+
+
+def as_svg(figure: Any) -> str:
+    """A figure as an element of an HTML page."""
+    text = _svg(figure)
+    return text[text.index("<svg") :]
+
+
+def _svg(figure: Any) -> str:
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({"svg.hashsalt": "fastslow"}):  # without a salt ids are random, and no two files are the same
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from fastslow.recipe.model import Method
+from fastslow.study.arms import LOOKS
 from fastslow.study.curves import Curve
-from fastslow.study.figure import draw, headline
-from fastslow.study.looks import LOOKS
+from fastslow.study.figures.studies import draw_curves, headline
 
 
 def curve(*rewards: float, step: int = 100) -> Curve:
@@ -46,7 +46,7 @@ def test_the_headline_says_what_the_data_say() -> None:
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_png_is_written_in_the_colours_of_its_methods(seeds: int, tmp_path: Path) -> None:
     target = tmp_path / "new" / "curves.png"
-    draw({method: curves * seeds for method, curves in ONE.items()}, target, "of one task")
+    draw_curves({method: curves * seeds for method, curves in ONE.items()}, target, "of one task")
     with Image.open(target) as picture:
         assert picture.format == "PNG"
         assert min(picture.size) > 500

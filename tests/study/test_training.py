@@ -1,4 +1,4 @@
-"""Three methods at equal rollouts, on the task of examples/own-task: budgets, going on, refusals."""
+"""Three methods at equal rollouts, on the task of examples/own-task: budgets, resuming, refusals."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from helpers import EXAMPLE, outcome
 from fastslow.errors import FastSlowError
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.runs.folder import RunFolder
+from fastslow.study import training
 from fastslow.study.curves import read_curve
-from fastslow.study.equal_rollouts import METHODS, check, is_finished, run_method
+from fastslow.study.training import METHODS, check_methods, run_method
 
 SETTINGS = ["slow.steps=3", "fast.budget=8", "fast.proposals=1", "fast.anchors=4", "evaluation.problems=4"]
 
@@ -26,13 +27,13 @@ def recipe() -> Recipe:
 @pytest.fixture(scope="module")
 def finished(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study") / "runs"
-    check(recipe, folder)
+    check_methods(recipe, folder)
     for method in METHODS:
         run_method(method, recipe, folder)
     return folder
 
 
-def test_each_loop_alone_may_spend_what_both_have_spent(recipe: Recipe, finished: Path) -> None:
+def test_the_budget_of_each_loop_alone_is_what_fst_spent(recipe: Recipe, finished: Path) -> None:
     fst, rl, gepa = (RunFolder.open(finished / method) for method in METHODS)
     last = fst.rows("evals")[-1]
     budget = last["rollouts_slow"] + last["rollouts_fast"]
@@ -45,7 +46,7 @@ def test_each_loop_alone_may_spend_what_both_have_spent(recipe: Recipe, finished
     assert sum(cycles) == read_curve(gepa.path).rollouts[-1] >= budget > sum(cycles[:-1])
 
 
-def test_a_curve_starts_before_training_and_time_goes_on(finished: Path) -> None:
+def test_a_curve_starts_before_training_and_time_rises(finished: Path) -> None:
     for method in METHODS:
         curve = read_curve(finished / method)
         assert curve.rollouts[0] == 0
@@ -55,7 +56,7 @@ def test_a_curve_starts_before_training_and_time_goes_on(finished: Path) -> None
 
 
 def test_a_finished_run_is_kept_as_it_is(recipe: Recipe, finished: Path) -> None:
-    check(recipe, finished)
+    check_methods(recipe, finished)
     for method in METHODS:
         before = (finished / method / "run.json").stat().st_mtime_ns
         assert run_method(method, recipe, finished) == finished / method
@@ -63,7 +64,7 @@ def test_a_finished_run_is_kept_as_it_is(recipe: Recipe, finished: Path) -> None
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_interrupted_run_goes_on_to_the_same_end(
+def test_an_interrupted_run_resumes_to_the_same_end(
     method: str, recipe: Recipe, finished: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "runs"
@@ -72,9 +73,9 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     last = run.checkpoints.steps()[-1]
     shutil.rmtree(run.checkpoints.folder / f"step-{last:06d}")
     run.set_status("interrupted")
-    assert not is_finished(method, folder)
+    assert not training.finished(folder / method)
     run_method(method, recipe, folder)
-    assert is_finished(method, folder)
+    assert training.finished(folder / method)
     assert outcome(folder / method) == outcome(finished / method)
     # The time of the steps before the checkpoint is not forgotten.
     kept = json.loads((run.checkpoints.get(run.checkpoints.steps()[-2]) / "state.json").read_text())["seconds"]
@@ -83,21 +84,21 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
 
 def test_other_settings_are_refused_by_name(finished: Path) -> None:
     other = load_recipe(EXAMPLE, [*SETTINGS, "seed=3"])
-    with pytest.raises(FastSlowError, match="made with other settings: seed is 0 there and 3 here; "):
-        check(other, finished)
+    with pytest.raises(FastSlowError, match="other settings: seed is 0 there and 3 here; "):
+        check_methods(other, finished)
 
 
 def test_a_folder_that_holds_something_else_is_refused(recipe: Recipe, finished: Path, tmp_path: Path) -> None:
-    check(recipe, tmp_path / "new")
-    check(recipe, tmp_path)  # empty
-    with pytest.raises(FastSlowError, match="holds something else"):
-        check(recipe, finished / "fst")
+    check_methods(recipe, tmp_path / "new")
+    check_methods(recipe, tmp_path)  # empty
+    with pytest.raises(FastSlowError, match="is not empty and has no run"):
+        check_methods(recipe, finished / "fst")
     (tmp_path / "file").write_text("")
     with pytest.raises(FastSlowError, match="is a file"):
-        check(recipe, tmp_path / "file")
+        check_methods(recipe, tmp_path / "file")
 
 
 @pytest.mark.parametrize("setting", ["method=rl", "output.folder=elsewhere", "evaluation.every=0"])
 def test_settings_that_leave_nothing_to_compare_are_refused(setting: str, tmp_path: Path) -> None:
     with pytest.raises(FastSlowError, match=setting):
-        check(load_recipe(EXAMPLE, [*SETTINGS, setting]), tmp_path)
+        check_methods(load_recipe(EXAMPLE, [*SETTINGS, setting]), tmp_path)

@@ -1,4 +1,4 @@
-"""Bringing the runs of a study to their end: each in a process of its own, several at a time, from wherever they are."""
+"""The runs of a study as jobs: each in a process of its own, several at a time, resumed where they were interrupted."""
 
 from __future__ import annotations
 
@@ -9,24 +9,42 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastslow.errors import RunError
-from fastslow.recipe import Recipe, dump_recipe
+from fastslow.recipe import Recipe, build_recipe, dump_recipe
+from fastslow.recipe.read import apply_override
 from fastslow.runs import files
 from fastslow.runs.export import save_policy
 from fastslow.runs.snapshot import open_snapshot
-from fastslow.study.finish import finished, refuse_other_settings
-from fastslow.study.variants import Variant, recipe_of
+from fastslow.study.curves import read_curve
+from fastslow.study.training import at_equal_rollouts, finished, refuse_other_settings
 
 Progress = Callable[[str, str], None]
-"""Told of a run and how it stands."""
-LOOK = 0.5
-"""Seconds between looks at what runs."""
+"""Called with the name of a run and its state."""
+POLL = 0.5
+"""Seconds between checks of the running processes."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kind of run, trained once for every seed. A name means the same settings in every study, so studies share runs."""
+
+    name: str
+    """Names its folders."""
+    label: str
+    """Names it in tables and figures."""
+    overrides: tuple[str, ...] = ()
+    """The settings it changes, as dotted KEY=VALUE."""
+    after: Variant | None = None
+    """It starts from the final weights of this variant, with the same seed."""
+    equal_to: Variant | None = None
+    """Its budget is the rollouts that this FST variant spent, with the same seed (`at_equal_rollouts`)."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a study."""
+    """One run of a study: a variant with a seed."""
 
     variant: Variant
     seed: int
@@ -50,29 +68,51 @@ class Job:
         return Job(self.variant.after, self.seed, self.out) if self.variant.after else None
 
     @property
+    def fst(self) -> Job | None:
+        """The FST run whose rollouts are this one's budget."""
+        return Job(self.variant.equal_to, self.seed, self.out) if self.variant.equal_to else None
+
+    @property
+    def needs(self) -> list[Job]:
+        """The runs that must finish before this one starts."""
+        return [job for job in (self.before, self.fst) if job is not None]
+
+    @property
+    def ready(self) -> bool:
+        return all(finished(job.folder) for job in self.needs)
+
+    @property
     def weights(self) -> Path | None:
         return self.out / "weights" / self.before.name if self.before else None
 
     def recipe(self, base: Recipe) -> Recipe:
-        return recipe_of(self.variant, base, self.seed, self.folder, self.weights)
+        """The base recipe with the variant's settings, the seed, and what the job takes from the runs it needs."""
+        data: dict[str, Any] = base.model_dump(mode="json")
+        for override in (*self.variant.overrides, f"seed={self.seed}"):
+            apply_override(data, override)
+        if data["stages"]:
+            data["task"] = None
+            del data["slow"]["steps"]
+        if self.weights is not None:
+            data["model"]["name"] = str(self.weights.absolute())
+        data["output"]["folder"] = str(self.folder.absolute())
+        recipe = build_recipe(data)
+        return at_equal_rollouts(recipe, read_curve(self.fst.folder)) if self.fst else recipe
 
 
 def jobs_of(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> list[Job]:
-    """Every run of some variants, each after the one it starts from."""
+    """Every run of some variants, each behind the runs it needs."""
     jobs: dict[Job, None] = {}
     for seed in seeds:
         for variant in variants:
-            if variant.after is not None:
-                jobs[Job(variant.after, seed, out)] = None
-            jobs[Job(variant, seed, out)] = None
+            job = Job(variant, seed, out)
+            jobs |= dict.fromkeys([*job.needs, job])
     return list(jobs)
 
 
 def run_jobs(jobs: Sequence[Job], base: Recipe, parallel: int, progress: Progress) -> None:
-    """Run what is not finished. A failure lets the others that run come to their end, and begins nothing more."""
-    for job in jobs:
-        if (job.folder / "run.json").exists():
-            refuse_other_settings(job.recipe(base), job.folder, job.out)
+    """Run the jobs that are not finished. After a failure no further job is started; those that run are waited for."""
+    _refuse_other_settings([job for job in jobs if job.ready], base)
     waiting = [job for job in jobs if not finished(job.folder)]
     for job in jobs:
         progress(job.name, "waiting" if job in waiting else "finished")
@@ -80,14 +120,14 @@ def run_jobs(jobs: Sequence[Job], base: Recipe, parallel: int, progress: Progres
     failed: list[Job] = []
     try:
         while running or (waiting and not failed):
-            ready = [job for job in waiting if job.before is None or finished(job.before.folder)]
+            ready = [job for job in waiting if job.ready]
             for job in [] if failed else ready[: parallel - len(running)]:
                 waiting.remove(job)
                 running[job] = _start(job, base, parallel)
-            time.sleep(LOOK)
+            time.sleep(POLL)
             for job, process in list(running.items()):
                 if process.poll() is None:
-                    progress(job.name, last_line(job) or "starting")
+                    progress(job.name, _last_line(job) or "starting")
                     continue
                 del running[job]
                 if process.returncode:
@@ -100,9 +140,16 @@ def run_jobs(jobs: Sequence[Job], base: Recipe, parallel: int, progress: Progres
             process.wait()
     if failed:
         raise RunError(
-            f"run '{failed[0].folder}' failed: {last_line(failed[0])} (all it said is in '{failed[0].log}'); the same "
-            "command goes on once that is mended"
+            f"run '{failed[0].folder}' failed: {_last_line(failed[0])} (full log: '{failed[0].log}'); fix the cause and "
+            "repeat the command to resume"
         )
+    _refuse_other_settings(jobs, base)
+
+
+def _refuse_other_settings(jobs: Sequence[Job], base: Recipe) -> None:
+    for job in jobs:
+        if (job.folder / "run.json").exists():
+            refuse_other_settings(job.recipe(base), job.folder, job.out)
 
 
 def _start(job: Job, base: Recipe, parallel: int) -> subprocess.Popen[bytes]:
@@ -129,8 +176,7 @@ def _start(job: Job, base: Recipe, parallel: int) -> subprocess.Popen[bytes]:
         )
 
 
-def last_line(job: Job) -> str:
-    """The last thing a run has said."""
+def _last_line(job: Job) -> str:
     try:
         lines = job.log.read_text(errors="replace").split("\n")
     except FileNotFoundError:

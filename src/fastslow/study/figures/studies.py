@@ -1,18 +1,48 @@
-"""The pictures that only studies have: where runs ended, where they are heading, and how they did across changes of task."""
+"""The figures of studies and of the quickstart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastslow.evaluation.asymptote import Asymptote
-from fastslow.study.arms import Arm
-from fastslow.study.figure import draw_arm, dress, new_figure, titled
+from fastslow.recipe.model import Method
+from fastslow.runs import files
+from fastslow.study.arms import LINES, LOOKS, Arm
+from fastslow.study.curves import Curve
+from fastslow.study.figures.drawing import draw_arm, dress, new_figure, titled
 from fastslow.study.intervals import Estimate, over_seeds
-from fastslow.study.looks import LINES
+
+
+def headline(curves: Mapping[Method, Sequence[Curve]]) -> str:
+    """The final reward of each method, best first, in one sentence; the mean over seeds."""
+    ends = {
+        LOOKS[method].name: sum(curve.rewards[-1] for curve in seeds) / len(seeds) for method, seeds in curves.items()
+    }
+    spent = sorted({curve.rollouts[-1] for seeds in curves.values() for curve in seeds})
+    rollouts = f"{spent[0]:,}" if len(spent) == 1 else f"{spent[0]:,} to {spent[-1]:,}"
+    ranked = sorted(ends.items(), key=lambda end: -end[1])
+    rewards = ", ".join(f"{name} {reward:.2f}" for name, reward in ranked)
+    return f"Reward after {rollouts} rollouts: {rewards}"
+
+
+def draw_curves(curves: Mapping[Method, Sequence[Curve]], target: Path, subtitle: str) -> None:
+    """Write a PNG of validation reward against training rollouts: a line for every seed, and the mean of several seeds."""
+    figure = new_figure((8, 5))
+    axes = figure.subplots()
+    for method, seeds in curves.items():
+        draw_arm(axes, Arm(LOOKS[method].name, method, dict(enumerate(seeds))), "rollouts", "rewards")
+    dress(axes, "training rollouts, both loops", "validation reward (0 to 1)")
+    axes.set(ylim=(-0.02, 1.02))
+    axes.set_title(headline(curves), loc="left", fontsize=11, weight="bold", pad=24)
+    axes.annotate(subtitle, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=9.5, color="0.3")
+    figure.legend(loc="outside lower left", frameon=False)
+    with files.aside(target) as unfinished:
+        figure.savefig(unfinished, format="png", dpi=150)
 
 
 def ends_figure(arms: Sequence[Arm], ends: Mapping[str, Estimate], finding: str, subtitle: str) -> Any:
@@ -44,13 +74,13 @@ def steps_figure(arms: Sequence[Arm], finding: str, subtitle: str) -> Any:
         draw_arm(axes, arm, "steps", "rewards")
     dress(axes, "optimizer steps", "validation reward (0 to 1)")
     if not any(max(curve.rewards) for arm in arms for curve in arm.curves.values()):
-        axes.set_ylim(-0.02, 1.02)  # lines at zero have no scale of their own
+        axes.set_ylim(-0.02, 1.02)  # lines at zero set no scale
     figure.legend(loc="outside lower left", frameon=False)
     return titled(figure, finding, subtitle)
 
 
 def asymptote_figure(arms: Sequence[Arm], limits: Mapping[str, Asymptote | str], finding: str, subtitle: str) -> Any:
-    """Every evaluation, the curve fitted to them, and to the right the limit with its interval where it is determined."""
+    """Every evaluation, the fitted curve, and to the right the asymptote with its interval where it is determined."""
     figure = new_figure((9, 5))
     axes = figure.subplots()
     last = max(curve.rollouts[-1] for arm in arms for curve in arm.curves.values())
@@ -61,7 +91,7 @@ def asymptote_figure(arms: Sequence[Arm], limits: Mapping[str, Asymptote | str],
         if isinstance(limit, str):
             continue
         spent = np.linspace(1, last, 200)
-        said = f"heading for {limit.limit:.2f}" if limit.determined else "its limit is not determined"
+        said = f"asymptote {limit.limit:.2f}" if limit.determined else "asymptote not determined"
         axes.plot(spent, limit.at(spent), color=look.colour, label=f"{arm.label}: {said}")
         if limit.determined:
             at = last * (1.04 + 0.02 * place)
@@ -73,7 +103,7 @@ def asymptote_figure(arms: Sequence[Arm], limits: Mapping[str, Asymptote | str],
 
 @dataclass(frozen=True)
 class StagedCurve:
-    """How one run did on one task, whatever it was training on at the time."""
+    """The rewards of one run on one task, over all stages."""
 
     steps: tuple[int, ...]
     rewards: tuple[float, ...]

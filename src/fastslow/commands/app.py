@@ -1,0 +1,59 @@
+"""The command line application."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from fastslow.commands.compare import compare
+from fastslow.commands.contexts import contexts
+from fastslow.commands.divergence import divergence
+from fastslow.commands.doctor import doctor
+from fastslow.commands.eval import evaluate
+from fastslow.commands.export import export
+from fastslow.commands.ledger import ledger
+from fastslow.commands.quickstart import quickstart
+from fastslow.commands.recipe import show_recipe
+from fastslow.commands.study import study
+from fastslow.commands.suite import suite
+from fastslow.commands.tasks import tasks
+from fastslow.commands.train import train
+from fastslow.errors import FastSlowError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Fast-Slow Training: evolve the prompt of a model while RL updates its weights.",
+)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "train": train,
+    "quickstart": quickstart,
+    "recipe": show_recipe,
+    "tasks": tasks,
+    "eval": evaluate,
+    "divergence": divergence,
+    "compare": compare,
+    "suite": suite,
+    "study": study,
+    "contexts": contexts,
+    "ledger": ledger,
+    "export": export,
+    "doctor": doctor,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run a command. A FastSlowError becomes one message on stderr and exit code 2."""
+    try:
+        return app(arguments)
+    except FastSlowError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)

@@ -1,0 +1,32 @@
+"""`fastslow compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastslow.commands.shared import console
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or not.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the tables and figures.")] = Path(
+        "comparison"
+    ),
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", metavar="ARM", help="Arm or method that the others are compared with; rl by default."
+        ),
+    ] = None,
+    rollouts: Annotated[
+        int | None,
+        typer.Option("--rollouts", min=0, metavar="N", help="Truncate every run at N rollouts before comparing."),
+    ] = None,
+) -> None:
+    """Compare runs over methods and seeds: reward by steps, rollouts, tokens and time, cost of the baseline's peak, KL."""
+    from fastslow.study.compare import compare_runs
+
+    compare_runs(runs, out, console, baseline, rollouts)

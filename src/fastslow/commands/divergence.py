@@ -1,0 +1,35 @@
+"""`fastslow divergence`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fastslow.commands.shared import RunPath, checked_split, console, quiet
+
+
+def divergence(
+    run: RunPath,
+    split: Annotated[str, typer.Option("--split", help="validation, test or train.")] = "validation",
+    problems: Annotated[
+        int | None, typer.Option("--problems", min=1, help="Number of problems; the recipe's by default.")
+    ] = None,
+) -> None:
+    """Measure the KL from the base model at each checkpoint of a run, under its best context and under the seed text."""
+    chosen = checked_split(split)
+    quiet()
+    from fastslow.evaluation.stored import measure_divergence
+    from fastslow.runs.tables import DIVERGENCE
+
+    with console.status("measuring") as status:
+        rows = measure_divergence(run, split=chosen, problems=problems, progress=status.update)
+    table = Table(
+        "step", "context", "KL, nats a token", "95% interval", "reward", title=f"on {rows[0].problems} problems"
+    )
+    for row in rows:
+        shown = (f"{row.kl:.5f}", f"{row.low:.5f}–{row.high:.5f}", f"{row.reward:.3f}")
+        table.add_row(str(row.step), row.context, *shown)
+    console.print(table)
+    console.print(f"written to {run / DIVERGENCE}", highlight=False)

@@ -1,0 +1,39 @@
+"""`fastslow eval`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fastslow.commands.shared import AtStep, Rollouts, RunPath, checked_split, console, quiet
+
+
+def evaluate(
+    run: RunPath,
+    checkpoint: AtStep = None,
+    k: Rollouts = 8,
+    split: Annotated[str, typer.Option("--split", help="validation, test or train.")] = "validation",
+    pool: Annotated[
+        bool, typer.Option("--pool", help="Evaluate every context of the pool, not only the best.")
+    ] = False,
+) -> None:
+    """Evaluate a run's policy on held-out problems, under its best context and under the seed text."""
+    chosen = checked_split(split)
+    quiet()
+    from fastslow.evaluation.stored import evaluate_run
+
+    with console.status("evaluating"):
+        scores = evaluate_run(run, step=checkpoint, k=k, split=chosen, whole_pool=pool)
+    table = Table("context", "id", f"mean@{k} (95% interval)", f"best@{k} (95% interval)", "problems", "tokens")
+    for label, score in scores.items():
+        table.add_row(
+            label,
+            score.context,
+            f"{score.mean:.3f} ({score.low:.3f} to {score.high:.3f})",
+            f"{score.best:.3f} ({score.best_low:.3f} to {score.best_high:.3f})",
+            str(score.problems),
+            f"{score.response_length:.0f}",
+        )
+    console.print(table)

@@ -1,0 +1,24 @@
+"""`fastslow quickstart`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastslow.commands.shared import Overrides, console, quiet
+
+
+def quickstart(
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the runs.")] = Path("runs/quickstart"),
+) -> None:
+    """Train FST, RL only and GEPA only at equal rollouts, on a small task with the embedded model.
+
+    Repeat the command to resume.
+    """
+    quiet()
+    from fastslow.study.quickstart import run_quickstart
+
+    run_quickstart(overrides or [], out, console)

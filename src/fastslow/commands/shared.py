@@ -1,0 +1,55 @@
+"""What several commands share: their arguments, the console, and silencing libraries.
+
+Commands import the rest of the package inside their functions: help and mistakes must not wait for torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+from rich.console import Console
+
+from fastslow.errors import FastSlowError, FastSlowWarning
+
+if TYPE_CHECKING:
+    from fastslow.tasks.base import Split
+
+console = Console()
+
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe file.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change: slow.learning_rate=2e-6 seed=1 …"),
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+AtStep = Annotated[
+    int | None, typer.Option("--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default.")
+]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option("--task", help="A task: rulebook/harbour, or {name: rulebook, book: harbour}. Repeatable."),
+]
+Rollouts = Annotated[int, typer.Option("--k", min=1, help="Rollouts per problem.")]
+
+
+def checked_split(split: str) -> Split:
+    from fastslow.tasks.base import Split
+
+    if split not in get_args(Split):
+        raise FastSlowError(f"--split {split}: expected validation, test or train")
+    return split  # type: ignore[return-value]
+
+
+def quiet() -> None:
+    """Silence the remarks of libraries; what matters is in the view and the run folder."""
+    warnings.filterwarnings("ignore")
+    warnings.filterwarnings("default", category=FastSlowWarning)
+    logging.disable(logging.WARNING)
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()

@@ -1,0 +1,34 @@
+"""`fastslow suite`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastslow.commands.shared import Rollouts, Tasks, console, quiet
+
+
+def suite(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN... [KEY=VALUE]...", help="Run folders, and settings of the fast loop.")
+    ],
+    task: Tasks = None,
+    recipe: Annotated[
+        Path | None, typer.Option("--recipe", metavar="RECIPE", help="Settings; those of the first run by default.")
+    ] = None,
+    cycles: Annotated[int, typer.Option("--cycles", min=1, help="Cycles of GEPA.")] = 1,
+    k: Rollouts = 8,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the runs.")] = Path("runs/suite"),
+) -> None:
+    """Run GEPA only from the base model and from the weights of runs, on several tasks.
+
+    The results are a table and a radar chart. Repeat the command to resume.
+    """
+    quiet()
+    from fastslow.study.suite import run_suite
+
+    folders = [argument for argument in runs if "=" not in argument]
+    settings = [argument for argument in runs if "=" in argument]
+    run_suite(folders, task or [], out, console, recipe=recipe, overrides=settings, cycles=cycles, k=k)

@@ -1,0 +1,46 @@
+"""`fastslow train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastslow.commands.shared import Overrides, quiet
+from fastslow.errors import FastSlowError
+
+
+def train(
+    recipe: Annotated[Path | None, typer.Argument(metavar="RECIPE", help="A recipe file.")] = None,
+    overrides: Overrides = None,
+    resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Resume this run instead.")] = None,
+) -> None:
+    """Train a recipe, or resume an interrupted run.
+
+    On resume, only settings that fit the run to the machine can be changed.
+    """
+    changed = overrides or []
+    if resume is not None and recipe is not None and "=" in str(recipe):  # no recipe: the first KEY=VALUE
+        recipe, changed = None, [str(recipe), *changed]
+    if (recipe is None) == (resume is None):
+        raise FastSlowError(
+            "give either a recipe (fastslow train RECIPE) or a run to resume (fastslow train --resume RUN)"
+        )
+    from fastslow.recipe import load_recipe
+    from fastslow.runs.folder import RunFolder, default_folder
+
+    if resume is not None:
+        RunFolder.open(resume)
+        quiet()
+        from fastslow import start
+
+        start.resume(resume, overrides=changed)
+    elif recipe is not None:
+        loaded = load_recipe(recipe, changed)
+        folder = default_folder(loaded, recipe.stem)
+        RunFolder(folder).refuse_existing()
+        quiet()
+        from fastslow import start
+
+        start.train(loaded, folder)
