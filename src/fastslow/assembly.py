@@ -15,10 +15,10 @@ from fastslow.models.load import choose_device
 from fastslow.recipe import Recipe
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
-from fastslow.rollouts.replay import first_ask
 from fastslow.tasks import Task
 from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.registry import build_task
+from fastslow.tasks.scripted import scripted_rollout
 from fastslow.world import World
 
 CHECKED_EXAMPLES = 64
@@ -81,9 +81,10 @@ def check_lengths(player: Player, texts: Mapping[str, str], max_tokens: int) -> 
     if longest is None:
         return
     for example in [*task.examples("train")[:CHECKED_EXAMPLES], *task.examples("validation")[:CHECKED_EXAMPLES]]:
-        asked = first_ask(task, example, texts)
-        if asked is None:  # nothing is asked, so nothing can be too long
+        asks = scripted_rollout(task, example, texts=texts).asks
+        if not asks:  # nothing is asked, so nothing can be too long
             continue
+        asked = asks[0]
         length = len(player.chat.prompt(asked.messages, asked.context(texts)))
         if length + max_tokens > longest:
             raise TaskError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
     except RuntimeError:
         return _drive(coroutine)
     with ThreadPoolExecutor(1, "fastslow loop") as thread:
-        return thread.submit(_drive, coroutine).result()
+        return thread.submit(contextvars.copy_context().run, _drive, coroutine).result()
 
 
 def _drive(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -116,7 +116,7 @@ def test_every_checkpoint_of_a_run_is_measured_as_it_would_have_been_in_training
 
 
 def test_a_run_without_anything_to_measure_is_refused(tmp_path: Path) -> None:
-    for method, reason in (("gepa", "left the weights alone"), ("rl", "no checkpoint yet")):
+    for method, reason in (("gepa", "kept its weights frozen"), ("rl", "no checkpoint yet")):
         RunFolder.create(tmp_path / method, load_recipe(EXAMPLE, [f"method={method}"])).close()
         with pytest.raises(RunError, match=reason):
             measure_divergence(tmp_path / method)

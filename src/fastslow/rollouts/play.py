@@ -81,9 +81,14 @@ class Player:
         turns: list[Turn] = []
         faults: dict[str, int] = {}
         truncated: set[str] = set()
+        too_long: list[PromptTooLong] = []
 
         async def ask(asked: Ask) -> Answer:
-            prompt = self.prompt(asked, context.texts, sampling.max_tokens)
+            try:
+                prompt = self.prompt(asked, sampling.max_tokens, context.texts)
+            except PromptTooLong as error:
+                too_long.append(error)  # other people's code may catch it or wrap it
+                raise
             completion = await seats.sample(seat, prompt)
             answer = self.chat.answer(completion.ids)
             turns.append(Turn(asked.component, asked.question, tuple(prompt), completion, answer))
@@ -97,9 +102,6 @@ class Player:
             if not _is_feedback(returned):
                 faults["grader"] = 1
             feedback = _with_advice(_checked(returned), truncated, sampling.max_tokens)
-        except PromptTooLong as error:
-            faults["prompt_too_long"] = 1
-            feedback = Feedback(0.0, str(error))
         except RecipeError:  # what is wrong is the run's settings, and every score would be
             raise
         except Exception as error:
@@ -107,9 +109,13 @@ class Player:
             feedback = Feedback(0.0, f"The grader failed: {type(error).__name__}: {error}")
         finally:
             seats.leave(seat)
+        if too_long:
+            faults.pop("grader", None)
+            faults["prompt_too_long"] = 1
+            feedback = Feedback(0.0, str(too_long[0]))
         return Rollout(example, context, policy_step, tuple(turns), feedback, faults)
 
-    def prompt(self, asked: Ask, texts: Mapping[str, str], max_tokens: int) -> list[int]:
+    def prompt(self, asked: Ask, max_tokens: int, texts: Mapping[str, str]) -> list[int]:
         """The tokens of a question under a context; `PromptTooLong` where the model has no room for the answer."""
         prompt = self.chat.prompt(asked.messages, asked.context(texts))
         longest = self.engine.max_length

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from fastslow.concurrency import wait_for
-from fastslow.records import Context, Example, Rollout
+from fastslow.records import Context, Rollout
 from fastslow.rollouts.play import Player
-from fastslow.tasks.base import Answer, Ask, Task
+from fastslow.tasks.base import Answer
+from fastslow.tasks.scripted import follow_script
 
 Prompts = list[tuple[int, ...]]
-
-
-class _Stop(BaseException):
-    """Ends a replay. Not an `Exception`, which a task may catch."""
 
 
 def replay(player: Player, rollouts: Sequence[Rollout], contexts: Sequence[Context]) -> list[Prompts | None]:
@@ -33,38 +30,14 @@ def replay(player: Player, rollouts: Sequence[Rollout], contexts: Sequence[Conte
 
 
 async def _replayed(player: Player, rollout: Rollout, context: Context) -> Prompts | None:
-    prompts: Prompts = []
-
-    async def ask(asked: Ask) -> Answer:
-        turn = rollout.turns[len(prompts)]
-        prompts.append(tuple(player.prompt(asked, context.texts, len(turn.completion.ids))))
-        if len(prompts) == len(rollout.turns):
-            raise _Stop
-        return Answer(turn.answer, turn.completion.ids)
-
+    turns, texts = rollout.turns, context.texts
+    if not turns:
+        return []
     try:
-        if rollout.turns:
-            await player.task.rollout(rollout.example, context.texts, ask)
-    except _Stop:
-        return prompts
+        answers = [Answer(turn.answer, turn.completion.ids) for turn in turns[:-1]]
+        asks = (await follow_script(player.task, rollout.example, answers, texts)).asks
+        lengths = [len(turn.completion.ids) for turn in turns]
+        prompts = [tuple(player.prompt(*asked, texts)) for asked in zip(asks, lengths, strict=True)]
     except Exception:  # a task can fail in any way; it costs this rollout only
         return None
-    return None if rollout.turns else prompts
-
-
-def first_ask(task: Task, example: Example, texts: Mapping[str, str]) -> Ask | None:
-    """What a task asks first of a problem, if anything."""
-    found: list[Ask] = []
-
-    async def ask(asked: Ask) -> Answer:
-        found.append(asked)
-        raise _Stop
-
-    async def play() -> None:
-        try:
-            await task.rollout(example, texts, ask)
-        except _Stop:
-            return
-
-    wait_for(play())
-    return found[0] if found else None
+    return prompts

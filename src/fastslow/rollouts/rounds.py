@@ -1,6 +1,6 @@
 """How rollouts get their completions: gathered into one batch for all that wait, or each on its own.
 
-A rollout has a seat. It asks (`sample`) as often as it likes and leaves when it is done.
+A rollout has a seat. It asks (`sample`) as often as it likes, also several times at once, and leaves when it is done.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Rounds:
         self.engine, self.sampling, self.seed, self.filler, self.early = engine, sampling, seed, filler, early
         self.seconds = 0.0
         self._present = set(range(seats))
-        self._waiting: dict[int, tuple[Prompt, asyncio.Future[Completion]]] = {}
+        self._waiting: list[tuple[int, Prompt, asyncio.Future[Completion]]] = []
         self._changed = asyncio.Event()
 
     async def sample(self, seat: int, prompt: Prompt) -> Completion:
         answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._waiting[seat] = prompt, answer
+        self._waiting.append((seat, prompt, answer))
         self._changed.set()
         return await answer
 
@@ -61,19 +61,24 @@ class Rounds:
     async def serve(self) -> None:
         world, turn = self.engine.world, 0
         while True:
-            while self._waiting.keys() != self._present:
+            while {seat for seat, _, _ in self._asked()} != self._present:
                 self._changed.clear()
                 await self._changed.wait()
-            longest = world.largest(len(self._waiting))
+            longest = world.largest(len(self._asked()))
             if not longest:
                 return
             await self._round(longest, derive_seed(self.seed, turn, world.rank))
             turn += 1
 
+    def _asked(self) -> list[tuple[int, Prompt, asyncio.Future[Completion]]]:
+        """What is waited for; a rollout may have cancelled an ask of its own."""
+        return [item for item in self._waiting if not item[2].cancelled()]
+
     async def _round(self, longest: int, seed: int) -> None:
-        asked = [self._waiting.pop(seat) for seat in sorted(self._waiting)]
-        answers = [answer for _, answer in asked]
-        prompts = [*(prompt for prompt, _ in asked), *[self.filler] * (longest - len(asked))]
+        asked = sorted(self._asked(), key=lambda item: item[0])
+        self._waiting = []
+        answers = [answer for _, _, answer in asked]
+        prompts = [*(prompt for _, prompt, _ in asked), *[self.filler] * (longest - len(asked))]
         loop = asyncio.get_running_loop()
 
         def ready(number: int, completion: Completion) -> None:

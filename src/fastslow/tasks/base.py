@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -77,6 +79,8 @@ class Task(ABC):
     grades_apart: bool = False
     """Grade in threads: for grading that blocks, because it waits for another process or a server, and that is safe in
     several threads at once. The other rollouts proceed meanwhile."""
+    grades_at_once: int = os.cpu_count() or 1
+    """With `grades_apart`: how many answers are graded at a time."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -113,7 +117,8 @@ class Task(ABC):
         try:
             while True:
                 if answer is not None and self.grades_apart:
-                    step = await asyncio.to_thread(_advance, game, answer)
+                    async with self._slots:
+                        step = await asyncio.to_thread(_advance, game, answer)
                 else:
                     step = _advance(game, answer)
                 if not isinstance(step, Ask):
@@ -121,10 +126,12 @@ class Task(ABC):
                     return feedback
                 answer = await ask(step)
         finally:
-            with contextlib.suppress(
-                ValueError
-            ):  # cancelled while a thread is inside the generator, which ends with it
+            with contextlib.suppress(ValueError):  # cancelled while a thread is inside the generator, which ends it
                 game.close()
+
+    @cached_property
+    def _slots(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(self.grades_at_once)
 
     def shown(self, example: Example) -> object:
         """What distinguishes a problem when splits are compared (see contamination.py); None where it cannot be compared,

@@ -37,6 +37,7 @@ class Mixture(Task):
             copies = sum(other.name == part.name for other in parts[: len(names)])
             names.append(f"{part.name}-{copies + 1}" if copies else part.name)
         self.parts = [Part(name, part.weight, part.task) for name, part in zip(names, parts, strict=True)]
+        self.grades_apart = all(part.task.grades_apart for part in parts)
 
     @property
     def seed_texts(self) -> Mapping[str, str]:

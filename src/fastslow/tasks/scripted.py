@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from fastslow.concurrency import wait_for
 from fastslow.records import Example, Feedback
 from fastslow.tasks.base import Ask, Task
 
@@ -53,10 +52,4 @@ def scripted_rollout(
     task: Task, example: Example, answers: Sequence[str] = (), texts: Mapping[str, str] | None = None
 ) -> Scripted:
     """`follow_script`, for code that is not asynchronous."""
-    script = follow_script(task, example, answers, texts)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(script)
-    with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own, which cannot be entered again
-        return thread.submit(contextvars.copy_context().run, asyncio.run, script).result()
+    return wait_for(follow_script(task, example, answers, texts))

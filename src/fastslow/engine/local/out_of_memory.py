@@ -12,10 +12,18 @@ import torch
 from fastslow.errors import RunError
 from fastslow.recipe import Recipe
 
+HERE = "fastslow.engine.local"
 PHASES = {
-    "sampling": ("fastslow.rollouts", "fastslow.evaluation.validation", "trl.generation", "vllm"),
-    "updating": ("fastslow.slow", "fastslow.prefix", "trl", "accelerate", "transformers.trainer", "torch.optim"),
-    "measuring the divergence": ("fastslow.evaluation",),
+    "sampling": (f"{HERE}.sampler", f"{HERE}.generate", f"{HERE}.vllm", "fastslow.rollouts", "trl.generation", "vllm"),
+    "updating": (
+        f"{HERE}.trainer",
+        f"{HERE}.shared_prefix",
+        f"{HERE}.distill",
+        "trl",
+        "transformers.trainer",
+        "torch.optim",
+    ),
+    "measuring the divergence": (f"{HERE}.scoring",),
 }
 """Whose code was running; what comes first here counts first where a name fits several."""
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal
 
-from fastslow.tasks.adapters.grader import call_grader, exact_match, load_grader
+from fastslow.tasks.adapters.grader import JUDGES, call_grader, exact_match, load_grader
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
@@ -50,6 +50,7 @@ class DatasetTask(QuestionTask):
         super().__init__(options)
         self.seed_text = options.seed_text
         self.grades_apart = options.grader_threads
+        self.grades_at_once = JUDGES
         self._prompt = options.prompt or f"{{{options.question}}}"
         # Everything is read now, so that a mistake shows before a model is loaded.
         self._grader = load_grader(options.grader) if options.grader else None

@@ -15,6 +15,9 @@ from fastslow.tasks.base import Feedback
 from fastslow.tasks.imports import load_named
 from fastslow.text import one_line
 
+JUDGES = 32
+"""Answers graded at a time with `grader_threads`: such graders wait for a server and hardly use the processor."""
+
 Grader = Callable[[str, dict[str, Any]], Any]
 
 ANSWER_SOMETHING = "Always give an answer."

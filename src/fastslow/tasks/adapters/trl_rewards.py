@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from fastslow.errors import RecipeError, TaskError
+from fastslow.tasks.adapters.grader import JUDGES
 from fastslow.tasks.adapters.trl_functions import (
     Numbers,
     RewardFunction,
@@ -73,6 +74,7 @@ class TRLTask(QuestionTask):
     ) -> None:
         super().__init__(Options())
         self.grades_apart = grader_threads
+        self.grades_at_once = JUDGES
         if not 0 <= holdout < 0.5 or outside not in ("refuse", "clip"):
             raise RecipeError(
                 f"{holdout=}, {outside=}; expected a share from 0 to less than 0.5, and 'refuse' or 'clip'"
