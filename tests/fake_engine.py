@@ -63,11 +63,11 @@ class Numbered(QuestionTask):
 class FakeEngine:
     """Says `yes` with a chance that grows with its updates and with the text it reads; writes everything down."""
 
-    max_length = None
     in_flight = False
 
     def __init__(self, chance: float = 0.3) -> None:
         self.tokenizer, self.world = Words(), World()
+        self.max_length: int | None = None
         self.skill, self.chance = 0.0, chance
         self.events: list[tuple[str, Any]] = []
         """What was asked of the engine, in order: sampled prompts (as text), updates, checkpoints."""

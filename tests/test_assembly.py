@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import tiny
-import torch
+from fake_engine import FakeEngine
 
 from fastslow.assembly import CHECKED_EXAMPLES, assemble, check_lengths, choose_seed_texts, find_world
 from fastslow.errors import ModelError, RecipeError, TaskError
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Context
 from fastslow.rollouts.chat import ChatFormat
+from fastslow.rollouts.play import Player
 from fastslow.tasks.adapters.dataset import DatasetOptions, DatasetTask
 from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Options, Split, Task
 from fastslow.world import World
@@ -71,12 +72,10 @@ def test_the_parts_belong_together_and_play(rows: Path, tmp_path: Path) -> None:
     world = find_world(setting)
     assert (world.rank, world.size) == (0, 1)
     parts = assemble(setting, tmp_path / "run", world)
-    assert parts.recipe is setting
     assert parts.seed_texts == {SYSTEM: "answer the word"}
-    assert parts.sampler.trainer is parts.trainer
-    assert parts.player.sampler is parts.sampler
-    assert parts.player.max_length == parts.policy.max_length == 1024
-    assert parts.trainer.model is parts.policy.model
+    assert parts.player.engine is parts.engine
+    assert parts.player.task is parts.task
+    assert parts.engine.max_length == 1024
     problems = parts.task.examples("train")
     rollouts, _ = parts.player.play(
         [(problem, Context(parts.seed_texts)) for problem in problems],
@@ -86,7 +85,7 @@ def test_the_parts_belong_together_and_play(rows: Path, tmp_path: Path) -> None:
     )
     for problem, rollout in zip(problems, rollouts, strict=True):
         (turn,) = rollout.turns
-        shown = parts.policy.tokenizer.decode(turn.prompt_ids)
+        shown = parts.engine.tokenizer.decode(turn.prompt_ids)
         assert shown == f"<system> answer the word <end> <user> {problem.data['question']} <end> <assistant>"
         assert 1 <= len(turn.completion.ids) <= 3
         assert rollout.score == float(turn.answer == problem.data["answer"])
@@ -109,30 +108,8 @@ def test_template_arguments_of_the_recipe_reach_the_prompts(rows: Path, tmp_path
     tiny.make_model(tokenizer).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     setting = recipe(tmp_path / "model", rows, sampling={"max_tokens": 3, "chat_template_kwargs": {"slowly": True}})
-    chat = assemble(setting, tmp_path / "run", World()).chat
+    chat = assemble(setting, tmp_path / "run", World()).player.chat
     assert tokenizer.decode(chat.prompt([{"role": "user", "content": "go"}], "")).startswith("wait <user>")
-
-
-@pytest.mark.parametrize("lora", [None, {"rank": 2}])
-def test_weights_come_from_a_checkpoint(lora: dict[str, int] | None, rows: Path, tmp_path: Path) -> None:
-    setting = recipe("nano", rows, model={"lora": lora})
-    first = assemble(setting, tmp_path / "run", World())
-    draw = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in first.trainer.model.parameters():
-            if parameter.requires_grad:
-                parameter.normal_(generator=draw)
-    first.trainer.create_optimizer_and_scheduler(2)
-    saved = tmp_path / "saved"
-    first.trainer.save(saved)
-    first.trainer.flatten(saved)
-    second = assemble(setting, tmp_path / "run", World(), weights=saved)
-    fresh = assemble(setting, tmp_path / "run", World())
-    ids = torch.tensor([[4, 9, 12]])
-    with torch.no_grad():
-        expected, got, untouched = (parts.trainer.model.eval()(ids).logits for parts in (first, second, fresh))
-    torch.testing.assert_close(got, expected)
-    assert not torch.allclose(untouched, expected, atol=1e-2)
 
 
 def test_mistakes_in_the_recipe_show_before_the_model_is_loaded(rows: Path, tmp_path: Path) -> None:
@@ -169,6 +146,12 @@ def test_seed_texts_are_the_tasks_unless_the_recipe_has_others() -> None:
 # Lengths -----------------------------------------------------------------------------------------------------------------
 
 
+def check(task: TwoTexts, chat: ChatFormat, texts: Mapping[str, str], max_tokens: int, room: int | None) -> None:
+    engine = FakeEngine()
+    engine.max_length = room
+    check_lengths(Player(task, engine, chat), texts, max_tokens)
+
+
 def needed(chat: ChatFormat, words: int, context: str = "a b") -> int:
     return len(chat.prompt([{"role": "user", "content": "go " * words}], context))
 
@@ -179,10 +162,10 @@ def test_a_prompt_and_the_longest_answer_must_fit_to_the_token(split: str) -> No
     lengths = {"train": [3, 20, 5], "validation": []} if split == "train" else {"train": [3], "validation": [2, 20, 5]}
     task = TwoTexts(**lengths)
     room = needed(chat, 20) + 10
-    check_lengths(task, chat, task.seed_texts, 10, room)
-    check_lengths(task, chat, task.seed_texts, 10, None)  # a model that states no limit
+    check(task, chat, task.seed_texts, 10, room)
+    check(task, chat, task.seed_texts, 10, None)  # a model that states no limit
     with pytest.raises(TaskError) as caught:
-        check_lengths(task, chat, task.seed_texts, 10, room - 1)
+        check(task, chat, task.seed_texts, 10, room - 1)
     message = str(caught.value)
     for part in (f"'{split}-1'", f"{room - 10} tokens", "sampling.max_tokens=10", f"model's {room - 1}", "lower"):
         assert part in message
@@ -191,18 +174,18 @@ def test_a_prompt_and_the_longest_answer_must_fit_to_the_token(split: str) -> No
 def test_the_text_counted_is_that_of_the_component_asked() -> None:
     chat = ChatFormat(tiny.make_tokenizer())
     room = needed(chat, 5) + 4
-    check_lengths(TwoTexts([5]), chat, {"plan": "a b", "do": "c " * 500}, 4, room)
+    check(TwoTexts([5]), chat, {"plan": "a b", "do": "c " * 500}, 4, room)
     with pytest.raises(TaskError):
-        check_lengths(TwoTexts([5]), chat, {"plan": "a b c", "do": ""}, 4, room)
+        check(TwoTexts([5]), chat, {"plan": "a b c", "do": ""}, 4, room)
 
 
 def test_problems_that_ask_nothing_always_fit() -> None:
     chat = ChatFormat(tiny.make_tokenizer())
     task = TwoTexts([0, 5, 0])
-    check_lengths(task, chat, task.seed_texts, 4, needed(chat, 5) + 4)
+    check(task, chat, task.seed_texts, 4, needed(chat, 5) + 4)
 
 
 def test_a_start_looks_at_the_first_problems_only() -> None:
     chat = ChatFormat(tiny.make_tokenizer())
     task = TwoTexts([1] * CHECKED_EXAMPLES + [100])
-    check_lengths(task, chat, task.seed_texts, 4, needed(chat, 1) + 4)
+    check(task, chat, task.seed_texts, 4, needed(chat, 1) + 4)

@@ -13,7 +13,6 @@ from helpers import EXAMPLE, outcome, together
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fastslow import loop as loop_module
 from fastslow import start
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.errors import RecipeError
@@ -65,9 +64,9 @@ class Counted:
         sample = PolicySampler.sample
 
         def counting(
-            sampler: PolicySampler, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int
+            sampler: PolicySampler, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Any = None
         ) -> list[Completion]:
-            completions = sample(sampler, prompts, sampling, seed)
+            completions = sample(sampler, prompts, sampling, seed, ready)
             self.calls += len(prompts)
             self.prompt_tokens += sum(map(len, prompts))
             self.completion_tokens += sum(len(completion.ids) for completion in completions)
@@ -268,7 +267,7 @@ def test_edits_are_drafted_in_a_thread_while_the_model_trains(
             asked.append(threading.current_thread().name)
             return super().__call__(request)
 
-    monkeypatch.setattr(loop_module, "build_reflector", lambda *_: Watched())
+    monkeypatch.setattr(start, "build_reflector", lambda *_: Watched())
     opened = run(tmp_path / "run", *SMALL, *by_words, f"fast.overlap={overlap}")
     drafting = "drafts: reflection"
     assert (drafting in asked) == (overlap == "true")

@@ -11,7 +11,7 @@ from helpers import BRIEF, EXAMPLE
 from tiny import make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from fastslow.assembly import assemble
+from fastslow.engine.local.engine import LocalEngine
 from fastslow.errors import RunError
 from fastslow.models.load import load_pretrained
 from fastslow.recipe import load_recipe
@@ -43,14 +43,16 @@ def test_an_exported_run_answers_like_the_policy_under_its_best_context(
     tokenizer = AutoTokenizer.from_pretrained(folder)
     snapshot = open_snapshot(run)
     best = snapshot.pool.best.context.texts["system"]
-    parts = assemble(snapshot.run.recipe, run, World(), snapshot.weights)
+    engine = LocalEngine(snapshot.run.recipe, run, World())
+    if snapshot.weights is not None:
+        engine.load(snapshot.weights)
     messages = [{"role": "user", "content": "zorka : a b c"}]
-    prompt = ChatFormat(parts.policy.tokenizer).prompt(messages, best)
+    prompt = ChatFormat(engine.tokenizer).prompt(messages, best)
     plain = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
     assert plain == prompt
     with torch.no_grad():
         theirs = model(torch.tensor([plain])).logits
-        ours = parts.trainer.model(torch.tensor([prompt])).logits
+        ours = engine.trainer.model(torch.tensor([prompt])).logits
     torch.testing.assert_close(theirs, ours, atol=1e-4, rtol=1e-4)
     pool = json.loads((folder / "contexts.json").read_text())
     assert pool["best"] == snapshot.pool.best.context.id
