@@ -28,12 +28,22 @@ def fastslow(*arguments: str | Path, cwd: Path | None = None, **environment: str
     )
 
 
-def together(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def together(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command line on two processes."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m", "fastslow"]
     return subprocess.run(
-        [*launcher, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
+        [*launcher, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
     )
+
+
+def last_checkpoint(run: Path) -> Path:
+    return sorted((run / "checkpoints").glob("step-*"))[-1]
 
 
 def deterministic(row: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +67,7 @@ def outcome(run: Path) -> dict[str, Any]:
         return {key: value for key, value in data.items() if key != "spent"}
 
     ledger = json.loads((run / "ledger.json").read_text())
-    last = sorted((run / "checkpoints").glob("step-*"))[-1]
+    last = last_checkpoint(run)
     weights = {path.name: load_file(path) for path in sorted(last.glob("*.safetensors"))}
     return {
         "metrics": lines("metrics.jsonl"),

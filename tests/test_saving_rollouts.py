@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import EXAMPLE, outcome, together
+import torch
+from helpers import EXAMPLE, last_checkpoint, outcome, together
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 from fastslow import start
 from fastslow.engine.local.sampler import PolicySampler
@@ -19,6 +21,7 @@ from fastslow.errors import RecipeError
 from fastslow.fast.reflection import Lessons, Request
 from fastslow.recipe import load_recipe
 from fastslow.records import Completion, Sampling
+from fastslow.runs.export import export_run
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, Ledger
 from fastslow.runs.spending import group_sum, sum_rows
@@ -234,7 +237,7 @@ def test_rollouts_of_cycles_that_no_checkpoint_needs_are_removed(by_words: list[
     assert sorted(path.name for path in (opened.path / "rollouts").glob("cycle-*")) == ["cycle-0005.json.gz"]
 
 
-def test_two_processes_train_one_run_reuse_rollouts_resume_it_and_refuse_another(
+def test_two_processes_train_one_run_reuse_rollouts_resume_it_export_it_and_refuse_another(
     by_words: list[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
@@ -251,6 +254,11 @@ def test_two_processes_train_one_run_reuse_rollouts_resume_it_and_refuse_another
     refused = together("train", EXAMPLE, *recipe)
     assert refused.returncode != 0
     assert "already holds a run" in refused.stderr
+    export_run(folder, tmp_path / "model")
+    exported, trained = (
+        load_file(path / "model.safetensors") for path in (tmp_path / "model", last_checkpoint(folder))
+    )
+    assert all(torch.equal(exported[name], trained[name]) for name in exported)
 
 
 # Overlap ---------------------------------------------------------------------------------------------------------------

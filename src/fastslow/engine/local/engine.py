@@ -9,14 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from accelerate.utils.constants import FSDP_MODEL_NAME
+
 from fastslow.engine.base import Numbers, Ready, TokenScores, Update
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.scoring import score_turns
 from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.errors import RunError
 from fastslow.models.load import load_policy, load_trained
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Sampling, Turn
 from fastslow.world import World
+
+SHARDED = f"{FSDP_MODEL_NAME}.bin"
+"""What FSDP adds to a checkpoint."""
 
 
 class LocalEngine:
@@ -42,6 +48,12 @@ class LocalEngine:
         return await asyncio.get_running_loop().run_in_executor(self._thread, sample)
 
     def prepare(self, checkpoint: Path | None = None) -> None:
+        if checkpoint is not None and _is_sharded(checkpoint) != self.trainer.is_fsdp_enabled:
+            saved, now = ("with FSDP", "without") if _is_sharded(checkpoint) else ("without FSDP", "with it")
+            raise RunError(
+                f"'{checkpoint}' was saved {saved} and cannot be resumed {now}: its optimizer state has another form; "
+                "launch the run as it was launched before"
+            )
         self.trainer.prepare(checkpoint)
         if checkpoint is not None and self.trainer.teacher:
             self.trainer.teacher.load(checkpoint)
@@ -59,7 +71,14 @@ class LocalEngine:
         self.trainer.teacher.freeze()
 
     def load(self, checkpoint: Path) -> None:
-        self.trainer._load_from_checkpoint(str(checkpoint))
+        if not _is_sharded(checkpoint) or self.trainer.is_fsdp_enabled:
+            self.trainer._load_from_checkpoint(str(checkpoint))
+            return
+        with tempfile.TemporaryDirectory() as folder:  # the checkpoint without the file that only FSDP may read
+            for file in checkpoint.iterdir():
+                if file.name != SHARDED:
+                    (Path(folder) / file.name).symlink_to(file.resolve())
+            self.trainer._load_from_checkpoint(folder)
 
     def save(self, folder: Path, *, teacher: bool = False) -> None:
         self.trainer.save(folder)
@@ -80,3 +99,8 @@ class LocalEngine:
     def close(self) -> None:
         self.trainer.close()
         self._thread.shutdown(wait=False)
+
+
+def _is_sharded(checkpoint: Path) -> bool:
+    """Saved by processes that each hold a part of the weights."""
+    return (checkpoint / SHARDED).exists()

@@ -7,6 +7,7 @@ advantages are scaled for the per-problem mean, and importance ratios are agains
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from accelerate.utils import DistributedType
 from datasets import Dataset
 from numpy.typing import ArrayLike, DTypeLike
@@ -103,6 +105,16 @@ class FastSlowTrainer(SharedPrefixTrainer):
         )
         self.teacher = self._make_teacher() if recipe.method == "distill" else None
         self.remove_callback(PrinterCallback)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+            # Checkpoints have one file with all weights, which every other command can read.
+            os.environ["FSDP_STATE_DICT_TYPE"] = "FULL_STATE_DICT"
+            state = PartialState()
+            if state.distributed_type == DistributedType.MULTI_CPU:
+                # accelerate shards on accelerators only; on CPUs it would silently give every process all weights.
+                state.distributed_type = DistributedType.MULTI_XPU
+        super().create_accelerator_and_postprocess()
 
     def prepare(self, checkpoint: Path | None = None) -> None:
         """Wrap the model, make the optimizer and open the trackers; from a checkpoint where one is given."""

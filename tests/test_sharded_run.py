@@ -1,0 +1,59 @@
+"""FSDP2 over two processes: a run, its resume, its export; and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import BRIEF, EXAMPLE, fastslow, last_checkpoint, outcome, together
+from safetensors.torch import load_file
+
+from fastslow.evaluation.stored import evaluate_run
+from fastslow.runs.export import export_run
+from fastslow.runs.folder import RunFolder
+
+FSDP2 = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+}
+"""What `accelerate launch` sets for `fsdp_version: 2`; its default is to save weights in parts."""
+
+
+@pytest.mark.parametrize("lora", ["null", "{rank: 4}"])
+def test_a_sharded_run_is_resumed_exported_and_measured(lora: str, tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    recipe = [*BRIEF, f"model.name={tiny_folder}", "model.device=cpu", f"model.lora={lora}", "slow.learning_rate=1e-2",
+              "slow.microbatch=8", "slow.drop_zero_variance=false", "slow.std=none", "evaluation.divergence=true",
+              "output.checkpoint_every=1", f"output.folder={folder}"]  # fmt: skip
+    first = together("train", EXAMPLE, *recipe, **FSDP2)
+    assert first.returncode == 0, first.stderr
+    assert "weights are sharded" in first.stderr  # else every process had all of them
+    expected = outcome(folder)
+    shutil.rmtree(last_checkpoint(folder))
+    alone = fastslow("train", "--resume", folder)
+    assert alone.returncode == 2
+    assert "was saved with FSDP and cannot be resumed without" in alone.stderr
+    assert "Traceback" not in alone.stderr
+    again = together("train", "--resume", folder, **FSDP2)
+    assert again.returncode == 0, again.stderr
+    assert outcome(folder) == expected
+    measured = evaluate_run(folder, k=1)
+    assert measured.keys() == RunFolder.open(folder).rows("evals")[-1]["results"].keys()
+    export_run(folder, tmp_path / "model")
+    exported, base = (load_file(path / "model.safetensors") for path in (tmp_path / "model", tiny_folder))
+    assert exported.keys() == base.keys()
+    if lora == "null":
+        trained = load_file(last_checkpoint(folder) / "model.safetensors")
+        assert all(torch.equal(exported[name], trained[name]) for name in exported)
+
+
+def test_distillation_is_refused_with_one_line(tiny_folder: Path, tmp_path: Path) -> None:
+    recipe = [*BRIEF, f"model.name={tiny_folder}", "model.device=cpu", "slow.microbatch=8", "method=distill"]
+    refused = together("train", EXAMPLE, *recipe, f"output.folder={tmp_path / 'run'}", **FSDP2)
+    assert refused.returncode != 0
+    assert "method=distill keeps a copy of the trained weights" in " ".join(refused.stderr.split())
+    assert not (tmp_path / "run" / "run.json").exists()
