@@ -103,6 +103,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
             peft_config=policy.lora,
             shared_prefix=recipe.slow.shared_prefix,
         )
+        self._refuse_sharded(recipe)
         self.teacher = self._make_teacher() if recipe.method == "distill" else None
         self.remove_callback(PrinterCallback)
 
@@ -199,12 +200,22 @@ class FastSlowTrainer(SharedPrefixTrainer):
             self._flatten(folder)
         self.world.gather(None)  # nobody reads the folder before it is done
 
-    def _make_teacher(self) -> Teacher:
-        if self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+    def _refuse_sharded(self, recipe: Recipe) -> None:
+        """Refuse what needs all weights in every process where they are spread over processes."""
+        if self.accelerator.distributed_type not in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+            return
+        if recipe.method == "distill":
             raise RecipeError(
                 "method=distill keeps a copy of the trained weights, which FSDP and DeepSpeed spread over processes; run "
                 "it on one GPU, or with plain data parallelism"
             )
+        if recipe.evaluation.divergence and recipe.method != "gepa":
+            raise RecipeError(
+                "evaluation.divergence needs all weights in one process, and FSDP and DeepSpeed spread them; set "
+                "evaluation.divergence=false and measure afterwards: fastslow divergence RUN"
+            )
+
+    def _make_teacher(self) -> Teacher:
         with self.accelerator.autocast():
             return Teacher(self.accelerator.unwrap_model(self.model))
 
