@@ -58,9 +58,10 @@ def untrained(recipe: Recipe, load: Callable[[], Parts], file: Path) -> Score:
             raise FastSlowError(f"'{file}' was measured with other settings; give the same ones, or another --out")
         return Score(**there["score"])
     parts, task = load(), build_task(recipe)
-    check_lengths(task, parts.chat, parts.seed_texts, recipe.sampling.max_tokens, parts.policy.max_length)
+    engine, chat = parts.engine, parts.player.chat
+    check_lengths(task, chat, parts.seed_texts, recipe.sampling.max_tokens, engine.max_length)
     scores, _, _ = evaluate(
-        Player(task, parts.sampler, parts.chat, parts.policy.max_length, parts.world),
+        Player(task, engine, chat),
         [Context(dict(parts.seed_texts))],
         task.examples("validation")[: recipe.evaluation.problems],
         k=recipe.evaluation.k,

@@ -16,12 +16,12 @@ from trl import GRPOConfig, GRPOTrainer
 from benchmarks.step_clock import Clock
 from benchmarks.step_profile import Trace
 from benchmarks.step_workload import Workload, words_as_tokens
-from fastslow.engine.local.sampler import PolicySampler
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.concurrency import wait_for
+from fastslow.engine.local.engine import LocalEngine
 from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Context, Rollout, Turn
-from fastslow.slow.update import Update, build_update
+from fastslow.slow.update import build_update
 from fastslow.tasks.base import SYSTEM, Example, Feedback
 from fastslow.world import World
 
@@ -79,30 +79,27 @@ def run_fastslow(job: Job, clock: Clock) -> None:
     """Groups hold all contexts of a problem, as in the method; the update is the trainer's own."""
     recipe = recipe_of(job)
     policy = replace(load_policy(recipe.model), tokenizer=words_as_tokens(job.workload.vocabulary))
-    trainer = FastSlowTrainer(policy, recipe, job.work / "fastslow", World())
+    engine = LocalEngine(policy, recipe, job.work / "fastslow", World())
+    trainer, sampler = engine.trainer, engine.sampler
     trainer.eos_token_ids = []  # so that every completion has the full length
-    sampler = PolicySampler(trainer, recipe.sampling)
     if job.vllm:
         trainer.vllm_generation.generation_kwargs = {"ignore_eos": True}
     clock.wrap(sampler, "sample", "sampling")
     clock.wrap(sampler, "sync", "sync")
     clock.wrap(trainer, "_reference_logprobs", "reference")
     trainer.add_callback(clock)
-
-    def updates() -> Iterator[Update]:
+    with _profiled(trainer, job):
+        engine.prepare()
         for step, prompts in enumerate(job.steps):
             sampler.sync()
-            completions = sampler.sample(prompts, recipe.sampling.training(), seed=step)
+            completions = wait_for(engine.sample(prompts, recipe.sampling.training(), seed=step))
             with clock.phase("grading"):
                 rollouts = [
                     _rollout(number, prompt, completion, job.workload, step)
                     for number, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
                 ]
-            sampler.rest()
-            yield build_update(rollouts, recipe.slow, step + 1, last=step + 1 == len(job.steps))
-
-    with _profiled(trainer, job):
-        trainer.follow(updates())
+            engine.update(build_update(rollouts, recipe.slow, step + 1))
+        engine.close()
 
 
 def _rollout(number: int, prompt: list[int], completion: Completion, load: Workload, step: int) -> Rollout:

@@ -8,7 +8,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from fastslow.recipe import Recipe
+from fastslow.world import World
+
+if TYPE_CHECKING:
+    from fastslow.engine.local.engine import LocalEngine
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "own-task" / "recipe.yaml"
@@ -40,6 +46,13 @@ def together(*arguments: str | Path, **environment: str) -> subprocess.Completed
         check=False,
         timeout=240,
     )
+
+
+def local_engine(recipe: Recipe, folder: Path, world: World | None = None) -> LocalEngine:
+    from fastslow.engine.local.engine import LocalEngine
+    from fastslow.models.load import load_policy
+
+    return LocalEngine(load_policy(recipe.model), recipe, folder, world or World())
 
 
 def last_checkpoint(run: Path) -> Path:

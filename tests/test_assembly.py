@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 import tiny
-from fake_engine import FakeEngine
 
 from fastslow.assembly import CHECKED_EXAMPLES, assemble, check_lengths, choose_seed_texts, find_world
 from fastslow.errors import ModelError, RecipeError, TaskError
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Context
 from fastslow.rollouts.chat import ChatFormat
-from fastslow.rollouts.play import Player
 from fastslow.tasks.adapters.dataset import DatasetOptions, DatasetTask
 from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Options, Split, Task
 from fastslow.world import World
@@ -146,12 +144,6 @@ def test_seed_texts_are_the_tasks_unless_the_recipe_has_others() -> None:
 # Lengths -----------------------------------------------------------------------------------------------------------------
 
 
-def check(task: TwoTexts, chat: ChatFormat, texts: Mapping[str, str], max_tokens: int, room: int | None) -> None:
-    engine = FakeEngine()
-    engine.max_length = room
-    check_lengths(Player(task, engine, chat), texts, max_tokens)
-
-
 def needed(chat: ChatFormat, words: int, context: str = "a b") -> int:
     return len(chat.prompt([{"role": "user", "content": "go " * words}], context))
 
@@ -162,10 +154,10 @@ def test_a_prompt_and_the_longest_answer_must_fit_to_the_token(split: str) -> No
     lengths = {"train": [3, 20, 5], "validation": []} if split == "train" else {"train": [3], "validation": [2, 20, 5]}
     task = TwoTexts(**lengths)
     room = needed(chat, 20) + 10
-    check(task, chat, task.seed_texts, 10, room)
-    check(task, chat, task.seed_texts, 10, None)  # a model that states no limit
+    check_lengths(task, chat, task.seed_texts, 10, room)
+    check_lengths(task, chat, task.seed_texts, 10, None)  # a model that states no limit
     with pytest.raises(TaskError) as caught:
-        check(task, chat, task.seed_texts, 10, room - 1)
+        check_lengths(task, chat, task.seed_texts, 10, room - 1)
     message = str(caught.value)
     for part in (f"'{split}-1'", f"{room - 10} tokens", "sampling.max_tokens=10", f"model's {room - 1}", "lower"):
         assert part in message
@@ -174,18 +166,18 @@ def test_a_prompt_and_the_longest_answer_must_fit_to_the_token(split: str) -> No
 def test_the_text_counted_is_that_of_the_component_asked() -> None:
     chat = ChatFormat(tiny.make_tokenizer())
     room = needed(chat, 5) + 4
-    check(TwoTexts([5]), chat, {"plan": "a b", "do": "c " * 500}, 4, room)
+    check_lengths(TwoTexts([5]), chat, {"plan": "a b", "do": "c " * 500}, 4, room)
     with pytest.raises(TaskError):
-        check(TwoTexts([5]), chat, {"plan": "a b c", "do": ""}, 4, room)
+        check_lengths(TwoTexts([5]), chat, {"plan": "a b c", "do": ""}, 4, room)
 
 
 def test_problems_that_ask_nothing_always_fit() -> None:
     chat = ChatFormat(tiny.make_tokenizer())
     task = TwoTexts([0, 5, 0])
-    check(task, chat, task.seed_texts, 4, needed(chat, 5) + 4)
+    check_lengths(task, chat, task.seed_texts, 4, needed(chat, 5) + 4)
 
 
 def test_a_start_looks_at_the_first_problems_only() -> None:
     chat = ChatFormat(tiny.make_tokenizer())
     task = TwoTexts([1] * CHECKED_EXAMPLES + [100])
-    check(task, chat, task.seed_texts, 4, needed(chat, 1) + 4)
+    check_lengths(task, chat, task.seed_texts, 4, needed(chat, 1) + 4)

@@ -11,7 +11,7 @@ from transformers.integrations import get_available_reporting_integrations
 from fastslow.engine.base import Engine
 from fastslow.engine.local.engine import LocalEngine
 from fastslow.errors import RecipeError, TaskError
-from fastslow.models.load import choose_device
+from fastslow.models.load import choose_device, load_policy
 from fastslow.recipe import Recipe
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
@@ -47,10 +47,11 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     task = task or build_task(recipe)
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
-    engine = LocalEngine(recipe, folder, world)
-    player = Player(task, engine, ChatFormat(engine.tokenizer, recipe.sampling.chat_template_kwargs))
-    check_lengths(player, seed_texts, recipe.sampling.max_tokens)
-    return Parts(task, engine, player, seed_texts)
+    policy = load_policy(recipe.model)
+    chat = ChatFormat(policy.tokenizer, recipe.sampling.chat_template_kwargs)
+    check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, policy.max_length)
+    engine = LocalEngine(policy, recipe, folder, world)
+    return Parts(task, engine, Player(task, engine, chat), seed_texts)
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -75,20 +76,21 @@ def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[s
     return {**texts, **wanted}
 
 
-def check_lengths(player: Player, texts: Mapping[str, str], max_tokens: int) -> None:
+def check_lengths(
+    task: Task, chat: ChatFormat, texts: Mapping[str, str], max_tokens: int, max_length: int | None
+) -> None:
     """Refuse to start where problems do not fit the model; later, contexts that grow too long only score 0."""
-    task, longest = player.task, player.engine.max_length
-    if longest is None:
+    if max_length is None:
         return
     for example in [*task.examples("train")[:CHECKED_EXAMPLES], *task.examples("validation")[:CHECKED_EXAMPLES]]:
         asks = scripted_rollout(task, example, texts=texts).asks
         if not asks:  # nothing is asked, so nothing can be too long
             continue
         asked = asks[0]
-        length = len(player.chat.prompt(asked.messages, asked.context(texts)))
-        if length + max_tokens > longest:
+        length = len(chat.prompt(asked.messages, asked.context(texts)))
+        if length + max_tokens > max_length:
             raise TaskError(
                 f"the prompt of problem '{example.id}' has {length} tokens; with sampling.max_tokens={max_tokens} for the "
-                f"answer it does not fit the model's {longest}; lower sampling.max_tokens, make the problems smaller, "
+                f"answer it does not fit the model's {max_length}; lower sampling.max_tokens, make the problems smaller, "
                 "or take a model with a longer context"
             )

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
+from helpers import local_engine
 from slow_helpers import REWARDS, make_recipe
 from transformers import AutoModelForCausalLM
 
 from fastslow.concurrency import wait_for
 from fastslow.engine.base import Engine, Update
-from fastslow.engine.local.engine import LocalEngine
 from fastslow.errors import RunError
 from fastslow.records import Completion, Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.slow.update import build_update
@@ -36,7 +36,7 @@ def make(request: pytest.FixtureRequest, tiny_folder: Path, tmp_path: Path) -> M
         return engines.pop
     lora = {"rank": 4, "alpha": 8} if request.param == "adapter" else None
     recipe = make_recipe(tiny_folder, lora=lora, steps=3, learning_rate=0.05, kl=0.1)
-    return lambda: LocalEngine(recipe, tmp_path / "run", World())
+    return lambda: local_engine(recipe, tmp_path / "run", World())
 
 
 def sample(engine: Engine, seed: int = 0) -> list[Completion]:
@@ -115,7 +115,7 @@ def test_weights_alone_are_enough_to_measure_and_to_export(
     lora: dict[str, int] | None, tiny_folder: Path, tmp_path: Path
 ) -> None:
     recipe = make_recipe(tiny_folder, lora=lora, steps=2, learning_rate=0.05, kl=0.1)
-    engine, fresh = (LocalEngine(recipe, tmp_path / "run", World()) for _ in range(2))
+    engine, fresh = (local_engine(recipe, tmp_path / "run", World()) for _ in range(2))
     engine.prepare()
     engine.update(update(engine, 1))
     (tmp_path / "saved").mkdir()
@@ -124,13 +124,13 @@ def test_weights_alone_are_enough_to_measure_and_to_export(
     fresh.load(tmp_path / "saved")
     assert score(fresh) == score(engine) != untrained
     engine.export(tmp_path / "model")
-    exported = LocalEngine(make_recipe(tmp_path / "model", kl=0.1), tmp_path / "run", World())
+    exported = local_engine(make_recipe(tmp_path / "model", kl=0.1), tmp_path / "run", World())
     assert score(exported) == pytest.approx(score(engine), abs=1e-5)
     assert not hasattr(AutoModelForCausalLM.from_pretrained(tmp_path / "model"), "peft_config")
 
 
 def test_scores_under_policy_and_base_agree_until_something_is_learnt(tiny_folder: Path, tmp_path: Path) -> None:
-    engine = LocalEngine(make_recipe(tiny_folder, learning_rate=0.05, kl=0.1), tmp_path, World())
+    engine = local_engine(make_recipe(tiny_folder, learning_rate=0.05, kl=0.1), tmp_path, World())
     engine.prepare()
     turns = [
         Turn("system", "", tuple(prompt), drawn, "") for prompt, drawn in zip(PROMPTS, sample(engine), strict=True)
@@ -147,7 +147,7 @@ def test_scores_under_policy_and_base_agree_until_something_is_learnt(tiny_folde
 
 
 def test_a_save_that_fails_says_why(tiny_folder: Path, tmp_path: Path) -> None:
-    engine = LocalEngine(make_recipe(tiny_folder), tmp_path, World())
+    engine = local_engine(make_recipe(tiny_folder), tmp_path, World())
     engine.prepare()
     (tmp_path / "file").write_text(json.dumps(None))
     with pytest.raises(RunError, match="Not a directory"):

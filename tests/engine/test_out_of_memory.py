@@ -9,9 +9,9 @@ import pytest
 import torch
 from helpers import EXAMPLE
 
-from fastslow import start
+from fastslow import assembly, start
 from fastslow.commands.app import main
-from fastslow.engine.local import engine, shared_prefix
+from fastslow.engine.local import shared_prefix
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.errors import RecipeError, RunError
 from fastslow.recipe import load_recipe
@@ -33,7 +33,7 @@ def full(*_: Any, **__: Any) -> Any:
             "completion_logprobs",
             r"while updating: lower slow\.microbatch=\d+ to \d+ .*gradient_checkpointing=true.*model\.lora",
         ),
-        (engine, "load_policy", r"while loading: train an adapter .*; or take a smaller model[^(]*in a new run$"),
+        (assembly, "load_policy", r"while loading: train an adapter .*; or take a smaller model[^(]*in a new run$"),
     ],
 )
 def test_the_error_says_which_setting_makes_room(

@@ -10,11 +10,11 @@ import pytest
 import tiny
 import torch
 from architectures import REFUSED, build
+from helpers import local_engine
 from peft.tuners.tuners_utils import BaseTunerLayer
 from rollout_helpers import PlanAndDo, contexts, problems
 from transformers import PreTrainedModel
 
-from fastslow.engine.local.engine import LocalEngine
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import FastSlowWarning
@@ -169,7 +169,7 @@ def test_under_autocast_the_master_weights_stay_fp32(tiny_folder: Path, tmp_path
 
 def test_playing_with_a_real_policy(tiny_folder: Path, tmp_path: Path) -> None:
     """Several turns, two components, uneven numbers of asks: each turn's record is what the model would give alone."""
-    engine = LocalEngine(recipe_of(tiny_folder), tmp_path, World())
+    engine = local_engine(recipe_of(tiny_folder), tmp_path, World())
     chat = ChatFormat(engine.tokenizer)
     player = Player(PlanAndDo(), engine, chat)
     pairs = [(example, context) for example in problems([2, 1, 3]) for context in contexts(1)]

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import EXAMPLE
+from helpers import EXAMPLE, local_engine
 from transformers import AutoModelForCausalLM
 
 from fastslow import start
 from fastslow.engine.local import hidden
-from fastslow.engine.local.engine import LocalEngine
 from fastslow.errors import RunError
 from fastslow.evaluation.divergence import divergence, token_divergences
 from fastslow.evaluation.stored import measure_divergence
@@ -52,7 +51,7 @@ def test_it_is_the_mean_over_written_tokens_of_the_full_kl(
         {"model": {"name": str(tiny_folder), "lora": lora}, "task": "star-graph"}
         | {"slow": {"problems": 2, "group": 4, "microbatch": 8}, "fast": {"population": 4}}
     )
-    engine = LocalEngine(recipe, tmp_path, World())
+    engine = local_engine(recipe, tmp_path, World())
     trainer = engine.trainer
     assert (trainer.ref_model is None) == (lora is not None)
     draw = torch.Generator().manual_seed(1)

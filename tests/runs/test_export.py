@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import BRIEF, EXAMPLE
+from helpers import BRIEF, EXAMPLE, local_engine
 from tiny import make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from fastslow.engine.local.engine import LocalEngine
 from fastslow.errors import RunError
 from fastslow.models.load import load_pretrained
 from fastslow.recipe import load_recipe
@@ -43,7 +42,7 @@ def test_an_exported_run_answers_like_the_policy_under_its_best_context(
     tokenizer = AutoTokenizer.from_pretrained(folder)
     snapshot = open_snapshot(run)
     best = snapshot.pool.best.context.texts["system"]
-    engine = LocalEngine(snapshot.run.recipe, run, World())
+    engine = local_engine(snapshot.run.recipe, run, World())
     if snapshot.weights is not None:
         engine.load(snapshot.weights)
     messages = [{"role": "user", "content": "zorka : a b c"}]

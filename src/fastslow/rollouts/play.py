@@ -62,10 +62,11 @@ class Player:
         else:
             filler = self.chat.prompt([{"role": "user", "content": "-"}], "")
             seats = Rounds(self.engine, len(pairs), sampling, seed, filler, early=self.task.grades_apart)
+        broken: list[RecipeError] = []
         try:
             async with asyncio.TaskGroup() as group:
                 rollouts = [
-                    group.create_task(self._rollout(example, context, sampling, policy_step, seats, seat))
+                    group.create_task(self._rollout(example, context, sampling, policy_step, seats, seat, broken))
                     for seat, (example, context) in enumerate(pairs)
                 ]
                 group.create_task(seats.serve())
@@ -75,9 +76,16 @@ class Player:
         return [rollout.result() for rollout in rollouts], Timing(seats.seconds, total - seats.seconds)
 
     async def _rollout(
-        self, example: Example, context: Context, sampling: Sampling, policy_step: int, seats: Seats, seat: int
+        self,
+        example: Example,
+        context: Context,
+        sampling: Sampling,
+        policy_step: int,
+        seats: Seats,
+        seat: int,
+        broken: list[RecipeError],
     ) -> Rollout:
-        """One attempt. What goes wrong inside the task costs this rollout only."""
+        """One attempt. What goes wrong inside the task costs this rollout only; wrong settings end them all (`broken`)."""
         turns: list[Turn] = []
         faults: dict[str, int] = {}
         truncated: set[str] = set()
@@ -90,6 +98,8 @@ class Player:
                 too_long.append(error)  # other people's code may catch it or wrap it
                 raise
             completion = await seats.sample(seat, prompt)
+            if broken:
+                raise broken[0]
             answer = self.chat.answer(completion.ids)
             turns.append(Turn(asked.component, asked.question, tuple(prompt), completion, answer))
             if len(completion.ids) >= sampling.max_tokens and not self.chat.has_ended(completion.ids):
@@ -102,7 +112,8 @@ class Player:
             if not _is_feedback(returned):
                 faults["grader"] = 1
             feedback = _with_advice(_checked(returned), truncated, sampling.max_tokens)
-        except RecipeError:  # what is wrong is the run's settings, and every score would be
+        except RecipeError as error:  # what is wrong is the run's settings, and every score would be
+            broken.append(error)
             raise
         except Exception as error:
             faults["grader"] = 1

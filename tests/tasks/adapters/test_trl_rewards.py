@@ -768,7 +768,7 @@ def test_a_recipe_trains_with_the_functions_beside_it(tmp_path: Path, tiny_folde
     spent = run.read_json("ledger.json")
     assert sum(entry["rollouts"] for entry in spent.values()) > 8
     faults = {fault for purpose, entry in spent.items() if purpose != "reflection" for fault in entry["faults"]}
-    assert faults <= {"cut_off"}  # a random model knows no end
+    assert faults <= {"truncated"}  # a random model knows no end
 
 
 @pytest.mark.parametrize(

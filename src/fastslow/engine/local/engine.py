@@ -16,7 +16,7 @@ from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.scoring import score_turns
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import RunError
-from fastslow.models.load import load_policy, load_trained
+from fastslow.models.load import Policy, load_trained
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Sampling, Turn
 from fastslow.world import World
@@ -30,10 +30,9 @@ class LocalEngine:
 
     in_flight = False
 
-    def __init__(self, recipe: Recipe, folder: Path, world: World) -> None:
+    def __init__(self, policy: Policy, recipe: Recipe, folder: Path, world: World) -> None:
         self.recipe, self.world = recipe.model, world
-        policy = load_policy(recipe.model)
-        self.tokenizer, self.max_length, self.device = policy.tokenizer, policy.max_length, policy.device
+        self.tokenizer, self.max_length = policy.tokenizer, policy.max_length
         self.trainer = FastSlowTrainer(policy, recipe, folder, world)
         self.sampler = PolicySampler(self.trainer, recipe.sampling)
         self._thread = ThreadPoolExecutor(1, "sampling")

@@ -140,6 +140,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
     def step(self, update: Update) -> dict[str, float | None]:
         """One optimizer step; what TRL measured on the way."""
         model = self.model_wrapped
+        self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
         model.train()
         # From here on the step is a function of its number: the order of rows in microbatches, dropout.
         torch.manual_seed(derive_seed(self.args.seed, "update", update.step, self.world.rank))
@@ -169,6 +170,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
         model.zero_grad()
         self.state.global_step += 1
         self.state.epoch = self.state.global_step / self.args.max_steps
+        self.control = self.callback_handler.on_step_end(self.args, self.state, self.control)
         logs: dict[str, float | None] = {
             "loss": self.accelerator.gather(loss).mean().item(),
             "grad_norm": norm.item() if isinstance(norm, torch.Tensor) else norm,

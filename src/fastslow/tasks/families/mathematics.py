@@ -114,10 +114,9 @@ class Mathematics(QuestionTask):
     def _verdict(self, expected: str, given: str) -> str | None:
         if given.strip() == expected:
             return "equal"
-        if _INTEGER.fullmatch(given.strip()) and _INTEGER.fullmatch(
-            expected
-        ):  # the common case, without the other process
-            return "equal" if int(given.replace(",", "")) == int(expected.replace(",", "")) else "value"
+        bare = given.strip().removeprefix("{").removesuffix("}")  # braces that only group
+        if _INTEGER.fullmatch(bare) and _INTEGER.fullmatch(expected):  # the common case, without the other process
+            return "equal" if int(bare.replace(",", "")) == int(expected.replace(",", "")) else "value"
         if len(given) > LONGEST_BOX:
             return None
         verdict: str | None = self._worker.ask({"expected": expected, "given": given})
