@@ -49,6 +49,7 @@ LONGEST_BARE_ANSWER = 200
 LONGEST_BOX = 1000
 """A longer box is a model that repeats itself, and is not compared."""
 _INTEGER = re.compile(r"[+-]?(?:[0-9]{1,18}|[0-9]{1,3}(?:,[0-9]{3}){1,5})")
+_THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 
 
 class MathematicsOptions(SourceOptions):
@@ -114,9 +115,11 @@ class Mathematics(QuestionTask):
     def _verdict(self, expected: str, given: str) -> str | None:
         if given.strip() == expected:
             return "equal"
-        bare = given.strip().removeprefix("{").removesuffix("}")  # braces that only group
-        if _INTEGER.fullmatch(bare) and _INTEGER.fullmatch(expected):  # the common case, without the other process
-            return "equal" if int(bare.replace(",", "")) == int(expected.replace(",", "")) else "value"
+        if _INTEGER.fullmatch(expected):
+            # Where one number is asked for, commas between its thousands make no list.
+            given = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), given)
+            if _INTEGER.fullmatch(given.strip()):  # the common case, without the other process
+                return "equal" if int(given) == int(expected.replace(",", "")) else "value"
         if len(given) > LONGEST_BOX:
             return None
         verdict: str | None = self._worker.ask({"expected": expected, "given": given})
