@@ -24,6 +24,7 @@ from typing import Any, get_args
 
 from benchmarks.simulated_policy import COMPONENT, SEED_TEXT, Dials, Policy, World, count_tokens
 from fastslow.fast.cycle import FastLoop
+from fastslow.fast.optimizers.digest import FIRST_LOOK
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe
@@ -59,8 +60,9 @@ SETTINGS = {
 }
 RECIPE: dict[str, Any] = {"population": 4, "anchors": 32, "minibatch": 8, "proposals": 4, "proposer": "full"}
 """The settings of examples/house-rules that frozen weights leave a choice of."""
-READS_ON = ("digest",)
-"""They do not score carried contexts anew."""
+READS_ON = {"digest": {"anchors": 96}}
+"""They do not score carried contexts anew, and play only the anchors that they choose: all the problems that lie ahead in that
+example may be among them, where the others need few anchors to have many texts scored on each."""
 
 
 def run_one(optimizer: str, setting: Setting, seed: int, recipe: dict[str, Any], one_cycle: bool) -> list[dict[str, Any]]:
@@ -71,7 +73,7 @@ def run_one(optimizer: str, setting: Setting, seed: int, recipe: dict[str, Any],
     rows = []
     for runs in [[mark] for mark in setting.marks] if one_cycle else [setting.marks]:
         policy = Policy(world)
-        fast = FastRecipe(optimizer=optimizer, **recipe)  # type: ignore[arg-type]
+        fast = FastRecipe(optimizer=optimizer, **{**recipe, **READS_ON.get(optimizer, {})})  # type: ignore[arg-type]
         loop = FastLoop(fast, Lessons(), policy.play, count_tokens, Processes())
         pool, position = Pool.from_texts({COMPONENT: SEED_TEXT}), 0
         for cycle, mark in enumerate(runs):
@@ -79,7 +81,9 @@ def run_one(optimizer: str, setting: Setting, seed: int, recipe: dict[str, Any],
             anchors = [world.problem("train", position + index) for index in range(fast.anchors)]
             position += fast.anchors
             first = not policy.rollouts
-            rescored = 0 if optimizer in READS_ON and not first else len(pool.members) * fast.anchors
+            rescored = len(pool.members) * fast.anchors
+            if optimizer in READS_ON:
+                rescored = FIRST_LOOK if first else 0
             budget = max(0, mark - policy.rollouts - rescored)
             found = loop.evolve(
                 pool, anchors, cycle=cycle, policy_step=cycle, seed=derive_seed(seed, "fast", cycle), budget=budget

@@ -166,7 +166,7 @@ class Policy:
         held, crowding, lines = self._facts(context)
         right = chance.random() < self.world._chance(held, crowding, example, self.cycle)
         feedback = Feedback(1.0, "Right.") if right else Feedback(0.0, "\n".join(self._words(example, held, chance)))
-        answer = f"the {chance.choice(DESKS)} desk"
+        answer = chance.choice(DESKS)
         turn = Turn(COMPONENT, example.data["question"], (), NOTHING, answer)
         return Rollout(example, context, self.cycle, (turn,), feedback)
 

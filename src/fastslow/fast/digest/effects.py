@@ -1,17 +1,19 @@
 """What each line of a text is worth: one Gaussian linear model of all rollouts, solved in closed form.
 
     score = level of the cycle + ease of the problem
-            + for every line of the text: its effect, if the problem is one that it is about, + its side effect on any problem
+            + for every line of the text: its effect, where it was said of the problem
+                                          + its effect on related problems, where the problem is of its topic
+                                          + its side effect, on any problem
             + the cost of length + noise
 
 A line's effect is judged on the problems it is about, pooled over every rollout with and without it, whatever else those texts
-held. Of a problem about which nothing has been said yet, every line counts by its share: the chance that it is about it. The
-ease of the problems is integrated out. Older rows count less.
+held. The effects of lines are drawn towards their common mean, which is learnt. The ease of the problems is integrated out.
+Older rows count less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +24,24 @@ NOISE = 0.2
 EASE = 0.03
 """Variance of problems' own ease."""
 LEVEL = (0.4, 0.3)
-"""Prior mean and deviation of the level of a cycle."""
+"""Prior mean and deviation of the level of the first cycle."""
+MOVE = 0.05
+"""Prior deviation of what the level changes by from one cycle to the next."""
 LENGTH = (-0.02, 0.03)
 """Prior mean and deviation of what `LENGTH_UNIT` further tokens do to the score on every problem."""
 LENGTH_UNIT = 100
+TRUE_EFFECT = (0.25, 0.15)
+"""Prior mean and deviation of the common mean of the effects of true lines."""
+FALSE_EFFECT = -0.15
+"""The effect to be expected of a line that is false."""
+DEVIATION = 0.2
+"""Prior deviation of a line's effect about what is expected of it."""
+RELATED = 0.5
+"""What is expected of a line on other problems of its topic, as a part of what is expected on its own."""
 SIDE_EFFECT = 0.02
-"""Prior deviation of what a line does to problems that it is not about."""
+"""Prior deviation of what a line does to problems of other topics."""
+CLEAR = 2.0
+"""Deviations by which a side effect must differ from nothing to count."""
 HALF_LIFE = 3.0
 """Cycles after which a row counts half: the weights have moved."""
 
@@ -35,89 +49,106 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Observation:
-    """A score, its cycle and problem, and how far each line of the text bears on that problem, from 0 to 1."""
+class Observations:
+    """Scores, and how far each line of the texts bears on the problems: rows by rollout, columns by line."""
 
-    problem: str
-    cycle: int
-    score: float
-    tokens: int
-    bearing: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What is expected of a line's effect on the problems it is about."""
-
-    mean: float
-    deviation: float
+    scores: Array
+    cycles: NDArray[np.int64]
+    problems: NDArray[np.int64]
+    """Their numbers, from 0."""
+    tokens: Array
+    present: Array
+    """1 where the text has the line."""
+    own: Array
+    """From 0 to 1: the line is in the text and bears on the problem as one of its own."""
+    related: Array
+    """The same for a related problem."""
 
 
 class Effects:
-    """The posterior of all lines: effects, side effects and the cost of length, jointly Gaussian."""
+    """The posterior of all lines: effects, side effects and the cost of length, jointly Gaussian.
 
-    def __init__(self, rows: Sequence[Observation], priors: Mapping[str, Prior], now: int) -> None:
-        self.lines = list(priors)
-        self.cycles = sorted({row.cycle for row in rows})
-        place = {line: index for index, line in enumerate(self.lines)}
-        levels, count = len(self.cycles), len(self.lines)
-        self.length, self.first, self.side = levels, levels + 1, levels + 1 + count
-        size = levels + 1 + 2 * count
-        mean = np.array(
-            [LEVEL[0]] * levels + [LENGTH[0]] + [priors[line].mean for line in self.lines] + [0.0] * count
-        )
+    The unknowns are, in this order: the level of the first cycle and its moves; the cost of length; the common mean effect;
+    and, line by line, what its effect on its own problems, on related ones and on all departs by from what is expected.
+    """
+
+    def __init__(self, seen: Observations, truth: Array, now: int) -> None:
+        """`truth` has the probability, line by line, that it is true."""
+        self.truth = truth
+        self.cycles = sorted(set(seen.cycles.tolist())) or [now]
+        levels, count = len(self.cycles), len(truth)
+        self.length, self.common = levels, levels + 1
+        self.own, self.related, self.side = (levels + 2 + part * count for part in range(3))
+        moves = [MOVE * np.sqrt(later - earlier) for earlier, later in itertools.pairwise(self.cycles)]
+        mean = np.zeros(levels + 2 + 3 * count)
+        mean[[0, self.length, self.common]] = LEVEL[0], LENGTH[0], TRUE_EFFECT[0]
+        mean[self.own : self.related] = mean[self.related : self.side] = (1 - truth) * FALSE_EFFECT
         deviation = np.array(
-            [LEVEL[1]] * levels + [LENGTH[1]] + [priors[line].deviation for line in self.lines] + [SIDE_EFFECT] * count
+            [LEVEL[1], *moves, LENGTH[1], TRUE_EFFECT[1]] + [DEVIATION] * (2 * count) + [SIDE_EFFECT] * count
         )
-        design = np.zeros((len(rows), size))
-        for index, row in enumerate(rows):
-            design[index, self.cycles.index(row.cycle)] = 1.0
-            design[index, self.length] = row.tokens / LENGTH_UNIT
-            for line, bearing in row.bearing.items():
-                design[index, self.first + place[line]] = bearing
-                design[index, self.side + place[line]] = 1.0
-        weight = np.array([0.5 ** ((now - row.cycle) / HALF_LIFE) for row in rows]) / NOISE
-        problems = {name: index for index, name in enumerate(dict.fromkeys(row.problem for row in rows))}
-        group = np.array([problems[row.problem] for row in rows], dtype=int)
-        score = np.array([row.score for row in rows]) - design @ mean
-        # With the ease integrated out, the precision of a problem's rows is W - W 1 1' W / (1 / EASE + 1' W 1).
-        per_problem = np.zeros((len(problems), size))
-        np.add.at(per_problem, group, design * weight[:, None])
-        told = np.bincount(group, weight * score, len(problems))
-        shrink = 1 / (1 / EASE + np.bincount(group, weight, len(problems)))
-        precision = np.diag(deviation**-2.0) + design.T @ (design * weight[:, None])
-        precision -= per_problem.T @ (per_problem * shrink[:, None])
-        pull = design.T @ (weight * score) - per_problem.T @ (shrink * told)
-        self.covariance: Array = np.linalg.inv(precision)
-        self.mean: Array = mean + self.covariance @ pull
+        design = np.zeros((len(seen.scores), len(mean)))
+        for index, cycle in enumerate(self.cycles):
+            design[:, index] = seen.cycles >= cycle  # each level is the one before and a move
+        design[:, self.length] = seen.tokens / LENGTH_UNIT
+        design[:, self.common] = (seen.own + RELATED * seen.related) @ truth
+        design[:, self.own :] = np.hstack([seen.own, seen.related, seen.present])
+        weight = 0.5 ** ((now - seen.cycles) / HALF_LIFE) / NOISE
+        self.covariance, pull = _with_ease(design, seen.scores - design @ mean, weight, seen.problems, deviation)
+        self.mean = mean + self.covariance @ pull
+        self._root = np.linalg.cholesky(self.covariance)
 
     def sample(self, chance: np.random.Generator) -> Array:
         """One draw from the posterior."""
-        return self.mean + np.linalg.cholesky(self.covariance) @ chance.standard_normal(len(self.mean))
+        return self.mean + self._root @ chance.standard_normal(len(self.mean))
 
-    def worth(self, values: Array, shares: Mapping[str, float], tokens: Mapping[str, int]) -> dict[str, float]:
-        """What each line adds to the mean score on new problems, its length included, if the unknowns have these values."""
-        effect, side = values[self.first : self.side], values[self.side :]
-        cost = values[self.length] / LENGTH_UNIT
-        return {
-            line: float(shares[line] * effect[index] + side[index] + cost * tokens[line])
-            for index, line in enumerate(self.lines)
-        }
+    def worth(self, values: Array, shares: Array, related: Array, tokens: Array) -> Array:
+        """What each line adds to the mean score on new problems, its length included, if the unknowns have these values;
+        `shares` and `related` are the shares of new problems that are its own and that are related."""
+        # A side effect counts as far as it is clear. There are as many as lines, and the luckiest few would decide.
+        mean, deviation = self.mean[self.side :], np.sqrt(np.diag(self.covariance)[self.side :])
+        side = np.sign(mean) * np.maximum(0.0, np.abs(mean) - CLEAR * deviation)
+        expected = self.truth * values[self.common]
+        own = shares * (expected + values[self.own : self.related])
+        around = related * (RELATED * expected + values[self.related : self.side])
+        return own + around + side + values[self.length] / LENGTH_UNIT * tokens
 
-    def gain(self, lines: Mapping[str, float], tokens: int) -> tuple[float, float]:
-        """Mean and deviation of what a text with these lines, given by their shares, adds to the base text's score."""
+    def gain(self, present: Array, shares: Array, related: Array, tokens: float) -> tuple[float, float]:
+        """Mean and deviation of what a text with these lines adds to the base text's score on new problems."""
+        return self._judged(self._contrast(present, shares, related, tokens))
+
+    def effect(self, line: int) -> tuple[float, float]:
+        """Mean and deviation of a line's effect on the problems it was said of."""
         contrast = np.zeros(len(self.mean))
-        contrast[self.length] = tokens / LENGTH_UNIT
-        for line, share in lines.items():
-            index = self.lines.index(line)
-            contrast[self.first + index], contrast[self.side + index] = share, 1.0
-        return float(contrast @ self.mean), float(np.sqrt(contrast @ self.covariance @ contrast))
+        contrast[self.common], contrast[self.own + line] = self.truth[line], 1.0
+        return self._judged(contrast)
 
-    def effect(self, line: str) -> tuple[float, float]:
-        """Mean and deviation of a line's effect on the problems it is about."""
-        index = self.first + self.lines.index(line)
-        return float(self.mean[index]), float(np.sqrt(self.covariance[index, index]))
+    def expected(self, present: Array, own: Array, related: Array, tokens: float) -> float:
+        """The score that a text is expected to reach now on a problem that its lines bear on so far."""
+        contrast = self._contrast(present, own, related, tokens)
+        contrast[: len(self.cycles)] = 1.0
+        return float(contrast @ self.mean)
 
-    def level(self, cycle: int) -> float:
-        """The expected score of the base text in a cycle."""
-        return float(self.mean[self.cycles.index(cycle)]) if cycle in self.cycles else LEVEL[0]
+    def _contrast(self, present: Array, own: Array, related: Array, tokens: float) -> Array:
+        own, related = own * present, related * present
+        common = self.truth @ (own + RELATED * related)
+        levels = np.zeros(len(self.cycles))
+        return np.concatenate([levels, [tokens / LENGTH_UNIT, common], own, related, present])
+
+    def _judged(self, contrast: Array) -> tuple[float, float]:
+        return float(contrast @ self.mean), float(np.sqrt(max(0.0, contrast @ self.covariance @ contrast)))
+
+
+def _with_ease(
+    design: Array, scores: Array, weight: Array, problems: NDArray[np.int64], deviation: Array
+) -> tuple[Array, Array]:
+    """The posterior's covariance and precision-weighted mean, with the ease of the problems integrated out: the precision of
+    a problem's rows is then W - W 1 1' W / (1 / EASE + 1' W 1)."""
+    count = int(problems.max()) + 1 if len(problems) else 0
+    weighted = design * weight[:, None]
+    of_problem = np.zeros((count, len(scores)))
+    of_problem[problems, np.arange(len(scores))] = 1.0
+    together = of_problem @ weighted
+    shrink = 1 / (1 / EASE + of_problem @ weight)
+    precision = np.diag(deviation**-2.0) + design.T @ weighted - together.T @ (together * shrink[:, None])
+    pull = weighted.T @ scores - together.T @ (shrink * (of_problem @ (weight * scores)))
+    return np.linalg.inv(precision), pull

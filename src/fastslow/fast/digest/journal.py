@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from fastslow.fast.reflection.lessons import line_key
@@ -53,7 +54,7 @@ class Statement:
     problems: dict[str, int] = field(default_factory=dict)
     """How often it was said of each problem."""
     quotes: bool = False
-    """It repeats words of the attempts it was said of, as remarks about one problem do."""
+    """Whenever it was said it repeated words of the attempt, as remarks about one problem do."""
     last: int = 0
     """The cycle in which it was last said."""
     covers: frozenset[str] = frozenset()
@@ -68,17 +69,21 @@ class Journal:
         self.known: list[frozenset[str]] = []
         """For every row, what had been said of its problem before it was played: never what its own grading said."""
         self.statements: dict[str, Statement] = {}
+        self.words: dict[str, frozenset[str]] = {}
+        """The words of every problem's question."""
         self._about: dict[str, frozenset[str]] = {}
 
-    def add(self, row: Row, said: Iterable[Said] = ()) -> None:
+    def add(self, row: Row, said: Iterable[Said] = (), question: str = "") -> None:
         """Enter a rollout with its statements. The row is judged by what was known before: a problem is known to fall under
         a rule only because some answer failed, and that very failure must not count against the rule's line."""
         said = list(said)
         self.known.append(self._about.get(row.problem, frozenset()))
         self.rows.append(row)
+        if row.problem not in self.words:
+            self.words[row.problem] = words_of(question)
         for each in said:
-            found = self.statements.setdefault(each.key, Statement(each.key, each.text))
-            found.quotes |= each.quotes
+            found = self.statements.setdefault(each.key, Statement(each.key, each.text, quotes=each.quotes))
+            found.quotes &= each.quotes
             found.problems[row.problem] = found.problems.get(row.problem, 0) + 1
             found.last = max(found.last, row.cycle)
         if said:
@@ -100,8 +105,14 @@ class Journal:
         statements = [each for key, each in self.statements.items() if key in used or each.covers]
         keys = list(dict.fromkeys([*(each.key for each in statements), *sorted(used)]))
         number = {key: index for index, key in enumerate(keys)}
+        # Of a question only the words that some statement has too can matter.
+        vocabulary = frozenset().union(*(words_of(each.text) for each in statements))
         return {
             "keys": keys,
+            "words": {
+                problem: sorted(self.words[problem] & vocabulary)
+                for problem in dict.fromkeys(row.problem for row in rows)
+            },
             "statements": [
                 [number[each.key], each.text, each.quotes, sorted(number[key] for key in each.covers if key in number)]
                 for each in statements
@@ -128,6 +139,7 @@ class Journal:
             if covers:
                 written = Statement(keys[index], text, covers=frozenset(keys[each] for each in covers))
                 journal.statements[keys[index]] = written
+        journal.words = {problem: frozenset(words) for problem, words in data["words"].items()}
         for problem, lines, tokens, score, cycle, said in data["rows"]:
             row = Row(
                 problem, frozenset(keys[each] for each in lines), tokens, score, cycle, tuple(keys[e] for e in said)
@@ -161,6 +173,12 @@ def lines_of_texts(texts: Mapping[str, str]) -> frozenset[str]:
     return frozenset(
         key_of(component, line) for component, text in texts.items() for line in text.splitlines() if line.strip()
     )
+
+
+@lru_cache(maxsize=20_000)
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text, without regard to case and to an s at the end."""
+    return frozenset(word.removesuffix("s") for word in _WORD.findall(text.casefold()))
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:

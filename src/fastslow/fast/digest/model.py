@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fastslow.fast.digest.effects import Effects, Observation, Prior
+from fastslow.fast.digest.effects import (
+    DEVIATION,
+    LENGTH,
+    LENGTH_UNIT,
+    RELATED,
+    TRUE_EFFECT,
+    Array,
+    Effects,
+    Observations,
+)
 from fastslow.fast.digest.journal import Journal, component_of
-from fastslow.fast.digest.support import Support, support
+from fastslow.fast.digest.support import support
 from fastslow.fast.digest.writing import Line, Writer
 
-TRUE_EFFECT, FALSE_EFFECT, DEVIATION = 0.25, -0.1, 0.25
-"""Prior means of the effect of a statement that is true and of one that is a slip, and the deviation of either."""
-MOST_LINES = 120
+MOST_LINES = 80
 """Lines that are judged together; with more, those that reach furthest."""
 
 
@@ -36,22 +42,30 @@ class Model:
         self.journal, self.writer = journal, writer
         self.support = support(journal, now)
         self.lines = self._lines(frozenset(banned))
-        self.by_key = {line.key: line for line in self.lines}
-        self.shares = {line.key: self.support[line.key].share for line in self.lines}
-        self.tokens = {line.key: line.tokens for line in self.lines}
-        priors = {line.key: _prior(self.support[line.key]) for line in self.lines}
-        self.effects = Effects([*self._observations()], priors, now)
+        self.place = {line.key: index for index, line in enumerate(self.lines)}
+        supports = [self.support[line.key] for line in self.lines]
+        self.shares = np.array([each.share for each in supports])
+        self.related = np.array([each.related_share for each in supports])
+        self.tokens = np.array([float(line.tokens) for line in self.lines])
+        self.problems = {name: index for index, name in enumerate(journal.words)}
+        self._in_topic = np.zeros((len(self.problems), len(self.lines)))
+        for index, each in enumerate(supports):
+            for name in each.related | each.own if each.has_topic else ():
+                self._in_topic[self.problems[name], index] = 1.0
+        self._has_topic = np.array([float(each.has_topic) for each in supports])
+        self._direct = np.array([each.direct for each in supports])
+        self.effects = Effects(self._observations(), np.array([each.truth for each in supports]), now)
         self.best = self.choice(self.effects.mean)
 
-    def choice(self, values: np.ndarray) -> Choice:
+    def choice(self, values: Array) -> Choice:
         """The best text if the unknowns have these values."""
-        return self.judged(self.writer.choose(self.lines, self.effects.worth(values, self.shares, self.tokens)))
+        worth = self.effects.worth(values, self.shares, self.related, self.tokens)
+        return self.judged(self.writer.choose(self.lines, worth.tolist()))
 
     def judged(self, taken: frozenset[str]) -> Choice:
         """A text with what is expected of it."""
-        taken = frozenset(taken & self.by_key.keys())
-        gain = self.effects.gain({key: self.shares[key] for key in taken}, sum(self.tokens[key] for key in taken))
-        return Choice(taken, *gain)
+        present = self._present(taken)
+        return Choice(taken, *self.effects.gain(present, self.shares, self.related, float(present @ self.tokens)))
 
     def sampled(self, chance: np.random.Generator) -> Choice:
         """The best text by one draw from the posterior: doubtful lines come and go, sure ones stay."""
@@ -60,37 +74,83 @@ class Model:
     def texts(self, choice: Choice) -> dict[str, str]:
         return self.writer.write(self.lines, choice.taken)
 
-    def expected(self, choice: Choice, problem: str, now: int) -> float:
+    def effect(self, key: str) -> tuple[float, float]:
+        """Mean and deviation of a line's effect on the problems it was said of."""
+        return self.effects.effect(self.place[key])
+
+    def expected(self, choice: Choice, problem: str) -> float:
         """The score to be expected of a text on one problem."""
-        level, known = self.effects.level(now), self.journal.about(problem)
-        added = sum(self.effects.effect(key)[0] * self._bearing(key, known) for key in choice.taken)
-        return min(1.0, max(0.0, level + added))
+        present, said = self._present(choice.taken)[None], self._said([self.journal.about(problem)])
+        known = np.array([float(bool(self.journal.about(problem)))])
+        place = self.problems.get(problem)
+        in_topic = np.zeros((1, len(self.lines))) if place is None else self._in_topic[[place]]
+        own, related = self._bearing(present, said, known, in_topic)
+        score = self.effects.expected(present[0], own[0], related[0], float(present[0] @ self.tokens))
+        return min(1.0, max(0.0, score))
+
+    def _present(self, taken: frozenset[str]) -> Array:
+        present = np.zeros(len(self.lines))
+        present[[self.place[key] for key in taken]] = 1.0
+        return present
 
     def _lines(self, banned: frozenset[str]) -> list[Line]:
-        """The statements that may become lines, those that reach furthest, in the order in which they were first made."""
-        tried = Counter(key for row in self.journal.rows for key in row.lines)
-        ranked = sorted(
-            (key for key in self.journal.statements if component_of(key) in self.writer.base and key not in banned),
-            key=lambda key: (-self.support[key].share * self.support[key].truth, -tried[key]),
-        )
-        kept = set(ranked[:MOST_LINES])
-        return [
+        """The statements that may become lines, those that reach furthest, in the order in which they were first made: all
+        that were tried, and those that would be worth their length if they helped as much as may be hoped."""
+        tried = {key for row in self.journal.rows for key in row.lines}
+        reach = {
+            key: each.truth * (each.share + RELATED * each.related_share) + (key in tried)
+            for key, each in self.support.items()
+            if component_of(key) in self.writer.base and key not in banned
+        }
+        cost = -LENGTH[0] / LENGTH_UNIT
+        hope = TRUE_EFFECT[0] + DEVIATION
+        lines = [
             Line(key, each.text, self.writer.tokens(each.text))
             for key, each in self.journal.statements.items()
-            if key in kept and self.writer.tokens(each.text) <= self.writer.max_tokens
+            if key in reach
         ]
+        lines = [
+            line
+            for line in lines
+            if line.tokens <= self.writer.max_tokens and hope * reach[line.key] > cost * line.tokens
+        ]
+        kept = {line.key for line in sorted(lines, key=lambda line: -reach[line.key])[:MOST_LINES]}
+        return [line for line in lines if line.key in kept]
 
-    def _observations(self) -> Iterable[Observation]:
-        for row, known in zip(self.journal.rows, self.journal.known, strict=True):
-            present = row.lines & self.by_key.keys()
-            bearing = {key: self._bearing(key, known) for key in present}
-            yield Observation(row.problem, row.cycle, row.score, row.tokens, bearing)
+    def _observations(self) -> Observations:
+        rows, known = self.journal.rows, self.journal.known
+        present = np.zeros((len(rows), len(self.lines)))
+        for index, row in enumerate(rows):
+            present[index, [self.place[key] for key in row.lines & self.place.keys()]] = 1.0
+        problems = np.array([self.problems[row.problem] for row in rows], dtype=np.int64)
+        told = np.array([float(bool(keys)) for keys in known])
+        own, related = self._bearing(present, self._said(known), told, self._in_topic[problems])
+        return Observations(
+            np.array([row.score for row in rows]),
+            np.array([row.cycle for row in rows], dtype=np.int64),
+            problems,
+            np.array([float(row.tokens) for row in rows]),
+            present,
+            own,
+            related,
+        )
 
-    def _bearing(self, key: str, known: frozenset[str]) -> float:
-        if not known:
-            return self.shares[key]
-        return float(key in known or not known.isdisjoint(self.journal.statements[key].covers))
+    def _said(self, known: Sequence[frozenset[str]]) -> Array:
+        """1 where a line, or a statement that it stands for, was made of the problem before."""
+        columns: dict[str, list[int]] = {}
+        for line in self.lines:
+            for key in {line.key} | self.journal.statements[line.key].covers:
+                columns.setdefault(key, []).append(self.place[line.key])
+        said = np.zeros((len(known), len(self.lines)))
+        for index, keys in enumerate(known):
+            for key in keys & columns.keys():
+                said[index, columns[key]] = 1.0
+        return said
 
-
-def _prior(said: Support) -> Prior:
-    return Prior(said.truth * TRUE_EFFECT + (1 - said.truth) * FALSE_EFFECT, DEVIATION)
+    def _bearing(self, present: Array, said: Array, known: Array, in_topic: Array) -> tuple[Array, Array]:
+        """How far lines bear on problems, as their own and as related ones. Of a problem about which nothing was said yet
+        (`known` is 0) a line bears by the chance that it will be said of it."""
+        likely = np.where(self._has_topic > 0, in_topic * self._direct, self.shares)
+        own = np.where(known[:, None] > 0, said, likely)
+        related = in_topic * np.where(known[:, None] > 0, 1 - said, 1 - self._direct)
+        return present * own, present * related

@@ -1,7 +1,9 @@
-"""How far a statement reaches: on what share of new problems it will be true again, and whether it can be believed.
+"""How far a statement reaches: which problems it bears on, on what share of new ones it will be true, and whether to believe it.
 
-A statement made of several problems is a rule. One made of a single problem is a rare rule or a remark; how often such
-statements return is estimated from all of them together, apart for those that quote their attempt.
+A statement bears on the problems it was made of, and perhaps on others of the same topic: those whose question has the words
+that the statement shares with its own problems' questions. A statement made of several problems is a rule. One made of a single
+problem is a rare rule or a remark; how often such statements return is estimated from all of them together, apart for those
+that quote their attempt.
 """
 
 from __future__ import annotations
@@ -11,42 +13,94 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fastslow.fast.digest.journal import Journal, Statement
+from fastslow.fast.digest.journal import Journal, Statement, words_of
 
 HALF_LIFE = 3.0
 """Cycles after which a problem counts half in what is expected of new problems."""
 TRUE_AGAIN, FALSE_AGAIN = 0.5, 0.15
-"""How often a grader names a rule again when an answer to the same problem fails again: a true rule, beside others that may
-be broken too, and a slip of the grader's."""
+"""How often a grader names a rule again when another answer to the same problem fails: a true rule, beside others that may be
+broken too, and a slip of the grader's."""
+TOPIC_WEIGHT = 0.3
+"""What a failure on another problem of the topic counts for beside one on a problem that the statement was made of."""
 TRUSTED = 0.9
 """Share of a grader's statements that are taken to be true before any evidence."""
+COMMON = 0.5
+"""A word that more of the questions have says nothing about a topic."""
+MATCHED = 0.6
+"""The part of a statement's topic words, weighed by their rarity, that a question of its topic has."""
 
 
 @dataclass(frozen=True)
 class Support:
     """What the grader's words alone say of a statement."""
 
+    own: frozenset[str]
+    """The problems it was made of."""
+    related: frozenset[str]
+    """Other problems of its topic."""
     share: float
-    """Of new problems, those it is expected to be about."""
-    problems: int
+    """Of new problems, those it is expected to be made of."""
+    related_share: float
+    """And those that are of its topic only."""
     truth: float
     """The probability that it is no slip."""
+    has_topic: bool
+
+    @property
+    def direct(self) -> float:
+        """Of the problems of its topic of which something was said, those that it was made of."""
+        both = self.share + self.related_share
+        return self.share / both if both else 0.0
+
+
+class Topics:
+    """Which words of the questions tell problems apart."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.words = journal.words
+        counts = Counter(word for words in self.words.values() for word in words)
+        total = max(1, len(self.words))
+        self.rarity = {word: math.log((total + 1) / n) for word, n in counts.items() if n <= COMMON * total}
+        self.having: dict[str, set[str]] = {}
+        for problem, words in self.words.items():
+            for word in words:
+                if word in self.rarity:
+                    self.having.setdefault(word, set()).add(problem)
+
+    def topic(self, statement: Statement, own: frozenset[str]) -> frozenset[str]:
+        """The telling words that a statement shares with most questions it was made of."""
+        said = words_of(statement.text) & self.rarity.keys()
+        return frozenset(word for word in said if len(self.having[word] & own) >= MATCHED * len(own))
+
+    def matching(self, topic: frozenset[str]) -> frozenset[str]:
+        """The problems of a topic."""
+        whole = sum(self.rarity[word] for word in topic)
+        having: dict[str, float] = {}
+        for word in topic:
+            for problem in self.having[word]:
+                having[problem] = having.get(problem, 0.0) + self.rarity[word]
+        return frozenset(problem for problem, part in having.items() if part >= MATCHED * whole)
 
 
 def support(journal: Journal, cycle: int) -> dict[str, Support]:
     """The support of every statement."""
     weights = {problem: 0.5 ** ((cycle - last) / HALF_LIFE) for problem, last in journal.problems.items()}
-    total = sum(weights.values())
-    again = repeats(journal)
+    total = sum(weights.values()) or 1.0
+    topics = Topics(journal)
     returning = {quotes: singletons_return(_counts(journal, quotes)) for quotes in (False, True)}
+    failures = _failures(journal)
     found = {}
     for key, statement in journal.statements.items():
-        problems = _problems(journal, statement)
-        weight = sum(weights.get(problem, 0.0) for problem in problems)
-        if len(problems) == 1 and not statement.covers:
+        own = _problems(journal, statement)
+        topic = topics.topic(statement, own)
+        matched = topics.matching(topic)
+        related = matched - own
+        weight = sum(weights.get(problem, 0.0) for problem in own)
+        if len(own) == 1 and not statement.covers:
             weight *= returning[statement.quotes]
-        share = weight / total if total else 0.0
-        found[key] = Support(share, len(problems), truth(*again.get(key, (0, 0))))
+        around = sum(weights.get(problem, 0.0) for problem in related)
+        again = _again(key, own, related, failures)
+        found[key] = Support(own, related, weight / total, around / total, truth(*again), bool(topic))
     return found
 
 
@@ -57,29 +111,44 @@ def singletons_return(counts: Mapping[int, int]) -> float:
     return (several + 0.5) / (sum(counts.values()) + 1)
 
 
-def repeats(journal: Journal) -> dict[str, tuple[int, int]]:
-    """For every statement: of the further failures on problems it had been made of, under texts without it, in how many it
-    was made again, and in how many not."""
-    made: Counter[str] = Counter()
-    not_made: Counter[str] = Counter()
+Failures = dict[str, list[tuple[frozenset[str], tuple[str, ...], frozenset[str]]]]
+"""By problem: of every failed answer the lines of its text, what was said of it, and what had been said before."""
+
+
+def _failures(journal: Journal) -> Failures:
+    found: Failures = {}
     for row, known in zip(journal.rows, journal.known, strict=True):
         if row.said:
-            for key in known - row.lines:
-                (made if key in row.said else not_made)[key] += 1
-    return {key: (made[key], not_made[key]) for key in made.keys() | not_made.keys()}
+            found.setdefault(row.problem, []).append((row.lines, row.said, known))
+    return found
 
 
-def truth(made: int, not_made: int) -> float:
+def _again(
+    key: str, own: frozenset[str], related: frozenset[str], failures: Failures
+) -> tuple[float, float]:
+    """Where a statement could have been made again, how often it was and was not: in failures under texts without it, on its
+    own problems after it was first made there, and on others of its topic, which count for less."""
+    made = not_made = 0.0
+    for problem in own:
+        for lines, said, known in failures.get(problem, ()):
+            if key in known and key not in lines:
+                made, not_made = made + (key in said), not_made + (key not in said)
+    for problem in related:
+        not_made += TOPIC_WEIGHT * sum(key not in lines for lines, _, _ in failures.get(problem, ()))
+    return made + TOPIC_WEIGHT * max(0, len(own) - 1), not_made
+
+
+def truth(made: float, not_made: float) -> float:
     """The posterior probability that a statement is true, given how often it was made again where it could have been."""
     odds = math.log(TRUSTED / (1 - TRUSTED))
     odds += made * math.log(TRUE_AGAIN / FALSE_AGAIN) + not_made * math.log((1 - TRUE_AGAIN) / (1 - FALSE_AGAIN))
     return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))
 
 
-def _problems(journal: Journal, statement: Statement) -> set[str]:
+def _problems(journal: Journal, statement: Statement) -> frozenset[str]:
     """The problems a statement is about; a line that stands for several is about all that they are about."""
     covered = [journal.statements[key].problems for key in statement.covers if key in journal.statements]
-    return set(statement.problems).union(*covered)
+    return frozenset(statement.problems).union(*covered)
 
 
 def _counts(journal: Journal, quotes: bool) -> Counter[int]:

@@ -61,6 +61,7 @@ class Digest(Search):
         self.chance = random.Random(derive_seed(self.seed, "search"))
         self.normal = np.random.default_rng(derive_seed(self.seed, "posterior"))
         self.played: Counter[str] = Counter()
+        self._shapes: dict[str, tuple[frozenset[str], int]] = {}
         if self.scoring.evidence is not None:
             self._read(self.scoring.evidence.rollouts, self.cycle - 1)
             self.scoring.reused["rescore"] = len(self.scoring.evidence.rollouts)
@@ -96,12 +97,19 @@ class Digest(Search):
     def _read(self, rollouts: Iterable[Rollout], cycle: int) -> None:
         for rollout in rollouts:
             said = self._statements(rollout)
-            texts = rollout.context.texts
-            tokens = sum(self.loop.count_tokens(text) for text in texts.values())
-            longer = tokens - sum(self.loop.count_tokens(text) for text in self.base.texts.values())
+            lines, longer = self._shape(rollout.context)
             keys = tuple(each.key for each in said)
-            row = Row(rollout.example.id, lines_of_texts(texts), longer, rollout.score, cycle, keys)
-            self.journal.add(row, said)
+            row = Row(rollout.example.id, lines, longer, rollout.score, cycle, keys)
+            self.journal.add(row, said, "\n".join(turn.question for turn in rollout.turns))
+
+    def _shape(self, context: Context) -> tuple[frozenset[str], int]:
+        """A context's lines, and by how many tokens it is longer than the base text."""
+        if context.id not in self._shapes:
+            tokens, base = (
+                sum(map(self.loop.count_tokens, each.texts.values())) for each in (context, self.base)
+            )
+            self._shapes[context.id] = lines_of_texts(context.texts), tokens - base
+        return self._shapes[context.id]
 
     def _statements(self, rollout: Rollout) -> list[Said]:
         if rollout.score >= 1:
@@ -136,7 +144,7 @@ class Digest(Search):
         context = Context(texts, (self.base.id,), self.cycle)
         if context.id in self.contexts:
             return self.contexts[context.id]
-        offered = self.offer_texts([self.base], texts, sorted(model.by_key[key].text for key in choice.taken))
+        offered = self.offer_texts([self.base], texts, [line.text for line in model.lines if line.key in choice.taken])
         return offered or self.base
 
     def _problems(self, model: Model, designs: Sequence[Choice], count: int) -> list[Example]:
@@ -144,7 +152,7 @@ class Digest(Search):
         varied = frozenset().union(*(d.taken for d in designs)) - designs[0].taken.intersection(
             *(d.taken for d in designs)
         )
-        doubt = {key: model.effects.effect(key)[1] for key in varied}
+        doubt = {key: model.effect(key)[1] for key in varied}
         weights = {}
         for example in self.anchors:
             about = self.journal.about(example.id)
@@ -188,7 +196,7 @@ class Digest(Search):
         )
 
     def _member(self, model: Model, key: str, choice: Choice, place: int) -> Member:
-        scores = {example.id: model.expected(choice, example.id, self.cycle) for example in self.anchors}
+        scores = {example.id: model.expected(choice, example.id) for example in self.anchors}
         return Member(self.contexts[key], scores, self.scoring.policy_step, front=not place, wins=int(not place))
 
 
