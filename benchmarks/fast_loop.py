@@ -55,6 +55,8 @@ SETTINGS = {
     "even": Setting(Dials(zipf=0.0)),
     "remarks": Setting(Dials(remarks=1.0)),
     "crowded": Setting(Dials(remarks=1.0, room=1.0, crowding=0.5)),
+    "unworded": Setting(Dials(worded=0.0)),
+    "unworded-wrong": Setting(Dials(worded=0.0, wrong=0.2)),
     "reworded": Setting(Dials(wordings=4)),
     "drift": Setting(Dials(drift=0.2)),
 }

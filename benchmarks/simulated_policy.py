@@ -62,6 +62,8 @@ class Dials:
     """What a false rule costs on the problems of its topic, as a multiple of `effect`."""
     wordings: int = 1
     """In how many ways the grader says a rule, one of them for each problem."""
+    worded: float = 0.7
+    """Share of the rules whose topic the questions call by the rule's own word; the others go by another word there."""
     room: float = 1.5
     """How long a text may get at no cost, as a multiple of the oracle's length."""
     crowding: float = 0.15
@@ -73,6 +75,8 @@ class Dials:
 @dataclass(frozen=True)
 class Rule:
     topic: str
+    called: str
+    """What questions call the topic."""
     true: tuple[str, ...]
     """Its wordings."""
     false: tuple[str, ...]
@@ -91,7 +95,8 @@ class World:
             desks = chance.sample(DESKS, 1 + dials.false_kinds)
             true = tuple(way.format(topic=topic, desk=desks[0]) for way in TRUE_WORDINGS[: dials.wordings])
             false = tuple(TRUE_WORDINGS[0].format(topic=topic, desk=desk) for desk in desks[1:])
-            self.rules.append(Rule(topic, true, false))
+            called = topic if chance.random() < dials.worded else topic[::-1]
+            self.rules.append(Rule(topic, called, true, false))
         self.shares = [1 / (rank + 1) ** dials.zipf for rank in range(dials.rules)]
 
     @property
@@ -106,7 +111,7 @@ class World:
         chance = random.Random(f"{self.seed}/{name}/{index}")
         under = chance.choices(range(len(self.rules)), self.shares, k=1 + (chance.random() < self.dials.both))
         number, person = chance.randint(1000, 9999), chance.choice(NAMES)
-        topics = ", ".join(self.rules[rule].topic for rule in dict.fromkeys(under))
+        topics = ", ".join(self.rules[rule].called for rule in dict.fromkeys(under))
         data = {
             "rules": tuple(dict.fromkeys(under)),
             "ease": chance.gauss(0, self.dials.spread),

@@ -1,14 +1,13 @@
 """What each line of a text is worth: one Gaussian linear model of all rollouts, solved in closed form.
 
     score = level of the cycle + ease of the problem
-            + for every line of the text: its effect, where it was said of the problem
-                                          + its effect on related problems, where the problem is of its topic
-                                          + its side effect, on any problem
-            + the cost of length + noise
+            + the mean effect of the text's lines that were said of the problem
+            + the mean effect on related problems of its other lines of the problem's topic
+            + the side effects of all its lines + the cost of its length + noise
 
 A line's effect is judged on the problems it is about, pooled over every rollout with and without it, whatever else those texts
-held. The effects of lines are drawn towards their common mean, which is learnt. The ease of the problems is integrated out.
-Older rows count less.
+held. It is the mean over lines that counts, because a rule that is said twice helps once. The effects of lines are drawn towards
+their common mean, which is learnt. The ease of the problems is integrated out. Older rows count less.
 """
 
 from __future__ import annotations
@@ -60,9 +59,25 @@ class Observations:
     present: Array
     """1 where the text has the line."""
     own: Array
-    """From 0 to 1: the line is in the text and bears on the problem as one of its own."""
+    """What part the line has in the text's effect on the problem, as one of the line's own; at most 1 over all lines."""
     related: Array
     """The same for a related problem."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What each line does."""
+
+    own: Array
+    """On the problems it was said of."""
+    related: Array
+    """On related problems, beside lines that were said of them."""
+    alone: Array
+    """What is added on related problems where no line of the text was said of them."""
+    side: Array
+    """On all problems."""
+    token: float
+    """What one more token does on all problems."""
 
 
 class Effects:
@@ -90,7 +105,7 @@ class Effects:
         for index, cycle in enumerate(self.cycles):
             design[:, index] = seen.cycles >= cycle  # each level is the one before and a move
         design[:, self.length] = seen.tokens / LENGTH_UNIT
-        design[:, self.common] = (seen.own + RELATED * seen.related) @ truth
+        design[:, self.common] = _common(seen.own, seen.related, truth)
         design[:, self.own :] = np.hstack([seen.own, seen.related, seen.present])
         weight = 0.5 ** ((now - seen.cycles) / HALF_LIFE) / NOISE
         self.covariance, pull = _with_ease(design, seen.scores - design @ mean, weight, seen.problems, deviation)
@@ -101,20 +116,25 @@ class Effects:
         """One draw from the posterior."""
         return self.mean + self._root @ chance.standard_normal(len(self.mean))
 
-    def worth(self, values: Array, shares: Array, related: Array, tokens: Array) -> Array:
-        """What each line adds to the mean score on new problems, its length included, if the unknowns have these values;
-        `shares` and `related` are the shares of new problems that are its own and that are related."""
+    def parts(self, values: Array) -> Parts:
+        """What lines do if the unknowns have these values."""
         # A side effect counts as far as it is clear. There are as many as lines, and the luckiest few would decide.
         mean, deviation = self.mean[self.side :], np.sqrt(np.diag(self.covariance)[self.side :])
         side = np.sign(mean) * np.maximum(0.0, np.abs(mean) - CLEAR * deviation)
         expected = self.truth * values[self.common]
-        own = shares * (expected + values[self.own : self.related])
-        around = related * (RELATED * expected + values[self.related : self.side])
-        return own + around + side + values[self.length] / LENGTH_UNIT * tokens
+        return Parts(
+            expected + values[self.own : self.related],
+            values[self.related : self.side],
+            RELATED * expected,
+            side,
+            float(values[self.length] / LENGTH_UNIT),
+        )
 
-    def gain(self, present: Array, shares: Array, related: Array, tokens: float) -> tuple[float, float]:
-        """Mean and deviation of what a text with these lines adds to the base text's score on new problems."""
-        return self._judged(self._contrast(present, shares, related, tokens))
+    def gain(self, present: Array, own: Array, related: Array, weight: Array, tokens: float) -> tuple[float, float]:
+        """Mean and deviation of what a text adds to the base text's score, over problems of these weights, given the part
+        that its lines have on each (rows by problem)."""
+        common = float(weight @ _common(own, related, self.truth))
+        return self._judged(self._contrast(present, weight @ own, weight @ related, common, tokens))
 
     def effect(self, line: int) -> tuple[float, float]:
         """Mean and deviation of a line's effect on the problems it was said of."""
@@ -123,19 +143,24 @@ class Effects:
         return self._judged(contrast)
 
     def expected(self, present: Array, own: Array, related: Array, tokens: float) -> float:
-        """The score that a text is expected to reach now on a problem that its lines bear on so far."""
-        contrast = self._contrast(present, own, related, tokens)
+        """The score that a text is expected to reach now on a problem that its lines have these parts in."""
+        common = float(_common(own[None], related[None], self.truth)[0])
+        contrast = self._contrast(present, own, related, common, tokens)
         contrast[: len(self.cycles)] = 1.0
         return float(contrast @ self.mean)
 
-    def _contrast(self, present: Array, own: Array, related: Array, tokens: float) -> Array:
-        own, related = own * present, related * present
-        common = self.truth @ (own + RELATED * related)
+    def _contrast(self, present: Array, own: Array, related: Array, common: float, tokens: float) -> Array:
         levels = np.zeros(len(self.cycles))
         return np.concatenate([levels, [tokens / LENGTH_UNIT, common], own, related, present])
 
     def _judged(self, contrast: Array) -> tuple[float, float]:
         return float(contrast @ self.mean), float(np.sqrt(max(0.0, contrast @ self.covariance @ contrast)))
+
+
+def _common(own: Array, related: Array, truth: Array) -> Array:
+    """What the common mean effect is multiplied by: related lines count where none was said of the problem."""
+    missing = np.maximum(0.0, 1 - own.sum(axis=1))
+    return own @ truth + RELATED * missing * (related @ truth)
 
 
 def _with_ease(

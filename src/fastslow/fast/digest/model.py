@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fastslow.fast.digest.choosing import choose
 from fastslow.fast.digest.effects import (
     DEVIATION,
     LENGTH,
@@ -18,7 +19,7 @@ from fastslow.fast.digest.effects import (
     Observations,
 )
 from fastslow.fast.digest.journal import Journal, component_of
-from fastslow.fast.digest.support import support
+from fastslow.fast.digest.support import problem_weights, support
 from fastslow.fast.digest.writing import Line, Writer
 
 MOST_LINES = 80
@@ -45,7 +46,6 @@ class Model:
         self.place = {line.key: index for index, line in enumerate(self.lines)}
         supports = [self.support[line.key] for line in self.lines]
         self.shares = np.array([each.share for each in supports])
-        self.related = np.array([each.related_share for each in supports])
         self.tokens = np.array([float(line.tokens) for line in self.lines])
         self.problems = {name: index for index, name in enumerate(journal.words)}
         self._in_topic = np.zeros((len(self.problems), len(self.lines)))
@@ -54,18 +54,32 @@ class Model:
                 self._in_topic[self.problems[name], index] = 1.0
         self._has_topic = np.array([float(each.has_topic) for each in supports])
         self._direct = np.array([each.direct for each in supports])
+        self._weigh_problems(problem_weights(journal, now), np.array([each.returns for each in supports]))
         self.effects = Effects(self._observations(), np.array([each.truth for each in supports]), now)
         self.best = self.choice(self.effects.mean)
 
+    def _weigh_problems(self, weights: Mapping[str, float], returns: Array) -> None:
+        """The problems that stand for new ones: what each counts, and how far lines bear on it. A statement that may never be
+        made again bears the less on the one problem that it was made of."""
+        self._weight = np.array([*weights.values()]) / (sum(weights.values()) or 1.0)
+        said = self._said([self.journal.about(problem) for problem in weights])
+        places = [self.problems[problem] for problem in weights]
+        self._own, self._related = said * returns, self._in_topic[places] * (1 - said)
+        names = list(self.writer.base)
+        self._component = [names.index(component_of(line.key)) for line in self.lines]
+        self._room = np.array([float(self.writer.room()[name]) for name in names])
+
     def choice(self, values: Array) -> Choice:
         """The best text if the unknowns have these values."""
-        worth = self.effects.worth(values, self.shares, self.related, self.tokens)
-        return self.judged(self.writer.choose(self.lines, worth.tolist()))
+        parts = self.effects.parts(values)
+        taken = choose(parts, self._own, self._related, self._weight, self.tokens, self._room, self._component)
+        return self.judged(frozenset(self.lines[index].key for index in taken))
 
     def judged(self, taken: frozenset[str]) -> Choice:
         """A text with what is expected of it."""
         present = self._present(taken)
-        return Choice(taken, *self.effects.gain(present, self.shares, self.related, float(present @ self.tokens)))
+        own, related = _parts(present * self._own), _parts(present * self._related)
+        return Choice(taken, *self.effects.gain(present, own, related, self._weight, float(present @ self.tokens)))
 
     def sampled(self, chance: np.random.Generator) -> Choice:
         """The best text by one draw from the posterior: doubtful lines come and go, sure ones stay."""
@@ -153,4 +167,9 @@ class Model:
         likely = np.where(self._has_topic > 0, in_topic * self._direct, self.shares)
         own = np.where(known[:, None] > 0, said, likely)
         related = in_topic * np.where(known[:, None] > 0, 1 - said, 1 - self._direct)
-        return present * own, present * related
+        return _parts(present * own), _parts(present * related)
+
+
+def _parts(bearing: Array) -> Array:
+    """The part that each line has in the effect of all that bear on a problem."""
+    return bearing / np.maximum(1.0, bearing.sum(axis=1, keepdims=True))

@@ -40,6 +40,8 @@ class Support:
     """Other problems of its topic."""
     share: float
     """Of new problems, those it is expected to be made of."""
+    returns: float
+    """The chance that it will be made of another problem at all."""
     related_share: float
     """And those that are of its topic only."""
     truth: float
@@ -82,9 +84,14 @@ class Topics:
         return frozenset(problem for problem, part in having.items() if part >= MATCHED * whole)
 
 
+def problem_weights(journal: Journal, cycle: int) -> dict[str, float]:
+    """What each problem of which something was said counts in what is expected of new ones."""
+    return {problem: 0.5 ** ((cycle - last) / HALF_LIFE) for problem, last in journal.problems.items()}
+
+
 def support(journal: Journal, cycle: int) -> dict[str, Support]:
     """The support of every statement."""
-    weights = {problem: 0.5 ** ((cycle - last) / HALF_LIFE) for problem, last in journal.problems.items()}
+    weights = problem_weights(journal, cycle)
     total = sum(weights.values()) or 1.0
     topics = Topics(journal)
     returning = {quotes: singletons_return(_counts(journal, quotes)) for quotes in (False, True)}
@@ -96,11 +103,12 @@ def support(journal: Journal, cycle: int) -> dict[str, Support]:
         matched = topics.matching(topic)
         related = matched - own
         weight = sum(weights.get(problem, 0.0) for problem in own)
-        if len(own) == 1 and not statement.covers:
-            weight *= returning[statement.quotes]
+        returns = returning[statement.quotes] if len(own) == 1 and not statement.covers else 1.0
         around = sum(weights.get(problem, 0.0) for problem in related)
         again = _again(key, own, related, failures)
-        found[key] = Support(own, related, weight / total, around / total, truth(*again), bool(topic))
+        found[key] = Support(
+            own, related, returns * weight / total, returns, around / total, truth(*again), bool(topic)
+        )
     return found
 
 

@@ -30,17 +30,9 @@ class Writer:
             self._tokens[text] = self.count(text) + 1
         return self._tokens[text]
 
-    def choose(self, lines: Sequence[Line], worth: Sequence[float]) -> frozenset[str]:
-        """The lines to take: all that are worth something, the most for their length first, as far as the room goes."""
-        taken: set[str] = set()
-        left = {name: self.max_tokens - self.tokens(text) for name, text in self.base.items()}
-        useful = [(value / line.tokens, line) for line, value in zip(lines, worth, strict=True) if value > 0]
-        for _, line in sorted(useful, key=lambda item: (-item[0], item[1].key)):
-            name = component_of(line.key)
-            if line.tokens <= left[name]:
-                taken.add(line.key)
-                left[name] -= line.tokens
-        return frozenset(taken)
+    def room(self) -> dict[str, int]:
+        """The tokens that each component has left beside the base text."""
+        return {name: self.max_tokens - self.tokens(text) for name, text in self.base.items()}
 
     def write(self, lines: Sequence[Line], taken: frozenset[str]) -> dict[str, str]:
         """The texts with these lines, in the order in which they are given."""
