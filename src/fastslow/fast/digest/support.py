@@ -8,9 +8,10 @@ that quote their attempt.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fastslow.fast.digest.journal import Journal, Statement, words_of
@@ -22,6 +23,8 @@ TRUE_AGAIN, FALSE_AGAIN = 0.5, 0.15
 broken too, and a slip of the grader's."""
 TOPIC_WEIGHT = 0.3
 """What a failure on another problem of the topic counts for beside one on a problem that the statement was made of."""
+MOST_AROUND = 6.0
+"""What all failures on other problems of the topic count for at the most: an exception is rare, and true."""
 TRUSTED = 0.9
 """Share of a grader's statements that are taken to be true before any evidence."""
 COMMON = 0.5
@@ -96,12 +99,12 @@ def support(journal: Journal, cycle: int) -> dict[str, Support]:
     topics = Topics(journal)
     returning = {quotes: singletons_return(_counts(journal, quotes)) for quotes in (False, True)}
     failures = _failures(journal)
+    rivals = find_rivals(journal)
     found = {}
     for key, statement in journal.statements.items():
         own = _problems(journal, statement)
         topic = topics.topic(statement, own)
-        matched = topics.matching(topic)
-        related = matched - own
+        related = (topics.matching(topic) | _contested(journal, own, rivals.get(key, ()))) - own
         weight = sum(weights.get(problem, 0.0) for problem in own)
         returns = returning[statement.quotes] if len(own) == 1 and not statement.covers else 1.0
         around = sum(weights.get(problem, 0.0) for problem in related)
@@ -117,6 +120,26 @@ def singletons_return(counts: Mapping[int, int]) -> float:
     of a second one, with one imagined statement that is half of each sort. `counts` has the statements by their problems."""
     several = sum(number for problems, number in counts.items() if problems > 1)
     return (several + 0.5) / (sum(counts.values()) + 1)
+
+
+def find_rivals(journal: Journal) -> dict[str, set[str]]:
+    """Statements that were made in each other's place: of the same problem, but never in the same feedback. Where a grader
+    slips it names a false rule in place of the true one, so what is false of one problem matters to all of the other's."""
+    together = {frozenset(pair) for row in journal.rows for pair in itertools.combinations(row.said, 2)}
+    found: dict[str, set[str]] = {}
+    for problem in journal.problems:
+        for one, other in itertools.combinations(sorted(journal.about(problem)), 2):
+            if frozenset((one, other)) not in together:
+                found.setdefault(one, set()).add(other)
+                found.setdefault(other, set()).add(one)
+    return found
+
+
+def _contested(journal: Journal, own: frozenset[str], rivals: Iterable[str]) -> frozenset[str]:
+    """The problems of the rivals that were made of most problems of a statement, and of more than it was."""
+    greater = [journal.statements[key].problems for key in rivals]
+    greater = [each for each in greater if len(each) > len(own) and 2 * len(own & each.keys()) >= len(own)]
+    return frozenset().union(*greater)
 
 
 Failures = dict[str, list[tuple[frozenset[str], tuple[str, ...], frozenset[str]]]]
@@ -141,9 +164,8 @@ def _again(
         for lines, said, known in failures.get(problem, ()):
             if key in known and key not in lines:
                 made, not_made = made + (key in said), not_made + (key not in said)
-    for problem in related:
-        not_made += TOPIC_WEIGHT * sum(key not in lines for lines, _, _ in failures.get(problem, ()))
-    return made + TOPIC_WEIGHT * max(0, len(own) - 1), not_made
+    around = sum(key not in lines for problem in related for lines, _, _ in failures.get(problem, ()))
+    return made + TOPIC_WEIGHT * (len(own) - 1), not_made + min(MOST_AROUND, TOPIC_WEIGHT * around)
 
 
 def truth(made: float, not_made: float) -> float:

@@ -15,6 +15,7 @@ one the statements are the lines. Carried contexts are not scored anew: what was
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import Counter
@@ -39,6 +40,8 @@ BATCHES = 8
 LEAST_BATCH = 16
 DESIGNS = 4
 """Texts that a batch compares."""
+DRAWS = 2
+"""Of these, those that each problem is played under, in turn."""
 BEATEN = 0.02
 """The chance of being worse than the base text below which the base text is no longer played."""
 
@@ -78,11 +81,13 @@ class Digest(Search):
             model = self._model()
             designs = self._designs(model)
             contexts = [self._context(model, design) for design in designs]
-            count = min(size, left) // len(contexts)
+            each = min(DRAWS, len(contexts))
+            count = min(size, left) // each
             if not count:
                 break
             problems = self._problems(model, designs, count)
-            self._draw([(example, context) for example in problems for context in contexts], "fast-score")
+            turns = itertools.cycle(contexts)
+            self._draw([(example, next(turns)) for example in problems for _ in range(each)], "fast-score")
 
     # Playing and reading -----------------------------------------------------------------------------------------------
 
