@@ -13,13 +13,21 @@ from fastslow.fast.digest.effects import Array, Parts
 
 
 def choose(
-    parts: Parts, own: Array, related: Array, weight: Array, tokens: Array, room: Array, component: Sequence[int]
+    parts: Parts,
+    own: Array,
+    related: Array,
+    weight: Array,
+    tokens: Array,
+    room: Array,
+    component: Sequence[int],
+    bonus: Array,
 ) -> list[int]:
     """The lines to take. `own` and `related` say, by problem and line, how far the line bears on the problem; `weight` is
-    what each problem counts, `tokens` how long each line is, and `room` how many tokens each component has left."""
+    what each problem counts, `tokens` how long each line is, `room` how many tokens each component has left, and `bonus` what
+    a line is worth beside its effects."""
     places = np.array(component, dtype=int)
     left = room.astype(float).copy()
-    fixed = parts.side + parts.token * tokens
+    fixed = parts.side + parts.token * tokens + bonus
     count_own, sum_own = np.zeros(len(weight)), np.zeros(len(weight))
     count_rel, sum_rel, sum_alone = np.zeros(len(weight)), np.zeros(len(weight)), np.zeros(len(weight))
     rows_own, rows_rel, rows_alone = own * parts.own, related * parts.related, related * parts.alone

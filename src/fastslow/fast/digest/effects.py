@@ -19,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 NOISE = 0.2
-"""Variance of a score about its expectation; for 0 and 1 it is at most 0.25."""
+"""What the variance of a score about its expectation is taken to be; for 0 and 1 it is at most 0.25."""
+NOISE_WEIGHT = 50.0
+"""Rows that this counts for beside those from which it is estimated."""
 EASE = 0.03
 """Variance of problems' own ease."""
 LEVEL = (0.4, 0.3)
@@ -107,9 +109,15 @@ class Effects:
         design[:, self.length] = seen.tokens / LENGTH_UNIT
         design[:, self.common] = _common(seen.own, seen.related, truth)
         design[:, self.own :] = np.hstack([seen.own, seen.related, seen.present])
-        weight = 0.5 ** ((now - seen.cycles) / HALF_LIFE) / NOISE
-        self.covariance, pull = _with_ease(design, seen.scores - design @ mean, weight, seen.problems, deviation)
-        self.mean = mean + self.covariance @ pull
+        age = 0.5 ** ((now - seen.cycles) / HALF_LIFE)
+        self.noise = NOISE
+        for _ in range(2):
+            left = seen.scores - design @ mean
+            self.covariance, pull = _with_ease(design, left, age / self.noise, seen.problems, deviation)
+            self.mean = mean + self.covariance @ pull
+            # Where a text decides between never and always, few rows say much: the noise is estimated, and all solved again.
+            squares = age @ (seen.scores - design @ self.mean) ** 2
+            self.noise = float((NOISE_WEIGHT * NOISE + squares) / (NOISE_WEIGHT + age.sum()))
         self._root = np.linalg.cholesky(self.covariance)
 
     def sample(self, chance: np.random.Generator) -> Array:
@@ -130,31 +138,28 @@ class Effects:
             float(values[self.length] / LENGTH_UNIT),
         )
 
-    def gain(self, present: Array, own: Array, related: Array, weight: Array, tokens: float) -> tuple[float, float]:
-        """Mean and deviation of what a text adds to the base text's score, over problems of these weights, given the part
-        that its lines have on each (rows by problem)."""
+    def contrast(self, present: Array, own: Array, related: Array, weight: Array, tokens: float) -> Array:
+        """What the unknowns are multiplied by in a text's mean score over problems of these weights, but for the level, given
+        the part that its lines have on each (rows by problem)."""
         common = float(weight @ _common(own, related, self.truth))
-        return self._judged(self._contrast(present, weight @ own, weight @ related, common, tokens))
+        levels = np.zeros(len(self.cycles))
+        return np.concatenate(
+            [levels, [tokens / LENGTH_UNIT, common], weight @ own, weight @ related, present * weight.sum()]
+        )
+
+    def judge(self, contrast: Array) -> tuple[float, float]:
+        """Mean and deviation of the sum of the unknowns, each times its number in the contrast."""
+        return float(contrast @ self.mean), float(np.sqrt(max(0.0, contrast @ self.covariance @ contrast)))
 
     def effect(self, line: int) -> tuple[float, float]:
         """Mean and deviation of a line's effect on the problems it was said of."""
         contrast = np.zeros(len(self.mean))
         contrast[self.common], contrast[self.own + line] = self.truth[line], 1.0
-        return self._judged(contrast)
+        return self.judge(contrast)
 
-    def expected(self, present: Array, own: Array, related: Array, tokens: float) -> float:
-        """The score that a text is expected to reach now on a problem that its lines have these parts in."""
-        common = float(_common(own[None], related[None], self.truth)[0])
-        contrast = self._contrast(present, own, related, common, tokens)
-        contrast[: len(self.cycles)] = 1.0
-        return float(contrast @ self.mean)
-
-    def _contrast(self, present: Array, own: Array, related: Array, common: float, tokens: float) -> Array:
-        levels = np.zeros(len(self.cycles))
-        return np.concatenate([levels, [tokens / LENGTH_UNIT, common], own, related, present])
-
-    def _judged(self, contrast: Array) -> tuple[float, float]:
-        return float(contrast @ self.mean), float(np.sqrt(max(0.0, contrast @ self.covariance @ contrast)))
+    def expected(self, contrast: Array) -> float:
+        """The score that a text of this contrast is expected to reach now."""
+        return float(contrast @ self.mean + self.mean[: len(self.cycles)].sum())
 
 
 def _common(own: Array, related: Array, truth: Array) -> Array:

@@ -89,6 +89,10 @@ class Journal:
         if said:
             self._about[row.problem] = self._about.get(row.problem, frozenset()) | {each.key for each in said}
 
+    def declare(self, key: str, text: str, covers: frozenset[str] = frozenset()) -> None:
+        """Enter a line that the grader did not say: one of the text that the run began with, or one that a model wrote."""
+        self.statements.setdefault(key, Statement(key, text, covers=covers))
+
     def about(self, problem: str) -> frozenset[str]:
         """What was said of a problem."""
         return self._about.get(problem, frozenset())
@@ -102,7 +106,7 @@ class Journal:
         """As JSON can hold it: keys are written once and referred to by number."""
         rows = self.rows[-MOST_ROWS:]
         used = {key for row in rows for key in row.said} | {key for row in rows for key in row.lines}
-        statements = [each for key, each in self.statements.items() if key in used or each.covers]
+        statements = [each for key, each in self.statements.items() if key in used or not each.problems]
         keys = list(dict.fromkeys([*(each.key for each in statements), *sorted(used)]))
         number = {key: index for index, key in enumerate(keys)}
         # Of a question only the words that some statement has too can matter.
@@ -134,11 +138,11 @@ class Journal:
     def from_data(cls, data: Mapping[str, Any]) -> Journal:
         journal, keys = cls(), data["keys"]
         about: dict[str, tuple[str, bool]] = {}
+        said = {number for row in data["rows"] for number in row[-1]}
         for index, text, quotes, covers in data["statements"]:
             about[keys[index]] = text, quotes
-            if covers:
-                written = Statement(keys[index], text, covers=frozenset(keys[each] for each in covers))
-                journal.statements[keys[index]] = written
+            if covers or index not in said:
+                journal.declare(keys[index], text, frozenset(keys[each] for each in covers))
         journal.words = {problem: frozenset(words) for problem, words in data["words"].items()}
         for problem, lines, tokens, score, cycle, said in data["rows"]:
             row = Row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,12 +18,15 @@ from fastslow.fast.digest.effects import (
     Effects,
     Observations,
 )
-from fastslow.fast.digest.journal import Journal, component_of
+from fastslow.fast.digest.journal import Journal, component_of, key_of
 from fastslow.fast.digest.support import problem_weights, support
 from fastslow.fast.digest.writing import Line, Writer
 
 MOST_LINES = 80
 """Lines that are judged together; with more, those that reach furthest."""
+
+KEPT = 0.01
+"""What a line of the base text is worth because somebody wrote it there: it goes only if it clearly does harm."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,10 @@ class Choice:
 class Model:
     """What is known at one moment."""
 
-    def __init__(self, journal: Journal, writer: Writer, now: int, banned: Iterable[str] = ()) -> None:
+    def __init__(self, journal: Journal, writer: Writer, now: int) -> None:
         self.journal, self.writer = journal, writer
         self.support = support(journal, now)
-        self.lines = self._lines(frozenset(banned))
+        self.lines = self._lines()
         self.place = {line.key: index for index, line in enumerate(self.lines)}
         supports = [self.support[line.key] for line in self.lines]
         self.shares = np.array([each.share for each in supports])
@@ -65,21 +68,36 @@ class Model:
         said = self._said([self.journal.about(problem) for problem in weights])
         places = [self.problems[problem] for problem in weights]
         self._own, self._related = said * returns, self._in_topic[places] * (1 - said)
-        names = list(self.writer.base)
+        names = list(self.writer.heads)
         self._component = [names.index(component_of(line.key)) for line in self.lines]
+        self._bonus = np.array([KEPT if line.key in self.writer.loose else 0.0 for line in self.lines])
         self._room = np.array([float(self.writer.room()[name]) for name in names])
 
     def choice(self, values: Array) -> Choice:
         """The best text if the unknowns have these values."""
         parts = self.effects.parts(values)
-        taken = choose(parts, self._own, self._related, self._weight, self.tokens, self._room, self._component)
+        taken = choose(
+            *(parts, self._own, self._related, self._weight, self.tokens, self._room, self._component), bonus=self._bonus
+        )
         return self.judged(frozenset(self.lines[index].key for index in taken))
 
     def judged(self, taken: frozenset[str]) -> Choice:
         """A text with what is expected of it."""
         present = self._present(taken)
+        return Choice(taken, *self.effects.judge(self._contrast(present) - self._contrast(self._present(self.base))))
+
+    def _contrast(self, present: Array) -> Array:
         own, related = _parts(present * self._own), _parts(present * self._related)
-        return Choice(taken, *self.effects.gain(present, own, related, self._weight, float(present @ self.tokens)))
+        return self.effects.contrast(present, own, related, self._weight, self._longer(present))
+
+    def _longer(self, present: Array) -> float:
+        """By how many tokens a text with these lines is longer than the base text."""
+        return float(present @ self.tokens) - sum(map(self.writer.tokens, self.writer.loose.values()))
+
+    @property
+    def base(self) -> frozenset[str]:
+        """The lines of the base text, but for its first."""
+        return frozenset(self.writer.loose.keys() & self.place.keys())
 
     def sampled(self, chance: np.random.Generator) -> Choice:
         """The best text by one draw from the posterior: doubtful lines come and go, sure ones stay."""
@@ -99,22 +117,23 @@ class Model:
         place = self.problems.get(problem)
         in_topic = np.zeros((1, len(self.lines))) if place is None else self._in_topic[[place]]
         own, related = self._bearing(present, said, known, in_topic)
-        score = self.effects.expected(present[0], own[0], related[0], float(present[0] @ self.tokens))
-        return min(1.0, max(0.0, score))
+        contrast = self.effects.contrast(present[0], own, related, np.ones(1), self._longer(present[0]))
+        return min(1.0, max(0.0, self.effects.expected(contrast)))
 
     def _present(self, taken: frozenset[str]) -> Array:
         present = np.zeros(len(self.lines))
         present[[self.place[key] for key in taken]] = 1.0
         return present
 
-    def _lines(self, banned: frozenset[str]) -> list[Line]:
+    def _lines(self) -> list[Line]:
         """The statements that may become lines, those that reach furthest, in the order in which they were first made: all
         that were tried, and those that would be worth their length if they helped as much as may be hoped."""
-        tried = {key for row in self.journal.rows for key in row.lines}
+        tried = {key for row in self.journal.rows for key in row.lines} | self.writer.loose.keys()
+        heads = {key_of(name, head) for name, head in self.writer.heads.items()}
         reach = {
             key: each.truth * (each.share + RELATED * each.related_share) + (key in tried)
             for key, each in self.support.items()
-            if component_of(key) in self.writer.base and key not in banned
+            if component_of(key) in self.writer.heads and key not in heads
         }
         cost = -LENGTH[0] / LENGTH_UNIT
         hope = TRUE_EFFECT[0] + DEVIATION

@@ -160,6 +160,8 @@ def _again(
     """Where a statement could have been made again, how often it was and was not: in failures under texts without it, on its
     own problems after it was first made there, and on others of its topic, which count for less."""
     made = not_made = 0.0
+    if not own:  # nobody said it
+        return made, not_made
     for problem in own:
         for lines, said, known in failures.get(problem, ()):
             if key in known and key not in lines:

@@ -1,11 +1,12 @@
-"""Texts made of lines: the base text, and below it the lines that are worth their room."""
+"""Texts made of lines: the first line of the base text, which states the task, and below it the lines that are worth their
+room, those of the base text before the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fastslow.fast.digest.journal import component_of
+from fastslow.fast.digest.journal import component_of, key_of
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,13 @@ class Writer:
     def __init__(self, base: Mapping[str, str], max_tokens: int, count_tokens: Callable[[str], int]) -> None:
         self.base, self.max_tokens, self.count = dict(base), max_tokens, count_tokens
         self._tokens: dict[str, int] = {}
+        self.heads: dict[str, str] = {}
+        self.loose: dict[str, str] = {}
+        """The further lines of the base text, by key; they may go, if they do harm."""
+        for name, text in base.items():
+            first, *others = [line for line in text.splitlines() if line.strip()] or [text]
+            self.heads[name] = first
+            self.loose |= {key_of(name, line): line for line in others if key_of(name, line) != key_of(name, first)}
 
     def tokens(self, text: str) -> int:
         """The tokens of a line in a text, its line break included."""
@@ -31,13 +39,16 @@ class Writer:
         return self._tokens[text]
 
     def room(self) -> dict[str, int]:
-        """The tokens that each component has left beside the base text."""
-        return {name: self.max_tokens - self.tokens(text) for name, text in self.base.items()}
+        """The tokens that each component has left beside its first line."""
+        return {name: self.max_tokens - self.tokens(text) for name, text in self.heads.items()}
 
     def write(self, lines: Sequence[Line], taken: frozenset[str]) -> dict[str, str]:
         """The texts with these lines, in the order in which they are given."""
         texts = {}
-        for name, base in self.base.items():
-            chosen = [line.text for line in lines if line.key in taken and component_of(line.key) == name]
-            texts[name] = "\n".join([base, *chosen])
+        for name, head in self.heads.items():
+            chosen = [line for line in lines if line.key in taken and component_of(line.key) == name]
+            loose = {key for key in self.loose if component_of(key) == name}
+            if loose <= taken:  # the base text is kept as it is, blank lines and all
+                head, chosen = self.base[name], [line for line in chosen if line.key not in loose]
+            texts[name] = "\n".join([head, *(line.text for line in chosen)])
         return texts

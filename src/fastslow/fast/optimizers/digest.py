@@ -61,9 +61,12 @@ class Digest(Search):
         self.base = Context(base)
         self.contexts.setdefault(self.base.id, self.base)
         self.writer = Writer(base, self.recipe.max_tokens, self.loop.count_tokens)
+        for key, line in self.writer.loose.items():
+            self.journal.declare(key, line)
         self.chance = random.Random(derive_seed(self.seed, "search"))
         self.normal = np.random.default_rng(derive_seed(self.seed, "posterior"))
         self.played: Counter[str] = Counter()
+        self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[str, tuple[frozenset[str], int]] = {}
         if self.scoring.evidence is not None:
             self._read(self.scoring.evidence.rollouts, self.cycle - 1)
@@ -75,7 +78,7 @@ class Digest(Search):
             self.progress(f"reading: the first text on {len(look)} problems")
             self._draw([(example, self.base) for example in look], "rescore")
         size = max(LEAST_BATCH, math.ceil(self.budget / BATCHES))
-        while (left := self.budget - self.spent) > 0:
+        while (left := self.budget - self.spent) > 0 and not self._nothing_left():
             self.generations += 1
             self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts")
             model = self._model()
@@ -89,6 +92,10 @@ class Digest(Search):
             turns = itertools.cycle(contexts)
             self._draw([(example, next(turns)) for example in problems for _ in range(each)], "fast-score")
 
+    def _nothing_left(self) -> bool:
+        """Some text was right in every draw of this cycle, on as many problems as the first look has."""
+        return any(len(scores) >= min(FIRST_LOOK, len(self.anchors)) and min(scores) >= 1 for scores in self._drawn.values())
+
     # Playing and reading -----------------------------------------------------------------------------------------------
 
     def _draw(self, pairs: Sequence[tuple[Example, Context]], purpose: str) -> None:
@@ -97,6 +104,8 @@ class Digest(Search):
         if purpose != "rescore":
             self.scoring.spent += len(pairs)
         self.played.update(example.id for example, _ in pairs)
+        for rollout in rollouts:
+            self._drawn.setdefault(rollout.context.id, []).append(rollout.score)
         self._read(rollouts, self.cycle)
 
     def _read(self, rollouts: Iterable[Rollout], cycle: int) -> None:
@@ -129,14 +138,13 @@ class Digest(Search):
     # Choosing ----------------------------------------------------------------------------------------------------------
 
     def _model(self) -> Model:
-        return Model(self.journal, self.writer, self.cycle, lines_of_texts(self.base.texts))
+        return Model(self.journal, self.writer, self.cycle)
 
     def _designs(self, model: Model) -> list[Choice]:
         """The best text, others that draws from the posterior call best, and the base text while it may be better."""
         found = {model.best.taken: model.best}
-        if model.best.taken and _chance_below(model.best) > BEATEN:
-            nothing = model.judged(frozenset())
-            found[nothing.taken] = nothing
+        if model.best.taken != model.base and _chance_below(model.best) > BEATEN:
+            found[model.base] = model.judged(model.base)
         for _ in range(3 * DESIGNS):
             if len(found) == DESIGNS:
                 break
