@@ -9,9 +9,9 @@ the reflector. A setting is a kind of task, a point on the dials; `--set` turns 
 on seeds below 1000: report seeds from 1000 on.
 
 Every optimizer is given the same rollouts, re-scoring among them, up to each of a setting's marks; a cycle ends at each mark
-and looks at new problems after it. With `--one-cycle` each mark is a run of its own that spends all its rollouts in one cycle,
-so that nothing goes into re-scoring. What is reported is the share of the oracle's gain that the best text of the pool has,
-(found - seed) / (oracle - seed), in exact expected reward on problems that were never played.
+and looks at new problems after it. With `--one-cycle` each mark is a run of its own that spends all its rollouts in one
+cycle, so that nothing goes into re-scoring. What is reported is the share of the oracle's gain that the best text of the pool
+has, (found - seed) / (oracle - seed), in exact expected reward on problems that were never played.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Setting:
     """A kind of task and the numbers of rollouts at which the best text is looked at."""
 
     dials: Dials
-    marks: tuple[int, ...] = (200, 400, 600, 800)
+    marks: tuple[int, ...] = (200, 400, 800)
 
 
-LONG = (250, 500, 750, 1000)
+LONG = (250, 500, 1000)
 SETTINGS = {
     "office": Setting(Dials()),
     "thirty": Setting(Dials(rules=30), LONG),
@@ -63,11 +63,13 @@ SETTINGS = {
 RECIPE: dict[str, Any] = {"population": 4, "anchors": 32, "minibatch": 8, "proposals": 4, "proposer": "full"}
 """The settings of examples/house-rules that frozen weights leave a choice of."""
 READS_ON = {"digest": {"anchors": 96}}
-"""They do not score carried contexts anew, and play only the anchors that they choose: all the problems that lie ahead in that
-example may be among them, where the others need few anchors to have many texts scored on each."""
+"""They do not score carried contexts anew, and play only the anchors that they choose: all the problems that lie ahead in
+that example may be among them, where the others need few anchors to have many texts scored on each."""
 
 
-def run_one(optimizer: str, setting: Setting, seed: int, recipe: dict[str, Any], one_cycle: bool) -> list[dict[str, Any]]:
+def run_one(
+    optimizer: str, setting: Setting, seed: int, recipe: dict[str, Any], one_cycle: bool
+) -> list[dict[str, Any]]:
     """The best text at every mark."""
     world = World(setting.dials, seed)
     seed_reward, oracle = ([world.reward(text, c) for c in range(len(setting.marks) + 1)] for text in
@@ -156,7 +158,9 @@ def main() -> None:
             target = options.out / f"{name}-{label.replace(' ', '-').replace(',', '')}.json"
             target.write_text(json.dumps({"setting": name, "optimizer": label, "rows": rows}))
             last = [row["share"] for row in rows if row["mark"] == setting.marks[-1]]
-            print(f"{name}, {label}: {sum(last) / len(last):.3f} of the oracle's gain at {setting.marks[-1]}", flush=True)
+            print(
+                f"{name}, {label}: {sum(last) / len(last):.3f} of the oracle's gain at {setting.marks[-1]}", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from typing import Any
 from fastslow.study.intervals import Estimate, over_seeds
 
 Curves = dict[str, dict[str, dict[int, tuple[Estimate, float]]]]
-"""By setting, optimizer and mark: the share of the oracle's gain over seeds, and how often the text is worse than the seed's."""
+"""By setting, optimizer and mark: the share of the oracle's gain over seeds, and how often the text is worse than the seed
+text."""
 
 
 def read(folder: Path) -> Curves:

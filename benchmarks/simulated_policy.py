@@ -3,8 +3,8 @@
 A world has rules of unequal rarity. Every problem falls under one rule, some under two. A rule in the text raises the chance
 on the problems that fall under it and changes nothing elsewhere; a false rule lowers it there; text beyond what the model can
 follow lowers it everywhere. The grader says of every wrong answer which rule was broken, sometimes adds a remark about that
-problem alone, and sometimes names a false rule instead. `Policy.play` is what the fast loop calls; `World.reward` is the exact
-expected reward of a text on problems that nobody has played, so nothing that is reported has noise of its own.
+problem alone, and sometimes names a false rule instead. `Policy.play` is what the fast loop calls; `World.reward` is the
+exact expected reward of a text on problems that nobody has played, so nothing that is reported has noise of its own.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Policy:
 
     def __init__(self, world: World) -> None:
         self.world, self.cycle, self.rollouts = world, 0, 0
-        self._known: dict[str, tuple[list[float], float, frozenset[str]]] = {}
+        self._known: dict[str, tuple[list[float], float]] = {}
 
     def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> list[Rollout]:
         self.rollouts += len(pairs)
@@ -168,18 +168,17 @@ class Policy:
 
     def _rollout(self, example: Example, context: Context, draw: str) -> Rollout:
         chance = random.Random(f"{self.world.seed}/{draw}/{example.id}")
-        held, crowding, lines = self._facts(context)
+        held, crowding = self._facts(context)
         right = chance.random() < self.world._chance(held, crowding, example, self.cycle)
         feedback = Feedback(1.0, "Right.") if right else Feedback(0.0, "\n".join(self._words(example, held, chance)))
         answer = chance.choice(DESKS)
         turn = Turn(COMPONENT, example.data["question"], (), NOTHING, answer)
         return Rollout(example, context, self.cycle, (turn,), feedback)
 
-    def _facts(self, context: Context) -> tuple[list[float], float, frozenset[str]]:
+    def _facts(self, context: Context) -> tuple[list[float], float]:
         if context.id not in self._known:
             text = context.texts[COMPONENT]
-            lines = _lines(text)
-            self._known[context.id] = self.world._held(lines), self.world._crowding(text), lines
+            self._known[context.id] = self.world._held(_lines(text)), self.world._crowding(text)
         return self._known[context.id]
 
     def _words(self, example: Example, held: Sequence[float], chance: random.Random) -> list[str]:

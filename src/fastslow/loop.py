@@ -264,7 +264,8 @@ class Loop:
         before, started = self.ledger.snapshot(), time.perf_counter()
         drafts = self._drafts(cycle)
         evidence = self.memory.open_cycle(self._same_task())
-        anchors, budget = choose_anchors(ahead, evidence, self.recipe.fast.anchors), self.memory.budget
+        scored_by = evidence if self.recipe.fast.rescore == "from-rollouts" else None
+        anchors, budget = choose_anchors(ahead, scored_by, self.recipe.fast.anchors), self.memory.budget
         found = self.fast.evolve(
             self.pool,
             anchors,

@@ -20,6 +20,8 @@ _FITTING = {
     "overlap=true": ("gepa",),
 }
 """The optimizers that a setting works with; one that is not here works with all."""
+READS_ROLLOUTS = ("digest",)
+"""They learn from what the slow loop has drawn, whatever `rescore` says, and score no carried context anew."""
 _UNDER_CONTEXTS = {
     "reuse=true": "has no use for rollouts under the contexts",
     "rescore=from-rollouts": "leaves no rollouts under the contexts to score them by",

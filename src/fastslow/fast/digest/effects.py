@@ -5,14 +5,15 @@
             + the mean effect on related problems of its other lines of the problem's topic
             + the side effects of all its lines + the cost of its length + noise
 
-A line's effect is judged on the problems it is about, pooled over every rollout with and without it, whatever else those texts
-held. It is the mean over lines that counts, because a rule that is said twice helps once. The effects of lines are drawn towards
-their common mean, which is learnt. The ease of the problems is integrated out. Older rows count less.
+A line's effect is judged on the problems it is about, pooled over every rollout with and without it, whatever else those
+texts held. It is the mean over lines that counts, because a rule that is said twice helps once. The effects of lines are
+drawn towards their common mean, which is learnt. The ease of the problems is integrated out. Older rows count less.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +34,7 @@ LENGTH = (-0.02, 0.03)
 LENGTH_UNIT = 100
 TRUE_EFFECT = (0.25, 0.15)
 """Prior mean and deviation of the common mean of the effects of true lines."""
-FALSE_EFFECT = -0.15
+FALSE_EFFECT = -0.3
 """The effect to be expected of a line that is false."""
 DEVIATION = 0.2
 """Prior deviation of a line's effect about what is expected of it."""
@@ -149,7 +150,8 @@ class Effects:
 
     def judge(self, contrast: Array) -> tuple[float, float]:
         """Mean and deviation of the sum of the unknowns, each times its number in the contrast."""
-        return float(contrast @ self.mean), float(np.sqrt(max(0.0, contrast @ self.covariance @ contrast)))
+        variance = float(contrast @ self.covariance @ contrast)
+        return float(contrast @ self.mean), math.sqrt(max(0.0, variance))
 
     def effect(self, line: int) -> tuple[float, float]:
         """Mean and deviation of a line's effect on the problems it was said of."""
@@ -181,4 +183,4 @@ def _with_ease(
     shrink = 1 / (1 / EASE + of_problem @ weight)
     precision = np.diag(deviation**-2.0) + design.T @ weighted - together.T @ (together * shrink[:, None])
     pull = weighted.T @ scores - together.T @ (shrink * (of_problem @ (weight * scores)))
-    return np.linalg.inv(precision), pull
+    return np.asarray(np.linalg.inv(precision), dtype=np.float64), pull

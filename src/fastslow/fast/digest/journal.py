@@ -1,8 +1,8 @@
 """What was played and what the grader said of it: every rollout as one row, kept from cycle to cycle.
 
 A *statement* is a line of the feedback on an answer that was not right, for one component; the same line in another spacing,
-case or numbering is the same statement. A statement is *about* the problems it was made of. A *line* of a text is known by the
-same key, so a text that says what the grader said is seen to say it.
+case or numbering is the same statement. A statement is *about* the problems it was made of. A *line* of a text is known by
+the same key, so a text that says what the grader said is seen to say it.
 """
 
 from __future__ import annotations

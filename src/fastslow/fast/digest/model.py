@@ -77,7 +77,8 @@ class Model:
         """The best text if the unknowns have these values."""
         parts = self.effects.parts(values)
         taken = choose(
-            *(parts, self._own, self._related, self._weight, self.tokens, self._room, self._component), bonus=self._bonus
+            *(parts, self._own, self._related, self._weight, self.tokens, self._room, self._component),
+            bonus=self._bonus,
         )
         return self.judged(frozenset(self.lines[index].key for index in taken))
 

@@ -1,9 +1,9 @@
-"""How far a statement reaches: which problems it bears on, on what share of new ones it will be true, and whether to believe it.
+"""How far a statement reaches: which problems it bears on, of what share of new ones it will be made, and whether it is true.
 
 A statement bears on the problems it was made of, and perhaps on others of the same topic: those whose question has the words
-that the statement shares with its own problems' questions. A statement made of several problems is a rule. One made of a single
-problem is a rare rule or a remark; how often such statements return is estimated from all of them together, apart for those
-that quote their attempt.
+that the statement shares with its own problems' questions. A statement made of several problems is a rule. One made of a
+single problem is a rare rule or a remark; how often such statements return is estimated from all of them together, apart for
+those that quote their attempt.
 """
 
 from __future__ import annotations
@@ -154,9 +154,7 @@ def _failures(journal: Journal) -> Failures:
     return found
 
 
-def _again(
-    key: str, own: frozenset[str], related: frozenset[str], failures: Failures
-) -> tuple[float, float]:
+def _again(key: str, own: frozenset[str], related: frozenset[str], failures: Failures) -> tuple[float, float]:
     """Where a statement could have been made again, how often it was and was not: in failures under texts without it, on its
     own problems after it was first made there, and on others of its topic, which count for less."""
     made = not_made = 0.0
@@ -184,4 +182,6 @@ def _problems(journal: Journal, statement: Statement) -> frozenset[str]:
 
 
 def _counts(journal: Journal, quotes: bool) -> Counter[int]:
-    return Counter(len(each.problems) for each in journal.statements.values() if each.quotes == quotes and each.problems)
+    return Counter(
+        len(each.problems) for each in journal.statements.values() if each.quotes == quotes and each.problems
+    )

@@ -48,7 +48,7 @@ class Writer:
         for name, head in self.heads.items():
             chosen = [line for line in lines if line.key in taken and component_of(line.key) == name]
             loose = {key for key in self.loose if component_of(key) == name}
-            if loose <= taken:  # the base text is kept as it is, blank lines and all
-                head, chosen = self.base[name], [line for line in chosen if line.key not in loose]
-            texts[name] = "\n".join([head, *(line.text for line in chosen)])
+            whole = loose <= taken  # then the base text is kept as it is, blank lines and all
+            added = [line.text for line in chosen if not whole or line.key not in loose]
+            texts[name] = "\n".join([self.base[name] if whole else head, *added])
         return texts

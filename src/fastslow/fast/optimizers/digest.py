@@ -24,10 +24,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastslow.fast.digest.journal import Journal, Row, Said, lines_of_texts, read_statements
+from fastslow.fast.digest.asking import MOST_EXAMPLES, MOST_STATEMENTS, Heard, read_lines, wish
+from fastslow.fast.digest.journal import (
+    Journal,
+    Row,
+    Said,
+    component_of,
+    key_of,
+    lines_of_texts,
+    read_statements,
+)
 from fastslow.fast.digest.model import Choice, Model
 from fastslow.fast.digest.writing import Writer
 from fastslow.fast.pool import Member, Pool
+from fastslow.fast.reflection import Attempt
 from fastslow.fast.search import Cycle, Search
 from fastslow.records import Context, Rollout
 from fastslow.seeds import derive_seed
@@ -66,6 +76,8 @@ class Digest(Search):
         self.chance = random.Random(derive_seed(self.seed, "search"))
         self.normal = np.random.default_rng(derive_seed(self.seed, "posterior"))
         self.played: Counter[str] = Counter()
+        self._failed: dict[str, list[Attempt]] = {}
+        """The attempts of this cycle that were not right, by component."""
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[str, tuple[frozenset[str], int]] = {}
         if self.scoring.evidence is not None:
@@ -80,6 +92,8 @@ class Digest(Search):
         size = max(LEAST_BATCH, math.ceil(self.budget / BATCHES))
         while (left := self.budget - self.spent) > 0 and not self._nothing_left():
             self.generations += 1
+            if self.generations in (1, 1 + BATCHES // 2):
+                self._ask()
             self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts")
             model = self._model()
             designs = self._designs(model)
@@ -94,7 +108,9 @@ class Digest(Search):
 
     def _nothing_left(self) -> bool:
         """Some text was right in every draw of this cycle, on as many problems as the first look has."""
-        return any(len(scores) >= min(FIRST_LOOK, len(self.anchors)) and min(scores) >= 1 for scores in self._drawn.values())
+        return any(
+            len(scores) >= min(FIRST_LOOK, len(self.anchors)) and min(scores) >= 1 for scores in self._drawn.values()
+        )
 
     # Playing and reading -----------------------------------------------------------------------------------------------
 
@@ -119,9 +135,7 @@ class Digest(Search):
     def _shape(self, context: Context) -> tuple[frozenset[str], int]:
         """A context's lines, and by how many tokens it is longer than the base text."""
         if context.id not in self._shapes:
-            tokens, base = (
-                sum(map(self.loop.count_tokens, each.texts.values())) for each in (context, self.base)
-            )
+            tokens, base = (sum(map(self.loop.count_tokens, each.texts.values())) for each in (context, self.base))
             self._shapes[context.id] = lines_of_texts(context.texts), tokens - base
         return self._shapes[context.id]
 
@@ -132,8 +146,36 @@ class Digest(Search):
         for component in self.components:
             attempt = self.attempt(rollout, component)
             if attempt is not None:
+                self._failed.setdefault(component, []).append(attempt)
                 found += read_statements(component, attempt.feedback, attempt.question, attempt.answer)
         return found
+
+    # Asking ------------------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Have a reflection model write lines from what was said; without one the statements themselves come back."""
+        best = self._model().best
+        for component in self.components:
+            heard = self._heard(component, best)
+            failed = self._failed.get(component, [])
+            shown = self.chance.sample(failed, min(MOST_EXAMPLES, len(failed)))
+            if not heard:
+                continue
+            request = wish(
+                component, self.base.texts[component], heard, shown, self.recipe.max_tokens, self.loop.count_tokens
+            )
+            answer = self.asked(lambda seed, request=request: self.loop.reflector.write(request, seed))  # type: ignore[misc]
+            for line, covered in read_lines(answer or "", heard):
+                self.journal.declare(key_of(component, line), line, covered)
+
+    def _heard(self, component: str, best: Choice) -> list[Heard]:
+        said = [
+            each for key, each in self.journal.statements.items() if component_of(key) == component and each.problems
+        ]
+        said.sort(key=lambda each: -len(each.problems))
+        return [
+            Heard(each.key, each.text, len(each.problems), each.key in best.taken) for each in said[:MOST_STATEMENTS]
+        ]
 
     # Choosing ----------------------------------------------------------------------------------------------------------
 
@@ -174,7 +216,9 @@ class Digest(Search):
             else:
                 weights[example.id] = 0.5 ** self.played[example.id]
         # The largest of these draws are a sample without replacement that is proportional to the weights.
-        order = sorted(self.anchors, key=lambda example: self.chance.random() ** (1 / weights[example.id]), reverse=True)
+        order = sorted(
+            self.anchors, key=lambda example: self.chance.random() ** (1 / weights[example.id]), reverse=True
+        )
         return (order * math.ceil(count / len(order)))[:count]
 
     # Ending ------------------------------------------------------------------------------------------------------------

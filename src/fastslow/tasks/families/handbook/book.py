@@ -1,8 +1,8 @@
 """A handbook: rules with an order of precedence, made from a domain and a number, and messages that they decide.
 
-The rule that decides is the first that holds, in this order: rules that go before all others, exceptions to the rule of a kind,
-rules of a kind, and the rule for what no other names. Every sentence says by itself when it gives way, so that the rules can be
-read in any order.
+The rule that decides is the first that holds, in this order: rules that go before all others, exceptions to the rule of a
+kind, rules of a kind, and the rule for what no other names. Every sentence says by itself when it gives way, so that the
+rules can be read in any order.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ class Handbook:
             label = draw.choice(self.domain.labels)
             earlier = [self.domain.flags[other].rule for other in chosen[:place]]
             but = f", but not those {' or '.join(earlier)}" if earlier else ""
-            text = f"All {self.domain.noun}s {self.domain.flags[index].rule} go to {label}, whatever they are about{but}."
+            text = (
+                f"All {self.domain.noun}s {self.domain.flags[index].rule} go to {label}, whatever they are about{but}."
+            )
             rules.append(Rule(text, label, flag=index))
         return rules
 
@@ -129,7 +131,7 @@ class Handbook:
 
 
 def _shares(rules: int) -> tuple[int, int, int]:
-    """How many rules go before all others, how many are exceptions, and how many are about a kind; one more is for the rest."""
+    """How many rules go before all others, how many are exceptions, how many are about a kind; one more is for the rest."""
     first = min(4, max(1, rules // 8))
     exceptions = min(rules // 3, (rules - first - 1) // 2)
     return first, exceptions, rules - first - 1 - exceptions
