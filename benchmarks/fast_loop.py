@@ -2,6 +2,7 @@
 
     python -m benchmarks.fast_loop run --out RESULTS [--optimizers digest gepa ace …] [--settings office thirty …]
                                        [--seeds 1000:1200] [--set effect=0.5 …]
+    python -m benchmarks.fast_loop run --out RESULTS --optimizers digest --without IDEA …
     python -m benchmarks.fast_loop report RESULTS [--figure PICTURE.png]
 
 The policy has no model (simulated_policy.py); everything else is the real fast loop: its pool, its optimizers, `lessons` as
@@ -22,6 +23,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from benchmarks.fast_loop_ablation import ABLATIONS, without
 from benchmarks.simulated_policy import COMPONENT, SEED_TEXT, Dials, Policy, World, count_tokens
 from fastslow.fast.cycle import FastLoop
 from fastslow.fast.optimizers.digest import FIRST_LOOK
@@ -134,7 +136,7 @@ def main() -> None:
     run.add_argument("--set", nargs="*", default=[], help="DIAL=VALUE, for all settings")
     run.add_argument("--fast", nargs="*", default=[], help="KEY=NUMBER of the recipe's fast section")
     run.add_argument("--one-cycle", action="store_true")
-    run.add_argument("--label", default="", help="added to the optimizer's name in the report")
+    run.add_argument("--without", choices=ABLATIONS, help="an idea of `digest` to switch off")
     reporter = commands.add_parser("report", help="a table of what was simulated, and a picture")
     reporter.add_argument("folder", type=Path)
     reporter.add_argument("--figure", type=Path)
@@ -149,12 +151,14 @@ def main() -> None:
     for name in options.settings:
         setting = replace(SETTINGS[name], dials=turned(SETTINGS[name].dials, options.set))
         for optimizer in options.optimizers:
-            rows = [
-                {"seed": seed, **row}
-                for seed in options.seeds
-                for row in run_one(optimizer, setting, seed, recipe, options.one_cycle)
-            ]
-            label = f"{optimizer}{', one cycle' if options.one_cycle else ''}{options.label}"
+            with without(options.without):
+                rows = [
+                    {"seed": seed, **row}
+                    for seed in options.seeds
+                    for row in run_one(optimizer, setting, seed, recipe, options.one_cycle)
+                ]
+            label = f"{optimizer}{', one cycle' if options.one_cycle else ''}"
+            label += f", without {options.without}" if options.without else ""
             target = options.out / f"{name}-{label.replace(' ', '-').replace(',', '')}.json"
             target.write_text(json.dumps({"setting": name, "optimizer": label, "rows": rows}))
             last = [row["share"] for row in rows if row["mark"] == setting.marks[-1]]
