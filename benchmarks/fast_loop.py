@@ -66,7 +66,7 @@ RECIPE: dict[str, Any] = {"population": 4, "anchors": 32, "minibatch": 8, "propo
 """The settings of examples/house-rules that frozen weights leave a choice of."""
 READS_ON = {"digest": {"anchors": 96}}
 """They do not score carried contexts anew, and play only the anchors that they choose: all the problems that lie ahead in
-that example may be among them, where the others need few anchors to have many texts scored on each."""
+that example may be among them."""
 
 
 def run_one(
