@@ -96,6 +96,13 @@ FAMILIES: dict[str, Family] = {
         grader="the answer is exactly the right one, but for white space",
         answers=lambda data: [" ".join(data["items"])],
     ),
+    "handbook": Family(
+        source="generated: office policies of 5 to 40 rules, `handbook/NAME` with expenses, triage, access or shipping",
+        data="none needed",
+        sizes=sizes("handbook"),
+        grader="the one option named in the last box or after the last `ANSWER:` is the one that the policy names",
+        answers=lambda data: ["ANSWER: archive"],
+    ),
     "codeio": Family(
         source=f"{len(_shipped()):,} functions that reasoning-gym ships, called once; or a file of yours",
         data="Apache-2.0, as reasoning-gym",

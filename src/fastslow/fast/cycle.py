@@ -79,7 +79,8 @@ class Evolution:
         before = state.ledger.snapshot()
         drafts = self._drafts(number)
         evidence = memory.open_cycle(self._same_task())
-        anchors, budget = choose_anchors(ahead, evidence, self.recipe.fast.anchors), memory.budget
+        scored_by = evidence if self.recipe.fast.rescore == "from-rollouts" else None
+        anchors, budget = choose_anchors(ahead, scored_by, self.recipe.fast.anchors), memory.budget
         found = self.search.evolve(
             state.pool,
             anchors,

@@ -15,6 +15,7 @@ from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import FastRecipe
+from fastslow.recipe.checks import READS_ROLLOUTS
 from fastslow.records import Context, Rollout
 from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.stored import from_data, to_data
@@ -31,7 +32,8 @@ class Memory:
         self.allowance = Allowance()
         self.desk = Desk()
         # Without a fast loop nobody would ask, and nothing would ever be let go.
-        self.watches = evolves and (recipe.rescore == "from-rollouts" or recipe.adaptive or recipe.overlap)
+        self.reads = recipe.rescore == "from-rollouts" or recipe.optimizer in READS_ROLLOUTS
+        self.watches = evolves and (self.reads or recipe.adaptive or recipe.overlap)
         self.kept = self.watches or (evolves and recipe.reuse)
         """There is something to save with the run."""
 
@@ -50,11 +52,11 @@ class Memory:
             self.evidence.add(rollouts)
 
     def open_cycle(self, same_task: bool) -> Evidence | None:
-        """Look back at the last cycle: the evidence to score by, where that is asked for and there is any for this task."""
+        """Look back at the last cycle: the evidence to go by, where that is asked for and there is any for this task."""
         if self.recipe.adaptive:
             self.allowance.observe(self.evidence.rewards())
         self.cache.clear()
-        usable = self.recipe.rescore == "from-rollouts" and same_task and self.evidence.rollouts
+        usable = self.reads and same_task and self.evidence.rollouts
         return self.evidence if usable else None
 
     def close_cycle(self, active: Iterable[Context], ahead: Iterable[Example], found: bool) -> None:

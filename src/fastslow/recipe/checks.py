@@ -20,6 +20,8 @@ _FITTING = {
     "overlap=true": ("gepa",),
 }
 """The optimizers that a setting works with; a setting that is not here works with all of them."""
+READS_ROLLOUTS = ("digest",)
+"""They learn from the slow loop's rollouts whatever `rescore` says, and do not score carried contexts again."""
 _UNDER_CONTEXTS = {
     "reuse=true": "has no use for rollouts under the contexts",
     "rescore=from-rollouts": "leaves no rollouts under the contexts to score them by",

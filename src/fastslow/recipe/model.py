@@ -16,7 +16,7 @@ from fastslow.records import Sampling
 
 Method = Literal["fst", "rl", "gepa", "distill"]
 Optimizer = Literal[
-    "gepa", "ape", "opro", "evoprompt", "promptbreeder", "textgrad", "reflexion", "ace", "mipro", "dspy-gepa"
+    "gepa", "digest", "ape", "opro", "evoprompt", "promptbreeder", "textgrad", "reflexion", "ace", "mipro", "dspy-gepa"
 ]
 Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
 

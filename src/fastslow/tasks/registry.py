@@ -28,6 +28,7 @@ BUILT_IN = {
     "dataset": "fastslow.tasks.adapters.dataset:DatasetTask",
     "trl": "fastslow.tasks.adapters.trl_rewards:TRLRecipeTask",
     "rulebook": "fastslow.tasks.families.rulebook.task:Rulebook",
+    "handbook": "fastslow.tasks.families.handbook.task:HandbookTask",
     "codeio": "fastslow.tasks.families.codeio:CodeIO",
     "code": "fastslow.tasks.families.code:Code",
     "math": "fastslow.tasks.families.mathematics:Mathematics",

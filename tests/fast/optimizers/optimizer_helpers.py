@@ -14,7 +14,8 @@ from fastslow.fast.reflection import LanguageModelReflector, Lessons, Reply, Tex
 from fastslow.recipe.model import Optimizer
 from fastslow.tasks import Example
 
-OTHERS = [name for name in get_args(Optimizer) if name != "gepa"]
+OTHERS = [name for name in get_args(Optimizer) if name not in ("gepa", "digest")]
+"""Those that score every context they keep on all anchors; `digest` does not, and has tests of its own."""
 SCALAR_ONLY = ["ape", "opro", "evoprompt", "promptbreeder", "mipro"]
 READERS = ["textgrad", "reflexion", "ace", "dspy-gepa"]
 OWN = [name for name in OTHERS if name not in ("mipro", "dspy-gepa")]

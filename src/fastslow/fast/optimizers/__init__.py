@@ -8,6 +8,7 @@ from fastslow.fast.search import Search
 
 OPTIMIZERS = {
     "gepa": ("gepa", "Gepa"),
+    "digest": ("digest", "Digest"),
     "ape": ("ape", "Ape"),
     "opro": ("opro", "Opro"),
     "evoprompt": ("evoprompt", "EvoPrompt"),

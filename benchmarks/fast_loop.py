@@ -1,0 +1,171 @@
+"""Fast loops against each other on a simulated policy: how much of the oracle's gain each finds with how many rollouts.
+
+    python -m benchmarks.fast_loop run --out RESULTS [--optimizers digest gepa ace …] [--settings office thirty …]
+                                       [--seeds 1000:1200] [--set effect=0.5 …]
+    python -m benchmarks.fast_loop run --out RESULTS --optimizers digest --without IDEA …
+    python -m benchmarks.fast_loop report RESULTS [--figure PICTURE.png]
+
+The policy has no model (simulated_policy.py); everything else is the real fast loop: its pool, its optimizers, `lessons` as
+the reflector. A setting is a kind of task, a point on the dials; `--set` turns a dial of all settings. Optimizers were tuned
+on seeds below 1000: report seeds from 1000 on.
+
+Every optimizer is given the same rollouts, re-scoring among them, up to each of a setting's marks; a cycle ends at each mark
+and looks at new problems after it. With `--one-cycle` each mark is a run of its own that spends all its rollouts in one
+cycle, so that nothing goes into re-scoring. What is reported is the share of the oracle's gain that the best text of the pool
+has, (found - seed) / (oracle - seed), in exact expected reward on problems that were never played.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from benchmarks.fast_loop_ablation import ABLATIONS, without
+from benchmarks.simulated_policy import COMPONENT, SEED_TEXT, Dials, Policy, World, count_tokens
+from fastslow.fast.cycle import FastLoop
+from fastslow.fast.optimizers.digest import FIRST_LOOK
+from fastslow.fast.pool import Pool
+from fastslow.fast.reflection import Lessons
+from fastslow.recipe import FastRecipe
+from fastslow.recipe.model import Optimizer
+from fastslow.seeds import derive_seed
+from fastslow.world import World as Processes
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A kind of task and the numbers of rollouts at which the best text is looked at."""
+
+    dials: Dials
+    marks: tuple[int, ...] = (200, 400, 800)
+
+
+LONG = (250, 500, 1000)
+SETTINGS = {
+    "office": Setting(Dials()),
+    "thirty": Setting(Dials(rules=30), LONG),
+    "wrong": Setting(Dials(wrong=0.2)),
+    "thirty-wrong": Setting(Dials(rules=30, wrong=0.2), LONG),
+    "five": Setting(Dials(rules=5)),
+    "forty": Setting(Dials(rules=40), LONG),
+    "weak": Setting(Dials(effect=0.1)),
+    "strong": Setting(Dials(effect=0.6)),
+    "certain": Setting(Dials(base=0.05, effect=0.9)),
+    "even": Setting(Dials(zipf=0.0)),
+    "remarks": Setting(Dials(remarks=1.0)),
+    "crowded": Setting(Dials(remarks=1.0, room=1.0, crowding=0.5)),
+    "unworded": Setting(Dials(worded=0.0)),
+    "unworded-wrong": Setting(Dials(worded=0.0, wrong=0.2)),
+    "reworded": Setting(Dials(wordings=4)),
+    "drift": Setting(Dials(drift=0.2)),
+}
+RECIPE: dict[str, Any] = {"population": 4, "anchors": 32, "minibatch": 8, "proposals": 4, "proposer": "full"}
+"""The settings of examples/house-rules that frozen weights leave a choice of."""
+READS_ON = {"digest": {"anchors": 96}}
+"""They do not score carried contexts anew, and play only the anchors that they choose: all the problems that lie ahead in
+that example may be among them."""
+
+
+def run_one(
+    optimizer: str, setting: Setting, seed: int, recipe: dict[str, Any], one_cycle: bool
+) -> list[dict[str, Any]]:
+    """The best text at every mark."""
+    world = World(setting.dials, seed)
+    seed_reward, oracle = ([world.reward(text, c) for c in range(len(setting.marks) + 1)] for text in
+                           (SEED_TEXT, world.oracle_text))  # fmt: skip
+    rows = []
+    for runs in [[mark] for mark in setting.marks] if one_cycle else [setting.marks]:
+        policy = Policy(world)
+        fast = FastRecipe(optimizer=optimizer, **{**recipe, **READS_ON.get(optimizer, {})})  # type: ignore[arg-type]
+        loop = FastLoop(fast, Lessons(), policy.play, count_tokens, Processes())
+        pool, position = Pool.from_texts({COMPONENT: SEED_TEXT}), 0
+        for cycle, mark in enumerate(runs):
+            policy.cycle = cycle
+            anchors = [world.problem("train", position + index) for index in range(fast.anchors)]
+            position += fast.anchors
+            first = not policy.rollouts
+            rescored = len(pool.members) * fast.anchors
+            if optimizer in READS_ON:
+                rescored = FIRST_LOOK if first else 0
+            budget = max(0, mark - policy.rollouts - rescored)
+            found = loop.evolve(
+                pool, anchors, cycle=cycle, policy_step=cycle, seed=derive_seed(seed, "fast", cycle), budget=budget
+            )
+            pool = found.pool
+            reward = world.reward(pool.best.context.texts[COMPONENT], cycle)
+            gain = oracle[cycle] - seed_reward[cycle]
+            rows.append(
+                {
+                    "mark": mark,
+                    "rollouts": policy.rollouts,
+                    "share": (reward - seed_reward[cycle]) / gain,
+                    "reward": reward,
+                    "worse": reward < seed_reward[cycle] - 1e-9,
+                }
+            )
+    return rows
+
+
+def turned(dials: Dials, changes: list[str]) -> Dials:
+    kinds = {field.name: type(getattr(dials, field.name)) for field in fields(dials)}
+    given = {}
+    for change in changes:
+        name, _, value = change.partition("=")
+        if name not in kinds:
+            raise SystemExit(f"there is no dial '{name}'; the dials are: {', '.join(kinds)}")
+        given[name] = kinds[name](value)
+    return replace(dials, **given)
+
+
+def _seeds(text: str) -> range:
+    first, _, end = text.partition(":")
+    return range(int(first), int(end or int(first) + 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="simulate, one JSON file for each setting and optimizer")
+    run.add_argument("--out", type=Path, required=True)
+    run.add_argument("--optimizers", nargs="+", choices=get_args(Optimizer), default=["digest", "gepa", "ace", "opro"])
+    run.add_argument("--settings", nargs="+", choices=SETTINGS, default=["office", "thirty", "wrong"])
+    run.add_argument("--seeds", type=_seeds, default=range(1000, 1200), help="FIRST:END, END not included")
+    run.add_argument("--set", nargs="*", default=[], help="DIAL=VALUE, for all settings")
+    run.add_argument("--fast", nargs="*", default=[], help="KEY=NUMBER of the recipe's fast section")
+    run.add_argument("--one-cycle", action="store_true")
+    run.add_argument("--without", choices=ABLATIONS, help="an idea of `digest` to switch off")
+    reporter = commands.add_parser("report", help="a table of what was simulated, and a picture")
+    reporter.add_argument("folder", type=Path)
+    reporter.add_argument("--figure", type=Path)
+    options = parser.parse_args()
+    if options.command == "report":
+        from benchmarks.fast_loop_report import report
+
+        report(options.folder, options.figure)
+        return
+    recipe = {**RECIPE, **{name: int(value) for name, value in (item.split("=") for item in options.fast)}}
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.settings:
+        setting = replace(SETTINGS[name], dials=turned(SETTINGS[name].dials, options.set))
+        for optimizer in options.optimizers:
+            with without(options.without):
+                rows = [
+                    {"seed": seed, **row}
+                    for seed in options.seeds
+                    for row in run_one(optimizer, setting, seed, recipe, options.one_cycle)
+                ]
+            label = f"{optimizer}{', one cycle' if options.one_cycle else ''}"
+            label += f", without {options.without}" if options.without else ""
+            target = options.out / f"{name}-{label.replace(' ', '-').replace(',', '')}.json"
+            target.write_text(json.dumps({"setting": name, "optimizer": label, "rows": rows}))
+            last = [row["share"] for row in rows if row["mark"] == setting.marks[-1]]
+            print(
+                f"{name}, {label}: {sum(last) / len(last):.3f} of the oracle's gain at {setting.marks[-1]}", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The ideas of `digest`, each of which can be switched off to see what it contributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from fastslow.fast.digest.effects import Array
+from fastslow.fast.digest.journal import Journal
+from fastslow.fast.digest.model import Choice, Model, _parts
+from fastslow.fast.optimizers.digest import Digest
+
+DIGEST = "fastslow.fast.digest"
+SEARCH = "fastslow.fast.optimizers.digest"
+
+
+def everywhere(self: Model, present: Array, said: Array, known: Array, in_topic: Array) -> tuple[Array, Array]:
+    """Every line bears on every problem by its share, whatever was said of the problem."""
+    return _parts(present * np.broadcast_to(self.shares, present.shape)), np.zeros_like(present)
+
+
+def luckiest(self: Digest) -> Model:
+    """The text with the best mean among those with eight rollouts or more is taken for the best."""
+    model = Model(self.journal, self.writer, self.cycle)
+    means: dict[frozenset[str], list[float]] = {}
+    for row in self.journal.rows:
+        means.setdefault(frozenset(row.lines & model.place.keys()), []).append(row.score)
+    ranked = {taken: sum(scores) / len(scores) for taken, scores in means.items() if len(scores) >= 8}
+    if ranked:
+        taken = max(ranked, key=lambda each: ranked[each])
+        model.best = Choice(taken, 1.0, 0.1)
+    return model
+
+
+ABLATIONS: dict[str, list[tuple[str, Any]]] = {
+    "belief": [(f"{DIGEST}.effects.TRUE_EFFECT", (0.0, 0.15))],
+    "judging-where-it-matters": [(f"{DIGEST}.model.Model._bearing", everywhere)],
+    "topics": [(f"{DIGEST}.support.COMMON", 0.0)],
+    "doubting-the-grader": [(f"{DIGEST}.support.truth", lambda made, not_made: 0.9)],
+    "telling-remarks": [(f"{DIGEST}.support.singletons_return", lambda counts: 1.0)],
+    "comparing-texts": [(f"{SEARCH}.DESIGNS", 1)],
+    "posterior-choice": [(f"{SEARCH}.Digest._model", luckiest)],
+    "memory": [(f"{SEARCH}.Journal.from_data", lambda data: Journal())],
+}
+"""What is changed to switch an idea off."""
+
+
+@contextmanager
+def without(idea: str | None) -> Iterator[None]:
+    with ExitStack() as stack:
+        for target, value in ABLATIONS[idea] if idea else ():
+            stack.enter_context(patch(target, value))
+        yield

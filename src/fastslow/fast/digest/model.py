@@ -1,0 +1,195 @@
+"""From the journal to a decision: which lines there are, what each is worth, and the text to write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastslow.fast.digest.choosing import choose
+from fastslow.fast.digest.effects import (
+    DEVIATION,
+    LENGTH,
+    LENGTH_UNIT,
+    RELATED,
+    TRUE_EFFECT,
+    Array,
+    Effects,
+    Observations,
+)
+from fastslow.fast.digest.journal import Journal, component_of, key_of
+from fastslow.fast.digest.support import problem_weights, support
+from fastslow.fast.digest.writing import Line, Writer
+
+MOST_LINES = 80
+"""Lines that are judged together; with more, those that reach furthest."""
+
+KEPT = 0.01
+"""What a line of the base text is worth because somebody wrote it there: it goes only if it clearly does harm."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A text as the set of lines it takes."""
+
+    taken: frozenset[str]
+    gain: float
+    """Expected gain over the base text on new problems."""
+    deviation: float
+
+
+class Model:
+    """What is known at one moment."""
+
+    def __init__(self, journal: Journal, writer: Writer, now: int) -> None:
+        self.journal, self.writer = journal, writer
+        self.support = support(journal, now)
+        self.lines = self._lines()
+        self.place = {line.key: index for index, line in enumerate(self.lines)}
+        supports = [self.support[line.key] for line in self.lines]
+        self.shares = np.array([each.share for each in supports])
+        self.tokens = np.array([float(line.tokens) for line in self.lines])
+        self.problems = {name: index for index, name in enumerate(journal.words)}
+        self._in_topic = np.zeros((len(self.problems), len(self.lines)))
+        for index, each in enumerate(supports):
+            for name in each.related | each.own if each.has_topic else ():
+                self._in_topic[self.problems[name], index] = 1.0
+        self._has_topic = np.array([float(each.has_topic) for each in supports])
+        self._direct = np.array([each.direct for each in supports])
+        self._weigh_problems(problem_weights(journal, now), np.array([each.returns for each in supports]))
+        self.effects = Effects(self._observations(), np.array([each.truth for each in supports]), now)
+        self.best = self.choice(self.effects.mean)
+
+    def _weigh_problems(self, weights: Mapping[str, float], returns: Array) -> None:
+        """The problems that stand for new ones: what each counts, and how far lines bear on it. A statement that may never be
+        made again bears the less on the one problem that it was made of."""
+        self._weight = np.array([*weights.values()]) / (sum(weights.values()) or 1.0)
+        said = self._said([self.journal.about(problem) for problem in weights])
+        places = [self.problems[problem] for problem in weights]
+        self._own, self._related = said * returns, self._in_topic[places] * (1 - said)
+        names = list(self.writer.heads)
+        self._component = [names.index(component_of(line.key)) for line in self.lines]
+        self._bonus = np.array([KEPT if line.key in self.writer.loose else 0.0 for line in self.lines])
+        self._room = np.array([float(self.writer.room()[name]) for name in names])
+
+    def choice(self, values: Array) -> Choice:
+        """The best text if the unknowns have these values."""
+        parts = self.effects.parts(values)
+        taken = choose(
+            *(parts, self._own, self._related, self._weight, self.tokens, self._room, self._component),
+            bonus=self._bonus,
+        )
+        return self.judged(frozenset(self.lines[index].key for index in taken))
+
+    def judged(self, taken: frozenset[str]) -> Choice:
+        """A text with what is expected of it."""
+        present = self._present(taken)
+        return Choice(taken, *self.effects.judge(self._contrast(present) - self._contrast(self._present(self.base))))
+
+    def _contrast(self, present: Array) -> Array:
+        own, related = _parts(present * self._own), _parts(present * self._related)
+        return self.effects.contrast(present, own, related, self._weight, self._longer(present))
+
+    def _longer(self, present: Array) -> float:
+        """By how many tokens a text with these lines is longer than the base text."""
+        return float(present @ self.tokens) - sum(map(self.writer.tokens, self.writer.loose.values()))
+
+    @property
+    def base(self) -> frozenset[str]:
+        """The lines of the base text, but for its first."""
+        return frozenset(self.writer.loose.keys() & self.place.keys())
+
+    def sampled(self, chance: np.random.Generator) -> Choice:
+        """The best text by one draw from the posterior: doubtful lines come and go, sure ones stay."""
+        return self.choice(self.effects.sample(chance))
+
+    def texts(self, choice: Choice) -> dict[str, str]:
+        return self.writer.write(self.lines, choice.taken)
+
+    def effect(self, key: str) -> tuple[float, float]:
+        """Mean and deviation of a line's effect on the problems it was said of."""
+        return self.effects.effect(self.place[key])
+
+    def expected(self, choice: Choice, problem: str) -> float:
+        """The score to be expected of a text on one problem."""
+        present, said = self._present(choice.taken)[None], self._said([self.journal.about(problem)])
+        known = np.array([float(bool(self.journal.about(problem)))])
+        place = self.problems.get(problem)
+        in_topic = np.zeros((1, len(self.lines))) if place is None else self._in_topic[[place]]
+        own, related = self._bearing(present, said, known, in_topic)
+        contrast = self.effects.contrast(present[0], own, related, np.ones(1), self._longer(present[0]))
+        return min(1.0, max(0.0, self.effects.expected(contrast)))
+
+    def _present(self, taken: frozenset[str]) -> Array:
+        present = np.zeros(len(self.lines))
+        present[[self.place[key] for key in taken]] = 1.0
+        return present
+
+    def _lines(self) -> list[Line]:
+        """The statements that may become lines, those that reach furthest, in the order in which they were first made: all
+        that were tried, and those that would be worth their length if they helped as much as may be hoped."""
+        tried = {key for row in self.journal.rows for key in row.lines} | self.writer.loose.keys()
+        heads = {key_of(name, head) for name, head in self.writer.heads.items()}
+        reach = {
+            key: each.truth * (each.share + RELATED * each.related_share) + (key in tried)
+            for key, each in self.support.items()
+            if component_of(key) in self.writer.heads and key not in heads
+        }
+        cost = -LENGTH[0] / LENGTH_UNIT
+        hope = TRUE_EFFECT[0] + DEVIATION
+        lines = [
+            Line(key, each.text, self.writer.tokens(each.text))
+            for key, each in self.journal.statements.items()
+            if key in reach
+        ]
+        lines = [
+            line
+            for line in lines
+            if line.tokens <= self.writer.max_tokens and hope * reach[line.key] > cost * line.tokens
+        ]
+        kept = {line.key for line in sorted(lines, key=lambda line: -reach[line.key])[:MOST_LINES]}
+        return [line for line in lines if line.key in kept]
+
+    def _observations(self) -> Observations:
+        rows, known = self.journal.rows, self.journal.known
+        present = np.zeros((len(rows), len(self.lines)))
+        for index, row in enumerate(rows):
+            present[index, [self.place[key] for key in row.lines & self.place.keys()]] = 1.0
+        problems = np.array([self.problems[row.problem] for row in rows], dtype=np.int64)
+        told = np.array([float(bool(keys)) for keys in known])
+        own, related = self._bearing(present, self._said(known), told, self._in_topic[problems])
+        return Observations(
+            np.array([row.score for row in rows]),
+            np.array([row.cycle for row in rows], dtype=np.int64),
+            problems,
+            np.array([float(row.tokens) for row in rows]),
+            present,
+            own,
+            related,
+        )
+
+    def _said(self, known: Sequence[frozenset[str]]) -> Array:
+        """1 where a line, or a statement that it stands for, was made of the problem before."""
+        columns: dict[str, list[int]] = {}
+        for line in self.lines:
+            for key in {line.key} | self.journal.statements[line.key].covers:
+                columns.setdefault(key, []).append(self.place[line.key])
+        said = np.zeros((len(known), len(self.lines)))
+        for index, keys in enumerate(known):
+            for key in keys & columns.keys():
+                said[index, columns[key]] = 1.0
+        return said
+
+    def _bearing(self, present: Array, said: Array, known: Array, in_topic: Array) -> tuple[Array, Array]:
+        """How far lines bear on problems, as their own and as related ones. Of a problem about which nothing was said yet
+        (`known` is 0) a line bears by the chance that it will be said of it."""
+        likely = np.where(self._has_topic > 0, in_topic * self._direct, self.shares)
+        own = np.where(known[:, None] > 0, said, likely)
+        related = in_topic * np.where(known[:, None] > 0, 1 - said, 1 - self._direct)
+        return _parts(present * own), _parts(present * related)
+
+
+def _parts(bearing: Array) -> Array:
+    """The part that each line has in the effect of all that bear on a problem."""
+    return bearing / np.maximum(1.0, bearing.sum(axis=1, keepdims=True))

@@ -1,0 +1,187 @@
+"""How far a statement reaches: which problems it bears on, of what share of new ones it will be made, and whether it is true.
+
+A statement bears on the problems it was made of, and perhaps on others of the same topic: those whose question has the words
+that the statement shares with its own problems' questions. A statement made of several problems is a rule. One made of a
+single problem is a rare rule or a remark; how often such statements return is estimated from all of them together, apart for
+those that quote their attempt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fastslow.fast.digest.journal import Journal, Statement, words_of
+
+HALF_LIFE = 3.0
+"""Cycles after which a problem counts half in what is expected of new problems."""
+TRUE_AGAIN, FALSE_AGAIN = 0.5, 0.15
+"""How often a grader names a rule again when another answer to the same problem fails: a true rule, beside others that may be
+broken too, and a slip of the grader's."""
+TOPIC_WEIGHT = 0.3
+"""What a failure on another problem of the topic counts for beside one on a problem that the statement was made of."""
+MOST_AROUND = 6.0
+"""What all failures on other problems of the topic count for at the most: an exception is rare, and true."""
+TRUSTED = 0.9
+"""Share of a grader's statements that are taken to be true before any evidence."""
+COMMON = 0.5
+"""A word that more of the questions have says nothing about a topic."""
+MATCHED = 0.6
+"""The part of a statement's topic words, weighed by their rarity, that a question of its topic has."""
+
+
+@dataclass(frozen=True)
+class Support:
+    """What the grader's words alone say of a statement."""
+
+    own: frozenset[str]
+    """The problems it was made of."""
+    related: frozenset[str]
+    """Other problems of its topic."""
+    share: float
+    """Of new problems, those it is expected to be made of."""
+    returns: float
+    """The chance that it will be made of another problem at all."""
+    related_share: float
+    """And those that are of its topic only."""
+    truth: float
+    """The probability that it is no slip."""
+    has_topic: bool
+
+    @property
+    def direct(self) -> float:
+        """Of the problems of its topic of which something was said, those that it was made of."""
+        both = self.share + self.related_share
+        return self.share / both if both else 0.0
+
+
+class Topics:
+    """Which words of the questions tell problems apart."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.words = journal.words
+        counts = Counter(word for words in self.words.values() for word in words)
+        total = max(1, len(self.words))
+        self.rarity = {word: math.log((total + 1) / n) for word, n in counts.items() if n <= COMMON * total}
+        self.having: dict[str, set[str]] = {}
+        for problem, words in self.words.items():
+            for word in words:
+                if word in self.rarity:
+                    self.having.setdefault(word, set()).add(problem)
+
+    def topic(self, statement: Statement, own: frozenset[str]) -> frozenset[str]:
+        """The telling words that a statement shares with most questions it was made of."""
+        said = words_of(statement.text) & self.rarity.keys()
+        return frozenset(word for word in said if len(self.having[word] & own) >= MATCHED * len(own))
+
+    def matching(self, topic: frozenset[str]) -> frozenset[str]:
+        """The problems of a topic."""
+        whole = sum(self.rarity[word] for word in topic)
+        having: dict[str, float] = {}
+        for word in topic:
+            for problem in self.having[word]:
+                having[problem] = having.get(problem, 0.0) + self.rarity[word]
+        return frozenset(problem for problem, part in having.items() if part >= MATCHED * whole)
+
+
+def problem_weights(journal: Journal, cycle: int) -> dict[str, float]:
+    """What each problem of which something was said counts in what is expected of new ones."""
+    return {problem: 0.5 ** ((cycle - last) / HALF_LIFE) for problem, last in journal.problems.items()}
+
+
+def support(journal: Journal, cycle: int) -> dict[str, Support]:
+    """The support of every statement."""
+    weights = problem_weights(journal, cycle)
+    total = sum(weights.values()) or 1.0
+    topics = Topics(journal)
+    returning = {quotes: singletons_return(_counts(journal, quotes)) for quotes in (False, True)}
+    failures = _failures(journal)
+    rivals = find_rivals(journal)
+    found = {}
+    for key, statement in journal.statements.items():
+        own = _problems(journal, statement)
+        topic = topics.topic(statement, own)
+        related = (topics.matching(topic) | _contested(journal, own, rivals.get(key, ()))) - own
+        weight = sum(weights.get(problem, 0.0) for problem in own)
+        returns = returning[statement.quotes] if len(own) == 1 and not statement.covers else 1.0
+        around = sum(weights.get(problem, 0.0) for problem in related)
+        again = _again(key, own, related, failures)
+        found[key] = Support(
+            own, related, returns * weight / total, returns, around / total, truth(*again), bool(topic)
+        )
+    return found
+
+
+def singletons_return(counts: Mapping[int, int]) -> float:
+    """How likely a statement made of one problem is to be made of another: the share of statements of its kind that were made
+    of a second one, with one imagined statement that is half of each sort. `counts` has the statements by their problems."""
+    several = sum(number for problems, number in counts.items() if problems > 1)
+    return (several + 0.5) / (sum(counts.values()) + 1)
+
+
+def find_rivals(journal: Journal) -> dict[str, set[str]]:
+    """Statements that were made in each other's place: of the same problem, but never in the same feedback. Where a grader
+    slips it names a false rule in place of the true one, so what is false of one problem matters to all of the other's."""
+    together = {frozenset(pair) for row in journal.rows for pair in itertools.combinations(row.said, 2)}
+    found: dict[str, set[str]] = {}
+    for problem in journal.problems:
+        for one, other in itertools.combinations(sorted(journal.about(problem)), 2):
+            if frozenset((one, other)) not in together:
+                found.setdefault(one, set()).add(other)
+                found.setdefault(other, set()).add(one)
+    return found
+
+
+def _contested(journal: Journal, own: frozenset[str], rivals: Iterable[str]) -> frozenset[str]:
+    """The problems of the rivals that were made of most problems of a statement, and of more than it was."""
+    greater = [journal.statements[key].problems for key in rivals]
+    greater = [each for each in greater if len(each) > len(own) and 2 * len(own & each.keys()) >= len(own)]
+    return frozenset().union(*greater)
+
+
+Failures = dict[str, list[tuple[frozenset[str], tuple[str, ...], frozenset[str]]]]
+"""By problem: of every failed answer the lines of its text, what was said of it, and what had been said before."""
+
+
+def _failures(journal: Journal) -> Failures:
+    found: Failures = {}
+    for row, known in zip(journal.rows, journal.known, strict=True):
+        if row.said:
+            found.setdefault(row.problem, []).append((row.lines, row.said, known))
+    return found
+
+
+def _again(key: str, own: frozenset[str], related: frozenset[str], failures: Failures) -> tuple[float, float]:
+    """Where a statement could have been made again, how often it was and was not: in failures under texts without it, on its
+    own problems after it was first made there, and on others of its topic, which count for less."""
+    made = not_made = 0.0
+    if not own:  # nobody said it
+        return made, not_made
+    for problem in own:
+        for lines, said, known in failures.get(problem, ()):
+            if key in known and key not in lines:
+                made, not_made = made + (key in said), not_made + (key not in said)
+    around = sum(key not in lines for problem in related for lines, _, _ in failures.get(problem, ()))
+    return made + TOPIC_WEIGHT * (len(own) - 1), not_made + min(MOST_AROUND, TOPIC_WEIGHT * around)
+
+
+def truth(made: float, not_made: float) -> float:
+    """The posterior probability that a statement is true, given how often it was made again where it could have been."""
+    odds = math.log(TRUSTED / (1 - TRUSTED))
+    odds += made * math.log(TRUE_AGAIN / FALSE_AGAIN) + not_made * math.log((1 - TRUE_AGAIN) / (1 - FALSE_AGAIN))
+    return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))
+
+
+def _problems(journal: Journal, statement: Statement) -> frozenset[str]:
+    """The problems a statement is about; a line that stands for several is about all that they are about."""
+    covered = [journal.statements[key].problems for key in statement.covers if key in journal.statements]
+    return frozenset(statement.problems).union(*covered)
+
+
+def _counts(journal: Journal, quotes: bool) -> Counter[int]:
+    return Counter(
+        len(each.problems) for each in journal.statements.values() if each.quotes == quotes and each.problems
+    )

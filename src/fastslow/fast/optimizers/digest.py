@@ -1,0 +1,264 @@
+"""Read every graded rollout, believe what the grader says of several problems, and take out again what does not help.
+
+1. *Read.* Every rollout of either loop is evidence: which statements the grader made, about which problems, under which text
+   (`fast/digest/journal.py`). Statements about several problems are rules, the others are mostly remarks (`support.py`).
+2. *Be bold, then prune.* All statements that are expected to be worth their length enter the text at once, and stay unless
+   the rollouts speak against them (`model.py`).
+3. *Judge where it matters.* A line's effect is estimated on the problems it is about, pooled over all rollouts drawn with and
+   without it (`effects.py`). Each batch plays the best text beside texts drawn from the posterior, so that doubtful lines are
+   there in some and missing in others, on problems that those lines are about; the text that the run began with is among them
+   until it is surely beaten. The text with the greatest expected gain is kept as the best, never the luckiest mean.
+
+A reflection model, where there is one, reads the counted statements with examples and writes the lines (`asking.py`); without
+one the statements are the lines. Carried contexts are not scored anew: what was drawn earlier counts on, and less with age.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fastslow.fast.digest.asking import MOST_EXAMPLES, MOST_STATEMENTS, Heard, read_lines, wish
+from fastslow.fast.digest.journal import (
+    Journal,
+    Row,
+    Said,
+    component_of,
+    key_of,
+    lines_of_texts,
+    read_statements,
+)
+from fastslow.fast.digest.model import Choice, Model
+from fastslow.fast.digest.writing import Writer
+from fastslow.fast.pool import Member, Pool
+from fastslow.fast.reflection import Attempt
+from fastslow.fast.search import Cycle, Search
+from fastslow.records import Context, Rollout
+from fastslow.seeds import derive_seed
+from fastslow.tasks.base import Example
+
+FIRST_LOOK = 32
+"""Problems that the first text of a run is played on, to have something to read."""
+BATCHES = 8
+"""Into how many batches a budget is divided: after each the texts are chosen anew."""
+LEAST_BATCH = 16
+DESIGNS = 4
+"""Texts that a batch compares."""
+DRAWS = 2
+"""Of these, those that each problem is played under, in turn."""
+BEATEN = 0.02
+"""The chance of being worse than the base text below which the base text is no longer played."""
+
+
+class Digest(Search):
+    def run(self) -> Cycle:
+        self._open()
+        if self.budget:
+            self.search()
+        return self.result()
+
+    def _open(self) -> None:
+        """Take up what earlier cycles left, and read what the slow loop has drawn since."""
+        kept = next((notes["digest"] for notes in self.notes.values() if "digest" in notes), None)
+        self.journal = Journal.from_data(kept["journal"]) if kept else Journal()
+        base = kept["base"] if kept else dict(self.carried.best.context.texts)
+        self.base = Context(base)
+        self.contexts.setdefault(self.base.id, self.base)
+        self.writer = Writer(base, self.recipe.max_tokens, self.loop.count_tokens)
+        for key, line in self.writer.loose.items():
+            self.journal.declare(key, line)
+        self.chance = random.Random(derive_seed(self.seed, "search"))
+        self.normal = np.random.default_rng(derive_seed(self.seed, "posterior"))
+        self.played: Counter[str] = Counter()
+        self._failed: dict[str, list[Attempt]] = {}
+        """The attempts of this cycle that were not right, by component."""
+        self._drawn: dict[str, list[float]] = {}
+        self._shapes: dict[str, tuple[frozenset[str], int]] = {}
+        if self.scoring.evidence is not None:
+            self._read(self.scoring.evidence.rollouts, self.cycle - 1)
+            self.scoring.reused["rescore"] = len(self.scoring.evidence.rollouts)
+
+    def search(self) -> None:
+        if not self.journal.rows:
+            look = self.anchors[:FIRST_LOOK]
+            self.progress(f"reading: the first text on {len(look)} problems")
+            self._draw([(example, self.base) for example in look], "rescore")
+        size = max(LEAST_BATCH, math.ceil(self.budget / BATCHES))
+        while (left := self.budget - self.spent) > 0 and not self._nothing_left():
+            self.generations += 1
+            if self.generations in (1, 1 + BATCHES // 2):
+                self._ask()
+            self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts")
+            model = self._model()
+            designs = self._designs(model)
+            contexts = [self._context(model, design) for design in designs]
+            each = min(DRAWS, len(contexts))
+            count = min(size, left) // each
+            if not count:
+                break
+            problems = self._problems(model, designs, count)
+            turns = itertools.cycle(contexts)
+            self._draw([(example, next(turns)) for example in problems for _ in range(each)], "fast-score")
+
+    def _nothing_left(self) -> bool:
+        """Some text was right in every draw of this cycle, on as many problems as the first look has."""
+        return any(
+            len(scores) >= min(FIRST_LOOK, len(self.anchors)) and min(scores) >= 1 for scores in self._drawn.values()
+        )
+
+    # Playing and reading -----------------------------------------------------------------------------------------------
+
+    def _draw(self, pairs: Sequence[tuple[Example, Context]], purpose: str) -> None:
+        self.scoring.calls += 1
+        rollouts = self.play(pairs, purpose, derive_seed(self.seed, purpose, self.scoring.calls))
+        if purpose != "rescore":
+            self.scoring.spent += len(pairs)
+        self.played.update(example.id for example, _ in pairs)
+        for rollout in rollouts:
+            self._drawn.setdefault(rollout.context.id, []).append(rollout.score)
+        self._read(rollouts, self.cycle)
+
+    def _read(self, rollouts: Iterable[Rollout], cycle: int) -> None:
+        for rollout in rollouts:
+            said = self._statements(rollout)
+            lines, longer = self._shape(rollout.context)
+            keys = tuple(each.key for each in said)
+            row = Row(rollout.example.id, lines, longer, rollout.score, cycle, keys)
+            self.journal.add(row, said, "\n".join(turn.question for turn in rollout.turns))
+
+    def _shape(self, context: Context) -> tuple[frozenset[str], int]:
+        """A context's lines, and by how many tokens it is longer than the base text."""
+        if context.id not in self._shapes:
+            tokens, base = (sum(map(self.loop.count_tokens, each.texts.values())) for each in (context, self.base))
+            self._shapes[context.id] = lines_of_texts(context.texts), tokens - base
+        return self._shapes[context.id]
+
+    def _statements(self, rollout: Rollout) -> list[Said]:
+        if rollout.score >= 1:
+            return []
+        found = []
+        for component in self.components:
+            attempt = self.attempt(rollout, component)
+            if attempt is not None:
+                self._failed.setdefault(component, []).append(attempt)
+                found += read_statements(component, attempt.feedback, attempt.question, attempt.answer)
+        return found
+
+    # Asking ------------------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Have a reflection model write lines from what was said; without one the statements themselves come back."""
+        best = self._model().best
+        for component in self.components:
+            heard = self._heard(component, best)
+            failed = self._failed.get(component, [])
+            shown = self.chance.sample(failed, min(MOST_EXAMPLES, len(failed)))
+            if not heard:
+                continue
+            request = wish(
+                component, self.base.texts[component], heard, shown, self.recipe.max_tokens, self.loop.count_tokens
+            )
+            answer = self.asked(lambda seed, request=request: self.loop.reflector.write(request, seed))  # type: ignore[misc]
+            for line, covered in read_lines(answer or "", heard):
+                self.journal.declare(key_of(component, line), line, covered)
+
+    def _heard(self, component: str, best: Choice) -> list[Heard]:
+        said = [
+            each for key, each in self.journal.statements.items() if component_of(key) == component and each.problems
+        ]
+        said.sort(key=lambda each: -len(each.problems))
+        return [
+            Heard(each.key, each.text, len(each.problems), each.key in best.taken) for each in said[:MOST_STATEMENTS]
+        ]
+
+    # Choosing ----------------------------------------------------------------------------------------------------------
+
+    def _model(self) -> Model:
+        return Model(self.journal, self.writer, self.cycle)
+
+    def _designs(self, model: Model) -> list[Choice]:
+        """The best text, others that draws from the posterior call best, and the base text while it may be better."""
+        found = {model.best.taken: model.best}
+        if model.best.taken != model.base and _chance_below(model.best) > BEATEN:
+            found[model.base] = model.judged(model.base)
+        for _ in range(3 * DESIGNS):
+            if len(found) == DESIGNS:
+                break
+            drawn = model.sampled(self.normal)
+            found.setdefault(drawn.taken, drawn)
+        return list(found.values())
+
+    def _context(self, model: Model, choice: Choice) -> Context:
+        texts = model.texts(choice)
+        context = Context(texts, (self.base.id,), self.cycle)
+        if context.id in self.contexts:
+            return self.contexts[context.id]
+        offered = self.offer_texts([self.base], texts, [line.text for line in model.lines if line.key in choice.taken])
+        return offered or self.base
+
+    def _problems(self, model: Model, designs: Sequence[Choice], count: int) -> list[Example]:
+        """Problems that decide something: those that the lines in doubt are about, and those of which nothing is known."""
+        varied = frozenset().union(*(d.taken for d in designs)) - designs[0].taken.intersection(
+            *(d.taken for d in designs)
+        )
+        doubt = {key: model.effect(key)[1] for key in varied}
+        weights = {}
+        for example in self.anchors:
+            about = self.journal.about(example.id)
+            if about:
+                weights[example.id] = 0.02 + 4 * sum(doubt.get(key, 0.0) for key in about)
+            else:
+                weights[example.id] = 0.5 ** self.played[example.id]
+        # The largest of these draws are a sample without replacement that is proportional to the weights.
+        order = sorted(
+            self.anchors, key=lambda example: self.chance.random() ** (1 / weights[example.id]), reverse=True
+        )
+        return (order * math.ceil(count / len(order)))[:count]
+
+    # Ending ------------------------------------------------------------------------------------------------------------
+
+    def result(self) -> Cycle:
+        model = self._model()
+        chosen = {model.best.taken: model.best}
+        for _ in range(4 * self.recipe.population):
+            if len(chosen) == self.recipe.population:
+                break
+            drawn = model.sampled(self.normal)
+            chosen.setdefault(drawn.taken, drawn)
+        kept = {self._context(model, choice).id: choice for choice in chosen.values()}
+        ranked = sorted(kept, key=lambda key: -kept[key].gain)
+        members = [self._member(model, key, kept[key], place) for place, key in enumerate(ranked)]
+        for edit in self.edits.values():
+            if edit.child in kept:
+                edit.accepted, edit.score = True, members[ranked.index(edit.child)].mean
+            else:
+                edit.reason = "a comparison, not kept"
+        notes = {"digest": {"base": dict(self.base.texts), "journal": self.journal.to_data()}}
+        members[0] = replace(members[0], notes=notes)
+        found = ranked[0] != self.carried.best.context.id and _chance_below(kept[ranked[0]]) < 0.05
+        return Cycle(
+            Pool(tuple(members)),
+            found,
+            list(self.edits.values()),
+            list(self.contexts.values()),
+            self.generations,
+            self.faults,
+            self.scoring.reused,
+        )
+
+    def _member(self, model: Model, key: str, choice: Choice, place: int) -> Member:
+        scores = {example.id: model.expected(choice, example.id) for example in self.anchors}
+        return Member(self.contexts[key], scores, self.scoring.policy_step, front=not place, wins=int(not place))
+
+
+def _chance_below(choice: Choice) -> float:
+    """The probability that a text is worse than the base text."""
+    if not choice.deviation:
+        return 0.5
+    return 0.5 * math.erfc(choice.gain / choice.deviation / math.sqrt(2))

@@ -1,0 +1,1 @@
+"""Office policies that only the grader knows."""

@@ -1,0 +1,104 @@
+"""The benchmark of fast loops: the simulated policy does what its dials say, and every part of the report is made."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fastslow.records import Context
+
+policy = importlib.import_module("benchmarks.simulated_policy")
+
+
+@pytest.fixture
+def benchmark_module() -> ModuleType:
+    return importlib.import_module("benchmarks.fast_loop")
+
+
+def test_rules_raise_the_chance_of_their_own_problems_and_no_others() -> None:
+    world = policy.World(policy.Dials(spread=0.0, both=0.0), 0)
+    rule = world.rules[0]
+    text = f"{policy.SEED_TEXT}\n{rule.true[0]}"
+    for example in world.unseen[:50]:
+        expected = 0.6 if example.data["rules"] == (0,) else 0.3
+        assert world.chance_of(text, example) == pytest.approx(expected)
+        assert world.chance_of(world.oracle_text, example) == pytest.approx(0.6)
+        false = f"{text}\n{rule.false[0]}"
+        assert world.chance_of(false, example) == pytest.approx(0.3)
+
+
+def test_text_that_is_too_long_costs_on_every_problem() -> None:
+    world = policy.World(policy.Dials(room=1.0, crowding=0.2), 0)
+    oracle = world.oracle_text
+    twice = "\n".join([oracle, *(f"{word} x" for word in oracle.split())])
+    assert world.reward(twice) < world.reward(oracle) - 0.2
+
+
+def test_what_the_weights_learn_is_no_longer_the_text_s_to_give() -> None:
+    world = policy.World(policy.Dials(drift=0.5), 0)
+    gains = [world.reward(world.oracle_text, cycle) - world.reward(policy.SEED_TEXT, cycle) for cycle in (0, 1, 2)]
+    assert gains[1] == pytest.approx(gains[0] / 2)
+    assert gains[2] == pytest.approx(gains[0] / 4)
+
+
+def test_played_scores_and_words_follow_the_dials() -> None:
+    world = policy.World(policy.Dials(wrong=0.2, remarks=0.5), 3)
+    player, context = policy.Policy(world), Context({"system": policy.SEED_TEXT})
+    examples = [world.problem("train", index) for index in range(3000)]
+    rollouts = player.play([(example, context) for example in examples], "slow", 0)
+    assert player.rollouts == 3000
+    assert sum(r.score for r in rollouts) / 3000 == pytest.approx(0.3, abs=0.03)
+    failed = [rollout.feedback.text.splitlines() for rollout in rollouts if not rollout.score]
+    false = {line for rule in world.rules for line in rule.false}
+    assert sum(lines[-1] in false for lines in failed) / len(failed) == pytest.approx(0.2, abs=0.03)
+    assert sum(len(lines) == 2 for lines in failed) / len(failed) == pytest.approx(0.5, abs=0.04)
+
+
+@pytest.mark.parametrize("optimizer", ["digest", "gepa", "ace"])
+def test_real_optimizers_run_on_it_within_their_rollouts(benchmark_module: ModuleType, optimizer: str) -> None:
+    setting = benchmark_module.Setting(policy.Dials(rules=5), (150, 400))
+    first, second = benchmark_module.run_one(optimizer, setting, 0, benchmark_module.RECIPE, False)
+    slack = 2 * benchmark_module.RECIPE["proposals"] * benchmark_module.RECIPE["anchors"]  # gepa's last generation
+    assert first["rollouts"] <= 150 + slack * (optimizer == "gepa")
+    assert first["rollouts"] < second["rollouts"] <= 400 + slack * (optimizer == "gepa")
+    assert second["share"] > 0.2
+
+
+def test_the_report_has_every_optimizer_at_every_mark(
+    benchmark_module: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, base in (("digest", 0.8), ("gepa", 0.3)):
+        rows = [
+            {
+                "seed": seed,
+                "mark": mark,
+                "rollouts": mark,
+                "share": base + seed / 100,
+                "reward": 0.5,
+                "worse": seed == 0,
+            }
+            for seed in range(5)
+            for mark in (200, 400)
+        ]
+        data = {"setting": "office", "optimizer": name, "rows": rows}
+        (tmp_path / f"office-{name}.json").write_text(json.dumps(data))
+    importlib.import_module("benchmarks.fast_loop_report").report(tmp_path, tmp_path / "picture.png")
+    table = capsys.readouterr().out
+    assert "| rollouts | 200 | 400 |" in table
+    assert table.index("| digest | 0.82 [") < table.index("| gepa | 0.32 [")
+    assert "(20.0%)" in table
+    assert (tmp_path / "picture.png").stat().st_size > 1000
+
+
+def test_every_idea_can_be_switched_off(benchmark_module: ModuleType) -> None:
+    setting = benchmark_module.Setting(policy.Dials(rules=5), (120,))
+    plain = benchmark_module.run_one("digest", setting, 0, benchmark_module.RECIPE, False)
+    for idea in benchmark_module.ABLATIONS:
+        with benchmark_module.without(idea):
+            (row,) = benchmark_module.run_one("digest", setting, 0, benchmark_module.RECIPE, False)
+        assert row["rollouts"] <= 120
+    assert benchmark_module.run_one("digest", setting, 0, benchmark_module.RECIPE, False) == plain
