@@ -45,7 +45,7 @@ class Numbered(QuestionTask):
 
     seed_text = "answer"
 
-    def __init__(self, problems: int = 1000) -> None:
+    def __init__(self, problems: int = 100) -> None:
         super().__init__(Options())
         self.problems = problems
 

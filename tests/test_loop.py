@@ -6,6 +6,8 @@ import io
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from fastslow.loop import Loop
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
+from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import make_view
 
@@ -28,7 +31,7 @@ T, PROBLEMS, GROUP = 3, 4, 4
 def recipe_of(method: str = "fst", **changes: dict[str, Any] | int) -> Recipe:
     sections: dict[str, dict[str, Any]] = {
         "slow": {"steps": 7, "problems": PROBLEMS, "group": GROUP, "microbatch": 4},
-        "fast": {"population": 2, "cycle": T, "anchors": 6, "budget": 40, "minibatch": 2, "proposer": "full"},
+        "fast": {"population": 2, "cycle": T, "anchors": 6, "budget": 24, "minibatch": 2, "proposer": "full"},
         "evaluation": {"every": 2, "problems": 3, "k": 1},
         "output": {"checkpoint_every": 2, "save_rollouts": False},
     }
@@ -58,6 +61,28 @@ def run(folder: Path, recipe: Recipe, engine: FakeEngine | None = None) -> tuple
     return loop, engine
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_disk() -> Iterator[None]:
+    """Nothing here is about power cuts, and waiting for the disk takes longer than all the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "sync", lambda path: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Loop, FakeEngine]]:
+    """Uninterrupted runs, each made once."""
+
+    @cache
+    def make(method: str = "fst", *changes: tuple[str, Any]) -> tuple[Loop, FakeEngine]:
+        return run(tmp_path_factory.mktemp("whole") / "run", recipe_of(method, fast=dict(changes)))
+
+    return make
+
+
+Whole = Callable[..., tuple[Loop, FakeEngine]]
+
+
 def problems_of(texts: list[str]) -> list[str]:
     return [text.split()[-1] for text in texts]
 
@@ -77,8 +102,8 @@ def played(engine: FakeEngine) -> list[list[str]]:
     return found
 
 
-def test_a_cycle_looks_ahead_at_the_problems_its_steps_train_on(tmp_path: Path) -> None:
-    loop, engine = run(tmp_path / "run", recipe_of())
+def test_a_cycle_looks_ahead_at_the_problems_its_steps_train_on(whole: Whole) -> None:
+    loop, engine = whole("fst")
     trained = [list(dict.fromkeys(problems_of(texts))) for texts in played(engine)]
     assert [len(problems) for problems in trained] == [PROBLEMS] * 7
     assert len({problem for problems in trained for problem in problems}) == 7 * PROBLEMS
@@ -91,8 +116,8 @@ def test_a_cycle_looks_ahead_at_the_problems_its_steps_train_on(tmp_path: Path) 
         assert len(data["anchors"]) == 6
 
 
-def test_every_group_has_equal_shares_of_the_contexts_in_order(tmp_path: Path) -> None:
-    loop, engine = run(tmp_path / "run", recipe_of())
+def test_every_group_has_equal_shares_of_the_contexts_in_order(whole: Whole) -> None:
+    loop, engine = whole("fst")
     active = {data["policy_step"] // T: len(data["active"]) for data in loop.record.run.cycles()}
     assert max(active.values()) == 2  # else nothing is mixed here
     for step, texts in enumerate(played(engine)):
@@ -107,8 +132,8 @@ def test_every_group_has_equal_shares_of_the_contexts_in_order(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("method", ["fst", "rl", "gepa", "distill"])
-def test_the_order_of_what_is_asked_of_the_engine(method: str, tmp_path: Path) -> None:
-    loop, engine = run(tmp_path / "run", recipe_of(method))
+def test_the_order_of_what_is_asked_of_the_engine(method: str, whole: Whole) -> None:
+    loop, engine = whole(method)
     kinds = [kind for kind, _ in engine.events if kind != "report"]
     validation = [problem.startswith("validation") for kind, what in engine.events if kind == "sample"
                   for problem in problems_of(what)[:1]]  # fmt: skip
@@ -134,8 +159,8 @@ def test_the_order_of_what_is_asked_of_the_engine(method: str, tmp_path: Path) -
         assert saved == [True, True, False, True]  # after steps 2, 4, 6 and 7; a cycle ends with the sixth
 
 
-def test_rollouts_train_with_the_advantage_within_their_problem(tmp_path: Path) -> None:
-    _, engine = run(tmp_path / "run", recipe_of("rl"))
+def test_rollouts_train_with_the_advantage_within_their_problem(whole: Whole) -> None:
+    _, engine = whole("rl")
     for update in updates_of(engine):
         assert 0 <= update.zero_variance <= 1
         assert len(update.rows) == round((1 - update.zero_variance) * PROBLEMS) * GROUP
@@ -146,20 +171,20 @@ def test_rollouts_train_with_the_advantage_within_their_problem(tmp_path: Path) 
             assert [row.advantage > 0 for row in group] == right
 
 
-def test_budgets_hold_and_everything_is_booked(tmp_path: Path) -> None:
-    loop, engine = run(tmp_path / "run", recipe_of())
+def test_budgets_hold_and_everything_is_booked(whole: Whole, tmp_path: Path) -> None:
+    loop, engine = whole("fst")
     sampled = sum(len(what) for kind, what in engine.events if kind == "sample")
     assert loop.state.ledger.total().rollouts == sampled
     for data in loop.record.run.cycles():
         spent = data["spent"]
         searched = spent["fast-score"]["rollouts"] + spent["fast-minibatch"]["rollouts"]
-        assert searched < 40 + 2 * 2 + 6  # the generation that passes the budget is finished
-        assert searched >= 40 or data["population"][0]["score"] == 1  # nothing is left to find
+        assert searched < 24 + 2 * 2 + 6  # the generation that passes the budget is finished
+        assert searched >= 24 or data["population"][0]["score"] == 1  # nothing is left to find
         assert spent["rescore"]["rollouts"] == len(data["carried"]) * 6
-    limited, engine = run(tmp_path / "limited", recipe_of(rollouts=60))
+    limited, engine = run(tmp_path / "limited", recipe_of(rollouts=50))
     assert limited.state.step < 7
     before = limited.state.ledger.training_rollouts - PROBLEMS * GROUP
-    assert before < 60 <= limited.state.ledger.training_rollouts
+    assert before < 50 <= limited.state.ledger.training_rollouts
     assert limited.record.checkpoints.steps()[-1] == limited.state.step
 
 
@@ -175,11 +200,20 @@ def outcome(folder: Path) -> dict[str, Any]:
     return {**logs, "cycles": plain(opened.cycles()), "total": plain(opened.read_json("ledger.json"))}
 
 
-@pytest.mark.parametrize("fails_at", [2, 5, 6])
-@pytest.mark.parametrize("changes", [{}, {"reuse": True, "rescore": "from-rollouts", "race": True, "overlap": True}])
-def test_a_resumed_run_ends_as_if_never_interrupted(fails_at: int, changes: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fails_at", "changes"),
+    [
+        (2, {}),
+        (5, {"reuse": True, "rescore": "from-rollouts", "race": True, "overlap": True}),
+        (6, {"reuse": True, "adaptive": True}),
+        (5, {"optimizer": "digest"}),
+    ],
+)
+def test_a_resumed_run_ends_as_if_never_interrupted(
+    fails_at: int, changes: dict[str, Any], whole: Whole, tmp_path: Path
+) -> None:
     recipe = recipe_of(fast=changes)
-    run(tmp_path / "whole", recipe)
+    expected = outcome(whole("fst", *changes.items())[0].record.folder)
     first = FakeEngine()
     first.fails_at = fails_at
     with pytest.raises(RuntimeError, match="the power is out"):
@@ -194,7 +228,7 @@ def test_a_resumed_run_ends_as_if_never_interrupted(fails_at: int, changes: dict
     assert loop.record.run is not None
     with loop.record.run:
         loop.run(latest[1] if latest else None)
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "run") == expected
     # A cycle that was finished is taken from the journal: its rollouts are booked and not played again.
     journal = [data for data in opened.cycles() if data["policy_step"] >= (latest[0] if latest else 0)]
     finished = [data for data in journal if data["policy_step"] < fails_at]
