@@ -27,13 +27,17 @@ def full(*_: Any, **__: Any) -> Any:
 @pytest.mark.parametrize(
     ("owner", "name", "message"),
     [
-        (PolicySampler, "sample", r"while sampling: lower sampling\.batch=256 to 128; or .*--resume .* goes on"),
+        (
+            PolicySampler,
+            "sample",
+            r"while sampling: lower sampling\.batch=256 to 128; or .*resume with `fastslow train --resume",
+        ),
         (
             shared_prefix,
             "completion_logprobs",
             r"while updating: lower slow\.microbatch=\d+ to \d+ .*gradient_checkpointing=true.*model\.lora",
         ),
-        (assembly, "load_policy", r"while loading: train an adapter .*; or take a smaller model[^(]*in a new run$"),
+        (assembly, "load_policy", r"while loading: train an adapter .*; or use a smaller model[^(]*in a new run$"),
     ],
 )
 def test_the_error_says_which_setting_makes_room(
