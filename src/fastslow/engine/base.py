@@ -87,7 +87,7 @@ class Engine(Protocol):
         ...
 
     def prepare(self, checkpoint: Path | None = None) -> None:
-        """Set up training, once, before the first update; restore weights, optimizer and step if a checkpoint is given."""
+        """Set up training once, before the first update; a checkpoint restores weights, optimizer and step."""
         ...
 
     def update(self, update: Update) -> Numbers:

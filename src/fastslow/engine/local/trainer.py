@@ -40,7 +40,7 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
     rollouts = slow.problems * slow.group
     if rollouts % (slow.microbatch * world.size):
         raise RecipeError(
-            f"{rollouts} rollouts per step (slow.problems={slow.problems} × slow.group={slow.group}) do not divide by "
+            f"{rollouts} rollouts per step (slow.problems={slow.problems} × slow.group={slow.group}) are not divisible by "
             f"{world.size} processes × slow.microbatch={slow.microbatch}; lower slow.microbatch"
         )
     cispo = slow.loss == "cispo"
@@ -318,10 +318,8 @@ class FastSlowTrainer(SharedPrefixTrainer):
         """Mean difference of the sampler's and the trainer's log-probabilities, for rows sampled by the current policy."""
         sampled = inputs["sampled_logps"]
         known = inputs["completion_mask"].bool() & inputs["fresh"][:, None] & sampled.isfinite()
-        difference = (self.scored - sampled).abs()[known]
-        total, count = self.accelerator.reduce(
-            torch.stack([difference.sum(), known.sum().float()]), reduction="sum"
-        ).tolist()
+        gap = (self.scored - sampled).abs()[known]
+        total, count = self.accelerator.reduce(torch.stack([gap.sum(), known.sum().float()]), reduction="sum").tolist()
         if count:
             self._metrics["train"]["sampler_mismatch"].append(total / count)
 
