@@ -65,7 +65,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[str, str]:
-    """The task's seed texts, replaced by the recipe's where it has some."""
+    """The task's seed texts, overridden by the recipe's."""
     texts = dict(task.seed_texts)
     if wanted is None:
         return texts

@@ -73,7 +73,7 @@ class Loop:
             )
 
     def run(self, checkpoint: Path | None = None) -> None:
-        """Run to the end, from a checkpoint where one is given."""
+        """Run to the end, from a checkpoint if given."""
         state, problems, length = self.state, self.recipe.slow.problems, self.recipe.fast.cycle
         if checkpoint is not None:
             state.restore(checkpoint, self.stream)

@@ -121,7 +121,7 @@ class Record:
         except RunError as error:
             if last:
                 raise
-            self.view.message(f"{error}; training continues until the next checkpoint", "warning")
+            self.view.message(f"{error}; training continues, and the next checkpoint is saved as scheduled", "warning")
 
     def _save(self) -> None:
         step, world = self.state.step, self.engine.world

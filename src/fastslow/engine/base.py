@@ -96,7 +96,7 @@ class Engine(Protocol):
         ...
 
     def score(self, turns: Sequence[Turn]) -> list[TokenScores]:
-        """Score completions under the policy and the base model. All processes pass the same turns and get the same scores."""
+        """Score completions under policy and base model. All processes pass the same turns and get the same scores."""
         ...
 
     def freeze_teacher(self) -> None:

@@ -96,7 +96,7 @@ class Rounds:
 
 
 class InFlight:
-    """Sends every prompt to the engine at once, as a request of its own, seeded by its seat and turn."""
+    """Sends every prompt to the engine immediately, as a separate request seeded by its seat and turn."""
 
     def __init__(self, engine: Engine, sampling: Sampling, seed: int) -> None:
         self.engine, self.sampling, self.seed = engine, sampling, seed

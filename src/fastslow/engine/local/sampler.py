@@ -38,7 +38,7 @@ class PolicySampler:
         return self.vllm.sync() if self.vllm else 0.0
 
     def sleep(self) -> None:
-        """Free memory that only sampling needs, until the next call of `sample`."""
+        """Free memory that only sampling needs, until the next `sync`."""
         if self.vllm:
             self.vllm.sleep()
 
