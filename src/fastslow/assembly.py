@@ -1,4 +1,4 @@
-"""From a recipe to its task, its engine, and a player of the one with the other."""
+"""Build the task, the engine and the player from a recipe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHECKED_EXAMPLES = 64
 
 @dataclass(frozen=True)
 class Parts:
-    """What a recipe names, loaded."""
+    """The loaded parts of a run."""
 
     task: Task
     engine: Engine
@@ -35,12 +35,12 @@ class Parts:
 
 
 def find_world(recipe: Recipe) -> World:
-    """This process among those of the run, as its launcher started them."""
+    """Rank and number of the processes that the launcher started."""
     return World.launched(cpu=choose_device(recipe.model.device) == "cpu")
 
 
 def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = None) -> Parts:
-    """Load everything a recipe names; `task` stands for the recipe's."""
+    """Load everything a recipe names; `task` replaces the recipe's."""
     if task is not None and recipe.stages:
         raise RecipeError("a task was given as an object, but the recipe has stages; keep one of them (task: given)")
     check_trackers(recipe.output.report_to)
@@ -55,17 +55,17 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that are not installed, or that transformers does not know."""
+    """Reject trackers that are not installed or that transformers does not support."""
     known = get_available_reporting_integrations()
     if missing := [name for name in names if name not in known]:
         raise RecipeError(
-            f"output.report_to names {', '.join(missing)}, which cannot be reported to here; install the package of that "
-            f"name, or name trackers that are there: {', '.join(known) or 'none'}"
+            f"output.report_to names {', '.join(missing)}, which is not installed or not supported by transformers; install "
+            f"it, or use an available tracker: {', '.join(known) or 'none'}"
         )
 
 
 def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[str, str]:
-    """The task's seed texts, or the recipe's in their place."""
+    """The task's seed texts, overridden by the recipe's."""
     texts = dict(task.seed_texts)
     if wanted is None:
         return texts
@@ -79,12 +79,12 @@ def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[s
 def check_lengths(
     task: Task, chat: ChatFormat, texts: Mapping[str, str], max_tokens: int, max_length: int | None
 ) -> None:
-    """Refuse to start where problems do not fit the model; later, contexts that grow too long only score 0."""
+    """Raise if a problem does not fit the model. During training, a prompt that grows too long only scores 0."""
     if max_length is None:
         return
     for example in [*task.examples("train")[:CHECKED_EXAMPLES], *task.examples("validation")[:CHECKED_EXAMPLES]]:
         asks = scripted_rollout(task, example, texts=texts).asks
-        if not asks:  # nothing is asked, so nothing can be too long
+        if not asks:  # no prompt, so none can be too long
             continue
         asked = asks[0]
         length = len(chat.prompt(asked.messages, asked.context(texts)))
@@ -92,5 +92,5 @@ def check_lengths(
             raise TaskError(
                 f"the prompt of problem '{example.id}' has {length} tokens; with sampling.max_tokens={max_tokens} for the "
                 f"answer it does not fit the model's {max_length}; lower sampling.max_tokens, make the problems smaller, "
-                "or take a model with a longer context"
+                "or use a model with a longer context"
             )

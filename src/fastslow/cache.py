@@ -1,4 +1,4 @@
-"""Things made once and found again: folders in the user's cache, named by what they were made from."""
+"""Cached folders, made once per key in the user's cache directory."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from fastslow.text import one_line
 
 
 def made_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """The folder `kind/key` of the cache, filled by `make` where it is not there yet.
+    """The cache folder `kind/key`; `make` fills it if it does not exist.
 
-    It is written aside and renamed into place, so that a killed or a second process never leaves half a folder.
+    It is written under a temporary name and then renamed, so a killed or concurrent process never leaves a partial folder.
     """
     target = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastslow" / kind / key
     if target.exists():
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=".writing-"))
+        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=".writing-"))
     except OSError as error:
         raise FastSlowError(
             f"the cache folder '{target.parent}' cannot be written ({one_line(error)}); "
-            "set XDG_CACHE_HOME to a folder that can"
+            "set XDG_CACHE_HOME to a writable folder"
         ) from None
     try:
-        make(aside)
+        make(temporary)
         try:
-            aside.rename(target)
+            temporary.rename(target)
         except OSError:
-            if not target.exists():  # else another process of the run was quicker
+            if not target.exists():  # else another process was faster
                 raise
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return target

@@ -1,4 +1,4 @@
-"""Running coroutines from code that is not one."""
+"""Run coroutines from synchronous code."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """One event loop for the whole process: clients and locks of tasks are bound to the loop they were first used in."""
+    """One event loop per process: clients and locks of tasks are bound to the loop they were first used in."""
     loop = asyncio.new_event_loop()
     loop.set_default_executor(ThreadPoolExecutor(max(32, os.cpu_count() or 1), "grading"))
     return loop
 
 
 def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end. In a notebook, whose own loop is running in this thread, it runs in another thread."""
+    """Run a coroutine to completion; in another thread if this one already runs a loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -32,7 +32,7 @@ def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Not `asyncio.run`, which would hold Ctrl-C back until a batch is sampled."""
+    """Unlike `asyncio.run`, this does not delay Ctrl-C until a batch is sampled."""
     loop = _loop()
     try:
         return loop.run_until_complete(coroutine)

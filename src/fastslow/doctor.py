@@ -1,4 +1,4 @@
-"""What is installed, what a run would use, what is missing, and a small run as a test."""
+"""Check the installation: what a run would use, what is missing, and a small run as a self-test."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ USES = {
     "verifiers": "verifiers environments",
     "trackers": "output.report_to=[trackio, tensorboard]",
 }
-"""Extras of the package, and what each is for."""
+"""Extras of the package, and the features that need them."""
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "AZURE_API_KEY")
-"""Keys of the reflection APIs in common use; LiteLLM supports many more."""
+"""API keys of common reflection models; LiteLLM supports many more."""
 SELF_TEST = (
     *("slow.steps=2", "slow.problems=4", "slow.group=4", "slow.microbatch=16", "slow.warmup_steps=0"),
     *("fast.population=2", "fast.cycle=2", "fast.anchors=4", "fast.budget=16", "fast.minibatch=2"),
@@ -49,7 +49,7 @@ SELF_TEST = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was checked."""
+    """The result of one check."""
 
     what: str
     found: str
@@ -62,7 +62,7 @@ def findings() -> Iterator[Finding]:
     yield from _machine()
     yield from _packages()
     yield from _extras()
-    yield from _surroundings()
+    yield from _environment()
 
 
 def _machine() -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    """The required packages; those that fit are listed only where their version matters."""
+    """The required packages; installed ones are listed only where their version matters."""
     for requirement in _requirements(None):
         try:
             version = metadata.version(requirement.name)
@@ -112,7 +112,7 @@ def _extras() -> Iterator[Finding]:
             yield Finding(extra, ", ".join(f"{each.name} {metadata.version(each.name)}" for each in needed))
 
 
-def _surroundings() -> Iterator[Finding]:
+def _environment() -> Iterator[Finding]:
     set_keys = [key for key in KEYS if os.environ.get(key)]
     if set_keys:
         yield Finding("reflection API", ", ".join(set_keys))
@@ -129,7 +129,7 @@ def _surroundings() -> Iterator[Finding]:
 
 
 def _requirements(extra: str | None) -> list[Requirement]:
-    """The requirements of the package or of one of its extras; none where the package is not installed."""
+    """The requirements of the package or of one of its extras; empty if the package is not installed."""
     try:
         found = [Requirement(text) for text in metadata.requires("fastslow") or []]
     except metadata.PackageNotFoundError:
@@ -146,21 +146,21 @@ def _module(package: str) -> str:
 def self_test() -> Finding:
     """Two steps of both loops with the embedded model, on the device that a run would use."""
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as heard:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FastSlowWarning)
         try:
             run = RunFolder.open(
                 train(load_recipe(RECIPE, SELF_TEST), Path(folder) / "run", make_view(Console(quiet=True)))
             )
-        except Exception as error:  # whatever it is, a run would meet it too
+        except Exception as error:  # a run would fail in the same way
             return Finding("self-test", "failed", "wrong", f"{type(error).__name__}: {error}")
         last = run.rows("metrics")[-1]
-    said = [str(warning.message) for warning in heard if issubclass(warning.category, FastSlowWarning)]
-    loss = last.get("loss") or 0.0  # missing where all rewards of every group are equal and nothing is trained
+    messages = [str(warning.message) for warning in caught if issubclass(warning.category, FastSlowWarning)]
+    loss = last.get("loss") or 0.0  # None if every group has zero variance, so that nothing is trained
     if not math.isfinite(loss):
         return Finding("self-test", "failed", "wrong", f"the loss is {loss}")
     rollouts = last["rollouts_slow"] + last["rollouts_fast"] + last["rollouts_evaluation"]
     found = (
         f"{last['step']} steps and a cycle of the fast loop, {rollouts} rollouts, {time.perf_counter() - started:.0f} s"
     )
-    return Finding("self-test", "; ".join([found, *said]))
+    return Finding("self-test", "; ".join([found, *messages]))

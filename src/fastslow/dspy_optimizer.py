@@ -17,17 +17,18 @@ from fastslow.tasks.registry import GIVEN
 
 
 class FastSlow(dspy.teleprompt.Teleprompter):
-    """Trains a model's weights while its program's instructions evolve; a replacement for dspy.GEPA.
+    """Trains a model's weights while it evolves the program's instructions; a replacement for dspy.GEPA.
 
         optimizer = fastslow.FastSlow(metric, recipe={"model": "Qwen/Qwen2.5-0.5B-Instruct"}, folder="runs/mine")
         program = optimizer.compile(program, trainset=trainset, valset=valset)
 
-    The metric is dspy.GEPA's. The recipe is a mapping, a `Recipe` or the path of a YAML file; the program is its task.
+    The metric is the same as for dspy.GEPA. The recipe is a mapping, a `Recipe` or the path of a YAML file; its task is
+    replaced by the program.
 
     `compile` returns the program with the instructions of the context that was best on training problems, and writes it to
-    `FOLDER/program.json`. The instructions belong to the trained weights in the run folder: `fastslow.export_run(folder,
-    "my-model")` exports these as a Hugging Face folder, for any server that dspy.LM can reach. Use them with the dspy adapter
-    that was configured in training.
+    `FOLDER/program.json`. The instructions were evolved for the trained weights in the run folder: `fastslow.export_run(
+    folder, "my-model")` exports those as a Hugging Face folder for any server that dspy.LM supports. Use the dspy adapter
+    that was configured during training.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class FastSlow(dspy.teleprompt.Teleprompter):
         teacher: None = None,
         valset: Sequence[dspy.Example] | None = None,
     ) -> dspy.Module:
-        """Train, or resume a run of the same recipe in the folder; without a valset, evaluations use the trainset."""
+        """Train, or resume if the folder holds a run of the same recipe; without a valset, evaluations use the trainset."""
         if teacher is not None:
             raise TaskError(f"teacher={type(teacher).__name__}, but FastSlow takes no teacher; remove it")
         task = DSPyTask(student, self.metric, trainset, valset)

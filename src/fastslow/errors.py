@@ -1,12 +1,12 @@
-"""Errors a person can act on: what was given, what was expected, what to do. The command line prints nothing else."""
+"""Errors for the user: what was given, what was expected, what to do. The command line prints only the message."""
 
 
 class FastSlowError(Exception):
-    """A mistake in the input or the environment, not in this program."""
+    """A mistake in the input or the environment, not a bug in fastslow."""
 
 
 class RecipeError(FastSlowError):
-    """The recipe does not describe a run."""
+    """The recipe is invalid."""
 
 
 class TaskError(FastSlowError):
@@ -30,7 +30,7 @@ class FastSlowWarning(UserWarning):
 
 
 def cause(error: BaseException) -> str:
-    """An exception as the one line a person needs."""
+    """An exception as one line for the user."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     if isinstance(error, FastSlowError):

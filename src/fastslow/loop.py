@@ -2,20 +2,20 @@
 
     Φ ← {seed text}
     for each cycle: look ahead at the problems of the next T steps; evolve Φ on them under the current weights (GEPA);
-    then T times: G rollouts a problem, G/K under each context, one group; one CISPO update of the weights.
+    then T times: sample one group of G rollouts per problem, G/K under each context; make one CISPO update.
 
-`Loop.run` is that, top to bottom. RL only leaves the evolving out, GEPA only the updates; FST-distill plays under the seed
-text and learns from the contexts as teachers (slow/distillation.py). Stages change what the stream holds and nothing else: no
-part of the loop starts anew at a boundary, and a cycle that lies across one looks at both sides.
+`Loop.run` is this algorithm, top to bottom. RL-only skips the fast loop, GEPA-only skips the updates. FST-distill samples
+under the seed text and distils the contexts, its teachers, into the weights (slow/distillation.py). Stages change only the
+problems in the stream: nothing is reset at a boundary, and a cycle across one looks ahead at problems of both stages.
 
-Where this differs from the paper: every score carries the step of the policy that earned it, and the carried population is
-scored anew at a cycle's start, at a cost that is booked apart; with fewer than K contexts, the largest number of them that
-divides G is used; evaluation is under the context that is best on training problems, never on validation. `state.memory` is
-what the loops leave for each other where a recipe asks to save rollouts (docs/rollouts.md); by default it stays empty.
+Differences from the paper: every score records the step of the policy that earned it; contexts carried into a cycle are
+re-scored at its start, and the ledger lists that cost separately; with fewer than K contexts, the largest number of them
+that divides G is used; evaluation uses the context that is best on training problems, never on validation problems.
+`state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md); by default it is empty.
 
-One cycle of the fast loop, file by file: here, fast/cycle.py (the cycle and its journal), fast/search.py (what every
-optimizer shares), fast/optimizers/gepa.py, fast/scoring.py (rollouts and scores). One slow step: here, rollouts/play.py,
-slow/update.py, engine/base.py (the seam), record.py.
+One cycle of the fast loop, file by file: this file, fast/cycle.py (the cycle and its journal), fast/search.py (code shared by
+all optimizers), fast/optimizers/gepa.py, fast/scoring.py (rollouts and scores). One slow step: this file, rollouts/play.py,
+slow/update.py, engine/base.py (the engine protocol), record.py.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from fastslow.state import State
 
 
 class Loop:
-    """One run. All processes run it alike; every call of the engine is made by all of them together."""
+    """One run. Every process runs the same code, and all of them make each engine call together."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class Loop:
         self.evaluation = Evaluation(recipe, player, self.seed_context)
         self.evolution: Evolution | None = None
         if recipe.method != "rl":
-            assert reflector is not None, "the fast loop needs someone who edits"
+            assert reflector is not None, "the fast loop needs a reflector"
             self.evolution = Evolution(
                 recipe, self.state, player, reflector, book=self.record.book, journal=run, view=view
             )
 
     def run(self, checkpoint: Path | None = None) -> None:
-        """Run to the end, from a checkpoint where one is given."""
+        """Run to the end, from a checkpoint if given."""
         state, problems, length = self.state, self.recipe.slow.problems, self.recipe.fast.cycle
         if checkpoint is not None:
             state.restore(checkpoint, self.stream)
@@ -101,7 +101,7 @@ class Loop:
             self._end_step(last=state.done)
 
     def _play(self, position: int) -> tuple[list[Rollout], list[Rollout]]:
-        """The rollouts of a step, and those of them that were played for it: what is in the cache is claimed first."""
+        """The rollouts of a step, and those of them that were sampled for it; the cache supplies the others."""
         state, group = self.state, self.recipe.slow.group
         minibatch = self.stream.take(position, self.recipe.slow.problems)
         contexts = [self.seed_context] if self.distills else state.pool.active(group)
@@ -121,7 +121,7 @@ class Loop:
         return fill(claimed, played), played
 
     def _update(self, rollouts: Sequence[Rollout]) -> Update:
-        """What the engine learns from the rollouts of a step."""
+        """The update made from the rollouts of a step."""
         state, slow = self.state, self.recipe.slow
         if not self.distills:
             return build_update(rollouts, slow, state.step + 1)
@@ -134,7 +134,7 @@ class Loop:
         return build_distillation(rollouts, prompts, slow, state.step + 1)
 
     def _count_sync(self, seconds: float | None) -> None:
-        """Giving the sampler its weights is a phase of its own."""
+        """Count weight sync to the sampler as a separate phase."""
         if seconds:
             self.state.clock.phases["update"] -= seconds
             self.state.clock.phases["sync"] = seconds

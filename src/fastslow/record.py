@@ -1,4 +1,4 @@
-"""What a run writes while it trains: rows of numbers, rollouts, the ledger, checkpoints; the main process writes them."""
+"""What a run writes while it trains: metrics, rollouts, the ledger, checkpoints. Only the main process writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRACKED = ("reward", "reward_std", "zero_variance", "response_length", "truncate
 
 
 class Record:
-    """The outside of a run: its folder, its view, its trackers."""
+    """Writes to the folder, the view and the trackers of a run."""
 
     def __init__(
         self, recipe: Recipe, task: Task, engine: Engine, state: State, folder: Path, run: RunFolder | None, view: View
@@ -37,20 +37,20 @@ class Record:
         self.stages = task if isinstance(task, Stages) else None
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self._written = state.ledger.snapshot()
-        """What is in the rows of ledger.jsonl."""
+        """The part of the ledger that is already in ledger.jsonl."""
 
     def begin(self) -> None:
-        """The run starts, or resumes, from the state as it is."""
+        """The run starts, or resumes, from the current state."""
         self._written = self.state.ledger.snapshot()
         self.view.start(str(self.folder), self.recipe, self.state.step, self.state.ledger.training_rollouts)
 
     def book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
-        """Count played rollouts."""
+        """Book sampled rollouts."""
         self.state.ledger.book_rollouts(purpose, rollouts, timing.total)
         self.view.spent(self.state.ledger.training_rollouts)
 
     def step(self, rollouts: Sequence[Rollout], played: Sequence[Rollout], update: Update, numbers: Numbers) -> None:
-        """A row for the step just made; `played` are those of its rollouts that were not reused."""
+        """Write a row for the completed step; `played` are its rollouts that were not reused."""
         state, clock = self.state, self.state.clock
         scores = [rollout.score for rollout in rollouts]
         by_context: dict[str, list[float]] = {}
@@ -63,7 +63,7 @@ class Record:
             **self._stage(),
             "reward": float(np.mean(scores)),
             "reward_std": float(np.std(scores)),
-            # Reused rollouts were drawn before their contexts were chosen by them; they train, but would flatter a mean.
+            # Contexts were selected by their reused rollouts: those are trained on, but would bias a mean reward upwards.
             "reward_played": float(np.mean([rollout.score for rollout in played])) if played else None,
             "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
             "contexts": len(by_context),
@@ -71,7 +71,7 @@ class Record:
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
-            # A step that trained nothing does not know these; 0 would be wrong.
+            # Undefined for a step without rows to train on; 0 would be wrong.
             **{key: numbers.get(key) if update.rows else None for key in trained},
             "learning_rate": numbers.get("learning_rate"),
             "seconds": sum(clock.phases.values()),
@@ -87,7 +87,7 @@ class Record:
         self.view.step(state.step, self.recipe.slow.steps, row)
 
     def evaluation(self, measured: Measured, seconds: float) -> None:
-        """A row for an evaluation that was made after so many seconds of training."""
+        """Write a row for an evaluation after `seconds` of training."""
         state = self.state
         state.ledger.book_rollouts("evaluation", measured.rollouts, measured.seconds)
         state.ledger.book_rollouts("evaluation", measured.divergence_rollouts, measured.divergence_seconds)
@@ -106,14 +106,14 @@ class Record:
         self.view.evaluation(state.step, measured.results)
 
     def ledger(self) -> None:
-        """A row with what was booked since the last one."""
+        """Write a row with the amounts booked since the last row."""
         state = self.state
         if self.run and (spent := state.ledger.since(self._written).spent()):
             self.run.append("ledger", {"step": state.step, "cycle": state.last_cycle, "spent": spent})
         self._written = state.ledger.snapshot()
 
     def checkpoint(self, *, last: bool) -> None:
-        """Save everything; a failure to save costs this checkpoint, not the run, unless it is the last."""
+        """Save a checkpoint; if that fails, warn and continue training, except at the end of the run."""
         if self.run:
             self.run.write_json("ledger.json", self.state.ledger.to_dict())
         try:
@@ -121,28 +121,28 @@ class Record:
         except RunError as error:
             if last:
                 raise
-            self.view.message(f"{error}; training continues, the next checkpoint is made as planned", "warning")
+            self.view.message(f"{error}; training continues, and the next checkpoint is saved as scheduled", "warning")
 
     def _save(self) -> None:
         step, world = self.state.step, self.engine.world
         if world.main:
             self.checkpoints.begin(step)
         world.gather(None)  # wait for the folder
-        problem = self._fill(self.checkpoints.aside(step))
+        problem = self._fill(self.checkpoints.temporary(step))
         if problems := [text for text in world.gather(problem) if text]:
             self.checkpoints.abandon(step)
             raise RunError(f"checkpoint of step {step} was not saved: {problems[0]}; free space and resume")
         if world.main:
             self.checkpoints.commit(step)
             self.checkpoints.prune(self.recipe.output.keep_checkpoints)
-            if self.run:  # a resumed run never repeats the cycles before its oldest checkpoint
+            if self.run:  # a resumed run never needs the cycles before its oldest checkpoint
                 self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
 
     def _fill(self, folder: Path) -> str | None:
-        """Write this process's part; what went wrong is returned, so that all processes learn of it."""
+        """Write this process's part; return an error as text, so that it can be sent to all processes."""
         try:
             if self.recipe.method != "gepa":
-                # At the end of a cycle the teacher is not needed: the next cycle makes a new one.
+                # The teacher is not needed at the end of a cycle: the next cycle freezes a new one.
                 self.engine.save(folder, teacher=not self.state.cycle_due)
             if self.engine.world.main:
                 self.state.save(folder)
@@ -151,7 +151,7 @@ class Record:
         return None
 
     def _spent(self) -> dict[str, int]:
-        """Rollouts by what they were for."""
+        """Rollouts so far, by purpose."""
         ledger = self.state.ledger
         return {
             "rollouts_slow": ledger["slow"].rollouts,
@@ -161,5 +161,5 @@ class Record:
         }
 
     def _stage(self) -> dict[str, str]:
-        """The stage that the last step was made in, where there are stages."""
+        """The stage of the last completed step, if the recipe has stages."""
         return {"stage": self.stages.behind(self.state.step).name} if self.stages else {}

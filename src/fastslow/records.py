@@ -1,4 +1,4 @@
-"""The records everything exchanges: a context, one model call, one finished attempt. Frozen; copies, never mutation."""
+"""Data records: problem, context, turn, rollout. Frozen: change a copy (`dataclasses.replace`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Example:
-    """One problem. The id is stable across runs and cycles, never a list position; `data` is the task's own."""
+    """One problem. The id is stable across runs and cycles, never a list position; only the task interprets `data`."""
 
     id: str
     data: Mapping[str, Any]
@@ -20,20 +20,20 @@ class Example:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What a grader returns: a score in [0, 1] and words that say what was wrong and what would be right."""
+    """What a grader returns: a score in [0, 1], and text that says what was wrong and what would be right."""
 
     score: float
     text: str = ""
     by_component: Mapping[str, str] = field(default_factory=dict)
-    """Words for one component alone, in place of `text`; empty where the attempt has nothing to teach it."""
+    """Text for one component, used instead of `text`; empty if the rollout has nothing to teach that component."""
     progress: float = 0.0
-    """How far an answer got that is not right, from 0 to 1. While no context has led to a right answer the fast loop prefers
-    the one under which answers get further: there is nothing else to go by. Nothing is trained on it."""
+    """How close a wrong answer came, from 0 to 1. The fast loop compares contexts by it while none has led to a right answer.
+    It is not used as a reward."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """One member of Φ: a text for each component, where it came from and the cycle that made it."""
+    """One member of Φ: a text for each component, the ids of its parents, and the cycle it was proposed in."""
 
     texts: Mapping[str, str]
     parents: tuple[str, ...] = ()
@@ -41,13 +41,13 @@ class Context:
 
     @cached_property
     def id(self) -> str:
-        """A hash of the texts alone: the same texts are the same context wherever they came from."""
+        """A hash of the texts only: equal texts are the same context, whatever their parents."""
         return hashlib.sha256(json.dumps(sorted(self.texts.items())).encode()).hexdigest()[:10]
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw from the policy."""
+    """Sampling parameters."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -56,19 +56,19 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Completion:
-    """What the model wrote: token ids (end token included) and the log-probability each had when it was drawn."""
+    """A sampled completion: token ids (end token included) and the log-probability of each when it was sampled."""
 
     ids: Sequence[int]
     logprobs: Sequence[float]
 
 
 Finished = Callable[[int, Completion], None]
-"""Told of a completion as soon as it is there: the number of its prompt, and what was written."""
+"""Callback for each finished completion: the index of its prompt, and the completion."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One ask and its answer, as tokens and as text; the question is what was asked, without the context."""
+    """One model call, as tokens and as text; `question` excludes the context."""
 
     component: str
     question: str
@@ -79,7 +79,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One attempt at one problem under one context by the policy of one step."""
+    """One attempt at a problem under a context, by the policy of one step."""
 
     example: Example
     context: Context
@@ -94,7 +94,7 @@ class Rollout:
 
     @property
     def progress(self) -> float:
-        """How far the answer got."""
+        """How close the answer came; 1 if it is right."""
         return 1.0 if self.score >= 1 else self.feedback.progress
 
     @property

@@ -1,4 +1,4 @@
-"""Where random numbers come from."""
+"""Seeds."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import hashlib
 
 
 def derive_seed(*parts: object) -> int:
-    """A seed of its own for every random decision, so that none depends on what was drawn before it."""
+    """A separate seed for each random decision, so that none depends on earlier draws."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4])

@@ -1,4 +1,4 @@
-"""Starting a run and going on with one."""
+"""Start or resume a run."""
 
 from __future__ import annotations
 
@@ -27,59 +27,60 @@ from fastslow.world import World
 
 
 def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:
-    """Run a recipe from the start and return the run folder; a `task` made in Python goes with the recipe's `task: given`."""
+    """Run a recipe and return the run folder; `task`, a task made in Python, needs `task: given` in the recipe."""
     folder, world = Path(folder), find_world(recipe)
     world.from_main(RunFolder(folder).refuse_existing)
     with out_of_memory.explained(recipe, folder):
-        # Before the folder is made: a mistake found here leaves none behind.
+        # Before the folder is created, so that a mistake found here leaves no folder behind.
         parts = _assemble(recipe, folder, world, task)
         run = _on_main(world, lambda: RunFolder.create(folder, recipe))
-        _go(recipe, parts, folder, run, None, view)
+        _run_loop(recipe, parts, folder, run, None, view)
     return folder
 
 
 def resume(
     folder: str | Path, view: View | None = None, *, task: Task | None = None, overrides: Sequence[str] = ()
 ) -> Path:
-    """Go on with an interrupted run from its newest whole checkpoint, to the end it would have had; settings that only fit
-    it to the machine may be others from here on."""
+    """Resume an interrupted run from its newest intact checkpoint, with the same result as an uninterrupted run.
+
+    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS).
+    """
     folder = Path(folder)
-    recipe = _refitted(folder, overrides)
+    recipe = _recipe_to_resume(folder, overrides)
     world = find_world(recipe)
     run = _on_main(world, lambda: RunFolder.open(folder, lock=True))
     with out_of_memory.explained(recipe, folder):
         parts = _assemble(recipe, folder, world, task)
         latest = world.from_main(lambda: _rewound(run, recipe))
-        _go(recipe, parts, folder, run, latest, view)
+        _run_loop(recipe, parts, folder, run, latest, view)
     return folder
 
 
-def _refitted(folder: Path, overrides: Sequence[str]) -> Recipe:
-    there, here = RunFolder.open(folder).recipe, read_stored_recipe(folder / "recipe.yaml", overrides, exact=True)
-    before, after = flat(there.model_dump()), flat(here.model_dump())
-    other = [key for key in {**before, **after} if before.get(key) != after.get(key) and key not in MACHINE_SETTINGS]
-    if other:
+def _recipe_to_resume(folder: Path, overrides: Sequence[str]) -> Recipe:
+    stored, changed = RunFolder.open(folder).recipe, read_stored_recipe(folder / "recipe.yaml", overrides, exact=True)
+    before, after = flat(stored.model_dump()), flat(changed.model_dump())
+    refused = [key for key in {**before, **after} if before.get(key) != after.get(key) and key not in MACHINE_SETTINGS]
+    if refused:
         raise RecipeError(
-            f"{other[0]} cannot change in the middle of a run, of these only {', '.join(MACHINE_SETTINGS)}; "
-            "start a new run for it"
+            f"{refused[0]} cannot be changed on resume; only {', '.join(MACHINE_SETTINGS)} can; start a new run instead"
         )
-    return here
+    return changed
 
 
 def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> Parts:
     if recipe.method != "rl":
-        find_optimizer(recipe.fast.optimizer)  # a package that it needs is missed before the model is loaded
+        find_optimizer(recipe.fast.optimizer)  # reports a missing package before the model is loaded
     return assemble(recipe, folder, world, task)
 
 
 def _on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:
-    """The run folder, held by the main process alone."""
-    held: list[RunFolder] = []
-    world.from_main(lambda: held.append(make()))
-    return held[0] if held else None
+    """The run folder on the main process, None on the others."""
+    made: list[RunFolder] = []
+    world.from_main(lambda: made.append(make()))
+    return made[0] if made else None
 
 
-def _go(
+def _run_loop(
     recipe: Recipe,
     parts: Parts,
     folder: Path,
@@ -90,7 +91,7 @@ def _go(
     engine = parts.engine
     if view is None:
         view = make_view() if engine.world.main else make_view(Console(quiet=True))
-    with _kept(run, folder, view, engine):
+    with _closing(run, folder, view, engine):
         reflector = _reflector(recipe, parts) if recipe.method != "rl" else None
         loop = Loop(recipe, parts.player, parts.seed_texts, reflector, folder, run, view)
         state, started = loop.state, time.perf_counter()
@@ -113,7 +114,7 @@ def _go(
 
 
 def _reflector(recipe: Recipe, parts: Parts) -> Reflector:
-    """Who edits contexts."""
+    """The reflector that proposes edits of contexts."""
     reflection = recipe.fast.reflection
     chat = None
     if reflection.kind == "policy":
@@ -124,8 +125,8 @@ def _reflector(recipe: Recipe, parts: Parts) -> Reflector:
 
 
 def _rewound(run: RunFolder | None, recipe: Recipe) -> tuple[int, Path] | None:
-    """The checkpoint to go on from, with everything after it forgotten."""
-    assert run is not None, "asked of the main process only"
+    """The checkpoint to resume from; everything after it is removed from the run folder."""
+    assert run is not None, "called on the main process only"
     latest = run.checkpoints.latest()
     if recipe != run.recipe:
         run.write_recipe(recipe)
@@ -135,8 +136,8 @@ def _rewound(run: RunFolder | None, recipe: Recipe) -> tuple[int, Path] | None:
 
 
 @contextmanager
-def _kept(run: RunFolder | None, folder: Path, view: View, engine: Engine) -> Iterator[None]:
-    """However a run ends, its folder says how, and trackers, lock and screen are released."""
+def _closing(run: RunFolder | None, folder: Path, view: View, engine: Engine) -> Iterator[None]:
+    """Record how the run ended and release trackers, lock and screen, whether it finished, failed or was interrupted."""
     try:
         yield
     except BaseException as error:
@@ -145,7 +146,7 @@ def _kept(run: RunFolder | None, folder: Path, view: View, engine: Engine) -> It
             interrupted = isinstance(error, KeyboardInterrupt)
             run.set_status("interrupted" if interrupted else "failed", error=f"{type(error).__name__}: {error}")
         if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(f"interrupted; `fastslow train --resume {folder}` goes on") from None
+            raise Interrupted(f"interrupted; resume with `fastslow train --resume {folder}`") from None
         raise
     finally:
         view.close()

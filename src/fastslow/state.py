@@ -1,4 +1,4 @@
-"""What a run holds and a checkpoint keeps, beside the engine's part: step, pool, ledger, memory, clock."""
+"""The state of a run that a checkpoint saves besides the engine's: step, pool, ledger, memory, clock."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ STATE, MEMORY = "state.json", "memory.json.gz"
 
 
 class Clock:
-    """Seconds spent on training, and those of the present step by phase."""
+    """Seconds spent on training in total, and on the current step by phase."""
 
     def __init__(self) -> None:
-        self._began = time.perf_counter()
+        self._started = time.perf_counter()
         self.phases: dict[str, float] = {}
 
     @property
     def seconds(self) -> float:
-        return time.perf_counter() - self._began
+        return time.perf_counter() - self._started
 
     def add(self, seconds: float) -> None:
-        """Count what was spent before this process began."""
-        self._began -= seconds
+        """Count seconds that were spent before this process started."""
+        self._started -= seconds
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -40,19 +40,19 @@ class Clock:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Measuring is not training."""
+        """Do not count evaluation as training time."""
         started = time.perf_counter()
         yield
-        self._began += time.perf_counter() - started
+        self._started += time.perf_counter() - started
 
 
 class State:
-    """A run between two steps. It is the same on every process; the main one saves it."""
+    """The state of a run between two steps: the same on every process; the main process saves it."""
 
     def __init__(self, recipe: Recipe, seed_texts: Mapping[str, str]) -> None:
         self.recipe = recipe
         self.step = 0
-        """Slow steps made."""
+        """Slow steps completed."""
         self.pool = Pool.from_texts(seed_texts)
         self.ledger = Ledger()
         self.memory = Memory(recipe.fast, evolves=recipe.method != "rl")
@@ -60,7 +60,7 @@ class State:
 
     @property
     def done(self) -> bool:
-        """The steps are made, or the rollouts are spent."""
+        """All steps are done, or the rollout budget is spent."""
         spent = self.recipe.rollouts is not None and self.ledger.training_rollouts >= self.recipe.rollouts
         return spent or self.step >= self.recipe.slow.steps
 
@@ -75,7 +75,7 @@ class State:
 
     @property
     def last_cycle(self) -> int:
-        """The cycle that the last step was made in."""
+        """The cycle of the last completed step."""
         return max(self.step - 1, 0) // self.recipe.fast.cycle
 
     def save(self, folder: Path) -> None:
@@ -90,7 +90,7 @@ class State:
             files.write_packed(folder / MEMORY, memory)
 
     def restore(self, folder: Path, stream: Stream | StagedStream) -> None:
-        """Read back what `save` wrote; rollouts in memory are of the stream's problems in the last step's cycle."""
+        """Read what `save` wrote; the stream supplies the problems of saved rollouts, all of the last step's cycle."""
         data = files.read_json(folder / STATE)
         assert data is not None, "the checkpoint's manifest was checked"
         self.step, self.pool = data["step"], Pool.from_dict(data["pool"])

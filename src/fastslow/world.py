@@ -1,4 +1,4 @@
-"""The processes of a run. All of them run the same program and see the same rollouts, so all take the same decisions."""
+"""The processes of a run. All run the same program on the same rollouts, so all take the same decisions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ T = TypeVar("T")
 
 
 class World:
-    """Rank, size and the few exchanges between processes; with one process each is the identity."""
+    """Rank, size and collective operations; with one process, each operation is the identity."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
 
     @classmethod
     def launched(cls, cpu: bool) -> World:
-        """This process among those that a launcher started. Their connection is closed when it ends: left open, its threads
-        now and then abort the process at its end, and the launcher takes a finished run for a failed one."""
-        from accelerate import PartialState  # it imports torch, which one process alone can do without
+        """The processes started by a launcher. The process group is destroyed at exit: its threads can otherwise abort the
+        process, and the launcher then reports a finished run as failed."""
+        from accelerate import PartialState  # imports torch, so not at the top of the file
 
         state = PartialState(cpu=cpu)
         if state.num_processes > 1:
@@ -31,7 +31,7 @@ class World:
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
-        """What every process gave, by rank, on every process."""
+        """The values of all processes, by rank, on every process."""
         if self.size == 1:
             return [value]
         from accelerate.utils import gather_object
@@ -42,7 +42,7 @@ class World:
         return max(self.gather(number))
 
     def from_main(self, make: Callable[[], T]) -> T:
-        """What the main process made, on every process; what it raised is raised on every one, so that none waits."""
+        """What `make` returns on the main process, on every process; an exception is raised on all, so that none waits."""
         if self.size == 1:
             return make()
         from accelerate.utils import broadcast_object_list

@@ -27,13 +27,17 @@ def full(*_: Any, **__: Any) -> Any:
 @pytest.mark.parametrize(
     ("owner", "name", "message"),
     [
-        (PolicySampler, "sample", r"while sampling: lower sampling\.batch=256 to 128; or .*--resume .* goes on"),
+        (
+            PolicySampler,
+            "sample",
+            r"while sampling: lower sampling\.batch=256 to 128; or .*resume with `fastslow train --resume",
+        ),
         (
             shared_prefix,
             "completion_logprobs",
             r"while updating: lower slow\.microbatch=\d+ to \d+ .*gradient_checkpointing=true.*model\.lora",
         ),
-        (assembly, "load_policy", r"while loading: train an adapter .*; or take a smaller model[^(]*in a new run$"),
+        (assembly, "load_policy", r"while loading: train an adapter .*; or use a smaller model[^(]*in a new run$"),
     ],
 )
 def test_the_error_says_which_setting_makes_room(
@@ -65,11 +69,9 @@ def test_a_run_goes_on_with_what_fits(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_what_a_run_learns_cannot_change_on_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = start.train(load_recipe(EXAMPLE, [*BRIEF, "slow.steps=1"]), tmp_path / "run")
-    with pytest.raises(
-        RecipeError, match=r"slow\.learning_rate cannot change in the middle of a run, of these only slow\."
-    ):
+    with pytest.raises(RecipeError, match=r"slow\.learning_rate cannot be changed on resume; only slow\."):
         start.resume(path, overrides=["slow.learning_rate=1"])
     with pytest.raises(SystemExit, match="2"):
         main(["train", "--resume", str(path), "seed=3"])
-    assert "seed cannot change" in capsys.readouterr().err
+    assert "seed cannot be changed" in capsys.readouterr().err
     assert RunFolder.open(path).recipe.seed == 0

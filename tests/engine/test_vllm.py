@@ -117,8 +117,8 @@ def test_it_sleeps_through_updates_and_not_between_calls(sleepy: PolicySampler) 
     for _ in range(3):
         sleepy.sample([[4, 5]], SAMPLING, seed=0)
     assert told(sleepy) == ["wake weights", "load", "reset", "wake kv_cache", "generate", "generate", "generate"]
-    sleepy.rest()
-    sleepy.rest()
+    sleepy.sleep()
+    sleepy.sleep()
     assert told(sleepy) == ["sleep 2"]
     sleepy.trainer.state.global_step += 1
     assert sleepy.sync() > 0
@@ -129,7 +129,7 @@ def test_it_sleeps_through_updates_and_not_between_calls(sleepy: PolicySampler) 
 def test_woken_without_an_update_it_gets_its_weights_back(sleepy: PolicySampler) -> None:
     """Deep sleep drops them: a step that trains nothing must not leave vLLM with none."""
     sleepy.sample([[4, 5]], SAMPLING, seed=0)
-    sleepy.rest()
+    sleepy.sleep()
     told(sleepy)
     sleepy.sample([[4, 5]], SAMPLING, seed=0)
     assert told(sleepy) == ["wake weights", "load", "reset", "wake kv_cache", "generate"]
@@ -137,11 +137,11 @@ def test_woken_without_an_update_it_gets_its_weights_back(sleepy: PolicySampler)
 
 def test_where_sleep_is_not_wanted_it_never_rests(sampler: PolicySampler) -> None:
     sampler.sample([[4, 5]], SAMPLING, seed=0)
-    sampler.rest()
+    sampler.sleep()
     assert not any("sleep" in each or "wake" in each for each in told(sampler))
 
 
 def test_other_samplers_have_nothing_to_sync(tiny_folder: Path, tmp_path: Path) -> None:
     sampler = make(tiny_folder, tmp_path)
-    sampler.rest()
+    sampler.sleep()
     assert sampler.sync() == 0

@@ -82,10 +82,10 @@ def test_the_slopes_given_to_the_solver_lead_to_the_least_cost() -> None:
 
 UNDETERMINED = {
     "not risen": (made(0.1), "does not change beyond the noise"),
-    "not bent": (made(0.9, middle=900.0, noise=0.01), "has not bent yet"),
+    "not bent": (made(0.9, middle=900.0, noise=0.01), "has not levelled off"),
     "all zero": ([(STEPS, np.zeros_like(STEPS))], "does not change beyond the noise"),
     "noise all over": (made(0.4, start=0.2, middle=200, noise=0.15), "wide|noise"),
-    "a straight line": ([(STEPS, 0.05 + STEPS / 1000)], "has not bent yet|wide|highest possible"),
+    "a straight line": ([(STEPS, 0.05 + STEPS / 1000)], "has not levelled off|wide|highest possible"),
 }
 
 

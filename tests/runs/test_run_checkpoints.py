@@ -53,12 +53,12 @@ def test_several_processes_can_fill_one(checkpoints: Checkpoints, start: Start) 
     others = [
         start(
             "from pathlib import Path; from fastslow.runs.checkpoint import Checkpoints\n"
-            f"(Checkpoints(Path({str(checkpoints.folder)!r})).aside(5) / 'shard-{rank}').write_text('{rank}')"
+            f"(Checkpoints(Path({str(checkpoints.folder)!r})).temporary(5) / 'shard-{rank}').write_text('{rank}')"
         )
         for rank in range(2)
     ]
     assert [other.wait() for other in others] == [0, 0]
-    assert path == checkpoints.aside(5)
+    assert path == checkpoints.temporary(5)
     assert checkpoints.latest() is None
     checkpoints.commit(5)
     assert sorted(file.name for file in checkpoints.get(5).iterdir()) == ["manifest.json", "shard-0", "shard-1"]

@@ -1,1 +1,1 @@
-"""The seam to the policy."""
+"""Engines: they hold the policy, sample it and train it."""

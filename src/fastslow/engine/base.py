@@ -1,17 +1,17 @@
-"""The seam to the policy: what the loop asks of whatever holds the weights.
+"""The engine protocol: what the loop needs from whatever holds the policy's weights.
 
 An engine samples, makes one optimizer step at a time, scores completions under the policy and its base model, saves,
-restores and exports. It knows nothing of contexts, groups, budgets or tasks. `local` is TRL and accelerate in the processes
-of the run; a service is another.
+restores and exports. It knows nothing of contexts, groups, budgets or tasks. The `local` engine runs TRL and accelerate in
+the processes of the run; a remote training service can be another.
 
 Failures:
-- What an engine cannot do for a recipe (a method, a loss, a way of spreading weights) is a `RecipeError` when it is made,
-  before anything is spent.
-- `sample` and `update` return whole or raise. An engine behind a network retries what is transient by itself; what it raises
-  ends the run, whose newest checkpoint then is the state to resume from. An update that raised may or may not have been
-  applied: the loop never repeats it, it restores.
-- `save` writes into the folder it is given and nowhere else; the caller puts the folder in place once every process has
-  returned, so a checkpoint is whole or absent.
+- An engine that does not support a recipe (its method, loss or sharding) raises `RecipeError` when it is constructed, before
+  any rollout is sampled.
+- `sample` and `update` complete or raise. A remote engine retries transient errors itself; an exception ends the run, which
+  then resumes from its newest checkpoint. An update that raised may or may not have been applied: the loop never repeats it,
+  it restores a checkpoint.
+- `save` writes only to the folder it is given; the caller renames the folder into place once every process has returned, so a
+  checkpoint is complete or absent.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fastslow.records import Completion, Sampling, Turn
 from fastslow.world import World
 
 Ready = Callable[[int, Completion], None]
-"""Called with the number of a prompt and its completion as soon as that is finished, from any thread."""
+"""Callback with the index of a prompt and its finished completion, called from any thread."""
 Numbers = Mapping[str, float | None]
-"""What an update measured, by name; None for what this update could not know."""
+"""Metrics of an update, by name; None if undefined for this update."""
 
 
 @dataclass(frozen=True)
@@ -36,32 +36,32 @@ class Row:
 
     turn: Turn
     advantage: float
-    """The weight of its tokens, aggregation included: the engine takes the mean over all tokens of the update."""
+    """The weight of its tokens, including the aggregation factor: the engine averages over all tokens of the update."""
     policy_step: int
-    """The step of the policy that sampled it. Ratios are against the log-probabilities that it was sampled with."""
+    """The step of the policy that sampled it. Importance ratios use the log-probabilities from sampling."""
     teacher_prompt: Sequence[int] = ()
-    """Distillation: what the teacher reads in place of the turn's prompt."""
+    """Distillation: the prompt that the teacher gets instead of the turn's prompt."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """One optimizer step; without rows the weights stay as they are."""
+    """One optimizer step; without rows the weights are unchanged."""
 
     step: int
     rows: Sequence[Row]
     zero_variance: float
-    """Share of the groups whose rewards are all equal."""
+    """Fraction of groups whose rewards are all equal."""
 
 
 @dataclass(frozen=True)
 class TokenScores:
-    """A completion under the policy and under its base model, token by token."""
+    """Per-token scores of a completion under the policy and its base model."""
 
     policy: Sequence[float]
     """Log-probabilities."""
     base: Sequence[float]
     kl: Sequence[float] | None
-    """The exact KL(policy ‖ base) over the vocabulary; None where an engine does not see all logits."""
+    """The exact KL(policy ‖ base) over the vocabulary; None if the engine does not have all logits."""
 
 
 class Engine(Protocol):
@@ -69,56 +69,56 @@ class Engine(Protocol):
 
     tokenizer: Any
     max_length: int | None
-    """Longest sequence the model takes, prompt and completion together."""
+    """Maximum sequence length of the model, prompt and completion together."""
     world: World
-    """The processes that make every call of the engine together; one, for a service."""
+    """The processes that make every engine call together; one for a remote service."""
     in_flight: bool
-    """Requests can be made one by one, thousands at a time. Otherwise a call computes a batch, and what all rollouts wait for
-    is gathered into one."""
+    """The engine accepts thousands of concurrent single-prompt requests. Otherwise each call computes one batch, and the
+    prompts of all waiting rollouts are batched."""
 
     async def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
     ) -> list[Completion]:
-        """One completion per prompt from the policy as it is now, in order, with the log-probability of every token.
+        """One completion per prompt from the current policy, in order, with the log-probability of every token.
 
-        Equal calls draw equal tokens on one machine, where the engine can promise that. With `ready` completions may be
-        handed out before all are finished.
+        Equal calls return equal tokens on the same machine, if the engine is deterministic. With `ready`, completions may be
+        delivered before all are finished.
         """
         ...
 
     def prepare(self, checkpoint: Path | None = None) -> None:
-        """Get ready for updates: once, before the first; from a checkpoint, with its weights, optimizer and step."""
+        """Set up training once, before the first update; a checkpoint restores weights, optimizer and step."""
         ...
 
     def update(self, update: Update) -> Numbers:
-        """Make one optimizer step and return what it measured: loss, grad_norm, entropy, kl, learning_rate,
-        sampler_mismatch, distillation; `sync_seconds` is the part spent on giving the sampler the new weights."""
+        """Make one optimizer step and return its metrics: loss, grad_norm, entropy, kl, learning_rate, sampler_mismatch,
+        distillation; `sync_seconds` is the time spent on sending the new weights to the sampler."""
         ...
 
     def score(self, turns: Sequence[Turn]) -> list[TokenScores]:
-        """Completions under the policy and under the base model. All processes get the same turns and the same scores."""
+        """Score completions under policy and base model. All processes pass the same turns and get the same scores."""
         ...
 
     def freeze_teacher(self) -> None:
-        """Distillation: the teacher has the policy's present weights from here on."""
+        """Distillation: copy the policy's current weights to the teacher."""
         ...
 
     def load(self, checkpoint: Path) -> None:
-        """Take the policy's weights from a checkpoint, to sample and score."""
+        """Load the policy's weights from a checkpoint, to sample and score only."""
         ...
 
     def save(self, folder: Path, *, teacher: bool = False) -> None:
-        """Write weights and optimizer, and the teacher where asked, so that `prepare` can read them."""
+        """Write weights and optimizer, and with `teacher` the teacher, for `prepare` to restore."""
         ...
 
     def export(self, folder: Path) -> None:
-        """Write the policy as a Hugging Face folder, an adapter merged into its base."""
+        """Write the policy as a Hugging Face folder, with its adapter merged."""
         ...
 
     def report(self, numbers: Mapping[str, float]) -> None:
-        """Send numbers to the trackers of the run, beside those of the update."""
+        """Send metrics to the run's trackers, in addition to those of the update."""
         ...
 
     def close(self) -> None:
-        """The run is over: trackers are closed, connections ended."""
+        """End of the run: close trackers and connections."""
         ...

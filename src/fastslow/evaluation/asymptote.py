@@ -1,8 +1,8 @@
-"""Where a learning curve is heading: R(C) = R0 + (A − R0) / (1 + (Cmid/C)^B), fitted to reward against steps or rollouts.
+"""Asymptote of a learning curve: R(C) = R0 + (A − R0) / (1 + (Cmid/C)^B), fitted to reward against steps or rollouts.
 
-R0 is the reward before training, A what it approaches, Cmid where it is halfway between, B how steeply it goes there. The
-loss is robust, since single evaluations are noisy; every fit starts from several points, since the surface has flat places.
-A curve that has not bent yet, or has not risen, is compatible with almost any A: then the fit says so.
+R0 is the reward before training, A the asymptote, Cmid the compute at half of the gain, B the steepness. The loss is robust,
+since single evaluations are noisy; every fit has several starting points, since the loss surface has flat regions. A curve
+that has not risen or not levelled off is compatible with almost any A: the result then lists doubts.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from fastslow.errors import FastSlowError
 Floats = NDArray[np.float64]
 
 FEWEST = 6
-"""Evaluations after the start of training: four numbers are fitted."""
+"""Minimum number of evaluations after the start of training: the curve has four parameters."""
 BENT = 0.7
-"""Share of the way from R0 to A that the curve must have gone by its last point."""
+"""Fraction of the gain A − R0 that the curve must have reached at its last point."""
 WIDEST = 0.5
-"""Width of A's interval that is still telling, as a share of the way from R0 to A."""
+"""Maximum width of A's interval, as a fraction of A − R0."""
 NARROW = 0.05
-"""Width of A's interval that always is."""
+"""An interval up to this width is always accepted."""
 STEEPNESS = (0.3, 12.0)
-"""Bounds of B: flatter is a straight line over decades, steeper a jump between two evaluations."""
+"""Bounds of B: below, the curve is a straight line over decades; above, a jump between two evaluations."""
 OUTLIER = 0.03
-"""Residuals beyond this count less than their square."""
+"""Residuals larger than this count less than quadratically."""
 
 
 @dataclass(frozen=True)
 class Asymptote:
-    """The fitted curve, the 95% interval of A, and what speaks against taking A for known."""
+    """The fitted curve, the 95% interval of A, and doubts about A."""
 
     start: float
     """R0."""
@@ -50,7 +50,7 @@ class Asymptote:
     steepness: float
     """B."""
     doubts: tuple[str, ...]
-    """Why the data do not determine A; empty where they do."""
+    """Why the data do not determine A; empty if they do."""
 
     @property
     def determined(self) -> bool:
@@ -61,11 +61,11 @@ class Asymptote:
 
 
 def curve(compute: Floats, start: float, limit: float, middle: float, steepness: float) -> Floats:
-    return start + (limit - start) * _gone(compute, np.log(middle), steepness)
+    return start + (limit - start) * _fraction(compute, np.log(middle), steepness)
 
 
-def _gone(compute: Floats, log_middle: float, steepness: float) -> Floats:
-    """The share of the way from R0 to A: 1 / (1 + (Cmid/C)^B)."""
+def _fraction(compute: Floats, log_middle: float, steepness: float) -> Floats:
+    """The fraction of A − R0 reached: 1 / (1 + (Cmid/C)^B)."""
     with np.errstate(divide="ignore"):
         return expit(steepness * (np.log(compute) - log_middle))
 
@@ -75,16 +75,16 @@ def fit_asymptote(
 ) -> Asymptote:
     """Fit one curve to the points of several runs, each (compute, reward), with a bootstrap interval for A.
 
-    With three runs or more whole runs are drawn anew, which is the interval over seeds; with fewer there is nothing to draw
-    from, and the residuals of the fit are drawn in their place: that interval knows of the evaluations' noise alone. Few
-    runs or points spread less than what they are drawn from; the interval is widened by what Student's t asks for.
+    With at least three runs, the bootstrap resamples whole runs, for an interval over seeds. With fewer, it resamples the
+    residuals of the fit, and the interval covers only the noise of evaluations. The bootstrap underestimates the variance of
+    few runs or points, so the interval is widened by Student's t.
     """
     runs = [(np.asarray(x, dtype=float), np.asarray(y, dtype=float)) for x, y in curves]
     runs = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in runs]
     compute, rewards = _joined(runs)
     if len(np.unique(compute[compute > 0])) < FEWEST:
         raise FastSlowError(
-            f"{len(np.unique(compute[compute > 0]))} evaluations after the start do not determine a curve of four numbers; "
+            f"{len(np.unique(compute[compute > 0]))} evaluations after the start do not determine a four-parameter curve; "
             f"at least {FEWEST} are needed: lower evaluation.every, or train for longer"
         )
     scale = compute.max()
@@ -106,8 +106,8 @@ def fit_asymptote(
 
 
 def _widened(limit: float, limits: Sequence[float], units: int, freedom: int, ceiling: float) -> tuple[float, float]:
-    """The middle 95% of the draws, stretched about the estimate."""
-    # By this method the share between the two is 95% on average, however few draws there are.
+    """The middle 95% of the bootstrap draws, widened around the estimate."""
+    # With this method the coverage is 95% on average for any number of draws.
     low, high = np.quantile(limits, [0.025, 0.975], method="weibull")
     factor = np.sqrt(units / freedom) * stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975)
     below, above = max(limit - low, 0.0), max(high - limit, 0.0)
@@ -115,7 +115,7 @@ def _widened(limit: float, limits: Sequence[float], units: int, freedom: int, ce
 
 
 def _doubts(best: Floats, interval: tuple[float, float], compute: Floats, rewards: Floats, ceiling: float) -> list[str]:
-    """What speaks against A, in words."""
+    """Why the data do not determine A."""
     start, limit, _, _ = best
     low, high = interval
     end = float(curve(compute.max(keepdims=True), *best)[0])
@@ -125,8 +125,8 @@ def _doubts(best: Floats, interval: tuple[float, float], compute: Floats, reward
     elif abs(end - start) < BENT * abs(limit - start):
         share = abs(end - start) / abs(limit - start)
         found.append(
-            f"the curve has gone only {share:.0%} of the way to the fitted {limit:.2f}: it ends at {end:.2f} and has not "
-            "bent yet; train for longer"
+            f"the curve has reached only {share:.0%} of the gain to the fitted {limit:.2f}: it ends at {end:.2f} and has not "
+            "levelled off; train for longer"
         )
     if high - low > max(NARROW, WIDEST * abs(limit - start)):
         found.append(
@@ -138,7 +138,7 @@ def _doubts(best: Floats, interval: tuple[float, float], compute: Floats, reward
 
 
 def _changes(best: Floats, compute: Floats, rewards: Floats) -> bool:
-    """Whether the curve explains more than a constant does, by an F test."""
+    """Whether the curve fits better than a constant, by an F test."""
     constant = float(((rewards - rewards.mean()) ** 2).sum())
     fitted = float(((rewards - curve(compute, *best)) ** 2).sum())
     freedom = len(rewards) - 4
@@ -150,27 +150,27 @@ def _changes(best: Floats, compute: Floats, rewards: Floats) -> bool:
 
 
 def _fit(compute: Floats, rewards: Floats, starts: Sequence[Floats], ceiling: float) -> Floats:
-    """R0, A, Cmid and B of the best fit; compute is in units of its largest value."""
+    """R0, A, Cmid and B of the best fit; `compute` is scaled to a maximum of 1."""
     low = np.array([0.0, 0.0, np.log(1e-4), np.log(STEEPNESS[0])])
     high = np.array([ceiling, ceiling, np.log(1e2), np.log(STEEPNESS[1])])
 
-    def miss(parameters: Floats) -> Floats:
+    def residual(parameters: Floats) -> Floats:
         start, limit, log_middle, log_steepness = parameters
-        return start + (limit - start) * _gone(compute, log_middle, np.exp(log_steepness)) - rewards
+        return start + (limit - start) * _fraction(compute, log_middle, np.exp(log_steepness)) - rewards
 
     def slopes(parameters: Floats) -> Floats:
         start, limit, log_middle, log_steepness = parameters
-        gone, steepness = _gone(compute, log_middle, np.exp(log_steepness)), np.exp(log_steepness)
-        bend = (limit - start) * gone * (1 - gone) * steepness
+        fraction, steepness = _fraction(compute, log_middle, np.exp(log_steepness)), np.exp(log_steepness)
+        bend = (limit - start) * fraction * (1 - fraction) * steepness
         with np.errstate(divide="ignore", invalid="ignore"):
             distance = np.where(compute > 0, np.log(compute) - log_middle, 0.0)
-        return np.stack([1 - gone, gone, -bend, bend * distance], axis=1)
+        return np.stack([1 - fraction, fraction, -bend, bend * distance], axis=1)
 
     fits = []
     for start in starts:
         first = np.array([start[0], start[1], np.log(start[2]), np.log(start[3])])
         inside = np.clip(first, low + 1e-6, high - 1e-6)
-        fits.append(least_squares(miss, inside, slopes, (low, high), loss="soft_l1", f_scale=OUTLIER, max_nfev=100))
+        fits.append(least_squares(residual, inside, slopes, (low, high), loss="soft_l1", f_scale=OUTLIER, max_nfev=100))
     found = min(fits, key=lambda fit: fit.cost).x
     return np.array([found[0], found[1], np.exp(found[2]), np.exp(found[3])])
 
@@ -185,7 +185,7 @@ def _starts(rewards: Floats, ceiling: float) -> list[Floats]:
 
 
 def _flatter(best: Floats, ceiling: float) -> Floats:
-    """A start from where the limit lies further off, which a draw may be better explained by."""
+    """A starting point with a higher limit, which may fit a bootstrap draw better."""
     start, limit, middle, steepness = best
     return np.array([start, min(ceiling, limit + 0.3), min(middle * 2, 50.0), max(steepness / 2, STEEPNESS[0])])
 

@@ -1,7 +1,7 @@
-"""How far training has moved a policy: KL(policy ‖ base) of each token, averaged over tokens.
+"""Divergence of a trained policy: KL(policy ‖ base) per token, averaged over tokens.
 
-Measured on what the policy itself writes, both models reading the same prompt. It is exact over the vocabulary where the
-engine sees all logits; elsewhere it is estimated from the log-probabilities of the sampled tokens.
+It is measured on the policy's own completions, with the same prompt for both models. It is exact over the vocabulary if the
+engine has all logits; otherwise it is estimated from the log-probabilities of the sampled tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fastslow.records import Rollout
 
 @dataclass(frozen=True)
 class Divergence:
-    """The mean KL of a token in nats, with a 95% interval over rollouts."""
+    """Mean KL per token in nats, with a 95% interval over rollouts."""
 
     kl: float
     low: float
@@ -26,7 +26,7 @@ class Divergence:
 
 
 def divergence(engine: Engine, rollouts: Sequence[Rollout]) -> Divergence:
-    """Mean token KL of an engine's policy from its base model."""
+    """Mean KL per token of an engine's policy from its base model."""
     found = token_divergences(engine, rollouts)
     sums, counts = [sum(values) for values in found], [len(values) for values in found]
     tokens = sum(counts)
@@ -37,7 +37,7 @@ def divergence(engine: Engine, rollouts: Sequence[Rollout]) -> Divergence:
 
 
 def token_divergences(engine: Engine, rollouts: Sequence[Rollout]) -> list[list[float]]:
-    """The KL of every token that was written, rollout by rollout."""
+    """The KL of every completion token, by rollout."""
     turns = [(index, turn) for index, rollout in enumerate(rollouts) for turn in rollout.turns]
     found: list[list[float]] = [[] for _ in rollouts]
     for (index, _), scores in zip(turns, engine.score([turn for _, turn in turns]), strict=True):
@@ -52,7 +52,7 @@ def _token_kl(scores: TokenScores) -> list[float]:
 
 
 def _interval(mean: float, sums: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
-    """95% of a ratio of sums over rollouts: those are independent, the tokens of one are not."""
+    """95% interval of a ratio of sums over rollouts: rollouts are independent, the tokens of one are not."""
     rollouts = len(sums)
     if rollouts < 2:
         return 0.0, math.inf

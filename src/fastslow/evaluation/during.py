@@ -1,4 +1,4 @@
-"""Measuring a run on held-out problems while it trains: when it is due, and what is measured."""
+"""Evaluation of a run on held-out problems while it trains."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fastslow.tasks.stages import Stages
 
 @dataclass(frozen=True)
 class Measured:
-    """One evaluation: results by label, and what it took."""
+    """One evaluation: results by label, with rollouts and seconds."""
 
     results: dict[str, dict[str, Any]]
     rollouts: Sequence[Rollout]
     seconds: float
-    """Of the rollouts that rewards are measured on."""
+    """Time for `rollouts`."""
     divergence_rollouts: Sequence[Rollout]
     divergence_seconds: float
 
@@ -36,7 +36,7 @@ class Evaluation:
         self.learns = recipe.method != "gepa"
 
     def due(self, step: int, *, last: bool) -> bool:
-        """Whether to evaluate after this step; 0 is before the first."""
+        """Whether to evaluate after this step; step 0 is before training."""
         every, cycle = self.recipe.evaluation.every, self.recipe.fast.cycle
         if not every or step == 0 or last:
             return bool(every)
@@ -44,11 +44,11 @@ class Evaluation:
             return True
         if step % every:
             return False
-        # With frozen weights nothing changes but by a cycle, which comes before the first of its steps.
+        # With frozen weights only a cycle changes anything, and it runs before the first of its steps.
         return self.learns or (step - 1) // cycle > (step - 1 - every) // cycle
 
     def measure(self, step: int, best: Context) -> Measured:
-        """Held-out problems under the seed and under the context that is best on training problems."""
+        """Evaluate the policy under the seed text and under the context that is best on training problems."""
         recipe = self.recipe.evaluation
         contexts = measured_contexts(self.seed_context, best)
         scores, rollouts, seconds = evaluate_task(
@@ -72,7 +72,7 @@ class Evaluation:
         return Measured(results, rollouts, seconds, played, took)
 
     def _divergence(self, step: int, context: Context) -> tuple[float, list[Rollout], float]:
-        """How far the policy has moved from the base model, both under one context."""
+        """KL of the policy from the base model, both under the same context."""
         if not self.learns:
             return 0.0, [], 0.0
         task = self.stages.behind(step).task if self.stages else self.player.task

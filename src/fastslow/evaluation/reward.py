@@ -18,7 +18,7 @@ Z95 = 1.959964
 
 @dataclass(frozen=True)
 class Score:
-    """How a context did: the mean over k rollouts and the best of them, averaged over problems, with 95% intervals."""
+    """The score of a context: mean@k and best@k, averaged over problems, with 95% intervals."""
 
     context: str
     problems: int
@@ -38,17 +38,17 @@ class Score:
 def interval(mean: float, problems: int) -> tuple[float, float]:
     """Wilson's 95% interval with one trial per problem.
 
-    Scores lie in [0, 1], so their variance is at most mean·(1 − mean): for k > 1 and graded scores this is on the wide side,
-    and it stays honest at 0 and 1, where a bootstrap has no width.
+    Scores are in [0, 1], so their variance is at most mean·(1 − mean): the interval is conservative for k > 1 and graded
+    scores, and valid at 0 and 1, where a bootstrap interval has no width.
     """
     centre = (mean + Z95**2 / (2 * problems)) / (1 + Z95**2 / problems)
     half = Z95 / (1 + Z95**2 / problems) * math.sqrt(mean * (1 - mean) / problems + Z95**2 / (4 * problems**2))
-    # At 0 and 1 the mean is an end of the interval, which rounding must not cut off.
+    # At 0 and 1 the mean is an end of the interval; rounding must not exclude it.
     return max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
 
 
 def score_rollouts(rollouts: Sequence[Rollout], k: int) -> Score:
-    """The score of one context from its rollouts, k in a row per problem."""
+    """The score of one context from its rollouts, k consecutive ones per problem."""
     groups = [rollouts[start : start + k] for start in range(0, len(rollouts), k)]
     mean = sum(r.score for r in rollouts) / len(rollouts)
     best = sum(max(r.score for r in group) for group in groups) / len(groups)
@@ -59,7 +59,7 @@ def score_rollouts(rollouts: Sequence[Rollout], k: int) -> Score:
 
 
 def measured_contexts(seed: Context, best: Context) -> dict[str, Context]:
-    """What a policy is evaluated under, by label: the seed, and where it is another the best on training problems."""
+    """The contexts to evaluate, by label: the seed text, and the best on training problems if it is another."""
     return {"seed": seed} if best.id == seed.id else {"seed": seed, "best context": best}
 
 
@@ -74,9 +74,9 @@ def evaluate_task(
     policy_step: int,
     seed: int,
 ) -> tuple[dict[str, Score], list[Rollout], float]:
-    """Score contexts, each by its label, on the first problems of a split; also the rollouts and the seconds it took.
+    """Score contexts, given by label, on the first problems of a split; also return the rollouts and the seconds.
 
-    Of stages that is the task the last step was trained on; every task, that one too, comes again as `LABEL on TASK`.
+    With stages, `LABEL` is the score on the task of the last step, and every task, that one too, has `LABEL on TASK`.
     """
     task = player.task
     tasks = task.each if isinstance(task, Stages) else {"": task}
@@ -112,7 +112,7 @@ def evaluate(
     policy_step: int,
     seed: int,
 ) -> tuple[list[Score], list[Rollout], float]:
-    """Score contexts on the same problems, all in one batch; also the rollouts and the seconds it took."""
+    """Score contexts on the same problems in one batch; also return the rollouts and the seconds."""
     if not problems:
         raise TaskError(
             "the task has no problems to evaluate on; give it some (dataset: holdout or validation_path), "

@@ -1,4 +1,4 @@
-"""Measuring a run from its folder, finished or not: reward, and the KL from the base model at every checkpoint."""
+"""Evaluate a run from its folder, finished or not: reward, and KL from the base model at every checkpoint."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fastslow.tasks.stages import Stages
 
 @dataclass(frozen=True)
 class Row:
-    """KL(policy ‖ base) of one checkpoint, both reading the same context: nats a token, a 95% interval over problems."""
+    """KL(policy ‖ base) of one checkpoint under one context: nats per token, with a 95% interval over problems."""
 
     step: int
     context: str
-    """`seed`, or `best context`: the one that was best on training problems then."""
+    """`seed`, or `best context`: the best one on training problems at that step."""
     id: str
     kl: float
     low: float
@@ -45,7 +45,7 @@ def evaluate_run(
     whole_pool: bool = False,
     task: Task | None = None,
 ) -> dict[str, Score]:
-    """mean@k and best@k of a run's policy under its best context, under the seed, and where asked under the whole pool."""
+    """mean@k and best@k of a run's policy under its best context, its seed text, and with `whole_pool` every context."""
     snapshot = open_snapshot(folder, step)
     recipe = _changed(snapshot.run.recipe, slow={"kl": 0.0})  # no base model needed
     parts = assemble(recipe, Path(folder), find_world(recipe), task=task)
@@ -75,25 +75,25 @@ def measure_divergence(
     progress: Callable[[str], None] = lambda text: None,
     task: Task | None = None,
 ) -> list[Row]:
-    """Measure every checkpoint of a run, and leave the table in its folder as divergence.csv.
+    """Measure the KL of every checkpoint of a run, and write the table to divergence.csv in its folder.
 
-    One rollout a problem, drawn as in training: what `evaluation.divergence=true` would have measured at that step.
+    It samples one rollout per problem as in training, as `evaluation.divergence=true` does during a run.
     """
     run = RunFolder.open(folder)
     recipe, steps = run.recipe, run.checkpoints.steps()
     if recipe.method == "gepa":
         raise RunError(f"'{folder}' kept its weights frozen (method=gepa): its divergence from the base model is 0")
     if not steps:
-        raise RunError(f"'{folder}' has no checkpoint yet; the first comes at step {recipe.output.checkpoint_every}")
-    # With a base model at hand, which is loaded beside the policy unless that has an adapter.
+        raise RunError(f"'{folder}' has no checkpoint yet; the first is saved at step {recipe.output.checkpoint_every}")
+    # These settings load the base model too, unless the policy has an adapter.
     loaded = _changed(recipe, slow={"kl": recipe.slow.kl or 1e-3}, evaluation={"divergence": True})
     parts = assemble(loaded, run.path, find_world(recipe), task=task)
     rows: list[Row] = []
     for place, step in enumerate(steps, 1):
         snapshot = open_snapshot(folder, step)
         parts.engine.load(snapshot.path)
-        staged = parts.task.behind(step).task if isinstance(parts.task, Stages) else parts.task
-        chosen = staged.examples(split)[: problems or recipe.evaluation.problems]
+        current = parts.task.behind(step).task if isinstance(parts.task, Stages) else parts.task
+        chosen = current.examples(split)[: problems or recipe.evaluation.problems]
         for label, context in measured_contexts(Context(dict(parts.seed_texts)), snapshot.pool.best.context).items():
             progress(f"checkpoint {place} of {len(steps)}, step {step}: {label}")
             rollouts, _ = parts.player.play(

@@ -1,7 +1,7 @@
-"""The fast loop of a run: a cycle whenever one is due, its journal, and edits drafted while the model trains.
+"""The fast loop of a run: its cycles, their journal, and edits drafted while the model trains.
 
-A finished cycle is written to the run folder before the first step under it. A resumed run takes it from there, with what it
-spent, and plays nothing twice.
+A finished cycle is written to the run folder before its first slow step. A resumed run reads it from there, with what it
+spent, and samples no rollout twice.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Evolution:
         self.search = FastLoop(recipe.fast, reflector, self._play, player.chat.count, self.world, collective=collective)
 
     def evolve(self, ahead: Sequence[Example]) -> Pool:
-        """The pool after this step's cycle, which looks ahead at the problems of its steps."""
+        """The pool after this step's cycle; `ahead` are the training problems of the cycle's steps."""
         state, number = self.state, self.state.cycle
         carried = [member.context.id for member in state.pool.members]
         done = self.world.from_main(lambda: self._finished(number))
@@ -71,7 +71,7 @@ class Evolution:
             return self._evolve(number, carried, ahead)
 
     def _finished(self, number: int) -> dict[str, Any] | None:
-        """What the journal says of a cycle that was finished before an interruption."""
+        """The journal entry of a cycle that finished before the run was interrupted."""
         return self.journal.cycle(number, self.state.memory.kept) if self.journal else None
 
     def _evolve(self, number: int, carried: Sequence[str], ahead: Sequence[Example]) -> Pool:
@@ -128,12 +128,12 @@ class Evolution:
         return rollouts
 
     def _same_task(self) -> bool:
-        """Whether the next problems are of the task that the last ones were of."""
+        """Whether the next step has the same task as the last one."""
         step = self.state.step
         return self.stages is None or self.stages.at(step).name == self.stages.behind(step).name
 
     def _book_reflection(self) -> None:
-        """Move what the reflector has counted since the last time onto the ledger."""
+        """Move the reflector's usage since the last call to the ledger."""
         usage = self.search.reflector.usage
         faults = {"retries": usage.retries, "failures": usage.failures}
         self.state.ledger.book(
@@ -150,32 +150,32 @@ class Evolution:
     # Drafts ------------------------------------------------------------------------------------------------------------
 
     def draft(self) -> None:
-        """Have edits drafted while the model trains, unless an interrupted run has finished the next cycle already."""
+        """Start drafting edits while the model trains, unless the journal already has the next cycle."""
         state = self.state
         due = state.memory.drafts_due(state.step, self.recipe.slow.steps)
         if due and self.journal and self.journal.cycle(state.cycle + 1) is None:
             state.memory.desk.start(self._drafting(state.cycle))
 
     def close(self) -> None:
-        """The run ends: drafts that no cycle will use were paid for all the same."""
+        """At the end of the run, book drafts that no cycle uses: they cost calls too."""
         self.state.memory.desk.collect(list)
         self._book_reflection()
 
     def _drafts(self, number: int) -> list[Draft]:
-        """The drafts for a cycle, made now where none were begun."""
+        """The drafts for a cycle; they are made now if drafting was not started."""
         if not self.recipe.fast.overlap or not number:
             return []
         return self.world.from_main(lambda: self.state.memory.desk.collect(self._drafting(number - 1)))
 
     def _drafting(self, number: int) -> Callable[[], list[Draft]]:
-        # A tokenizer must not be used by two threads at once: the drafts have a copy.
+        # A tokenizer must not be used by two threads at once, so the drafts get a copy.
         count = copy.deepcopy(self.player.chat).count
         seed = derive_seed(self.recipe.seed, "drafts", number)
         return self.state.memory.drafting(number, self.state.pool, self.search.reflector, count, seed)
 
 
 class FastLoop:
-    """Evolves a population; holds what stays the same from cycle to cycle."""
+    """Evolves a population; holds what is the same for all cycles."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class FastLoop:
         self.count_tokens, self.world = count_tokens, world
         self.optimizer = find_optimizer(recipe.optimizer)
         self.collective = collective
-        """The reflector samples the policy, which all processes must do together."""
+        """The reflector samples the policy, so all processes must call it together."""
 
     def evolve(
         self,
@@ -208,8 +208,8 @@ class FastLoop:
     ) -> Cycle:
         """Re-score the carried contexts on the anchors, evolve until the budget is spent, keep the best K.
 
-        `evidence` has the slow loop's rollouts on these anchors, where scores are taken from them; `budget` stands for the
-        recipe's, `drafts` for the first reflections on their parents.
+        `evidence` holds the slow loop's rollouts on these anchors, if they replace re-scoring; `budget` replaces the recipe's
+        budget, and `drafts` replace the first reflections on their parents.
         """
         budget = self.recipe.budget if budget is None else budget
         search = self.optimizer(

@@ -1,9 +1,9 @@
-"""Edits asked for while the model trains, so that a slow reflection model keeps nobody waiting.
+"""Edits drafted while the model trains, so that training does not wait for a slow reflection model.
 
-Half-way through a cycle the reflector is shown the slow loop's rollouts so far and drafts edits of the contexts they were
-played under, in threads. The next cycle takes a draft where it would have asked, and asks side by side for what a generation
-has no drafts of. What is drafted follows from the rollouts, the pool and the seed alone, and the cycle waits for the last
-draft: with a repeatable reflector the run is repeatable, and one that was interrupted drafts the same again.
+Half-way through a cycle, threads send the slow loop's rollouts so far to the reflector, which drafts edits of their contexts.
+The next cycle uses a draft instead of a reflection call, and makes the calls that have no draft in parallel. Drafts depend
+only on the rollouts, the pool and the seed, and the cycle waits for all of them: with a deterministic reflector the run is
+deterministic, and a resumed run makes the same drafts again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fastslow.recipe import FastRecipe
 from fastslow.records import Rollout
 from fastslow.seeds import derive_seed
 
-AT_ONCE = 8
-"""Drafts asked for side by side: a server answers several nearly as fast as one."""
+PARALLEL_CALLS = 8
+"""Parallel reflection calls: a server answers several nearly as fast as one."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A new text for one component of a parent, with the attempts it was made from."""
+    """A proposed text for one component of a parent, with the attempts it is based on."""
 
     parent: str
     component: str
@@ -38,19 +38,19 @@ class Draft:
 
 @dataclass
 class Desk:
-    """Where drafts are made, one batch at a time."""
+    """Makes drafts in a thread, one batch at a time."""
 
     _thread: threading.Thread | None = None
     _done: list[Draft] = field(default_factory=list)
     _failed: list[BaseException] = field(default_factory=list)
 
     @property
-    def begun(self) -> bool:
-        """Drafts are being made, or wait to be collected."""
+    def started(self) -> bool:
+        """Drafts are being made, or are ready to collect."""
         return self._thread is not None
 
     def start(self, make: Callable[[], list[Draft]]) -> None:
-        """Begin in a thread."""
+        """Start making drafts in a thread."""
 
         def work() -> None:
             try:
@@ -58,12 +58,12 @@ class Desk:
             except BaseException as error:
                 self._failed.append(error)
 
-        # A daemon: a run that ends early does not wait for a slow answer.
+        # A daemon, so that a run that ends early does not wait for a slow call.
         self._thread = threading.Thread(target=work, name="drafts", daemon=True)
         self._thread.start()
 
     def collect(self, make: Callable[[], list[Draft]]) -> list[Draft]:
-        """Wait for the drafts; make them now where none were begun."""
+        """Wait for the drafts; make them now if `start` was not called."""
         if self._thread is None:
             return make()
         self._thread.join()
@@ -84,7 +84,7 @@ def make_drafts(
     budget: int,
     seed: int,
 ) -> list[Draft]:
-    """As many drafts as a cycle is likely to ask for, of parents drawn as the cycle will draw them."""
+    """As many drafts as a cycle is expected to use, with parents sampled as the cycle samples them."""
     played = {rollout.context.id for rollout in evidence.rollouts}
     parents = [member for member in pool.members if member.context.id in played]
     if not parents:
@@ -112,18 +112,17 @@ def make_drafts(
 
 
 def side_by_side(reflector: Reflector, wanted: Sequence[tuple[str, Request]]) -> list[Draft]:
-    """The drafts that come of some requests about parents, in their order; no more are asked for once one is refused for
-    good."""
+    """Make reflection calls in parallel and return their drafts in order; stop after a permanent failure."""
     made: dict[int, Draft] = {}
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    useless = threading.Event()
+    stopped = threading.Event()
     counting = threading.Lock()
 
     def ask(number: int) -> None:
         parent, request = wanted[number]
 
         def count(text: str) -> int:
-            with counting:  # a tokenizer is not for several threads at once
+            with counting:  # tokenizers are not thread-safe
                 return request.count_tokens(text)
 
         try:
@@ -131,12 +130,12 @@ def side_by_side(reflector: Reflector, wanted: Sequence[tuple[str, Request]]) ->
             made[number] = Draft(parent, request.component, text, request.attempts)
         except ReflectionFailed as failure:
             if failure.permanent:
-                useless.set()
-        except Exception:  # a reflector that breaks costs its draft; the cycle asks again and says what is wrong
-            useless.set()
+                stopped.set()
+        except Exception:  # only this draft is lost; the cycle calls the reflector again and reports the error
+            stopped.set()
 
     def work() -> None:
-        while not useless.is_set():
+        while not stopped.is_set():
             try:
                 ask(waiting.get_nowait())
             except queue.Empty:
@@ -145,7 +144,7 @@ def side_by_side(reflector: Reflector, wanted: Sequence[tuple[str, Request]]) ->
     for number in range(len(wanted)):
         waiting.put(number)
     name = f"{threading.current_thread().name}: reflection"
-    threads = [threading.Thread(target=work, name=name, daemon=True) for _ in range(min(AT_ONCE, len(wanted)))]
+    threads = [threading.Thread(target=work, name=name, daemon=True) for _ in range(min(PARALLEL_CALLS, len(wanted)))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -154,7 +153,7 @@ def side_by_side(reflector: Reflector, wanted: Sequence[tuple[str, Request]]) ->
 
 
 def expected(recipe: FastRecipe, budget: int) -> int:
-    """Proposals that a budget lasts for when half of the children are scored on all anchors."""
+    """Proposals that a budget pays for if half of the candidates are scored on all anchors."""
     proposal = recipe.samples * (2 * recipe.minibatch + recipe.anchors / 2)
     return math.ceil(budget / proposal)
 
@@ -162,7 +161,7 @@ def expected(recipe: FastRecipe, budget: int) -> int:
 def _attempts(
     recipe: FastRecipe, evidence: Evidence, parent: str, component: str, chance: random.Random
 ) -> list[Attempt]:
-    """One attempt at each of a few problems."""
+    """One attempt at each problem of a minibatch."""
     by_problem: dict[str, Rollout] = {}
     for rollout in evidence.rollouts:
         if rollout.context.id == parent:

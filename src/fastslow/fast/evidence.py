@@ -1,7 +1,7 @@
-"""What the slow loop's own rollouts of the last cycle say about the contexts they were played under.
+"""The slow loop's rollouts of the last cycle, used to score the contexts they were sampled under.
 
-Only rollouts drawn for the slow loop count, after the contexts had been chosen: nothing was selected by them, so their scores
-are free of the luck that a chosen context was chosen for. Claimed rollouts of the fast loop are not among them.
+Only rollouts sampled by the slow loop count. They were sampled after the contexts had been selected, so their scores have no
+selection bias. Reused rollouts of the fast loop are excluded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fastslow.tasks.base import Example
 
 
 class Evidence:
-    """The rollouts of one cycle as texts and scores, oldest first; tokens are left out."""
+    """The rollouts of one cycle as texts and scores without tokens, oldest first."""
 
     def __init__(self, rollouts: Iterable[Rollout] = ()) -> None:
         self.rollouts: list[Rollout] = []
@@ -26,11 +26,11 @@ class Evidence:
         self.rollouts += [_without_tokens(rollout) for rollout in rollouts]
 
     def until(self, policy_step: int) -> Evidence:
-        """What the policies of up to a step have drawn."""
+        """The rollouts sampled by the policies up to a step."""
         return Evidence(rollout for rollout in self.rollouts if rollout.policy_step <= policy_step)
 
     def problems(self, count: int) -> list[Example]:
-        """The problems met last, newest first: the policy that drew them is nearest to the present one."""
+        """The latest problems, newest first: the policy that answered them is closest to the current one."""
         return list({rollout.example.id: rollout.example for rollout in reversed(self.rollouts)}.values())[:count]
 
     def of(self, context: str, examples: Iterable[Example]) -> dict[str, list[Rollout]]:
@@ -42,7 +42,7 @@ class Evidence:
         return found
 
     def rewards(self) -> list[float]:
-        """The mean reward of every problem: problems are what varies independently."""
+        """The mean reward of every problem; problems are the independent samples."""
         by_problem: dict[tuple[str, int], list[float]] = {}
         for rollout in self.rollouts:
             by_problem.setdefault((rollout.example.id, rollout.policy_step), []).append(rollout.score)
@@ -52,8 +52,8 @@ class Evidence:
 def choose_anchors(ahead: Sequence[Example], evidence: Evidence | None, count: int) -> list[Example]:
     """The problems that contexts are scored on: the first of the look-ahead, which are also the first to be trained on.
 
-    With scores from rollouts it is the last ones trained on instead: carried contexts have rollouts on these and on no
-    others, and contexts can only be compared on the same problems.
+    With evidence, the anchors are the latest training problems instead: only those have rollouts of the carried contexts, and
+    contexts can only be compared on the same problems.
     """
     if evidence is not None and evidence.rollouts:
         return evidence.problems(count)
@@ -61,9 +61,9 @@ def choose_anchors(ahead: Sequence[Example], evidence: Evidence | None, count: i
 
 
 def read_attempt(rollout: Rollout, component: str, feedback: bool = True) -> Attempt | None:
-    """What happened in one component of a rollout, in words; nothing where it was never asked or has nothing to learn.
+    """One component's part of a rollout for the reflector; None if it was never called or has nothing to learn.
 
-    Without feedback, no word of the grader's is in it.
+    `feedback=False` leaves the grader's text out.
     """
     turns = [turn for turn in rollout.turns if turn.component == component]
     if rollout.turns and not turns:
@@ -81,6 +81,6 @@ def read_attempt(rollout: Rollout, component: str, feedback: bool = True) -> Att
 
 
 def _without_tokens(rollout: Rollout) -> Rollout:
-    nothing = Completion((), ())
-    turns = tuple(replace(turn, prompt_ids=(), completion=nothing) for turn in rollout.turns)
+    empty = Completion((), ())
+    turns = tuple(replace(turn, prompt_ids=(), completion=empty) for turn in rollout.turns)
     return replace(rollout, turns=turns)

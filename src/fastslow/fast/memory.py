@@ -1,7 +1,7 @@
-"""What the two loops leave for each other beside the population; with every setting at its default, nothing.
+"""The rollouts that the two loops share; none with default settings.
 
-The fast loop leaves rollouts that the slow loop can train on (`reuse`). The slow loop leaves rollouts that say how the
-contexts do (`rescore: from-rollouts`, `adaptive`) and what goes wrong under them (`overlap`).
+The fast loop stores rollouts that the slow loop can train on (`reuse`). The slow loop stores rollouts that score the contexts
+(`rescore: from-rollouts`, `adaptive`) and that the reflector reads (`overlap`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastslow.tasks.base import Example
 
 
 class Memory:
-    """Kept through a cycle and saved with the run."""
+    """Kept for one cycle and saved with the run."""
 
     def __init__(self, recipe: FastRecipe, *, evolves: bool = True) -> None:
         self.recipe = recipe
@@ -31,28 +31,28 @@ class Memory:
         self.evidence = Evidence()
         self.allowance = Allowance()
         self.desk = Desk()
-        # Without a fast loop nobody would ask, and nothing would ever be let go.
+        # Without a fast loop the evidence would never be used or cleared.
         self.reads = recipe.rescore == "from-rollouts" or recipe.optimizer in READS_ROLLOUTS
         self.watches = evolves and (self.reads or recipe.adaptive or recipe.overlap)
         self.kept = self.watches or (evolves and recipe.reuse)
-        """There is something to save with the run."""
+        """Whether there is anything to save with the run."""
 
     @property
     def budget(self) -> int:
         return self.allowance.budget(self.recipe.budget)
 
     def scored(self, purpose: str, rollouts: Iterable[Rollout]) -> None:
-        """The fast loop has drawn these. Minibatches are not for training: the reflector reads them (see `RolloutCache`)."""
+        """Store rollouts of the fast loop, except minibatches: the reflector reads those (see `RolloutCache`)."""
         if self.recipe.reuse and purpose != "fast-minibatch":
             self.cache.add(rollouts)
 
     def trained(self, rollouts: Iterable[Rollout]) -> None:
-        """The slow loop has drawn these; claimed ones are not among them."""
+        """Store rollouts sampled by the slow loop, without the reused ones."""
         if self.watches:
             self.evidence.add(rollouts)
 
     def open_cycle(self, same_task: bool) -> Evidence | None:
-        """Look back at the last cycle: the evidence to go by, where that is asked for and there is any for this task."""
+        """Start a cycle; return the evidence for it, if the recipe uses it and there is any for this task."""
         if self.recipe.adaptive:
             self.allowance.observe(self.evidence.rewards())
         self.cache.clear()
@@ -60,14 +60,14 @@ class Memory:
         return self.evidence if usable else None
 
     def close_cycle(self, active: Iterable[Context], ahead: Iterable[Example], found: bool) -> None:
-        """The fast loop is done; `found` says whether a child of this cycle is now the best, and by more than luck."""
+        """End a cycle; `found` says whether a candidate of this cycle is now the best, with 95% confidence."""
         self.cache.keep(active, ahead)
         self.evidence = Evidence()
         if self.recipe.adaptive:
             self.allowance.conclude(found)
 
     def to_data(self) -> dict[str, Any] | None:
-        """All of it, as JSON can hold it; nothing where nothing is kept. Drafts are not saved: they are made again."""
+        """The memory as JSON data, None if nothing is kept. Drafts are not saved: a resumed run makes them again."""
         if not self.kept:
             return None
         return {
@@ -77,7 +77,7 @@ class Memory:
         }
 
     def restore(self, data: Mapping[str, Any] | None, ahead: Sequence[Example]) -> None:
-        """What was saved in the cycle of these problems."""
+        """Read what `to_data` returned in the cycle of these problems."""
         if data is not None:
             self.allowance = Allowance.from_dict(data["allowance"])
             self.evidence = Evidence(from_data(data["evidence"], ahead))
@@ -87,15 +87,15 @@ class Memory:
     # Drafts ------------------------------------------------------------------------------------------------------------
 
     def drafts_due(self, step: int, steps: int) -> bool:
-        """Whether it is time to begin on the edits for the cycle after this step's, in a run of so many steps."""
+        """Whether to start drafting for the next cycle now, in a run of `steps` steps."""
         cycle = step // self.recipe.cycle
         follows = (cycle + 1) * self.recipe.cycle < steps
-        return self.recipe.overlap and follows and step >= self._half_way(cycle) and not self.desk.begun
+        return self.recipe.overlap and follows and step >= self._half_way(cycle) and not self.desk.started
 
     def drafting(
         self, cycle: int, pool: Pool, reflector: Reflector, count_tokens: Callable[[str], int], seed: int
     ) -> Callable[[], list[Draft]]:
-        """What makes the drafts for the cycle after this one, from this moment's pool and its rollouts until half-way."""
+        """A function that drafts for the next cycle, from the current pool and the rollouts of this cycle's first half."""
         evidence, budget = self.evidence.until(self._half_way(cycle)), self.budget
         return lambda: make_drafts(self.recipe, reflector, pool, evidence, count_tokens, budget=budget, seed=seed)
 

@@ -1,5 +1,4 @@
-"""A `.gguf` file becomes a standard model folder once, so that everything after it (reference model, vLLM, export) reads one
-format."""
+"""Convert a `.gguf` file once to a standard model folder, which reference model, vLLM and export can read."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from fastslow.cache import made_once
 from fastslow.errors import ModelError
 
 TIED_TOLERANCE = 0.1
-"""Head and embedding that differ by less than this (relative norm) are one matrix quantized twice."""
+"""If output head and embedding differ by less than this (relative norm), they are one matrix quantized twice."""
 
 
 def convert_gguf(file: Path) -> Path:
-    """Dequantize a GGUF file into a folder in the cache and return it; a second call finds it there."""
+    """Dequantize a GGUF file to a folder in the cache, unless it is there, and return the folder."""
     stat = file.stat()
     key = hashlib.sha256(f"{file.resolve()}:{stat.st_size}:{stat.st_mtime_ns}".encode()).hexdigest()[:12]
     return made_once("gguf", f"{file.stem}-{key}", lambda folder: _convert(file, folder))
@@ -34,7 +33,7 @@ def _convert(file: Path, folder: Path) -> None:
 
 
 def _plain_copy(loaded: PreTrainedModel) -> PreTrainedModel:
-    """The same weights in a model whose config does not claim to be quantized."""
+    """The same weights in a model without a quantization config."""
     config = loaded.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -43,7 +42,7 @@ def _plain_copy(loaded: PreTrainedModel) -> PreTrainedModel:
     if head is not None and embedding is not None and head.shape == embedding.shape:
         difference = torch.linalg.vector_norm(head - embedding) / torch.linalg.vector_norm(head)
         if difference < TIED_TOLERANCE:
-            # One matrix stored twice at two precisions: the head's copy is the finer one.
+            # One matrix stored at two precisions: the head's copy has the higher one.
             config.tie_word_embeddings = True
             state["model.embed_tokens.weight"] = head
     plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

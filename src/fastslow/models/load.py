@@ -1,4 +1,4 @@
-"""Getting a policy: hub id, local folder or GGUF file, in the precision its training needs."""
+"""Load a policy from a hub id, local folder or GGUF file, in the precision that training needs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from fastslow.recipe import LoraRecipe, ModelRecipe
 
 @dataclass(frozen=True)
 class Policy:
-    """A loaded model and what training it needs to know."""
+    """A loaded model and its training settings."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     device: str
     autocast: bool
-    """Compute in bf16 while the trained weights stay fp32."""
+    """Compute in bf16 with fp32 trained weights."""
     lora: LoraConfig | None
 
     @property
     def max_length(self) -> int | None:
-        """Longest sequence the model takes, prompt and completion together, where it says so."""
+        """Maximum sequence length, prompt and completion together, if the config has one."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
 
@@ -44,7 +44,7 @@ def choose_device(wanted: str) -> str:
 
 
 def resolve(name: str) -> str:
-    """What `from_pretrained` takes for a name: a folder for `nano`, local models and GGUF files, else the hub id."""
+    """The argument of `from_pretrained`: a folder for `nano`, local models and GGUF files, otherwise the hub id."""
     if name == "nano":
         return str(Path(__file__).parent / "nano")
     path = Path(name).expanduser()
@@ -62,13 +62,13 @@ def resolve(name: str) -> str:
 
 
 def load_pretrained(name: str, **arguments: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model and tokenizer by name, with one clear error when they cannot be had."""
+    """Load model and tokenizer by name; any failure is a `ModelError`."""
     source = resolve(name)
     trust = {"trust_remote_code": True} if arguments.pop("trust_remote_code", False) else {}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", **trust)
         model = AutoModelForCausalLM.from_pretrained(source, **trust, **arguments)
-    except Exception as error:  # a damaged file shows as OSError, ValueError, RuntimeError or safetensors' own
+    except Exception as error:  # a damaged file raises OSError, ValueError, RuntimeError or a safetensors error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
             f"model '{name}' cannot be loaded: {reason} (a hub id needs network or a filled cache; "
@@ -80,13 +80,13 @@ def load_pretrained(name: str, **arguments: Any) -> tuple[PreTrainedModel, PreTr
 
 
 def load_to_ask(name: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model that is not trained."""
+    """Load a model for inference only."""
     return load_pretrained(name, dtype=dtype_to_ask(device), device_map=device)
 
 
 def dtype_to_ask(device: str) -> torch.dtype | str:
-    """The precision of a model that is not trained: the one it is stored in; but fp32 on a processor that does not compute in
-    bf16, where a prompt would take a hundred times as long."""
+    """The precision for inference: as stored, but fp32 on a CPU without bf16 instructions, where bf16 is about a hundred
+    times slower."""
     return "auto" if device != "cpu" or _cpu_computes_in_bf16() else torch.float32
 
 
@@ -95,7 +95,7 @@ def _cpu_computes_in_bf16() -> bool:
 
 
 def load_trained(recipe: ModelRecipe, weights: Path | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model of a recipe with trained weights, in the precision it is stored in; an adapter is merged."""
+    """The model of a recipe with trained weights, in its stored precision, with its adapter merged."""
     arguments = {"trust_remote_code": recipe.trust_remote_code}
     base, tokenizer = load_pretrained(recipe.name, dtype="auto", **arguments)
     if weights is None:
@@ -107,7 +107,7 @@ def load_trained(recipe: ModelRecipe, weights: Path | None) -> tuple[PreTrainedM
 
 
 def load_policy(recipe: ModelRecipe) -> Policy:
-    """The policy as its recipe asks: fp32 master weights to train fully, a frozen bf16 base under fp32 LoRA adapters."""
+    """Load the policy of a recipe: fp32 weights for full training, or a frozen bf16 base with fp32 LoRA adapters."""
     device = choose_device(recipe.device)
     bf16 = recipe.precision == "bf16" or (
         recipe.precision == "auto" and device == "cuda" and torch.cuda.is_bf16_supported()

@@ -1,4 +1,4 @@
-"""From messages to tokens: the context goes first in the system message, merged with the task's own, never stacked."""
+"""From messages to tokens: the context starts the system message, merged with the task's own into one."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self.template_arguments = template_arguments or {}
         if tokenizer.chat_template is None:
-            # A template is rendered to text and encoded as it is, so a begin token the model expects must stand in it.
-            begins = tokenizer.bos_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
-            tokenizer.chat_template = "{{ bos_token }}" + PLAIN_TEMPLATE if begins else PLAIN_TEMPLATE
+            # The rendered template is encoded without special tokens, so it must contain a BOS token that the model expects.
+            bos = tokenizer.bos_token_id
+            needs_bos = bos is not None and tokenizer("")["input_ids"][:1] == [bos]
+            tokenizer.chat_template = "{{ bos_token }}" + PLAIN_TEMPLATE if needs_bos else PLAIN_TEMPLATE
         self.system_role = self._accepts_system()
         self._special = frozenset(tokenizer.all_special_ids)
 
     def _accepts_system(self) -> bool:
-        """Some templates refuse the role outright, some drop it without a word."""
+        """Whether the template uses the system role: some raise an error, some drop it silently."""
 
-        def shown(system: str) -> str:
+        def rendered(system: str) -> str:
             messages = [{"role": "system", "content": system}, {"role": "user", "content": "-"}]
             return str(self.tokenizer.apply_chat_template(messages, tokenize=False, **self.template_arguments))
 
         try:
-            return shown("a") != shown("b")
+            return rendered("a") != rendered("b")
         except TemplateError:
             return False
 
     def prompt(self, messages: Sequence[Message], context: str) -> list[int]:
-        """The prompt's token ids, ready for the model to answer."""
+        """The prompt's token ids, with the generation prompt."""
         return self._tokens(merge_context(messages, context, self.system_role))
 
     def _tokens(self, messages: list[Message]) -> list[int]:
@@ -55,21 +56,21 @@ class ChatFormat:
         return list(encoded["input_ids"])
 
     def answer(self, ids: Sequence[int]) -> str:
-        """The text of a completion as it was written, without the end token."""
-        # Some tokenizers are set to tidy spaces before punctuation, which changes code and formatted answers.
+        """The exact text of a completion, without the end token."""
+        # Some tokenizers clean up spaces before punctuation by default, which changes code and formatted answers.
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def has_ended(self, ids: Sequence[int]) -> bool:
-        """Whether a completion goes up to an end token. A model may know others than the tokenizer's own, all special."""
+        """Whether a completion ends with an end token: any special token, since models can have several."""
         return bool(ids) and ids[-1] in self._special
 
     def count(self, text: str) -> int:
-        """Tokens of a bare text."""
+        """Number of tokens of a text, without special tokens."""
         return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def merge_context(messages: Sequence[Message], context: str, system_role: bool = True) -> list[Message]:
-    """Put the context in front of the messages: one system message, or part of the user's where there is no such role."""
+    """Put the context first: in one system message, or in the user message if the template has no system role."""
     rest = list(messages)
     parts = [context] if context else []
     while rest and rest[0]["role"] == "system":

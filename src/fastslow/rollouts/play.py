@@ -1,4 +1,4 @@
-"""Playing rollouts: each is a coroutine that awaits its completions, its tools and its grader; none waits for another."""
+"""Runs rollouts: each is a coroutine that awaits its completions, tools and grader, independently of the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastslow.rollouts.rounds import InFlight, Rounds, Seats
 from fastslow.tasks.base import Answer, Ask, Task
 
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
-"""Added to the feedback on a wrong answer that was truncated: graders see its text and not that it was truncated."""
+"""Added to the feedback on a wrong, truncated answer: graders see only its text."""
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Timing:
 
     sampling: float = 0.0
     grading: float = 0.0
-    """What grading adds; grading while other completions are still being sampled is not counted."""
+    """Extra time for grading; grading while other completions are sampled is not counted."""
 
     @property
     def total(self) -> float:
@@ -34,11 +34,11 @@ class Timing:
 
 
 class PromptTooLong(Exception):
-    """A prompt that does not fit the model together with its completion."""
+    """The prompt and its completion do not fit the model."""
 
 
 class Player:
-    """Plays (example, context) pairs of a task with an engine's policy."""
+    """Runs rollouts of a task for (example, context) pairs with an engine's policy."""
 
     def __init__(self, task: Task, engine: Engine, chat: ChatFormat) -> None:
         self.task, self.engine, self.chat, self.world = task, engine, chat, engine.world
@@ -46,7 +46,7 @@ class Player:
     def play(
         self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
     ) -> tuple[list[Rollout], Timing]:
-        """One rollout per pair, in order, the same on every process; each process plays its share."""
+        """One rollout per pair, in order, the same on every process; each process runs its share."""
         rank, size = self.world.rank, self.world.size
         mine, timing = wait_for(self._play(pairs[rank::size], sampling, policy_step, seed))
         shares = self.world.gather(mine)
@@ -70,7 +70,7 @@ class Player:
                     for seat, (example, context) in enumerate(pairs)
                 ]
                 group.create_task(seats.serve())
-        except BaseExceptionGroup as errors:  # the first says what went wrong; the others were cancelled for it
+        except BaseExceptionGroup as errors:  # the first is the cause; the others were cancelled because of it
             raise errors.exceptions[0] from None
         total = time.perf_counter() - started
         return [rollout.result() for rollout in rollouts], Timing(seats.seconds, total - seats.seconds)
@@ -85,7 +85,7 @@ class Player:
         seat: int,
         broken: list[RecipeError],
     ) -> Rollout:
-        """One attempt. What goes wrong inside the task costs this rollout only; wrong settings end them all (`broken`)."""
+        """One rollout. An error in the task affects only this rollout; a `RecipeError` stops all of them (`broken`)."""
         turns: list[Turn] = []
         faults: dict[str, int] = {}
         truncated: set[str] = set()
@@ -95,7 +95,7 @@ class Player:
             try:
                 prompt = self.prompt(asked, sampling.max_tokens, context.texts)
             except PromptTooLong as error:
-                too_long.append(error)  # other people's code may catch it or wrap it
+                too_long.append(error)  # a task may catch or wrap it
                 raise
             completion = await seats.sample(seat, prompt)
             if broken:
@@ -112,7 +112,7 @@ class Player:
             if not _is_feedback(returned):
                 faults["grader"] = 1
             feedback = _with_advice(_checked(returned), truncated, sampling.max_tokens)
-        except RecipeError as error:  # what is wrong is the run's settings, and every score would be
+        except RecipeError as error:  # the settings are wrong, so every score would be
             broken.append(error)
             raise
         except Exception as error:
@@ -127,7 +127,7 @@ class Player:
         return Rollout(example, context, policy_step, tuple(turns), feedback, faults)
 
     def prompt(self, asked: Ask, max_tokens: int, texts: Mapping[str, str]) -> list[int]:
-        """The tokens of a question under a context; `PromptTooLong` where the model has no room for the answer."""
+        """The prompt tokens of a question under a context; raises `PromptTooLong` if the answer would not fit."""
         prompt = self.chat.prompt(asked.messages, asked.context(texts))
         longest = self.engine.max_length
         if longest is not None and len(prompt) + max_tokens > longest:
@@ -139,10 +139,10 @@ class Player:
 
 
 def _is_feedback(returned: object) -> bool:
-    return isinstance(returned, Feedback) and _is_share(returned.score) and _is_share(returned.progress)
+    return isinstance(returned, Feedback) and _in_unit_interval(returned.score) and _in_unit_interval(returned.progress)
 
 
-def _is_share(number: object) -> bool:
+def _in_unit_interval(number: object) -> bool:
     return isinstance(number, Real) and 0 <= float(number) <= 1
 
 
@@ -155,7 +155,7 @@ def _checked(returned: Feedback) -> Feedback:
 
 
 def _with_advice(feedback: Feedback, truncated: Collection[str], limit: int) -> Feedback:
-    """Feedback that also says which components' answers were truncated."""
+    """Feedback with advice for the components whose answers were truncated."""
     if not truncated or feedback.score >= 1:
         return feedback
     advice = KEEP_IT_SHORT.format(limit)

@@ -1,4 +1,4 @@
-"""The same conversation under another context: the prompts that its answers would have been answers to."""
+"""The prompts of a rollout under another context."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Prompts = list[tuple[int, ...]]
 
 
 def replay(player: Player, rollouts: Sequence[Rollout], contexts: Sequence[Context]) -> list[Prompts | None]:
-    """The prompts of every rollout's turns, had it been played under another context; each process replays its share.
+    """The prompts of each rollout's turns under another context; each process replays its share.
 
-    The task is played again with the answers that were given, all but the last, so nothing is sampled and nothing graded.
-    None where that fails: the task asks fewer questions, or the model cannot take that long a prompt.
+    The task runs again on the recorded answers, all but the last, so nothing is sampled or graded. None if this fails: the
+    task makes fewer calls, or a prompt is too long for the model.
     """
     rank, size = player.world.rank, player.world.size
     pairs = list(zip(rollouts, contexts, strict=True))
@@ -38,6 +38,6 @@ async def _replayed(player: Player, rollout: Rollout, context: Context) -> Promp
         asks = (await follow_script(player.task, rollout.example, answers, texts)).asks
         lengths = [len(turn.completion.ids) for turn in turns]
         prompts = [tuple(player.prompt(*asked, texts)) for asked in zip(asks, lengths, strict=True)]
-    except Exception:  # a task can fail in any way; it costs this rollout only
+    except Exception:  # a task can raise anything; only this rollout is lost
         return None
     return prompts

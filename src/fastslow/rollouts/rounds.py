@@ -1,6 +1,6 @@
-"""How rollouts get their completions: gathered into one batch for all that wait, or each on its own.
+"""How rollouts get their completions: batched over all waiting rollouts, or one request at a time.
 
-A rollout has a seat. It asks (`sample`) as often as it likes, also several times at once, and leaves when it is done.
+A rollout has a seat. It calls `sample` any number of times, also concurrently, and `leave` when it is done.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ class Seats(Protocol):
     """Where rollouts wait for their completions."""
 
     seconds: float
-    """Time during which completions were sampled."""
+    """Seconds during which completions were being sampled."""
 
     async def sample(self, seat: int, prompt: Prompt) -> Completion: ...
 
     def leave(self, seat: int) -> None: ...
 
     async def serve(self) -> None:
-        """Runs beside the rollouts until all have left."""
+        """Runs concurrently with the rollouts until all have left."""
         ...
 
 
 class Rounds:
-    """One call of the engine whenever every rollout waits or has left, with the prompts in the order of their seats.
+    """One engine call whenever every rollout waits or has left, with the prompts in the order of their seats.
 
-    All processes make every round together: one with fewer prompts fills up with `filler`. With `early` a completion is
-    handed out as soon as it is finished, otherwise all of a round together, in order.
+    All processes make every round together; those with fewer prompts pad with `filler`. With `early` a rollout gets its
+    completion as soon as it is finished, otherwise all rollouts of a round get theirs together, in order.
     """
 
     def __init__(
@@ -61,30 +61,30 @@ class Rounds:
     async def serve(self) -> None:
         world, turn = self.engine.world, 0
         while True:
-            while {seat for seat, _, _ in self._asked()} != self._present:
+            while {seat for seat, _, _ in self._pending()} != self._present:
                 self._changed.clear()
                 await self._changed.wait()
-            longest = world.largest(len(self._asked()))
+            longest = world.largest(len(self._pending()))
             if not longest:
                 return
             await self._round(longest, derive_seed(self.seed, turn, world.rank))
             turn += 1
 
-    def _asked(self) -> list[tuple[int, Prompt, asyncio.Future[Completion]]]:
-        """What is waited for; a rollout may have cancelled an ask of its own."""
+    def _pending(self) -> list[tuple[int, Prompt, asyncio.Future[Completion]]]:
+        """The open requests; a rollout may have cancelled some of its own."""
         return [item for item in self._waiting if not item[2].cancelled()]
 
     async def _round(self, longest: int, seed: int) -> None:
-        asked = sorted(self._asked(), key=lambda item: item[0])
+        pending = sorted(self._pending(), key=lambda item: item[0])
         self._waiting = []
-        answers = [answer for _, _, answer in asked]
-        prompts = [*(prompt for _, prompt, _ in asked), *[self.filler] * (longest - len(asked))]
+        answers = [answer for _, _, answer in pending]
+        prompts = [*(prompt for _, prompt, _ in pending), *[self.filler] * (longest - len(pending))]
         loop = asyncio.get_running_loop()
 
         def ready(number: int, completion: Completion) -> None:
-            loop.call_soon_threadsafe(hand_out, number, completion)
+            loop.call_soon_threadsafe(deliver, number, completion)
 
-        def hand_out(number: int, completion: Completion) -> None:
+        def deliver(number: int, completion: Completion) -> None:
             if number < len(answers) and not answers[number].done():
                 answers[number].set_result(completion)
 
@@ -92,28 +92,28 @@ class Rounds:
         completions = await self.engine.sample(prompts, self.sampling, seed, ready if self.early else None)
         self.seconds += time.perf_counter() - started
         for number, completion in enumerate(completions):
-            hand_out(number, completion)
+            deliver(number, completion)
 
 
 class InFlight:
-    """Every prompt goes to the engine by itself, as soon as it is asked; what it draws follows from its seat and turn."""
+    """Sends every prompt to the engine immediately, as a separate request seeded by its seat and turn."""
 
     def __init__(self, engine: Engine, sampling: Sampling, seed: int) -> None:
         self.engine, self.sampling, self.seed = engine, sampling, seed
         self.seconds = 0.0
         self._turns: dict[int, int] = {}
-        self._flying, self._since = 0, 0.0
+        self._in_flight, self._since = 0, 0.0
 
     async def sample(self, seat: int, prompt: Prompt) -> Completion:
         turn = self._turns[seat] = self._turns.get(seat, -1) + 1
-        if not self._flying:
+        if not self._in_flight:
             self._since = time.perf_counter()
-        self._flying += 1
+        self._in_flight += 1
         try:
             (completion,) = await self.engine.sample([prompt], self.sampling, derive_seed(self.seed, turn, seat))
         finally:
-            self._flying -= 1
-            if not self._flying:
+            self._in_flight -= 1
+            if not self._in_flight:
                 self.seconds += time.perf_counter() - self._since
         return completion
 

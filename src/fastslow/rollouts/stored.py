@@ -1,4 +1,4 @@
-"""Rollouts as plain data and back, to the last bit: what a run needs to go on after an interruption."""
+"""Rollouts as JSON data and back, bit-exact, so that a run can resume."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastslow.tasks.base import Example, Feedback
 
 
 def to_data(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """What JSON can hold. Problems are named by their ids, and every context is written once."""
+    """JSON data; problems are stored by id, and every context once."""
     contexts = {rollout.context.id: rollout.context for rollout in rollouts}
     return {
         "contexts": {identifier: asdict(context) for identifier, context in contexts.items()},
@@ -30,7 +30,7 @@ def to_data(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def from_data(data: Mapping[str, Any], examples: Iterable[Example]) -> list[Rollout]:
-    """The same rollouts, of the problems among `examples`."""
+    """The rollouts that `to_data` stored; `examples` supplies their problems."""
     by_id = {example.id: example for example in examples}
     contexts = {
         identifier: Context(item["texts"], tuple(item["parents"]), item["born"])

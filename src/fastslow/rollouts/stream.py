@@ -1,4 +1,4 @@
-"""The order in which training problems come: a position is all there is to remember."""
+"""The order of training problems; its only state is a position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastslow.tasks.stages import Stages
 
 
 class Stream:
-    """Endless passes over the training problems, each in an order of its own that follows from the seed."""
+    """Endless epochs over the training problems, each shuffled by a seed."""
 
     def __init__(self, examples: Sequence[Example], seed: int) -> None:
         self.examples, self.seed = examples, seed
@@ -35,7 +35,7 @@ class Stream:
 class StagedStream:
     """The streams of several tasks, one stage after the other; the last stage does not end.
 
-    A task that comes again goes on where it was.
+    A task that returns in a later stage resumes its stream.
     """
 
     def __init__(self, stages: Stages, problems: int, seed: int) -> None:
@@ -50,7 +50,7 @@ class StagedStream:
             served[stage.name] += stage.steps * problems
 
     def take(self, position: int, count: int) -> list[Example]:
-        """The problems at positions `position` … `position + count − 1`, across the end of a stage too."""
+        """The problems at positions `position` … `position + count − 1`, also across the end of a stage."""
         return [self._at(index) for index in range(position, position + count)]
 
     def _at(self, position: int) -> Example:
@@ -60,5 +60,5 @@ class StagedStream:
 
 
 def open_stream(task: Task, problems: int, seed: int) -> Stream | StagedStream:
-    """The training problems of a task, so many a step."""
+    """The training problems of a task, `problems` per step."""
     return StagedStream(task, problems, seed) if isinstance(task, Stages) else Stream(task.examples("train"), seed)

@@ -1,4 +1,4 @@
-"""Checkpoints: written aside, hashed, then renamed into place. One either is whole or is not there."""
+"""Checkpoints: written to a temporary folder, hashed, then renamed, so that each is complete or absent."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fastslow.runs import files
 
 MANIFEST = "manifest.json"
 REMOVING = ".removing-"
-"""What the name of a checkpoint on its way out begins with: renamed first, so that half of one is never seen."""
+"""Name prefix of a checkpoint that is being removed: it is renamed first, so that no reader sees a partial one."""
 
 
 class Checkpoints:
     """The checkpoints of a run.
 
-    One process calls `write`. Where several processes fill one checkpoint, the first calls `begin`, all put their files
-    into `aside(step)`, and the first calls `commit` when all are done, or `abandon` when one has failed.
+    A single process calls `write`. With several processes, the main one calls `begin`, all write their files to
+    `temporary(step)`, and the main one calls `commit` when all are done, or `abandon` if one has failed.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def write(self, step: int, fill: Callable[[Path], None]) -> Path:
-        """Save what `fill` puts into the folder it is given; on any failure nothing changes but the error raised."""
+        """Save the files that `fill` writes to the folder it gets; on any failure earlier checkpoints are unchanged."""
         path = self.begin(step)
         try:
             fill(path)
@@ -40,13 +40,13 @@ class Checkpoints:
             raise
         return self.commit(step)
 
-    def aside(self, step: int) -> Path:
-        """Where the files of an unfinished checkpoint go."""
-        return self.folder / f"{files.ASIDE}{_name(step)}"
+    def temporary(self, step: int) -> Path:
+        """The folder of an unfinished checkpoint."""
+        return self.folder / f"{files.TEMPORARY}{_name(step)}"
 
     def begin(self, step: int) -> Path:
-        """An empty folder for the files of a new checkpoint."""
-        path = self.aside(step)
+        """Create an empty folder for the files of a new checkpoint."""
+        path = self.temporary(step)
         try:
             if path.exists():
                 shutil.rmtree(path)
@@ -56,8 +56,8 @@ class Checkpoints:
         return path
 
     def commit(self, step: int) -> Path:
-        """Seal the folder with a manifest and put it in place of any earlier checkpoint of that step."""
-        unfinished, path = self.aside(step), self.folder / _name(step)
+        """Add a manifest and rename the folder into place; it replaces any earlier checkpoint of that step."""
+        unfinished, path = self.temporary(step), self.folder / _name(step)
         try:
             contents = [file for file in sorted(unfinished.rglob("*")) if file.is_file()]
             listed = {str(file.relative_to(unfinished)): _fingerprint(file) for file in contents}
@@ -74,8 +74,8 @@ class Checkpoints:
         return path
 
     def abandon(self, step: int) -> None:
-        """Drop an unfinished checkpoint, and with it the disk space it took."""
-        shutil.rmtree(self.aside(step), ignore_errors=True)
+        """Delete an unfinished checkpoint and free its disk space."""
+        shutil.rmtree(self.temporary(step), ignore_errors=True)
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, oldest first."""
@@ -83,13 +83,13 @@ class Checkpoints:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def latest(self) -> tuple[int, Path] | None:
-        """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
+        """The newest intact checkpoint; damaged ones are skipped with a warning."""
         for step in reversed(self.steps()):
             path = self.folder / _name(step)
             damage = find_damage(path)
             if damage is None:
                 return step, path
-            warnings.warn(f"checkpoint '{path}' is damaged and passed over: {damage}", stacklevel=2)
+            warnings.warn(f"checkpoint '{path}' is damaged and skipped: {damage}", stacklevel=2)
         return None
 
     def get(self, step: int) -> Path:
@@ -112,21 +112,21 @@ class Checkpoints:
                 self._remove(step)
 
     def rewind(self, step: int) -> None:
-        """Remove the checkpoints after a step and what unfinished ones left behind."""
+        """Remove the checkpoints after a step, and unfinished ones."""
         for later in self.steps():
             if later > step:
                 self._remove(later)
         with files.explained(self.folder):
-            for prefix in (files.ASIDE, REMOVING):
+            for prefix in (files.TEMPORARY, REMOVING):
                 for leftover in self.folder.glob(prefix + "*"):
                     shutil.rmtree(leftover)
 
     def _swap(self, unfinished: Path, path: Path) -> Path | None:
-        """Put a folder in its place; returns where the one it replaces was put."""
+        """Rename a folder into place; return the new path of the one it replaces, if any."""
         if not path.exists():
             unfinished.rename(path)
             return None
-        replaced = self._put_away(path)
+        replaced = self._mark_for_removal(path)
         try:
             unfinished.rename(path)
         except OSError:
@@ -137,24 +137,24 @@ class Checkpoints:
     def _remove(self, step: int) -> None:
         path = self.folder / _name(step)
         with files.explained(path):
-            shutil.rmtree(self._put_away(path))
+            shutil.rmtree(self._mark_for_removal(path))
 
-    def _put_away(self, path: Path) -> Path:
-        away = path.with_name(REMOVING + path.name)
-        if away.exists():
-            shutil.rmtree(away)
-        return path.rename(away)
+    def _mark_for_removal(self, path: Path) -> Path:
+        marked = path.with_name(REMOVING + path.name)
+        if marked.exists():
+            shutil.rmtree(marked)
+        return path.rename(marked)
 
     def _not_saved(self, step: int, error: Exception) -> RunError:
         existing = ", ".join(map(str, self.steps())) or "none"
         return RunError(
-            f"checkpoint of step {step} was not saved: {files.cause(error)}; earlier checkpoints are untouched "
-            f"({existing}); check the space and the permissions of '{self.folder}'"
+            f"checkpoint of step {step} was not saved: {files.cause(error)}; earlier checkpoints are unchanged "
+            f"({existing}); check disk space and permissions of '{self.folder}'"
         )
 
 
 def find_damage(path: Path) -> str | None:
-    """What of a checkpoint differs from its manifest, None when nothing does."""
+    """How a checkpoint differs from its manifest, None if it does not."""
     try:
         manifest = files.read_json(path / MANIFEST)
         if manifest is None:
@@ -162,13 +162,13 @@ def find_damage(path: Path) -> str | None:
         for name, expected in manifest["files"].items():
             if not (path / name).is_file():
                 return f"{name} is missing"
-            # The size first: it is free, and hashing a large file is not.
+            # Compare the size first: hashing a large file is slow.
             if (path / name).stat().st_size != expected["size"] or _fingerprint(path / name) != expected:
-                return f"{name} is not the file that was saved"
+                return f"{name} has changed since it was saved"
     except (OSError, RunError) as error:
         return files.cause(error)
     except (KeyError, TypeError, AttributeError):
-        return f"{MANIFEST} is not a manifest"
+        return f"{MANIFEST} is invalid"
     return None
 
 

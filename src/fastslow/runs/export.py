@@ -1,4 +1,4 @@
-"""A run as a model folder that any server can load: merged weights, the best context as system prompt, a model card."""
+"""Export a run as a model folder for any server: merged weights, the best context as system prompt, a model card."""
 
 from __future__ import annotations
 
@@ -37,21 +37,18 @@ def export_run(folder: str | Path, target: str | Path, step: int | None = None) 
 
 
 def save_policy(snapshot: Snapshot, target: Path) -> None:
-    """Write only a run's policy, as a model folder to start from, with the adapter merged and the chat template unchanged."""
+    """Write only the policy of a run as a model folder, with the adapter merged and the chat template unchanged."""
     model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
     with files.explained(target):
-        unfinished = target.with_name(files.ASIDE + target.name)
-        shutil.rmtree(unfinished, ignore_errors=True)
-        model.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
-        unfinished.rename(target)
+        temporary = target.with_name(files.TEMPORARY + target.name)
+        shutil.rmtree(temporary, ignore_errors=True)
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        temporary.rename(target)
 
 
 def set_default_system(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
-    """Make the chat template put `text` into the system message, before the conversation's own one where it has one.
-
-    Training shows contexts in the same way.
-    """
+    """Make the chat template put `text` at the start of the system message, as training does with a context."""
     quoted = json.dumps(text, ensure_ascii=False)
     tokenizer.chat_template = (
         f"{{%- set context = {quoted} -%}}"

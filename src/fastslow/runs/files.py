@@ -1,4 +1,4 @@
-"""Writing files so that a kill or a full disk never leaves half of one behind."""
+"""Write files so that a kill or a full disk never leaves a partial one."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import IO, Any
 
 from fastslow.errors import RunError, cause
 
-ASIDE = ".writing-"
-"""What the name of an unfinished file or folder begins with."""
+TEMPORARY = ".writing-"
+"""Name prefix of an unfinished file or folder."""
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn a failure of the disk while `path` is written into words."""
+    """Raise a `RunError` with advice if writing `path` fails."""
     try:
         yield
     except OSError as error:
         raise RunError(
-            f"'{path}' was not written: {cause(error)}; make room or check its permissions, then resume the run"
+            f"'{path}' was not written: {cause(error)}; free disk space or check the permissions, then resume the run"
         ) from error
 
 
 @contextmanager
-def aside(path: Path) -> Iterator[Path]:
-    """A path to write to, renamed to `path` once the block is through; on any failure `path` stays as it was."""
-    unfinished = path.with_name(ASIDE + path.name)
+def temporary(path: Path) -> Iterator[Path]:
+    """A temporary path to write to, renamed to `path` at the end of the block; on any failure `path` is unchanged."""
+    unfinished = path.with_name(TEMPORARY + path.name)
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -45,7 +45,7 @@ def aside(path: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Push a file or a folder's list of names to the disk, so that a power cut cannot undo the rename that follows."""
+    """Flush a file or a directory to disk, so that a power failure cannot undo the rename that follows."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -54,7 +54,7 @@ def sync(path: Path) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    with aside(path) as unfinished:
+    with temporary(path) as unfinished:
         unfinished.write_bytes(data)
 
 
@@ -63,7 +63,7 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The mapping in a JSON file, None when there is no such file."""
+    """The object in a JSON file, None if the file does not exist."""
     try:
         data = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -76,13 +76,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_packed(path: Path, data: Mapping[str, Any]) -> None:
-    """A JSON object, compressed: for what is large and read by programs only."""
+    """Write a JSON object compressed: for large data that only programs read."""
     text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     write_bytes(path, gzip.compress(encode(text), compresslevel=6, mtime=0))
 
 
 def read_packed(path: Path) -> dict[str, Any] | None:
-    """What `write_packed` wrote, None when there is no such file."""
+    """What `write_packed` wrote, None if the file does not exist."""
     try:
         return json.loads(gzip.decompress(path.read_bytes()))
     except FileNotFoundError:
@@ -92,12 +92,12 @@ def read_packed(path: Path) -> dict[str, Any] | None:
 
 
 def encode(text: str) -> bytes:
-    """UTF-8. A lone surrogate, which graders can meet in JSON answers, becomes its escape instead of an error."""
+    """UTF-8; a lone surrogate, which JSON answers can contain, is escaped instead of raising an error."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def plain(value: Any) -> Any:
-    """The same value in what JSON knows: not-a-number and infinity as null, array scalars as numbers."""
+    """The value in JSON types: NaN and infinity become null, array scalars become numbers."""
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -110,11 +110,11 @@ def plain(value: Any) -> Any:
 
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
-    """Add one JSON line. What a killed write left behind is cut off first, and so is what a failed one leaves now."""
+    """Append one JSON line. A partial line left by an earlier kill, or by a failure of this write, is removed."""
     line = encode(json.dumps(plain(row), ensure_ascii=False, allow_nan=False) + "\n")
-    # Unbuffered, because closing a buffered file would try the failed write again after it was cut off.
+    # Unbuffered: closing a buffered file would repeat the failed write after the truncation.
     with explained(path), path.open("a+b", buffering=0) as file:
-        start = _whole(file)
+        start = _end_of_lines(file)
         file.truncate(start)
         try:
             while line:
@@ -125,9 +125,9 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def read_rows(path: Path, *, skip_damaged: bool = False) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file. A last line without its line end was torn by a kill and does not count."""
+    """The rows of a JSON-lines file. A last line without a newline is partial, left by a kill, and is ignored."""
     try:
-        *lines, _torn = path.read_bytes().split(b"\n")
+        *lines, _partial = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -149,8 +149,8 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     write_bytes(path, encode("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)))
 
 
-def _whole(file: IO[bytes]) -> int:
-    """How many bytes of the file are whole lines."""
+def _end_of_lines(file: IO[bytes]) -> int:
+    """The offset after the last complete line."""
     size = file.seek(0, os.SEEK_END)
     if size == 0:
         return 0

@@ -1,8 +1,8 @@
 """A run is a folder.
 
 recipe.yaml (resolved) · run.json (versions, seed, status) · metrics.jsonl · evals.jsonl · contexts/cycle-0003.json ·
-rollouts/step-000012.parquet · ledger.json (in all) · ledger.jsonl (a row a step) · checkpoints/step-000050/. Everything but
-the `.jsonl` files is written aside and renamed, so a reader never sees half of a file.
+rollouts/step-000012.parquet · ledger.json (totals) · ledger.jsonl (one row per step) · checkpoints/step-000050/. All files
+but the `.jsonl` ones are written under a temporary name and renamed, so a reader never sees a partial file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def default_folder(recipe: Recipe, name: str) -> Path:
 
 
 class RunFolder:
-    """One run on disk. Make it with `create` or `open`; many may read, one process (the lock) writes."""
+    """One run on disk. Use `create` or `open`; any process may read, only the one with the lock writes."""
 
     def __init__(self, path: Path, lock: Lock | None = None) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: str | Path, recipe: Recipe) -> RunFolder:
-        """Begin a new run in a folder that holds none, and lock it."""
+        """Create a run in a folder that holds none, and lock it."""
         path = Path(path)
         with files.explained(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class RunFolder:
         try:
             run.refuse_existing()
             run.write_recipe(recipe)
-            # Last, because a folder is a run from the moment it has this file.
+            # Last, because this file makes the folder a run.
             run.write_json(
                 "run.json",
                 {
@@ -69,7 +69,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path, lock: bool = False) -> RunFolder:
-        """An existing run; with `lock` to write to it."""
+        """Open an existing run; `lock` is needed to write to it."""
         path = Path(path)
         if not path.is_dir():
             raise RunError(f"no run folder '{path}'; give the folder of a run made by `fastslow train`")
@@ -81,10 +81,10 @@ class RunFolder:
         return cls(path, Lock(path / "lock") if lock else None)
 
     def refuse_existing(self) -> None:
-        """Raise where the folder holds a run, or a file that a new one would overwrite."""
+        """Raise if the folder holds a run, or a file that a new run would overwrite."""
         if (self.path / "run.json").exists():
             raise RunError(
-                f"'{self.path}' already holds a run; go on with it by `fastslow train --resume {self.path}`, or choose "
+                f"'{self.path}' already holds a run; resume it with `fastslow train --resume {self.path}`, or choose "
                 f"another output.folder"
             )
         if (self.path / "recipe.yaml").exists():
@@ -117,11 +117,11 @@ class RunFolder:
         files.write_json(self.path / name, data)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """The file's mapping, None when there is no such file."""
+        """The object in a JSON file of the run, None if the file does not exist."""
         return files.read_json(self.path / name)
 
     def set_status(self, status: str, **extra: Any) -> None:
-        """Change the status in run.json and add to what it says; an error of before is over."""
+        """Set the status and other keys in run.json, and remove an earlier error."""
         known = {key: value for key, value in (self.read_json("run.json") or {}).items() if key != "error"}
         self.write_json("run.json", {**known, "status": status, **extra})
 
@@ -135,13 +135,13 @@ class RunFolder:
         return self.path / f"{name}.jsonl"
 
     def save_cycle(self, cycle: int, data: dict[str, Any], memory: dict[str, Any] | None = None) -> None:
-        """Keep what a cycle found, and what it leaves for the steps after it, if anything."""
-        if memory is not None:  # first, because a cycle is there once its own file is
+        """Write the journal entry of a cycle, and the rollouts it keeps for later steps, if any."""
+        if memory is not None:  # first, because a cycle counts as finished once its own file exists
             files.write_packed(self.path / _memory(cycle), memory)
         self.write_json(f"contexts/cycle-{cycle:04d}.json", data)
 
     def cycle(self, cycle: int, with_memory: bool = False) -> dict[str, Any] | None:
-        """What a cycle found, None when there is no such cycle, or it is without the memory that is wanted."""
+        """The journal entry of a cycle, None if it does not exist or lacks the memory that `with_memory` asks for."""
         data = self.read_json(f"contexts/cycle-{cycle:04d}.json")
         if data is None or not with_memory:
             return data
@@ -149,7 +149,7 @@ class RunFolder:
         return None if memory is None else {**data, "memory": memory}
 
     def forget_memory(self, cycle: int) -> None:
-        """Remove what the cycles before this one left."""
+        """Remove the memory of the cycles before this one."""
         with files.explained(self.path):
             for number, path in numbers(self.path / "rollouts", "cycle-*.json.gz").items():
                 if number < cycle:
@@ -160,7 +160,7 @@ class RunFolder:
         return [data for number in sorted(numbered) if (data := files.read_json(numbered[number])) is not None]
 
     def save_rollouts(self, step: int, rollouts: Sequence[Rollout], purposes: Sequence[str] | None = None) -> None:
-        """Keep what was tried at a step; `purposes`, one for each rollout, adds a column."""
+        """Write the rollouts of a step; `purposes`, one per rollout, adds a column."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -178,13 +178,13 @@ class RunFolder:
         }
         if purposes is not None:
             columns["purpose"] = pa.array(list(purposes), pa.string())
-        with files.aside(self.path / "rollouts" / f"step-{step:06d}.parquet") as unfinished:
+        with files.temporary(self.path / "rollouts" / f"step-{step:06d}.parquet") as unfinished:
             pq.write_table(pa.table(columns), unfinished)
 
     def rewind(self, step: int) -> None:
-        """Forget what came after the checkpoint of `step`, before going on from it (-1: before starting over).
+        """Remove everything after the checkpoint of `step`, to resume from it (-1: to start over).
 
-        Cycle files stay: they are the journal that the resumed run follows.
+        Cycle files stay: they are the journal from which a resumed run reads its cycles.
         """
         for name in LOGS:
             path = self._log(name)
@@ -196,7 +196,7 @@ class RunFolder:
                 if number > step:
                     path.unlink()
             for folder in (self.path, self.path / "contexts", self.path / "rollouts"):
-                for leftover in folder.glob(files.ASIDE + "*"):
+                for leftover in folder.glob(files.TEMPORARY + "*"):
                     leftover.unlink()
         self.checkpoints.rewind(step)
 
@@ -206,13 +206,13 @@ def _memory(cycle: int) -> Path:
 
 
 def numbers(folder: Path, pattern: str) -> dict[int, Path]:
-    """The files that are named by a number, by that number."""
+    """Files by the number in their names."""
     found = ((path.name.partition(".")[0].rpartition("-")[2], path) for path in folder.glob(pattern))
     return {int(number): path for number, path in found if number.isdecimal()}
 
 
 def versions() -> dict[str, str | None]:
-    """What the run is made with; read from the packages' metadata, because importing them takes seconds."""
+    """Package versions, read from metadata because importing the packages takes seconds."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""What a run spent, by purpose. Everything that reaches the policy or the reflection model is booked exactly once."""
+"""What a run spent, by purpose. Every call of the policy or the reflection model is booked exactly once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fastslow.records import Rollout
 Purpose = Literal["slow", "fast-score", "fast-minibatch", "rescore", "evaluation", "reflection"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
-"""What the fast loop plays rollouts for."""
+"""The purposes of fast-loop rollouts."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An amount spent, live: `calls` counts asks of a model, so a rollout of three turns is three.
+    """An amount spent; `calls` counts model calls, so a rollout of three turns counts three.
 
-    `reused` counts the rollouts that served this purpose but were drawn, and booked, for another: they cost nothing more.
+    `reused` counts rollouts used for this purpose but sampled and booked for another, so at no extra cost.
     """
 
     rollouts: int = 0
@@ -50,7 +50,7 @@ _AMOUNTS = [item.name for item in fields(Entry) if item.name != "faults"]
 
 @dataclass
 class Ledger:
-    """One entry for every purpose, growing as the run goes."""
+    """One running total for every purpose."""
 
     entries: dict[Purpose, Entry] = field(default_factory=lambda: {purpose: Entry() for purpose in PURPOSES})
 
@@ -75,7 +75,7 @@ class Ledger:
         )
 
     def book_rollouts(self, purpose: Purpose, rollouts: Sequence[Rollout], seconds: float) -> None:
-        """Book what playing these rollouts took; reused ones were not played and are booked as such, by number."""
+        """Book the cost of sampled rollouts; reused ones are booked by number, with `book(reused=…)`."""
         spent = Entry(seconds=seconds)
         for rollout in rollouts:
             spent += Entry(
@@ -93,12 +93,12 @@ class Ledger:
 
     @property
     def training_rollouts(self) -> int:
-        """What learning took: everything but measuring."""
+        """Rollouts of both loops, without evaluation."""
         return self.total().rollouts - self["evaluation"].rollouts
 
     @property
     def training_tokens(self) -> int:
-        """Tokens the policy read and wrote in training rollouts; what a reflection model read and wrote is not among them."""
+        """Prompt and completion tokens of training rollouts, without those of the reflection model."""
         spent = self.total(purpose for purpose in PURPOSES if purpose not in ("evaluation", "reflection"))
         return spent.prompt_tokens + spent.completion_tokens
 
@@ -106,7 +106,7 @@ class Ledger:
         return Ledger(dict(self.entries))
 
     def since(self, snapshot: Ledger) -> Ledger:
-        """What was spent after a snapshot was taken."""
+        """What was spent since a snapshot."""
         return Ledger({purpose: self[purpose] - snapshot[purpose] for purpose in PURPOSES})
 
     def add(self, other: Ledger) -> None:
@@ -114,7 +114,7 @@ class Ledger:
             self.entries[purpose] += other[purpose]
 
     def spent(self) -> dict[str, dict[str, Any]]:
-        """What is not nothing, for a row of `ledger.jsonl`."""
+        """The non-empty entries, for a row of `ledger.jsonl`."""
         return {purpose: asdict(entry) for purpose, entry in self.entries.items() if entry != Entry()}
 
     def to_dict(self) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""How the contexts of a run evolved: a tree with the edits of each, its scores and the feedback behind them."""
+"""How the contexts of a run evolved: a tree with the edits, scores and feedback of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastslow.runs.folder import RunFolder
 from fastslow.text import number, one_line, printable
 
 DEEPEST = 8
-"""Later generations are listed at this depth: a deeper tree would not fit the screen."""
+"""Deeper generations are shown at this depth, so that the tree fits the screen."""
 SHOWN_CHANGES = 12
 SHOWN_FEEDBACK = 2
 FEEDBACK_WIDTH = 240

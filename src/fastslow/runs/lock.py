@@ -1,4 +1,4 @@
-"""One process per run folder. The kernel holds the lock, so it ends with the process however that ends."""
+"""One process per run folder. The kernel holds the lock, so it is released however the process ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastslow.runs.files import cause
 
 
 class Lock:
-    """An exclusive lock on a file, held until `release` or the end of the process; the file names the holder."""
+    """An exclusive lock on a file, held until `release` or the end of the process; the file holds the process id."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor: int | None = None
@@ -38,7 +38,7 @@ class Lock:
         _held.add(self)
 
     def release(self) -> None:
-        # Closing is enough: the lock goes with the last descriptor of it, and forked children have closed theirs.
+        # Closing is enough: the last open descriptor releases the lock, and forked children have closed theirs.
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -50,10 +50,10 @@ class Lock:
 _held: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
-def _let_go_in_child() -> None:
-    """A forked worker that outlives a killed run must not keep the folder locked."""
+def _release_in_child() -> None:
+    """Release locks in a forked worker: it may outlive a killed run and would keep the folder locked."""
     for lock in list(_held):
         lock.release()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_release_in_child)

@@ -23,12 +23,12 @@ class Snapshot:
 
     @property
     def weights(self) -> Path | None:
-        """The folder with the policy's weights; None where they are frozen."""
+        """The folder with the policy's weights; None if they are frozen."""
         return None if self.run.recipe.method == "gepa" else self.path
 
 
 def open_snapshot(folder: str | Path, step: int | None = None) -> Snapshot:
-    """A run's newest checkpoint, or the one of a step."""
+    """Open a run at its newest checkpoint, or at the one of a step."""
     run = RunFolder.open(folder)
     if step is None:
         latest = run.checkpoints.latest()

@@ -15,7 +15,7 @@ from fastslow.runs.ledger import PURPOSES, Entry, Ledger
 from fastslow.text import number
 
 FORMER = {"cut_off": "truncated"}
-"""Names of faults in older run folders, and what they are called now."""
+"""Former names of faults, which older run folders contain, and their present names."""
 
 
 def show_ledger(run: RunFolder, console: Console, *, steps: bool) -> None:

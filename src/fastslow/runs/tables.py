@@ -10,18 +10,18 @@ from typing import Any
 from fastslow.runs import files
 
 DIVERGENCE = "divergence.csv"
-"""In a run folder: KL from the base model at each checkpoint (`fastslow divergence`)."""
+"""File in a run folder with the KL from the base model at each checkpoint (`fastslow divergence`)."""
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with files.aside(path) as unfinished, unfinished.open("w", newline="") as file:
+    with files.temporary(path) as unfinished, unfinished.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else [])
         writer.writeheader()
         writer.writerows(rows)
 
 
 def read_divergence(folder: Path) -> dict[tuple[int, str], float]:
-    """The KLs of a run that `fastslow divergence` measured, by step and context; empty where it was not run."""
+    """The KLs that `fastslow divergence` measured for a run, by step and context; empty if it was not run."""
     path = folder / DIVERGENCE
     if not path.exists():
         return {}

@@ -1,4 +1,4 @@
-"""What a person sees during a run: one screen on a terminal, one line per event anywhere else."""
+"""The display of a run: a live screen on a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class View(Protocol):
         """The best context of the pool has changed."""
 
     def message(self, text: str, level: Level = "info") -> None:
-        """A remark or a warning."""
+        """A message or a warning."""
 
     def finish(self, summary: dict[str, Any]) -> None:
         """The run has finished."""
@@ -56,7 +56,7 @@ class View(Protocol):
 
 
 def make_view(console: Console | None = None) -> View:
-    """The live screen where the console can draw it, plain lines elsewhere."""
+    """The live screen if the console supports it, plain lines otherwise."""
     console = console or Console()
     drawable = console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
     return LiveView(console) if drawable else PlainView(console)
@@ -72,15 +72,15 @@ class PlainView:
     def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
         self._limit = recipe.rollouts
         if self._limit is None:
-            begins = f"resumes after step {step} of" if step else "starts,"
+            start = f"resumes after step {step} of" if step else "starts,"
             length = f"{recipe.slow.steps} steps"
         else:
-            begins = f"resumes after {rollouts} of" if rollouts else "starts,"
+            start = f"resumes after {rollouts} of" if rollouts else "starts,"
             length = f"{self._limit} rollouts"
-        self._say(f"run {run}: {_described(recipe)}; {begins} {length}")
+        self._print(f"run {run}: {_described(recipe)}; {start} {length}")
 
     def cycle(self, cycle: int, status: str) -> None:
-        self._say(f"cycle {cycle}: {status}")
+        self._print(f"cycle {cycle}: {status}")
 
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
         shown = {"reward": "reward", "validation": "validation", **POLICY_METRICS}
@@ -90,29 +90,29 @@ class PlainView:
         if metrics.get("seconds") is not None:
             parts.append(f"{metrics['seconds']:.1f} s")
         of = f"/{total}" if self._limit is None else ""
-        self._say(f"step {step}{of}: " + ", ".join(parts or ["done"]))
+        self._print(f"step {step}{of}: " + ", ".join(parts or ["done"]))
 
     def spent(self, rollouts: int) -> None:
         pass
 
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         lines = (_evaluation_line(label, result) for label, result in results.items())
-        self._say(f"evaluation at step {step}: " + "; ".join(lines))
+        self._print(f"evaluation at step {step}: " + "; ".join(lines))
 
     def context(self, best_id: str, score: float | None, text: str) -> None:
-        self._say(f"best context {best_id}, score {number(score)}: {textwrap.shorten(text, 200, placeholder=' …')}")
+        self._print(f"best context {best_id}, score {number(score)}: {textwrap.shorten(text, 200, placeholder=' …')}")
 
     def message(self, text: str, level: Level = "info") -> None:
-        self._say(f"warning: {text}" if level == "warning" else text)
+        self._print(f"warning: {text}" if level == "warning" else text)
 
     def finish(self, summary: dict[str, Any]) -> None:
-        self._say("finished: " + ", ".join(f"{key} {number(value)}" for key, value in summary.items()))
+        self._print("finished: " + ", ".join(f"{key} {number(value)}" for key, value in summary.items()))
 
     def close(self) -> None:
         pass
 
-    def _say(self, line: str) -> None:
-        # A character that the log's encoding lacks must not end a run.
+    def _print(self, line: str) -> None:
+        # A character that the log cannot encode must not end the run.
         encoding = self.console.encoding
         shown = printable(line).encode(encoding, "backslashreplace").decode(encoding)
         self.console.print(Text(shown), soft_wrap=True)
@@ -125,10 +125,10 @@ class LiveView:
         self.console = console
         self._clock = clock
         self._title = self._subtitle = ""
-        self._began = clock()
-        self._limit: int | None = None  # the rollout budget, where it and not the number of steps ends the run
+        self._started = clock()
+        self._limit: int | None = None  # the rollout budget, if the run has one
         self._first = self._done = self._total = 0
-        self._rewards: tuple[float, ...] = ()  # replaced, never mutated: another thread draws it
+        self._rewards: tuple[float, ...] = ()  # replaced, never mutated: another thread reads it
         self._metrics: dict[str, Any] = {}
         self._cycle: tuple[int, str] | None = None
         self._evaluation: tuple[int, dict[str, dict[str, Any]]] | None = None
@@ -137,7 +137,7 @@ class LiveView:
 
     def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
         self._title, self._subtitle = run, _described(recipe)
-        self._began = self._clock()
+        self._started = self._clock()
         self._limit = recipe.rollouts
         self._first = self._done = step if self._limit is None else rollouts
         self._total = recipe.slow.steps if self._limit is None else self._limit
@@ -229,7 +229,7 @@ class LiveView:
         return Group(Text(f"{best_id}  score {number(score)}"), excerpt)
 
     def _time(self) -> str:
-        elapsed = self._clock() - self._began
+        elapsed = self._clock() - self._started
         done = self._done - self._first
         if not done:
             return f"{duration(elapsed)} elapsed"

@@ -1,4 +1,4 @@
-"""How much each rollout's tokens count in the update: pure functions of arrays, `_P` problems by `_G` rollouts of a group."""
+"""Advantages and token weights: pure functions of arrays, `_P` problems by `_G` rollouts of a group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EPSILON = 1e-4  # TRL's, so that one update equals stock TRL's
 
 
 def baseline_groups(contexts_PG: NDArray[np.int64], baseline: Baseline) -> NDArray[np.int64]:
-    """A number per rollout; rollouts with the same number are compared with each other."""
+    """A group number per rollout; rollouts of one group share a baseline."""
     problems_PG = np.arange(len(contexts_PG))[:, None]
     if baseline == "problem":
         return np.broadcast_to(problems_PG, contexts_PG.shape).copy()
@@ -21,7 +21,7 @@ def baseline_groups(contexts_PG: NDArray[np.int64], baseline: Baseline) -> NDArr
 
 
 def advantages(rewards_PG: Floats, groups_PG: NDArray[np.int64], std: Literal["group", "batch", "none"]) -> Floats:
-    """(r − mean of its group) / (std + ε), the std of the group, of the whole batch, or 1."""
+    """(r − group mean) / (std + ε), with the std of the group or of the batch; `none` does not divide."""
     result_PG = np.zeros_like(rewards_PG, dtype=np.float64)
     for group in np.unique(groups_PG):
         members = groups_PG == group
@@ -34,7 +34,7 @@ def advantages(rewards_PG: Floats, groups_PG: NDArray[np.int64], std: Literal["g
 
 
 def informative(rewards_PG: Floats, groups_PG: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rollouts stand in a group whose rewards differ; the others carry no gradient."""
+    """Which rollouts are in a group with reward variance; the others have no gradient."""
     result_PG = np.zeros(rewards_PG.shape, dtype=bool)
     for group in np.unique(groups_PG):
         members = groups_PG == group
@@ -45,8 +45,8 @@ def informative(rewards_PG: Floats, groups_PG: NDArray[np.int64]) -> NDArray[np.
 def prompt_mean_scale(tokens_PG: NDArray[np.int64], kept_PG: NDArray[np.bool_]) -> Floats:
     """Factors that turn a mean over all tokens into a mean over each problem's tokens, then over problems.
 
-    The loss divides by all kept tokens N; a problem with T of them should divide by T and then by the number P of problems
-    that still have any: N / (P · T).
+    The loss divides by the number N of kept tokens. A problem with T of them should be divided by T, and by the number P of
+    problems that have any, so the factor is N / (P · T).
     """
     tokens_PG = np.where(kept_PG, tokens_PG, 0)
     per_problem_P = tokens_PG.sum(axis=1)

@@ -1,10 +1,10 @@
-"""FST-distill: what the contexts make the model do is trained into the weights, so that it does it without them.
+"""FST-distill: on-policy distillation of the contexts into the weights.
 
-The student is the policy under the seed text. The teacher is the same model under an evolved context, with the weights it
-had at the cycle's start. The student writes; at each of its tokens the loss is the reverse KL(student ‖ teacher) over the
-whole vocabulary, both at the sampling temperature, with the tokens that were written taken as given. The contexts of the
-pool teach in equal shares of a group. Rewards are recorded and not used: what reaches the weights, reaches them through the
-contexts. There is no penalty for leaving the base model, and no group is left out for its rewards.
+The student is the policy under the seed text. The teacher is the same model under an evolved context, with its weights at the
+start of the cycle. The student samples; the loss at each of its tokens is the reverse KL(student ‖ teacher) over the whole
+vocabulary, both at the sampling temperature, without a gradient through the sampled tokens. Each context of the pool teaches
+an equal share of a group. Rewards are recorded but not trained on: the weights learn only from the contexts. There is no KL
+penalty to the base model, and zero-variance groups are kept.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def build_distillation(
     slow: SlowRecipe,
     step: int,
 ) -> Update:
-    """Rows for one step from the student's rollouts, problem by problem, and the prompts their teachers read, turn by turn.
+    """Rows for one step from the student's rollouts, grouped by problem, and the teacher's prompt for each turn.
 
-    Where a rollout has no such prompts it has no teacher, and is left out.
+    Rollouts without teacher prompts (None) are left out.
     """
     shape = (-1, slow.group)
     rewards_PG = np.array([rollout.score for rollout in rollouts], dtype=np.float64).reshape(shape)
@@ -37,9 +37,9 @@ def build_distillation(
     weights_PG = prompt_mean_scale(tokens_PG, kept_PG) if slow.aggregation == "problem" else np.ones(rewards_PG.shape)
     rows = [
         Row(turn, float(weight), rollout.policy_step, tuple(prompt))
-        for rollout, asked, weight, kept in zip(rollouts, prompts, weights_PG.flat, kept_PG.flat, strict=True)
-        if kept and asked is not None
-        for turn, prompt in zip(rollout.turns, asked, strict=True)
+        for rollout, teacher_prompts, weight, kept in zip(rollouts, prompts, weights_PG.flat, kept_PG.flat, strict=True)
+        if kept and teacher_prompts is not None
+        for turn, prompt in zip(rollout.turns, teacher_prompts, strict=True)
     ]
     varied_P = informative(rewards_PG, groups_PG).any(axis=1)
     return Update(step, rows, 1 - float(varied_P.mean()))

@@ -1,4 +1,4 @@
-"""From the rollouts of a step to the rows of one update: every ask of a rollout is a row with that rollout's advantage."""
+"""From the rollouts of a step to the rows of one update: each turn is a row with its rollout's advantage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastslow.slow.advantages import advantages, baseline_groups, informative, p
 
 
 def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> Update:
-    """Rows for one step. Rollouts come problem by problem, `slow.group` of each."""
+    """Rows for one step; rollouts are grouped by problem, `slow.group` each."""
     shape = (-1, slow.group)
     numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
     contexts_PG = np.array([numbers[r.context.id] for r in rollouts]).reshape(shape)

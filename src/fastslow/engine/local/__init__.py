@@ -1,1 +1,1 @@
-"""The policy in the processes of the run: TRL and accelerate train it, transformers or vLLM sample from it."""
+"""The policy in the processes of the run: trained by TRL and accelerate, sampled by transformers or vLLM."""

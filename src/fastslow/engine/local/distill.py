@@ -1,4 +1,4 @@
-"""The loss of FST-distill and its teacher (slow/distillation.py says what is distilled)."""
+"""The loss and the teacher of FST-distill (slow/distillation.py describes the method)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE = "teacher.safetensors"
 
 
 def reverse_kl(student_NV: torch.Tensor, teacher_NV: torch.Tensor) -> torch.Tensor:
-    """KL(student ‖ teacher) of each token from the logits of both."""
+    """KL(student ‖ teacher) of each token from logits."""
     log_p, log_q = torch.log_softmax(student_NV, dim=-1), torch.log_softmax(teacher_NV, dim=-1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
 
@@ -29,15 +29,15 @@ def chunked_reverse_kl(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The reverse KL of each token and the student's entropy there, from hidden states.
 
-    Logits are made for `chunk` tokens at a time and made again in the backward pass, so that neither pass holds more.
+    Logits are computed for `chunk` tokens at a time and recomputed in the backward pass, to save memory.
     """
 
     def of_chunk(student_hidden: torch.Tensor, teacher_hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits = student(student_hidden)
         with torch.no_grad():
-            taught = teacher(teacher_hidden)
+            teacher_logits = teacher(teacher_hidden)
             entropy = torch.distributions.Categorical(logits=logits, validate_args=False).entropy()
-        return reverse_kl(logits, taught), entropy
+        return reverse_kl(logits, teacher_logits), entropy
 
     parts = [
         checkpoint(of_chunk, student_hidden, teacher_hidden, use_reentrant=False)
@@ -47,7 +47,7 @@ def chunked_reverse_kl(
 
 
 class Teacher:
-    """The policy with the weights of one moment: a copy of what is trained, all weights or the adapter, and no more."""
+    """The policy with frozen weights: holds a copy of the trainable ones only, all weights or the adapter."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -56,7 +56,7 @@ class Teacher:
 
     @torch.no_grad()
     def freeze(self) -> None:
-        """Take the weights as they are now, in place of those from before."""
+        """Copy the current weights."""
         for name, parameter in self._trained().items():
             if name in self.copies:
                 self.copies[name].copy_(parameter)
@@ -67,7 +67,7 @@ class Teacher:
         save_file({name: copy.contiguous() for name, copy in self.copies.items()}, folder / FILE)
 
     def load(self, folder: Path) -> None:
-        """What `save` wrote; where there is nothing, the next cycle freezes anew."""
+        """Read what `save` wrote; if there is no file, the next cycle calls `freeze`."""
         if (folder / FILE).exists():
             device = next(self.model.parameters()).device
             self.copies = load_file(folder / FILE, device=str(device))
@@ -93,17 +93,17 @@ class Teacher:
 def distillation(
     model: Any, teacher: Teacher, batch: Mapping[str, torch.Tensor], temperature: float, shared: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of a microbatch: the sum over written tokens of weight × KL, and each token's KL and entropy without gradients."""
+    """For a microbatch: the sum over completion tokens of weight × KL, and each token's KL and entropy without gradients."""
     prompts, read, written = (
         unpadded(batch[f"{part}_ids"], batch[f"{part}_mask"]) for part in ("prompt", "teacher", "completion")
     )
-    taught = teacher.hidden(read, written, shared)
+    teacher_hidden = teacher.hidden(read, written, shared)
     hidden = written_states(teacher.model, prompts, written, shared=shared, wrapper=model)
     if not len(hidden):
-        nothing = taught.new_zeros(0)
-        return hidden.sum() * 0.0, nothing, nothing
+        empty = teacher_hidden.new_zeros(0)
+        return hidden.sum() * 0.0, empty, empty
     head = output_head(teacher.model, temperature=temperature)
     vocabulary = teacher.model.get_input_embeddings().weight.size(0)
-    kl, entropy = chunked_reverse_kl(hidden, taught, head, teacher.head(temperature), chunk_tokens(vocabulary))
+    kl, entropy = chunked_reverse_kl(hidden, teacher_hidden, head, teacher.head(temperature), chunk_tokens(vocabulary))
     weights = batch["advantages"].repeat_interleave(batch["completion_mask"].sum(dim=1))
     return (kl * weights).sum(), kl.detach(), entropy

@@ -22,11 +22,11 @@ from fastslow.records import Completion, Sampling, Turn
 from fastslow.world import World
 
 SHARDED = f"{FSDP_MODEL_NAME}.bin"
-"""What FSDP adds to a checkpoint."""
+"""The file that FSDP adds to a checkpoint."""
 
 
 class LocalEngine:
-    """See `Engine` for what each method promises."""
+    """See `Engine` for the contract of each method."""
 
     in_flight = False
 
@@ -43,22 +43,22 @@ class LocalEngine:
         sample = partial(self.sampler.sample, prompts, sampling, seed, ready)
         if ready is None:
             return sample()
-        # In a thread, so that what is ready can be graded meanwhile.
+        # In a thread, so that finished completions can be graded meanwhile.
         return await asyncio.get_running_loop().run_in_executor(self._thread, sample)
 
     def prepare(self, checkpoint: Path | None = None) -> None:
         if checkpoint is not None and _is_sharded(checkpoint) != self.trainer.is_fsdp_enabled:
             saved, now = ("with FSDP", "without") if _is_sharded(checkpoint) else ("without FSDP", "with it")
             raise RunError(
-                f"'{checkpoint}' was saved {saved} and cannot be resumed {now}: its optimizer state has another form; "
-                "launch the run as it was launched before"
+                f"'{checkpoint}' was saved {saved} and cannot be resumed {now}: its optimizer state has another format; "
+                "launch it as before"
             )
         self.trainer.prepare(checkpoint)
         if checkpoint is not None and self.trainer.teacher:
             self.trainer.teacher.load(checkpoint)
 
     def update(self, update: Update) -> Numbers:
-        self.sampler.rest()
+        self.sampler.sleep()
         numbers = self.trainer.step(update)
         return {**numbers, "sync_seconds": self.sampler.sync()}
 
@@ -73,7 +73,7 @@ class LocalEngine:
         if not _is_sharded(checkpoint) or self.trainer.is_fsdp_enabled:
             self.trainer._load_from_checkpoint(str(checkpoint))
             return
-        with tempfile.TemporaryDirectory() as folder:  # the checkpoint without the file that only FSDP may read
+        with tempfile.TemporaryDirectory() as folder:  # the checkpoint without the file that only FSDP can read
             for file in checkpoint.iterdir():
                 if file.name != SHARDED:
                     (Path(folder) / file.name).symlink_to(file.resolve())
@@ -101,5 +101,5 @@ class LocalEngine:
 
 
 def _is_sharded(checkpoint: Path) -> bool:
-    """Saved by processes that each hold a part of the weights."""
+    """Whether the checkpoint was saved with FSDP."""
     return (checkpoint / SHARDED).exists()

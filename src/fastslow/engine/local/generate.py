@@ -1,5 +1,5 @@
-"""Sampling through transformers' `generate`, for models that cannot be sampled with shared prefixes: with the log-probability
-each token had when it was drawn."""
+"""Sampling with transformers' `generate`, for models without support for shared prefixes; it returns the log-probability of
+every sampled token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastslow.records import Completion, Sampling
 
 
 def generation_settings(sampling: Sampling, pad_id: int, eos_ids: Sequence[int]) -> dict[str, Any]:
-    """Plain sampling; transformers' own defaults would cut at the 50 likeliest tokens."""
+    """Sampling without top-k; the default of transformers is top_k=50."""
     return {
         "do_sample": True,
         "temperature": sampling.temperature,
@@ -27,28 +27,28 @@ def generation_settings(sampling: Sampling, pad_id: int, eos_ids: Sequence[int])
 
 
 class _Recorder(LogitsProcessor):
-    """Remembers log-probabilities. A token is known only when the next one is asked for, so one step is held back."""
+    """Records log-probabilities. A token is known only at the next step, so one step is pending."""
 
     def __init__(self, temperature: float) -> None:
         self.temperature = temperature
         self.columns: list[torch.Tensor] = []
-        self.held: torch.Tensor | None = None
+        self.pending: torch.Tensor | None = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        self.settle(input_ids[:, -1])
-        # Runs before the sampler's own temperature and nucleus; the trainer's probabilities have the first, not the second.
-        self.held = torch.log_softmax(scores.float() / self.temperature, dim=-1)
+        self.record(input_ids[:, -1])
+        # Runs before temperature and top_p; the trainer's log-probabilities include temperature but not top_p.
+        self.pending = torch.log_softmax(scores.float() / self.temperature, dim=-1)
         return scores
 
-    def settle(self, tokens: torch.Tensor) -> None:
-        if self.held is not None:
-            self.columns.append(self.held.gather(1, tokens[:, None])[:, 0])
-            self.held = None
+    def record(self, tokens: torch.Tensor) -> None:
+        if self.pending is not None:
+            self.columns.append(self.pending.gather(1, tokens[:, None])[:, 0])
+            self.pending = None
 
 
 @contextmanager
 def _plain(model: PreTrainedModel) -> Iterator[None]:
-    """Sets the model's own generation config aside: `generate` takes every setting from it that the caller left out."""
+    """Replaces the model's generation config in this block: `generate` takes settings from it that the caller leaves out."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     own, base.generation_config = base.generation_config, GenerationConfig()
     try:
@@ -67,7 +67,7 @@ def generate(
     eos_ids: Sequence[int],
     batch: int,
 ) -> list[Completion]:
-    """One completion per prompt, in the prompts' order; long and short prompts are batched apart to save padding."""
+    """One completion per prompt, in order; prompts are batched by length to save padding."""
     config = GenerationConfig(**generation_settings(sampling, pad_id, eos_ids), disable_compile=True)
     order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
     completions: dict[int, Completion] = {}
@@ -88,7 +88,7 @@ def generate(
                 generation_config=config,
                 logits_processor=LogitsProcessorList([recorder]),
             )
-            recorder.settle(sequences[:, -1])
+            recorder.record(sequences[:, -1])
             drawn = sequences[:, width:].tolist()
             logprobs = torch.stack(recorder.columns, dim=1).tolist()
             for row, index in enumerate(chosen):

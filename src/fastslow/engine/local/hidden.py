@@ -1,6 +1,6 @@
-"""A causal language model in two halves: what it thinks at each token, and the head that turns that into logits.
+"""A causal language model split into hidden states and output head.
 
-Logits of many tokens over a large vocabulary fill a GPU; with the halves apart they are made for a few tokens at a time.
+Logits of many tokens over a large vocabulary need much GPU memory; split, they are computed for a few tokens at a time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Head = Callable[[torch.Tensor], torch.Tensor]
 """Hidden states (…, width) to logits (…, vocabulary)."""
 
 CHUNK_NUMBERS = 2**26
-"""Numbers in one chunk of logits: 256 MiB of float32."""
+"""Logits in one chunk: 256 MiB of float32."""
 
 
 def chunk_tokens(vocabulary: int) -> int:
-    """How many tokens' logits are made at a time."""
+    """Number of tokens whose logits are computed at a time."""
     return max(1, CHUNK_NUMBERS // vocabulary)
 
 
@@ -38,10 +38,9 @@ def causal_model(model: Any) -> Any:
 
 @contextmanager
 def hidden_states(model: Any) -> Iterator[list[torch.Tensor]]:
-    """Collects the last hidden states of every call that is made of the model in this block.
+    """Collects the last hidden states of every forward pass of the model in this block.
 
-    They are caught on their way, so that the call itself may go through the wrapper that shares gradients between
-    processes.
+    A forward hook collects them, so that the call itself may use the DDP wrapper, which synchronizes gradients.
     """
     caught: list[torch.Tensor] = []
     handle = causal_model(model).base_model.register_forward_hook(
@@ -62,10 +61,10 @@ def written_states(
     frozen: Mapping[str, torch.Tensor] | None = None,
     wrapper: Any = None,
 ) -> torch.Tensor:
-    """The hidden states from which each written token is predicted, row after row, without any logits being made.
+    """The hidden states that predict each completion token, row after row, without computing logits.
 
-    `shared`: what rows begin with together goes through the model once. `frozen` are other weights in place of its own;
-    `wrapper` is called in the model's place.
+    `shared`: shared prefixes go through the model once. `frozen`: weights to use instead of the model's. `wrapper`: called
+    instead of the model.
     """
     device = next(model.parameters()).device
     if shared:
@@ -85,7 +84,7 @@ def written_states(
 def _padded(
     prompts: Sequence[Ids], completions: Sequence[Ids], device: torch.device
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Rows side by side, filled up behind their ends, and where in them is what was written."""
+    """Rows padded on the right, and a mask of their completion tokens."""
     rows = [torch.tensor([*prompt, *completion]) for prompt, completion in zip(prompts, completions, strict=True)]
     marks = [torch.arange(len(row)) >= len(prompt) for row, prompt in zip(rows, prompts, strict=True)]
     ids, mask, written = (
@@ -99,7 +98,7 @@ def _padded(
 def output_head(
     model: Any, frozen: Mapping[nn.Parameter, torch.Tensor] | None = None, temperature: float = 1.0
 ) -> Head:
-    """The head of a model with what its architecture does to the logits after it; `frozen` are other weights."""
+    """The output head of a model with its logit scale and soft cap; `frozen`: weights to use instead of the model's."""
     inner = causal_model(model)
     layer = inner.get_output_embeddings()
     config = inner.config.get_text_config()
@@ -109,7 +108,7 @@ def output_head(
     def head(hidden: torch.Tensor) -> torch.Tensor:
         logits = (functional_call(layer, other, hidden) if other else layer(hidden)).float()
         if cap is not None:
-            # The cap bends the logits after the architecture's own scale and before the temperature.
+            # The cap applies after the architecture's logit scale and before the temperature.
             return torch.tanh(logits * (scale * temperature) / cap) * cap / temperature
         return logits * scale
 
@@ -128,9 +127,9 @@ def _scale(config: Any) -> float:
 
 @torch.no_grad()
 def check_halves(model: Any) -> None:
-    """Refuse a model whose halves do not make its own logits: an architecture with a head of a kind not known here.
+    """Raise if hidden states and output head do not reproduce the model's logits, as with an unsupported kind of head.
 
-    To be called under the precision that the model computes in.
+    Call it under the same autocast as training.
     """
     ids = torch.arange(4, device=next(model.parameters()).device)[None]
     training = model.training
@@ -142,5 +141,5 @@ def check_halves(model: Any) -> None:
         name = type(causal_model(model)).__name__
         raise ModelError(
             f"the logits of a {name} are not its output layer applied to its last hidden states, so the KL over the whole "
-            "vocabulary cannot be taken in chunks; use another model, method=fst, or evaluation.divergence=false"
+            "vocabulary cannot be computed in chunks; use another model, method=fst, or evaluation.divergence=false"
         )

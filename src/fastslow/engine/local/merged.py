@@ -1,4 +1,4 @@
-"""An adapter inside the weights it adapts, for as long as it is sampled."""
+"""Merge an adapter into the base weights while sampling."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 @contextmanager
 def merged(model: torch.nn.Module) -> Iterator[None]:
-    """Adds a model's adapter to its weights, which come back bit for bit; costs a second copy of them meanwhile. Beside
-    them it is several small kernels more for every layer and token.
+    """Merges a model's adapter in this block and then restores the weights bit for bit; needs memory for a copy of them.
+    An unmerged adapter costs several extra small kernels per layer and token.
 
-    Not done where the embedding's weights are adapted for another layer: the embedding itself must stay as it is."""
+    Does nothing if an adapted layer shares its weights with the embedding, which must stay unchanged."""
     layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     weights = [layer.get_base_layer().weight.data for layer in layers]
     if not isinstance(model, PeftModel) or any(weight.data_ptr() == _embedding(model) for weight in weights):

@@ -1,4 +1,4 @@
-"""Running out of GPU memory, in words: when it happened, and which setting makes room."""
+"""Explain CUDA out-of-memory errors: the phase they occurred in, and the setting to change."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ PHASES = {
     ),
     "measuring the divergence": (f"{HERE}.scoring",),
 }
-"""Whose code was running; what comes first here counts first where a name fits several."""
+"""Modules of each phase; the first match counts."""
 
 
 @contextmanager
 def explained(recipe: Recipe, folder: Path) -> Iterator[None]:
-    """Let an error for want of GPU memory say what to change."""
+    """Turn a CUDA out-of-memory error into a `RunError` that says what to change."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         phase = _phase(error)
         advice = "; or ".join(_advice(phase, recipe))
-        again = f"`fastslow train --resume {folder} KEY=VALUE` goes on with it changed"
+        again = f"resume with `fastslow train --resume {folder} KEY=VALUE`"
         started = (folder / "run.json").exists()
         raise RunError(f"out of GPU memory while {phase}: {advice}" + (f" ({again})" if started else "")) from error
 
 
 def _phase(error: BaseException) -> str:
-    """By the innermost code that tells."""
+    """The phase of the innermost stack frame that belongs to one."""
     names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     for name in reversed(names):
         for phase, packages in PHASES.items():
@@ -56,7 +56,7 @@ def _advice(phase: str, recipe: Recipe) -> Iterator[str]:
     if phase == "sampling" and sampling.backend == "transformers":
         yield _halved("sampling.batch", sampling.batch)
     elif phase == "sampling" and sampling.backend == "vllm":
-        yield f"change sampling.vllm_memory={sampling.vllm_memory}, vLLM's share of the card; the rest is the trainer's"
+        yield f"change sampling.vllm_memory={sampling.vllm_memory}, vLLM's share of GPU memory; the trainer gets the rest"
     elif phase == "updating":
         yield _halved("slow.microbatch", slow.microbatch) + " (the update stays the same)"
         if not model.gradient_checkpointing:
@@ -65,7 +65,7 @@ def _advice(phase: str, recipe: Recipe) -> Iterator[str]:
         yield f"give vLLM less than sampling.vllm_memory={sampling.vllm_memory}, or set sampling.vllm_sleep=true"
     if model.lora is None:
         yield "train an adapter instead of all weights, in a new run (model.lora.rank=16)"
-    yield "take a smaller model, or a lower sampling.max_tokens, in a new run"
+    yield "use a smaller model, or a lower sampling.max_tokens, in a new run"
 
 
 def _halved(key: str, value: int) -> str:

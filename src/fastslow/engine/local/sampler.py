@@ -1,4 +1,4 @@
-"""One sampler for slow loop, fast loop and evaluation: it draws from the trainer's model, always with its current weights."""
+"""The sampler of both loops and of evaluation; it always uses the trainer's current weights."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 
 class PolicySampler:
-    """Samples through transformers with shared prefixes, or through vLLM driven by TRL."""
+    """Samples with transformers and shared prefixes, or with TRL's vLLM."""
 
     def __init__(self, trainer: GRPOTrainer, recipe: SamplingRecipe) -> None:
         self.trainer, self.recipe = trainer, recipe
         self.vllm = Vllm(trainer) if recipe.backend == "vllm" else None
         self.shares: bool | None = None
-        """Whether the model can be sampled with shared prefixes; not known before it is tried."""
+        """Whether the model supports sampling with shared prefixes; None before the first call."""
 
     def sync(self) -> float:
-        """Bring the weights of a sampler that has its own up to date; gives the seconds that took."""
+        """Update the weights of a sampler that has its own copy; return the seconds that took."""
         return self.vllm.sync() if self.vllm else 0.0
 
-    def rest(self) -> None:
-        """No sampling before the next update: memory that is only needed for it may be given back."""
+    def sleep(self) -> None:
+        """Free memory that only sampling needs, until the next `sync`."""
         if self.vllm:
-            self.vllm.rest()
+            self.vllm.sleep()
 
     def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
     ) -> list[Completion]:
-        """One completion per prompt, in order; on one machine with transformers the same seed draws the same tokens."""
+        """One completion per prompt, in order; deterministic by seed on one machine with transformers."""
         if self.vllm:
             return self.vllm.sample(prompts, sampling)
         torch.manual_seed(seed)
@@ -60,7 +60,7 @@ class PolicySampler:
         seed: int,
         ready: Ready | None,
     ) -> list[Completion]:
-        """With shared prefixes, or with transformers' own `generate` for a model that cannot."""
+        """Sample with shared prefixes, or with transformers' `generate` if the model does not support them."""
         ends, batch = self.trainer.eos_token_ids, self.recipe.batch
         if self.shares is None:
             reason = why_not_sample(model)
@@ -79,9 +79,9 @@ class PolicySampler:
 
     @contextmanager
     def _model(self, sampling: Sampling) -> Iterator[PreTrainedModel]:
-        """The policy's own module, gathered where it is sharded, in evaluation mode, its adapter merged where it is whole."""
+        """The policy's module in evaluation mode: gathered if it is sharded, otherwise with its adapter merged."""
         trainer = self.trainer
-        whole = not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled)
+        unsharded = not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled)
         with (
             unwrap_model_for_generation(
                 trainer.model_wrapped,
@@ -92,7 +92,7 @@ class PolicySampler:
             ) as model,
             trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
             evaluating(model),
-            merged(model) if whole else nullcontext(),
+            merged(model) if unsharded else nullcontext(),
         ):
             yield model
 
@@ -102,7 +102,7 @@ class PolicySampler:
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode, and then what was before."""
+    """Evaluation mode in this block, then the former mode."""
     training = model.training
     model.eval()
     try:

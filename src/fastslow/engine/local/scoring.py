@@ -1,7 +1,7 @@
-"""Completions under the policy and its base model: log-probabilities and the exact KL over the whole vocabulary.
+"""Score completions under the policy and its base model: log-probabilities and the exact KL over the vocabulary.
 
-Logits are made for a few tokens at a time. With an adapter the base model is the policy with its adapter off, and no second
-model is loaded.
+Logits are computed for a few tokens at a time. With an adapter, the base model is the policy with its adapter disabled, so no
+second model is loaded.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from fastslow.engine.local.trainer import FastSlowTrainer
 
 ROWS = 32
-"""Sequences scored at a time."""
+"""Sequences per batch."""
 
 
 @torch.no_grad()
 def score_turns(trainer: FastSlowTrainer, turns: Sequence[Turn]) -> list[TokenScores]:
-    """Every completion, token by token."""
+    """Per-token scores of every completion."""
     policy = trainer.accelerator.unwrap_model(trainer.model)
     found: list[TokenScores] = []
     with evaluating(policy), trainer.accelerator.autocast():
         check_halves(policy)
         shared = trainer.shares(policy)
         for start in range(0, len(turns), ROWS):
-            found += _of_turns(trainer, policy, shared, turns[start : start + ROWS])
+            found += _score_batch(trainer, policy, shared, turns[start : start + ROWS])
     return found
 
 
-def _of_turns(trainer: FastSlowTrainer, policy: Any, shared: bool, turns: Sequence[Turn]) -> list[TokenScores]:
+def _score_batch(trainer: FastSlowTrainer, policy: Any, shared: bool, turns: Sequence[Turn]) -> list[TokenScores]:
     rows = [turn.prompt_ids for turn in turns], [turn.completion.ids for turn in turns]
     hidden_p = written_states(policy, *rows, shared=shared)
     with _base(trainer, policy) as base:
@@ -63,5 +63,5 @@ def _base(trainer: FastSlowTrainer, policy: Any) -> Iterator[Any]:
         with use_adapter(policy, adapter_name=None):
             yield policy
     else:
-        assert trainer.ref_model is not None, "the recipe's own check"
+        assert trainer.ref_model is not None, "the recipe check requires a reference model"
         yield trainer.ref_model

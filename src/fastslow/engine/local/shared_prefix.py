@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer with what rollouts begin with together computed once per microbatch."""
+"""TRL's GRPO trainer with shared prompt prefixes computed once per microbatch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fastslow.prefix.tree import Integers
 
 
 class SharedPrefixTrainer(GRPOTrainer):
-    """The gradient stays TRL's; only the way its log-probabilities are computed changes, not what they are.
+    """The gradient is the same as TRL's: log-probabilities are computed in another way but have the same values.
 
-    A microbatch is one tree, so it pays to have rows with the same beginning in the same microbatch: rows are not shuffled,
-    and it is for whoever makes the batch to put them side by side.
+    Each microbatch is one prefix tree, so rows with the same prefix should be in the same microbatch: rows are not shuffled,
+    and the caller must sort them.
     """
 
     shared_prefix: bool
@@ -42,7 +42,7 @@ class SharedPrefixTrainer(GRPOTrainer):
         compute_aux_loss: bool = False,
         **more: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        # Images, and the balance of experts over all rows, are TRL's own way only.
+        # Images and the auxiliary loss of MoE models need TRL's own method.
         plain = compute_aux_loss or any(value is not None for value in more.values())
         if plain or not self.shares(model):
             found = super()._get_per_token_logps_and_entropies(
@@ -70,7 +70,7 @@ class SharedPrefixTrainer(GRPOTrainer):
         return logps, entropies
 
     def shares(self, model: Any) -> bool:
-        """Whether the model can; asked once, of the first to be scored."""
+        """Whether the model supports shared prefixes; checked once, on the first model scored."""
         if self.shared_prefix and not self._checked:
             self._checked = True
             with self.accelerator.autocast():
@@ -86,12 +86,12 @@ class SharedPrefixTrainer(GRPOTrainer):
 
 
 def unpadded(ids: Tensor, mask: Tensor) -> list[Integers]:
-    """Rows without what they are filled up with."""
+    """Rows without padding."""
     return [row[kept] for row, kept in zip(ids.cpu().numpy(), mask.bool().cpu().numpy(), strict=True)]
 
 
 def _stack(values: Sequence[Tensor | None], width: int) -> Tensor | None:
-    """Rows of several parts, each padded on the right to one width."""
+    """Concatenate rows, each padded on the right to one width."""
     present = [value for value in values if value is not None]
     if not present:
         return None

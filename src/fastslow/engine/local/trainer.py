@@ -1,8 +1,8 @@
-"""TRL's trainer, one optimizer step at a time: TRL keeps the loss, adapters, distribution and trackers, the loop calls.
+"""TRL's trainer, one optimizer step at a time: TRL provides the loss, adapters, distribution and trackers.
 
-Where it differs from stock TRL, each time in the data and not in the gradient: rows of zero-variance groups are left out,
-advantages are scaled for the per-problem mean, and importance ratios are against the policy that sampled a row.
-`SharedPrefixTrainer` changes how log-probabilities are computed, not what they are.
+It differs from stock TRL in the data, not in the loss: rows of zero-variance groups are left out, advantages are scaled for
+the per-problem mean, and importance ratios are taken against the policy that sampled a row. `SharedPrefixTrainer` changes how
+log-probabilities are computed, not their values.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from fastslow.world import World
 
 
 def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -> GRPOConfig:
-    """The recipe in TRL's words."""
+    """The recipe as TRL's config."""
     slow, sampling = recipe.slow, recipe.sampling
     rollouts = slow.problems * slow.group
     if rollouts % (slow.microbatch * world.size):
         raise RecipeError(
-            f"{rollouts} rollouts a step (slow.problems={slow.problems} × slow.group={slow.group}) do not divide over "
-            f"{world.size} processes of slow.microbatch={slow.microbatch}; lower slow.microbatch"
+            f"{rollouts} rollouts per step (slow.problems={slow.problems} × slow.group={slow.group}) are not divisible by "
+            f"{world.size} processes × slow.microbatch={slow.microbatch}; lower slow.microbatch"
         )
     cispo = slow.loss == "cispo"
     return GRPOConfig(
@@ -61,7 +61,7 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         importance_sampling_level="sequence" if slow.loss == "gspo" else "token",
         epsilon=slow.clip,
         epsilon_high=slow.ratio_cap if cispo else slow.clip,
-        # Distillation has no penalty, but divergence from the base model may have to be measured.
+        # Distillation has no KL penalty, but the divergence from the base model may be measured.
         beta=slow.kl if recipe.method != "distill" or recipe.evaluation.divergence else 0.0,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
@@ -72,7 +72,7 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         vllm_gpu_memory_utilization=sampling.vllm_memory,
         vllm_enable_sleep_mode=sampling.vllm_sleep,
         vllm_max_model_length=policy.max_length,
-        # Ratios are against the sampler's own log-probabilities, so nothing is left to correct.
+        # Importance ratios use the sampler's log-probabilities, so no correction is needed.
         vllm_importance_sampling_correction=False,
         bf16=policy.autocast,
         use_cpu=policy.device == "cpu",
@@ -87,7 +87,7 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
 
 
 class FastSlowTrainer(SharedPrefixTrainer):
-    """TRL's trainer without its loop."""
+    """TRL's trainer without its training loop."""
 
     control: Any
 
@@ -98,7 +98,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
             model=policy.model,
             reward_funcs=_graded_elsewhere,
             args=trainer_config(recipe, policy, folder, world),
-            train_dataset=Dataset.from_dict({"prompt": []}),  # TRL refuses to be made without one
+            train_dataset=Dataset.from_dict({"prompt": []}),  # TRL requires one
             processing_class=policy.tokenizer,
             peft_config=policy.lora,
             shared_prefix=recipe.slow.shared_prefix,
@@ -109,17 +109,17 @@ class FastSlowTrainer(SharedPrefixTrainer):
 
     def create_accelerator_and_postprocess(self) -> None:
         if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-            # Checkpoints have one file with all weights, which every other command can read.
+            # Checkpoints have one file with all weights, so that every other command can read them.
             os.environ["FSDP_STATE_DICT_TYPE"] = "FULL_STATE_DICT"
             state = PartialState()
             if state.distributed_type == DistributedType.MULTI_CPU:
-                # accelerate shards on accelerators only; on CPUs it would silently give every process all weights.
+                # accelerate shards on accelerators only; on CPUs every process would silently hold all weights.
                 state.distributed_type = DistributedType.MULTI_XPU
         super().create_accelerator_and_postprocess()
 
     def prepare(self, checkpoint: Path | None = None) -> None:
-        """Wrap the model, make the optimizer and open the trackers; from a checkpoint where one is given."""
-        # transformers' `train` sets everything up, then calls what would be its loop: `_inner_training_loop`, below.
+        """Wrap the model, create the optimizer and open the trackers; restore a checkpoint if given."""
+        # transformers' `train` sets everything up, then calls `_inner_training_loop`, overridden below.
         self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def _inner_training_loop(
@@ -138,14 +138,14 @@ class FastSlowTrainer(SharedPrefixTrainer):
         self.control = self.callback_handler.on_train_begin(self.args, self.state, self.control)
 
     def step(self, update: Update) -> dict[str, float | None]:
-        """One optimizer step; what TRL measured on the way."""
+        """Make one optimizer step and return TRL's metrics."""
         model = self.model_wrapped
         self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
         model.train()
-        # From here on the step is a function of its number: the order of rows in microbatches, dropout.
+        # Row order in microbatches and dropout depend on the step number only.
         torch.manual_seed(derive_seed(self.args.seed, "update", update.step, self.world.rank))
         batch = self._tensors(update)
-        if not self.shared_prefix:  # as stock TRL does; with it, rows that share a beginning stay side by side
+        if not self.shared_prefix:  # as stock TRL does; with it, rows that share a prefix stay together
             batch = shuffle_sequence_dict(batch)
         microbatches = split_tensor_dict(batch, self.args.steps_per_generation)
         self.current_gradient_accumulation_steps = len(microbatches)
@@ -160,7 +160,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
                 loss += self.training_step(model, inputs, None)
         norm = self._get_grad_norm(model, grad_norm=self._clip_grad_norm(model))
         if not update.rows:
-            # A zero gradient would still move the weights by Adam's momentum; no gradient does not.
+            # With a zero gradient, Adam's momentum would still change the weights; without a gradient it does not.
             for parameter in self.model.parameters():
                 parameter.grad = None
         self.optimizer.step()
@@ -176,7 +176,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
             "grad_norm": norm.item() if isinstance(norm, torch.Tensor) else norm,
             "learning_rate": learning_rate,
         }
-        self.log(logs)  # adds what the loss has measured, and sends it to the trackers
+        self.log(logs)  # adds the metrics of the loss, and sends all to the trackers
         return logs
 
     def close(self) -> None:
@@ -184,37 +184,37 @@ class FastSlowTrainer(SharedPrefixTrainer):
         self.control = self.callback_handler.on_train_end(self.args, self.state, self.control)
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Microbatches come ready made."""
+        """The microbatches are already prepared."""
         return inputs
 
     def save(self, folder: Path) -> None:
-        """Model or adapter, optimizer and trainer state into a folder; fails on every process if it fails on one."""
+        """Write model or adapter, optimizer and trainer state to a folder; raises on every process if one fails."""
         self.save_folder = folder
         problem = None
         try:
-            # Past TRL's own method, which adds a model card to the run folder.
+            # Skips TRL's own method, which adds a model card to the run folder.
             super(GRPOTrainer, self)._save_checkpoint(self.model, trial=None)
-        except Exception as error:  # a full disk shows as OSError, RuntimeError or safetensors' own
+        except Exception as error:  # a full disk raises OSError, RuntimeError or a safetensors error
             problem = cause(error)
         if problems := [text for text in self.world.gather(problem) if text]:
             raise RunError(problems[0])
         if self.world.main:
             self._flatten(folder)
-        self.world.gather(None)  # nobody reads the folder before it is done
+        self.world.gather(None)  # no process reads the folder before it is complete
 
     def _refuse_sharded(self, recipe: Recipe) -> None:
-        """Refuse what needs all weights in every process where they are spread over processes."""
+        """Reject features that need all weights in one process if the weights are sharded."""
         if self.accelerator.distributed_type not in (DistributedType.FSDP, DistributedType.DEEPSPEED):
             return
         if recipe.method == "distill":
             raise RecipeError(
-                "method=distill keeps a copy of the trained weights, which FSDP and DeepSpeed spread over processes; run "
-                "it on one GPU, or with plain data parallelism"
+                "method=distill copies the trained weights, which FSDP and DeepSpeed shard over processes; use one GPU or "
+                "data parallelism without sharding"
             )
         if recipe.evaluation.divergence and recipe.method != "gepa":
             raise RecipeError(
-                "evaluation.divergence needs all weights in one process, and FSDP and DeepSpeed spread them; set "
-                "evaluation.divergence=false and measure afterwards: fastslow divergence RUN"
+                "evaluation.divergence needs all weights in one process, but FSDP and DeepSpeed shard them; set "
+                "evaluation.divergence=false and measure after training: fastslow divergence RUN"
             )
 
     def _make_teacher(self) -> Teacher:
@@ -223,7 +223,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
 
     @staticmethod
     def _flatten(folder: Path) -> None:
-        """Lift what was saved out of the subfolder that transformers puts it in."""
+        """Move the saved files out of the subfolder that transformers creates."""
         for inner in folder.glob("checkpoint-*"):
             for item in inner.iterdir():
                 item.rename(folder / item.name)
@@ -233,15 +233,15 @@ class FastSlowTrainer(SharedPrefixTrainer):
         return str(self.save_folder)
 
     def report(self, metrics: dict[str, float]) -> None:
-        """Send numbers to the trackers, beside those of the update."""
+        """Send metrics to the trackers, in addition to those of the update."""
         super(GRPOTrainer, self).log(metrics)
 
     def _tensors(self, update: Update) -> dict[str, Any]:
-        """This process's share of the rows, padded the way TRL pads, with reference log-probabilities."""
+        """This process's share of the rows, padded as in TRL, with reference log-probabilities."""
         device = self.accelerator.device
         share = self.args.steps_per_generation * self.world.size
         fillers = -len(update.rows) % share or (0 if update.rows else share)
-        if self.shared_prefix:  # the same beginnings side by side, and so in the same process and microbatch
+        if self.shared_prefix:  # sorted, so that rows with the same prefix are in the same process and microbatch
             ordered = sorted(update.rows, key=lambda row: (tuple(row.turn.prompt_ids), tuple(row.teacher_prompt)))
             size = (len(ordered) + fillers) // self.world.size
             mine = slice(self.world.rank * size, (self.world.rank + 1) * size)
@@ -286,12 +286,12 @@ class FastSlowTrainer(SharedPrefixTrainer):
         return batch
 
     def _behaviour_logprobs(self, batch: dict[str, Any]) -> torch.Tensor:
-        """What the sampler said, or, of a row that it has no number for, what the policy says now."""
+        """The sampler's log-probabilities; for rows where some are missing, the current policy's."""
         sampled = batch["sampled_logps"]
         unknown = ~sampled.isfinite().all(dim=1)
         if unknown.any():
-            again = {key: value[unknown] if value.ndim else value for key, value in batch.items()}
-            sampled = sampled.index_put((unknown,), self._score(self.model, again))
+            incomplete = {key: value[unknown] if value.ndim else value for key, value in batch.items()}
+            sampled = sampled.index_put((unknown,), self._score(self.model, incomplete))
         return sampled
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -299,7 +299,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
             return self._distillation_loss(model, self.teacher, inputs)
         loss = super()._compute_loss(model, inputs)
         self._note_mismatch(inputs)
-        # These count the fillers as rows, and how many there are depends on microbatch and processes.
+        # These losses count fillers as rows, and the number of fillers depends on microbatch and processes.
         return loss * inputs["filled"] if self.loss_type in ("grpo", "dr_grpo") else loss
 
     def _distillation_loss(self, model: Any, teacher: Teacher, inputs: dict[str, Any]) -> torch.Tensor:
@@ -310,21 +310,21 @@ class FastSlowTrainer(SharedPrefixTrainer):
         if tokens:
             self._metrics["train"]["distillation"].append(kl_sum / tokens)
             self._metrics["train"]["entropy"].append(entropy_sum / tokens)
-        # The mean over all processes' tokens; accelerate averages gradients over processes.
+        # The mean over the tokens of all processes: accelerate averages gradients over processes.
         return total * self.accelerator.num_processes / inputs["num_items_in_batch"].clamp(min=1)
 
     @torch.no_grad()
     def _note_mismatch(self, inputs: dict[str, Any]) -> None:
-        """How far the sampler's log-probabilities are from the trainer's, of rows that the policy in training has drawn."""
+        """Mean difference of the sampler's and the trainer's log-probabilities, for rows sampled by the current policy."""
         sampled = inputs["sampled_logps"]
         known = inputs["completion_mask"].bool() & inputs["fresh"][:, None] & sampled.isfinite()
-        off = (self.scored - sampled).abs()[known]
-        total, count = self.accelerator.reduce(torch.stack([off.sum(), known.sum().float()]), reduction="sum").tolist()
+        gap = (self.scored - sampled).abs()[known]
+        total, count = self.accelerator.reduce(torch.stack([gap.sum(), known.sum().float()]), reduction="sum").tolist()
         if count:
             self._metrics["train"]["sampler_mismatch"].append(total / count)
 
     def _reference_logprobs(self, batch: dict[str, Any]) -> torch.Tensor:
-        """Log-probabilities under the base model: the reference model, or the policy with its adapter off."""
+        """Log-probabilities under the base model: the reference model, or the policy with its adapter disabled."""
         if self.ref_model is not None:
             return self._score(self.ref_model, batch)
         with (
@@ -335,7 +335,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
 
     @torch.no_grad()
     def _score(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
-        """Log-probabilities of a batch's completions under a model as it is."""
+        """Log-probabilities of a batch's completions under a model."""
         return self._get_per_token_logps_and_entropies(
             model,
             torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),

@@ -1,7 +1,7 @@
-"""vLLM as TRL drives it: the weights of the moment, and its memory given back while they are updated.
+"""TRL's colocated vLLM: sampling with the current weights, and sleep mode during updates.
 
-vLLM keeps the keys and values of what prompts begin with alike by itself; contexts come first in a prompt, so that it finds
-them. TRL puts vLLM to sleep after every call; a cycle of the fast loop makes dozens, so here it sleeps only through updates.
+vLLM caches shared prompt prefixes itself; contexts come first in a prompt, so it can share them. TRL puts vLLM to sleep after
+every call; a cycle of the fast loop makes dozens of calls, so here vLLM sleeps only during updates.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class Vllm:
-    """The vLLM in a trainer's process."""
+    """The vLLM engine in a trainer's process."""
 
     def __init__(self, trainer: GRPOTrainer) -> None:
         self.trainer, self.engine = trainer, trainer.vllm_generation
-        self.sleeps = self.asleep = bool(self.engine.enable_sleep_mode)  # TRL puts it to sleep as soon as it is made
+        self.sleeps = self.asleep = bool(self.engine.enable_sleep_mode)  # TRL puts it to sleep when it is created
 
     def sync(self) -> float:
-        """Wake it and load the weights where they are not those of the moment; gives the seconds that took."""
+        """Wake vLLM and load the weights if they are out of date; return the seconds that took."""
         step, engine = self.trainer.state.global_step, self.engine
         if not self.asleep and self.trainer._last_loaded_step == step:
             return 0.0
         started = time.perf_counter()
-        engine.enable_sleep_mode = self.asleep  # where this is set, the weights are woken before they are loaded
+        engine.enable_sleep_mode = self.asleep  # if set, `sync_weights` wakes the weights before it loads them
         engine.sync_weights()
         if self.asleep:
             engine.llm.wake_up(tags=["kv_cache"])
@@ -37,8 +37,8 @@ class Vllm:
         self.trainer._last_loaded_step = step
         return time.perf_counter() - started
 
-    def rest(self) -> None:
-        """Give its memory back, where the recipe wants it to."""
+    def sleep(self) -> None:
+        """Free vLLM's GPU memory, if the recipe enables sleep mode."""
         if self.sleeps and not self.asleep:
             self.engine.llm.sleep(level=2)
             self.asleep = True

@@ -99,7 +99,7 @@ def mean_line(lines: Sequence[tuple[Any, Any]]) -> tuple[Any, list[Any]]:
 
 def save(figure: Any, folder: Path, name: str) -> None:
     """Write a figure as PNG and as SVG."""
-    with files.aside(folder / f"{name}.png") as unfinished:
+    with files.temporary(folder / f"{name}.png") as unfinished:
         figure.savefig(unfinished, format="png", dpi=150)
     files.write_bytes(folder / f"{name}.svg", files.encode(_svg(figure)))
 

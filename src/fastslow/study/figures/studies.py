@@ -41,7 +41,7 @@ def draw_curves(curves: Mapping[Method, Sequence[Curve]], target: Path, subtitle
     axes.set_title(headline(curves), loc="left", fontsize=11, weight="bold", pad=24)
     axes.annotate(subtitle, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=9.5, color="0.3")
     figure.legend(loc="outside lower left", frameon=False)
-    with files.aside(target) as unfinished:
+    with files.temporary(target) as unfinished:
         figure.savefig(unfinished, format="png", dpi=150)
 
 
