@@ -1,8 +1,8 @@
 r"""House rules: a question that every model understands, and a form that only the grader knows.
 
 "Put these numbers in order" says neither which way nor how to write the answer. Here the largest comes first, in a
-\boxed{}, which a model that is asked the bare question hardly ever writes: reward alone has little to start from, the
-grader's words have.
+\boxed{}, which a model that is asked the bare question hardly ever writes: reward alone has little to start from, and the
+grader's feedback says what is missing.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 from fastslow import Feedback
 
-# What holds for every problem, each a whole sentence that a context can take over as it stands.
+# The rules of every problem, each a whole sentence that a context can use unchanged.
 WRITE_A_BOX = r"Write the numbers inside a box, with commas between them, like this: \boxed{9, 5, 2}."
 LARGEST_FIRST = "Begin with the largest one and end with the smallest."
 EACH_ONCE = "Use every number that is given exactly once and no other."

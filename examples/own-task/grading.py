@@ -1,4 +1,4 @@
-"""A grader of one's own: a problem is a made-up word and a list, and only this file knows what the word says to do."""
+"""A grader of your own: a problem is a made-up word and a list, and only this file knows what the word says to do."""
 
 from typing import Any
 
