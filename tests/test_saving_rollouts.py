@@ -56,6 +56,13 @@ def run(folder: Path, *overrides: str) -> RunFolder:
     return RunFolder.open(start.train(load_recipe(EXAMPLE, overrides), folder))
 
 
+@pytest.fixture(scope="module")
+def alone(by_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Every setting, left alone."""
+    folder = tmp_path_factory.mktemp("alone")
+    return {name: run(folder / name, *SMALL, *by_words, *more).path for name, more in SETTINGS.items()}
+
+
 # The ledger ------------------------------------------------------------------------------------------------------------
 
 
@@ -142,8 +149,8 @@ def claimed_by_step(opened: RunFolder) -> list[int]:
     return [group_sum(rows, "step", step)["slow"].reused for step in range(1, opened.recipe.slow.steps + 1)]
 
 
-def test_scoring_rollouts_are_trained_on_first_where_they_are_freshest(by_words: list[str], tmp_path: Path) -> None:
-    opened = run(tmp_path / "run", *SMALL, *by_words, "fast.reuse=true")
+def test_scoring_rollouts_are_trained_on_first_where_they_are_freshest(alone: dict[str, Path]) -> None:
+    opened = RunFolder.open(alone["reuse"])
     claimed = claimed_by_step(opened)
     ledger = opened.read_json("ledger.json") or {}
     assert 0 < sum(claimed) == ledger["slow"]["reused"]
@@ -188,13 +195,6 @@ def _examples(opened: RunFolder, step: int) -> list[str]:
 
 
 # Interruptions ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def alone(by_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Every setting, left alone."""
-    folder = tmp_path_factory.mktemp("alone")
-    return {name: run(folder / name, *SMALL, *by_words, *more).path for name, more in SETTINGS.items()}
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,7 @@ def test_without_noise_the_curve_is_found(limit: float, start: float, middle: fl
     np.testing.assert_allclose(found.at(STEPS), curve(STEPS, start, limit, middle, steepness), atol=0.005)
 
 
-@pytest.mark.parametrize("seeds", [1, 2, 5])
-@pytest.mark.parametrize("limit", [0.35, 0.8])
+@pytest.mark.parametrize(("seeds", "limit"), [(1, 0.35), (1, 0.8), (5, 0.35)])
 def test_with_noise_the_interval_holds_the_limit_and_is_telling(seeds: int, limit: float) -> None:
     found = fit_asymptote(made(limit, seeds), draws=100)
     assert found.determined, found.doubts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,10 @@ def make_rollouts(draw: torch.Generator) -> list[Rollout]:
     ]
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 1000])
 @pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 8}], ids=["full", "lora"])
 def test_it_is_the_mean_over_written_tokens_of_the_full_kl(
-    lora: dict[str, Any] | None, chunk: int, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lora: dict[str, Any] | None, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hidden, "CHUNK_NUMBERS", 25 * chunk)
     recipe = build_recipe(
         {"model": {"name": str(tiny_folder), "lora": lora}, "task": "star-graph"}
         | {"slow": {"problems": 2, "group": 4, "microbatch": 8}, "fast": {"population": 4}}
@@ -73,8 +71,9 @@ def test_it_is_the_mean_over_written_tokens_of_the_full_kl(
             for position in range(len(turn.prompt_ids) - 1, ids.size(1) - 1):
                 pairs = zip(p[position], q[position], strict=True)
                 expected[-1].append(sum(float(a * (a / b).log()) for a, b in pairs))
-    for shared in (True, False):  # False: as where the model takes no trees
-        assert trainer.shares(trainer.model)
+    assert trainer.shares(trainer.model)
+    for chunk, shared in product((1, 7, 1000), (True, False)):  # False: as where the model takes no trees
+        monkeypatch.setattr(hidden, "CHUNK_NUMBERS", 25 * chunk)
         trainer.shared_prefix = shared
         found = token_divergences(engine, rollouts)
         assert [len(values) for values in found] == [6, 5, 1, 0, 9]
@@ -99,12 +98,10 @@ def test_every_checkpoint_of_a_run_is_measured_as_it_would_have_been_in_training
     settings += ["output.checkpoint_every=1", "evaluation.every=1", "evaluation.problems=4"]
     recipe = load_recipe(EXAMPLE, [*settings, *lora, "evaluation.divergence=true"])
     run = RunFolder.open(start.train(recipe, tmp_path / "run"))
-    recorded = {
-        (row["step"], label): result["kl"]
-        for row in run.rows("evals")
-        for label, result in row["results"].items()
-        if row["step"]
-    }
+    first, *later = run.rows("evals")
+    assert first["results"]["seed"]["kl"] == pytest.approx(0, abs=1e-6)
+    recorded = {(row["step"], label): result["kl"] for row in later for label, result in row["results"].items()}
+    assert all(kl > 1e-5 for (step, _), kl in recorded.items() if step == 2)  # it grows
     said: list[str] = []
     rows = measure_divergence(run.path, progress=said.append)
     assert {(row.step, row.context): pytest.approx(row.kl, rel=1e-4, abs=1e-7) for row in rows} == recorded

@@ -91,7 +91,7 @@ def test_a_finished_suite_is_kept_and_other_settings_are_refused(
         run_suite([*trained.values()], TASKS, out, Console(quiet=True), overrides=["fast.budget=5"], k=2)
 
 
-def test_mistakes_are_told(trained: dict[str, Path], tmp_path: Path) -> None:
+def test_mistakes_are_told(trained: dict[str, Path], suite: tuple[Path, list[Spoke]], tmp_path: Path) -> None:
     console = Console(quiet=True)
     with pytest.raises(FastSlowError, match="no task is given"):
         run_suite([trained["rl"]], [], tmp_path / "out", console)
@@ -101,9 +101,8 @@ def test_mistakes_are_told(trained: dict[str, Path], tmp_path: Path) -> None:
         find_sources([])
     with pytest.raises(FastSlowError, match="second run of RL only with seed 0"):
         find_sources([trained["rl"], trained["rl"]])
-    gepa = start.train(load_recipe(RECIPE, [*BRIEF, "method=gepa"]), tmp_path / "gepa")
     with pytest.raises(FastSlowError, match="has frozen weights"):
-        find_sources([gepa])
+        find_sources([suite[0] / "runs" / "rulebook-harbour" / "base-seed0"])
     assert not (tmp_path / "out").exists()
 
 

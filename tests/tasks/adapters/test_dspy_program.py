@@ -357,9 +357,7 @@ def test_a_perfect_attempt_is_not_asked_about_again() -> None:
         (np.bool_(False), 0.0, ""),
         (dspy.Prediction(score=0.5, feedback="Write more."), 0.5, "Write more."),
         (dspy.Prediction(score=0.5, feedback=None), 0.5, ""),
-        (dspy.Prediction(score=True), 1.0, ""),
         ({"score": 0, "feedback": "Write more."}, 0.0, "Write more."),
-        ({"score": 0.5}, 0.5, ""),
     ],
     ids=repr,
 )
@@ -391,10 +389,8 @@ def test_a_predictor_that_was_not_called_is_not_asked_about() -> None:
     [
         (ZeroDivisionError("by zero"), "metric 'Returns' raised ZeroDivisionError: by zero"),
         (None, "returned None; expected a score from 0 to 1"),
-        ("0.5", "returned '0.5'"),
         (float("nan"), "returned nan"),
         (1.5, "returned 1.5"),
-        (-1, "returned -1"),
         (dspy.Prediction(feedback="no score"), "expected a score from 0 to 1, alone or as the field `score`"),
     ],
     ids=str,
