@@ -10,7 +10,7 @@ import pytest
 from cycle_helpers import Scripted, Stage, add_counter, add_hint, evolve, knows_rule, own_hint, pool_of, problems
 
 from fastslow.fast.cycle import Cycle, FastLoop
-from fastslow.fast.drafts import AT_ONCE, Desk, Draft, expected, make_drafts
+from fastslow.fast.drafts import PARALLEL_CALLS, Desk, Draft, expected, make_drafts
 from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt, Lessons, ReflectionFailed, Reflector, Request
@@ -96,7 +96,7 @@ def test_failures_cost_their_draft_and_for_good_ends_the_drafting() -> None:
     for answer in (refused, breaks):
         reflector = Scripted(answer)
         assert drafts(reflector, pool_of("A")) == []
-        assert len(reflector.requests) <= AT_ONCE < expected(RECIPE, 120)
+        assert len(reflector.requests) <= PARALLEL_CALLS < expected(RECIPE, 120)
 
 
 def only_together(parties: int) -> Scripted:
