@@ -44,7 +44,7 @@ def together(*arguments: str | Path, **environment: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=900,
     )
 
 

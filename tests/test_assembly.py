@@ -116,7 +116,9 @@ def test_mistakes_in_the_recipe_show_before_the_model_is_loaded(rows: Path, tmp_
         assemble(recipe(nowhere, rows, task={"name": "dataste"}), tmp_path, World())
     with pytest.raises(RecipeError, match=r"fast\.seed_text names"):
         assemble(recipe(nowhere, rows, fast={"seed_text": {"nobody": "x"}}), tmp_path, World())
-    with pytest.raises(RecipeError, match=r"output.report_to names notracker, which .* use an available tracker: .*tensorboard"):
+    with pytest.raises(
+        RecipeError, match=r"output.report_to names notracker, which .* use an available tracker: .*tensorboard"
+    ):
         assemble(recipe(nowhere, rows, output={"report_to": ["tensorboard", "notracker"]}), tmp_path, World())
     with pytest.raises(ModelError, match="no model folder"):
         assemble(recipe(nowhere, rows), tmp_path, World())

@@ -38,7 +38,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # the test helpers
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -54,7 +54,7 @@ def two_processes(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
     subprocess.run(
         [*command, str(HERE / "two_processes.py"), str(tiny_folder), str(folder)],
         check=True,
-        timeout=120,
+        timeout=900,
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
     )
     return [torch.load(folder / f"process-{rank}.pt", weights_only=False) for rank in (0, 1)]

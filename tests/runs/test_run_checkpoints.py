@@ -137,7 +137,7 @@ for fill in (large, many):
     except RunError as error:
         print(error)
 """)
-    said, trouble = writer.communicate(timeout=30)
+    said, trouble = writer.communicate(timeout=300)
     assert [line.startswith("checkpoint of step 100 was not saved:") for line in said.splitlines()] == [True, True], (
         trouble
     )

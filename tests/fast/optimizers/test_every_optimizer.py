@@ -330,7 +330,7 @@ def test_all_processes_take_the_same_decisions() -> None:
         [sys.executable, "-c", "import test_every_optimizer as t; print(t.fingerprint())"],
         env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "1"},
         stdout=subprocess.PIPE,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert int(other.stdout) == fingerprint()
