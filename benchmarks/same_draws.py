@@ -46,16 +46,6 @@ CASES: dict[str, list[str]] = {
     "policy": [*SHORT, "slow.steps=4", "fast.reflection={kind: policy, max_tokens: 64}"],
     "grpo": [*SHORT, "method=rl", "slow.loss=grpo", "slow.microbatch=16", "slow.shared_prefix=false", "slow.std=batch"],
     "evoprompt": [*SHORT, "fast.optimizer=evoprompt", "method=gepa"],
-    "code": [
-        *SHORT,
-        "task={name: code}",
-        "slow.steps=2",
-        "fast.cycle=2",
-        "fast.budget=16",
-        "fast.max_tokens=64",
-        "evaluation.every=0",
-        "sampling.max_tokens=24",
-    ],
     "processes": [*SHORT, "slow.microbatch=16"],
 }
 UNEQUAL = {"seconds", "phases", "started", "versions", "memory"}
