@@ -84,8 +84,8 @@ class Scores:
         return plain(draws) if self.overall is None else shrunken(draws, self.overall)
 
     def surely_better(self, one: Member, other: Member, tried: int = 1) -> bool:
-        """Whether a context, the best of so many tried, is better than another with 95% confidence, on the problems that both
-        have draws on."""
+        """Whether one context is better than another with 95% confidence, on the problems that both have draws on; `tried`
+        corrects for choosing it as the best of that many candidates."""
         mine, theirs = self.draws[one.context.id], self.draws[other.context.id]
         gains = [fmean(mine[problem]) - fmean(theirs[problem]) for problem in mine if mine[problem] and theirs[problem]]
         needed = NormalDist().inv_cdf(1 - 0.05 / tried)
