@@ -59,6 +59,8 @@ SETTINGS = {
     "crowded": Setting(Dials(remarks=1.0, room=1.0, crowding=0.5)),
     "unworded": Setting(Dials(worded=0.0)),
     "unworded-wrong": Setting(Dials(worded=0.0, wrong=0.2)),
+    "verdicts": Setting(Dials(verdicts=1.0)),
+    "one-line": Setting(Dials(verdicts=1.0, one_line=1)),
     "reworded": Setting(Dials(wordings=4)),
     "drift": Setting(Dials(drift=0.2)),
 }

@@ -10,8 +10,8 @@ from unittest.mock import patch
 import numpy as np
 
 from fastslow.fast.digest.effects import Array
-from fastslow.fast.digest.journal import Journal
-from fastslow.fast.digest.model import Choice, Model, _parts
+from fastslow.fast.digest.model import Choice, Model, divided
+from fastslow.fast.digest.transcript import Transcript
 from fastslow.fast.optimizers.digest import Digest
 
 DIGEST = "fastslow.fast.digest"
@@ -20,14 +20,15 @@ SEARCH = "fastslow.fast.optimizers.digest"
 
 def everywhere(self: Model, present: Array, said: Array, known: Array, in_topic: Array) -> tuple[Array, Array]:
     """Every line bears on every problem by its share, whatever was said of the problem."""
-    return _parts(present * np.broadcast_to(self.shares, present.shape)), np.zeros_like(present)
+    return divided(present * np.broadcast_to(self.shares, present.shape)), np.zeros_like(present)
 
 
 def luckiest(self: Digest) -> Model:
     """The text with the best mean among those with eight rollouts or more is taken for the best."""
-    model = Model(self.journal, self.writer, self.cycle)
+    journal = self.transcript.read()
+    model = Model(journal, self.writer, self.cycle)
     means: dict[frozenset[str], list[float]] = {}
-    for row in self.journal.rows:
+    for row in journal.rows:
         means.setdefault(frozenset(row.lines & model.place.keys()), []).append(row.score)
     ranked = {taken: sum(scores) / len(scores) for taken, scores in means.items() if len(scores) >= 8}
     if ranked:
@@ -39,12 +40,13 @@ def luckiest(self: Digest) -> Model:
 ABLATIONS: dict[str, list[tuple[str, Any]]] = {
     "belief": [(f"{DIGEST}.effects.TRUE_EFFECT", (0.0, 0.15))],
     "judging-where-it-matters": [(f"{DIGEST}.model.Model._bearing", everywhere)],
-    "topics": [(f"{DIGEST}.support.COMMON", 0.0)],
+    "topics": [(f"{DIGEST}.topics.COMMON", 0.0)],
     "doubting-the-grader": [(f"{DIGEST}.support.truth", lambda made, not_made: 0.9)],
     "telling-remarks": [(f"{DIGEST}.support.singletons_return", lambda counts: 1.0)],
+    "passing-over-verdicts": [(f"{DIGEST}.transcript.FILLINGS", 10**9)],
     "comparing-texts": [(f"{SEARCH}.DESIGNS", 1)],
     "posterior-choice": [(f"{SEARCH}.Digest._model", luckiest)],
-    "memory": [(f"{SEARCH}.Journal.from_data", lambda data: Journal())],
+    "memory": [(f"{SEARCH}.Transcript.from_data", lambda data: Transcript())],
 }
 """What is changed to switch an idea off."""
 

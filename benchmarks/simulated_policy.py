@@ -2,14 +2,16 @@
 
 A world has rules of unequal rarity. Every problem falls under one rule, some under two. A rule in the text raises the chance
 on the problems that fall under it and changes nothing elsewhere; a false rule lowers it there; text beyond what the model can
-follow lowers it everywhere. The grader says of every wrong answer which rule was broken, sometimes adds a remark about that
-problem alone, and sometimes names a false rule instead. `Policy.play` is what the fast loop calls; `World.reward` is the
-exact expected reward of a text on problems that nobody has played, so nothing that is reported has noise of its own.
+follow lowers it everywhere. The grader says of every wrong answer which rule was broken. It may add a remark about that
+problem alone or say which answer was right, and it may name a false rule instead. `Policy.play` is what the fast loop calls;
+`World.reward` is the exact expected reward of a text on problems that nobody has played, so nothing that is reported has
+noise of its own.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +34,7 @@ TRUE_WORDINGS = (
     "The {desk} desk handles every {topic}.",
     "If it is about a {topic}, the answer is the {desk} desk.",
 )
+_VERDICT = re.compile(r"^This one goes to", re.MULTILINE)
 COMPONENT = "system"
 NOTHING = Completion((), ())
 
@@ -54,6 +57,12 @@ class Dials:
     """Standard deviation of the problems' own difficulty."""
     remarks: float = 0.5
     """Share of wrong answers whose feedback also has a line about that problem alone."""
+    verdicts: float = 0.0
+    """Share of wrong answers whose feedback also says which desk was right and which was given, and no more than that."""
+    misleading: float = 0.05
+    """What every such verdict in the text costs on all problems, up to six of them."""
+    one_line: int = 0
+    """1 if all that is said of an answer stands in one line."""
     wrong: float = 0.0
     """Share of the grader's rules that are false: of the same topic, but with another desk."""
     false_kinds: int = 2
@@ -74,7 +83,7 @@ class Dials:
 
 @dataclass(frozen=True)
 class Rule:
-    topic: str
+    desk: str
     called: str
     """What questions call the topic."""
     true: tuple[str, ...]
@@ -96,7 +105,7 @@ class World:
             true = tuple(way.format(topic=topic, desk=desks[0]) for way in TRUE_WORDINGS[: dials.wordings])
             false = tuple(TRUE_WORDINGS[0].format(topic=topic, desk=desk) for desk in desks[1:])
             called = topic if chance.random() < dials.worded else topic[::-1]
-            self.rules.append(Rule(topic, called, true, false))
+            self.rules.append(Rule(desks[0], called, true, false))
         self.shares = [1 / (rank + 1) ** dials.zipf for rank in range(dials.rules)]
 
     @property
@@ -144,8 +153,10 @@ class World:
         ]
 
     def _crowding(self, text: str) -> float:
+        """What the text's length and the verdicts in it cost."""
         oracle = self.room / self.dials.room
-        return self.dials.crowding * max(0.0, count_tokens(text) - self.room) / oracle
+        misleading = self.dials.misleading * min(6, len(_VERDICT.findall(text)))
+        return misleading + self.dials.crowding * max(0.0, count_tokens(text) - self.room) / oracle
 
     def _chance(self, held: Sequence[float], crowding: float, example: Example, cycle: int) -> float:
         dials, under = self.dials, example.data["rules"]
@@ -170,8 +181,10 @@ class Policy:
         chance = random.Random(f"{self.world.seed}/{draw}/{example.id}")
         held, crowding = self._facts(context)
         right = chance.random() < self.world._chance(held, crowding, example, self.cycle)
-        feedback = Feedback(1.0, "Right.") if right else Feedback(0.0, "\n".join(self._words(example, held, chance)))
-        answer = chance.choice(DESKS)
+        desk = self.world.rules[example.data["rules"][0]].desk
+        answer = desk if right else chance.choice([other for other in DESKS if other != desk])
+        said = ["Right."] if right else self._words(example, held, answer, chance)
+        feedback = Feedback(float(right), (" " if self.world.dials.one_line else "\n").join(said))
         turn = Turn(COMPONENT, example.data["question"], (), NOTHING, answer)
         return Rollout(example, context, self.cycle, (turn,), feedback)
 
@@ -181,13 +194,16 @@ class Policy:
             self._known[context.id] = self.world._held(_lines(text)), self.world._crowding(text)
         return self._known[context.id]
 
-    def _words(self, example: Example, held: Sequence[float], chance: random.Random) -> list[str]:
-        """The rule that was broken, one that the text lacks where there is one; and perhaps a remark."""
+    def _words(self, example: Example, held: Sequence[float], answer: str, chance: random.Random) -> list[str]:
+        """The rule that was broken, one that the text lacks where there is one; and perhaps a remark and a verdict."""
         dials, under = self.world.dials, example.data["rules"]
         missing = [rule for rule in under if held[rule] < 1] or list(under)
         rule = self.world.rules[chance.choice(missing)]
         said = chance.choice(rule.false) if chance.random() < dials.wrong else rule.true[example.data["wording"]]
-        return [*([example.data["remark"]] if chance.random() < dials.remarks else []), said]
+        remark = [example.data["remark"]] if chance.random() < dials.remarks else []
+        desk = self.world.rules[under[0]].desk
+        verdict = [f"This one goes to the {desk} desk, not to {answer}."] if chance.random() < dials.verdicts else []
+        return [*remark, *verdict, said]
 
 
 def count_tokens(text: str) -> int:

@@ -1,13 +1,11 @@
-"""Statements: what counts as one, about which problems, and that nothing is judged by what its own grading said."""
+"""Statements: about which problems they were made, and that nothing is judged by what its own grading said."""
 
 from __future__ import annotations
-
-import json
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastslow.fast.digest.journal import Journal, Row, Said, key_of, lines_of_texts, read_statements
+from fastslow.fast.digest.journal import Journal, Row, Said
 
 said = st.lists(st.sampled_from(["a", "b", "c"]), unique=True, max_size=3)
 played = st.lists(st.tuples(st.sampled_from(["p", "q", "r", "s"]), said), max_size=30)
@@ -40,31 +38,7 @@ def test_a_row_knows_what_was_said_before_it_and_nothing_of_its_own(rows: list[t
         assert journal.known[index] == before
 
 
-@given(played)
-def test_a_journal_survives_the_disk(rows: list[tuple[str, list[str]]]) -> None:
-    journal = journal_of(rows)
-    journal.declare("written", "A line of a model's.", frozenset({"a"}) & journal.statements.keys())
-    back = Journal.from_data(json.loads(json.dumps(journal.to_data())))
-    assert back.rows == journal.rows
-    assert back.known == journal.known
-    assert {key: each.problems for key, each in back.statements.items()} == {
-        key: each.problems for key, each in journal.statements.items()
-    }
-    assert back.statements["written"].covers == journal.statements["written"].covers
-
-
-def test_lines_that_differ_in_spacing_case_and_numbering_are_one_statement() -> None:
-    found = read_statements("system", "1. Pay  at once.\n\n- pay at once.\n---\nAnother", "q", "a")
-    assert [each.text for each in found] == ["1. Pay  at once.", "Another"]
-    assert found[0].key == key_of("system", "pay at once.")
-    assert found[0].key in lines_of_texts({"system": "Answer.\n* PAY at once."})
-
-
-def test_a_statement_that_repeats_its_question_quotes_and_one_that_once_did_not_does_not() -> None:
-    question = "Message 7 from Ilse about a visa"
-    quoting, plain = read_statements("system", "Message 7 from Ilse is late.\nA visa is late.", question, "")
-    assert quoting.quotes
-    assert not plain.quotes
+def test_a_statement_that_once_did_not_quote_its_attempt_is_no_remark() -> None:
     journal = Journal()
     journal.add(Row("p", frozenset(), 0, 0.0, 0, ("k",)), [Said("k", "x y z", True)])
     assert journal.statements["k"].quotes

@@ -177,10 +177,9 @@ def _with_ease(
     a problem's rows is then W - W 1 1' W / (1 / EASE + 1' W 1)."""
     count = int(problems.max()) + 1 if len(problems) else 0
     weighted = design * weight[:, None]
-    of_problem = np.zeros((count, len(scores)))
-    of_problem[problems, np.arange(len(scores))] = 1.0
-    together = of_problem @ weighted
-    shrink = 1 / (1 / EASE + of_problem @ weight)
+    together = np.zeros((count, design.shape[1]))
+    np.add.at(together, problems, weighted)
+    shrink = 1 / (1 / EASE + np.bincount(problems, weight, count))
     precision = np.diag(deviation**-2.0) + design.T @ weighted - together.T @ (together * shrink[:, None])
-    pull = weighted.T @ scores - together.T @ (shrink * (of_problem @ (weight * scores)))
+    pull = weighted.T @ scores - together.T @ (shrink * np.bincount(problems, weight * scores, count))
     return np.asarray(np.linalg.inv(precision), dtype=np.float64), pull

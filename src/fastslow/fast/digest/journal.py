@@ -1,29 +1,22 @@
-"""What was played and what the grader said of it: every rollout as one row, kept from cycle to cycle.
+"""Evidence as the model of effects reads it: every rollout as one row, and the statements that were made of each problem.
 
-A *statement* is a line of the feedback on an answer that was not right, for one component; the same line in another spacing,
-case or numbering is the same statement. A statement is *about* the problems it was made of. A *line* of a text is known by
-the same key, so a text that says what the grader said is seen to say it.
+A *statement* is something the grader said of an answer that was not right, for one component; in another spacing, case or
+numbering it is the same statement. A statement is *about* the problems it was made of. A *line* of a text is known by the
+same key, so a text that says what the grader said is seen to say it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
 
+from fastslow.fast.digest.topics import words_of
 from fastslow.fast.reflection.lessons import line_key
-
-MOST_ROWS = 4000
-"""Rows that are kept; evidence older than these has aged beyond use."""
-
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
 class Said:
-    """One line of feedback: its key, its spelling, and whether it quotes the attempt it was said of."""
+    """Something the grader said: its key, its spelling, and whether it quotes the attempt it was said of."""
 
     key: str
     text: str
@@ -55,8 +48,6 @@ class Statement:
     """How often it was said of each problem."""
     quotes: bool = False
     """Whenever it was said it repeated words of the attempt, as remarks about one problem do."""
-    last: int = 0
-    """The cycle in which it was last said."""
     covers: frozenset[str] = frozenset()
     """For a line that a reflection model wrote: the statements it stands for."""
 
@@ -85,7 +76,6 @@ class Journal:
             found = self.statements.setdefault(each.key, Statement(each.key, each.text, quotes=each.quotes))
             found.quotes &= each.quotes
             found.problems[row.problem] = found.problems.get(row.problem, 0) + 1
-            found.last = max(found.last, row.cycle)
         if said:
             self._about[row.problem] = self._about.get(row.problem, frozenset()) | {each.key for each in said}
 
@@ -102,67 +92,6 @@ class Journal:
         """The problems something was said of, with the cycle they were last played in."""
         return {row.problem: row.cycle for row in self.rows if row.problem in self._about}
 
-    def to_data(self) -> dict[str, Any]:
-        """As JSON can hold it: keys are written once and referred to by number."""
-        rows = self.rows[-MOST_ROWS:]
-        used = {key for row in rows for key in row.said} | {key for row in rows for key in row.lines}
-        statements = [each for key, each in self.statements.items() if key in used or not each.problems]
-        keys = list(dict.fromkeys([*(each.key for each in statements), *sorted(used)]))
-        number = {key: index for index, key in enumerate(keys)}
-        # Of a question only the words that some statement has too can matter.
-        vocabulary = frozenset().union(*(words_of(each.text) for each in statements))
-        return {
-            "keys": keys,
-            "words": {
-                problem: sorted(self.words[problem] & vocabulary)
-                for problem in dict.fromkeys(row.problem for row in rows)
-            },
-            "statements": [
-                [number[each.key], each.text, each.quotes, sorted(number[key] for key in each.covers if key in number)]
-                for each in statements
-            ],
-            "rows": [
-                [
-                    row.problem,
-                    sorted(number[key] for key in row.lines),
-                    row.tokens,
-                    row.score,
-                    row.cycle,
-                    [number[key] for key in row.said],
-                ]
-                for row in rows
-            ],
-        }
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Journal:
-        journal, keys = cls(), data["keys"]
-        about: dict[str, tuple[str, bool]] = {}
-        said = {number for row in data["rows"] for number in row[-1]}
-        for index, text, quotes, covers in data["statements"]:
-            about[keys[index]] = text, quotes
-            if covers or index not in said:
-                journal.declare(keys[index], text, frozenset(keys[each] for each in covers))
-        journal.words = {problem: frozenset(words) for problem, words in data["words"].items()}
-        for problem, lines, tokens, score, cycle, said in data["rows"]:
-            row = Row(
-                problem, frozenset(keys[each] for each in lines), tokens, score, cycle, tuple(keys[e] for e in said)
-            )
-            journal.add(row, [Said(key, *about[key]) for key in row.said])
-        return journal
-
-
-def read_statements(component: str, feedback: str, question: str, answer: str) -> list[Said]:
-    """The distinct lines of a feedback."""
-    own = _runs(question) | _runs(answer)
-    found: dict[str, Said] = {}
-    for line in feedback.splitlines():
-        text = line.strip()
-        if any(letter.isalnum() for letter in text):
-            key = key_of(component, text)
-            found.setdefault(key, Said(key, text, bool(_runs(text) & own)))
-    return list(found.values())
-
 
 def key_of(component: str, line: str) -> str:
     return f"{component}\n{line_key(line)}"
@@ -170,22 +99,3 @@ def key_of(component: str, line: str) -> str:
 
 def component_of(key: str) -> str:
     return key.partition("\n")[0]
-
-
-def lines_of_texts(texts: Mapping[str, str]) -> frozenset[str]:
-    """The keys of all lines of a context."""
-    return frozenset(
-        key_of(component, line) for component, text in texts.items() for line in text.splitlines() if line.strip()
-    )
-
-
-@lru_cache(maxsize=20_000)
-def words_of(text: str) -> frozenset[str]:
-    """The words of a text, without regard to case and to an s at the end."""
-    return frozenset(word.removesuffix("s") for word in _WORD.findall(text.casefold()))
-
-
-def _runs(text: str) -> set[tuple[str, ...]]:
-    """Every three words in a row."""
-    words: Sequence[str] = _WORD.findall(text.casefold())
-    return set(zip(words, words[1:], words[2:], strict=False))

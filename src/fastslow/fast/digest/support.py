@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fastslow.fast.digest.journal import Journal, Statement, words_of
+from fastslow.fast.digest.journal import Journal, Statement
+from fastslow.fast.digest.topics import Topics, words_of
 
 HALF_LIFE = 3.0
 """Cycles after which a problem counts half in what is expected of new problems."""
@@ -27,10 +28,6 @@ MOST_AROUND = 6.0
 """What all failures on other problems of the topic count for at the most: an exception is rare, and true."""
 TRUSTED = 0.9
 """Share of a grader's statements that are taken to be true before any evidence."""
-COMMON = 0.5
-"""A word that more of the questions have says nothing about a topic."""
-MATCHED = 0.6
-"""The part of a statement's topic words, weighed by their rarity, that a question of its topic has."""
 
 
 @dataclass(frozen=True)
@@ -58,35 +55,6 @@ class Support:
         return self.share / both if both else 0.0
 
 
-class Topics:
-    """Which words of the questions tell problems apart."""
-
-    def __init__(self, journal: Journal) -> None:
-        self.words = journal.words
-        counts = Counter(word for words in self.words.values() for word in words)
-        total = max(1, len(self.words))
-        self.rarity = {word: math.log((total + 1) / n) for word, n in counts.items() if n <= COMMON * total}
-        self.having: dict[str, set[str]] = {}
-        for problem, words in self.words.items():
-            for word in words:
-                if word in self.rarity:
-                    self.having.setdefault(word, set()).add(problem)
-
-    def topic(self, statement: Statement, own: frozenset[str]) -> frozenset[str]:
-        """The telling words that a statement shares with most questions it was made of."""
-        said = words_of(statement.text) & self.rarity.keys()
-        return frozenset(word for word in said if len(self.having[word] & own) >= MATCHED * len(own))
-
-    def matching(self, topic: frozenset[str]) -> frozenset[str]:
-        """The problems of a topic."""
-        whole = sum(self.rarity[word] for word in topic)
-        having: dict[str, float] = {}
-        for word in topic:
-            for problem in self.having[word]:
-                having[problem] = having.get(problem, 0.0) + self.rarity[word]
-        return frozenset(problem for problem, part in having.items() if part >= MATCHED * whole)
-
-
 def problem_weights(journal: Journal, cycle: int) -> dict[str, float]:
     """What each problem of which something was said counts in what is expected of new ones."""
     return {problem: 0.5 ** ((cycle - last) / HALF_LIFE) for problem, last in journal.problems.items()}
@@ -96,14 +64,14 @@ def support(journal: Journal, cycle: int) -> dict[str, Support]:
     """The support of every statement."""
     weights = problem_weights(journal, cycle)
     total = sum(weights.values()) or 1.0
-    topics = Topics(journal)
+    topics = Topics(journal.words)
     returning = {quotes: singletons_return(_counts(journal, quotes)) for quotes in (False, True)}
     failures = _failures(journal)
     rivals = find_rivals(journal)
     found = {}
     for key, statement in journal.statements.items():
         own = _problems(journal, statement)
-        topic = topics.topic(statement, own)
+        topic = topics.shared(words_of(statement.text), own)
         related = (topics.matching(topic) | _contested(journal, own, rivals.get(key, ()))) - own
         weight = sum(weights.get(problem, 0.0) for problem in own)
         returns = returning[statement.quotes] if len(own) == 1 and not statement.covers else 1.0

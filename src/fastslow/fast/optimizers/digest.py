@@ -1,7 +1,7 @@
 """Read every graded rollout, believe what the grader says of several problems, and take out again what does not help.
 
 1. *Read.* Every rollout of either loop is evidence: which statements the grader made, about which problems, under which text
-   (`fast/digest/journal.py`). Statements about several problems are rules, the others are mostly remarks (`support.py`).
+   (`fast/digest/transcript.py`). Statements about several problems are rules, the others are mostly remarks (`support.py`).
 2. *Be bold, then prune.* All statements that are expected to be worth their length enter the text at once, and stay unless
    the rollouts speak against them (`model.py`).
 3. *Judge where it matters.* A line's effect is estimated on the problems it is about, pooled over all rollouts drawn with and
@@ -25,16 +25,9 @@ from dataclasses import replace
 import numpy as np
 
 from fastslow.fast.digest.asking import MOST_EXAMPLES, MOST_STATEMENTS, Heard, read_lines, wish
-from fastslow.fast.digest.journal import (
-    Journal,
-    Row,
-    Said,
-    component_of,
-    key_of,
-    lines_of_texts,
-    read_statements,
-)
+from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import Choice, Model
+from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
 from fastslow.fast.digest.writing import Writer
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt
@@ -66,13 +59,13 @@ class Digest(Search):
     def _open(self) -> None:
         """Take up what earlier cycles left, and read what the slow loop has drawn since."""
         kept = next((notes["digest"] for notes in self.notes.values() if "digest" in notes), None)
-        self.journal = Journal.from_data(kept["journal"]) if kept else Journal()
+        self.transcript = Transcript.from_data(kept["transcript"]) if kept else Transcript()
         base = kept["base"] if kept else dict(self.carried.best.context.texts)
         self.base = Context(base)
         self.contexts.setdefault(self.base.id, self.base)
         self.writer = Writer(base, self.recipe.max_tokens, self.loop.count_tokens)
         for key, line in self.writer.loose.items():
-            self.journal.declare(key, line)
+            self.transcript.declare(key, line)
         self.chance = random.Random(derive_seed(self.seed, "search"))
         self.normal = np.random.default_rng(derive_seed(self.seed, "posterior"))
         self.played: Counter[str] = Counter()
@@ -85,7 +78,7 @@ class Digest(Search):
             self.scoring.reused["rescore"] = len(self.scoring.evidence.rollouts)
 
     def search(self) -> None:
-        if not self.journal.rows:
+        if not self.transcript.rows:
             look = self.anchors[:FIRST_LOOK]
             self.progress(f"reading: the first text on {len(look)} problems")
             self._draw([(example, self.base) for example in look], "rescore")
@@ -126,20 +119,23 @@ class Digest(Search):
 
     def _read(self, rollouts: Iterable[Rollout], cycle: int) -> None:
         for rollout in rollouts:
-            said = self._statements(rollout)
-            lines, longer = self._shape(rollout.context)
-            keys = tuple(each.key for each in said)
-            row = Row(rollout.example.id, lines, longer, rollout.score, cycle, keys)
-            self.journal.add(row, said, "\n".join(turn.question for turn in rollout.turns))
+            lines = self._lines(rollout)
+            parts, longer = self._shape(rollout.context)
+            keys = tuple(tuple(part.key for part in line) for line in lines)
+            row = Graded(rollout.example.id, parts, longer, rollout.score, cycle, keys)
+            question = "\n".join(turn.question for turn in rollout.turns)
+            answer = rollout.turns[-1].answer if rollout.turns else ""
+            self.transcript.add(row, itertools.chain(*lines), question, answer)
 
     def _shape(self, context: Context) -> tuple[frozenset[str], int]:
-        """A context's lines, and by how many tokens it is longer than the base text."""
+        """A context's parts, and by how many tokens it is longer than the base text."""
         if context.id not in self._shapes:
             tokens, base = (sum(map(self.loop.count_tokens, each.texts.values())) for each in (context, self.base))
-            self._shapes[context.id] = lines_of_texts(context.texts), tokens - base
+            self._shapes[context.id] = parts_of_texts(context.texts), tokens - base
         return self._shapes[context.id]
 
-    def _statements(self, rollout: Rollout) -> list[Said]:
+    def _lines(self, rollout: Rollout) -> list[list[Said]]:
+        """What the grader said of a rollout."""
         if rollout.score >= 1:
             return []
         found = []
@@ -147,16 +143,16 @@ class Digest(Search):
             attempt = self.attempt(rollout, component)
             if attempt is not None:
                 self._failed.setdefault(component, []).append(attempt)
-                found += read_statements(component, attempt.feedback, attempt.question, attempt.answer)
+                found += read_feedback(component, attempt.feedback, attempt.question, attempt.answer)
         return found
 
     # Asking ------------------------------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
         """Have a reflection model write lines from what was said; without one the statements themselves come back."""
-        best = self._model().best
+        model = self._model()
         for component in self.components:
-            heard = self._heard(component, best)
+            heard = self._heard(component, model)
             failed = self._failed.get(component, [])
             shown = self.chance.sample(failed, min(MOST_EXAMPLES, len(failed)))
             if not heard:
@@ -166,21 +162,22 @@ class Digest(Search):
             )
             answer = self.asked(lambda seed, request=request: self.loop.reflector.write(request, seed))  # type: ignore[misc]
             for line, covered in read_lines(answer or "", heard):
-                self.journal.declare(key_of(component, line), line, covered)
+                if (key := key_of(component, line)) not in covered:
+                    self.transcript.declare(key, line, self.transcript.parts_in(covered))
 
-    def _heard(self, component: str, best: Choice) -> list[Heard]:
-        said = [
-            each for key, each in self.journal.statements.items() if component_of(key) == component and each.problems
-        ]
+    def _heard(self, component: str, model: Model) -> list[Heard]:
+        statements = model.journal.statements
+        said = [each for key, each in statements.items() if component_of(key) == component and each.problems]
         said.sort(key=lambda each: -len(each.problems))
         return [
-            Heard(each.key, each.text, len(each.problems), each.key in best.taken) for each in said[:MOST_STATEMENTS]
+            Heard(each.key, each.text, len(each.problems), each.key in model.best.taken)
+            for each in said[:MOST_STATEMENTS]
         ]
 
     # Choosing ----------------------------------------------------------------------------------------------------------
 
     def _model(self) -> Model:
-        return Model(self.journal, self.writer, self.cycle)
+        return Model(self.transcript.read(), self.writer, self.cycle)
 
     def _designs(self, model: Model) -> list[Choice]:
         """The best text, others that draws from the posterior call best, and the base text while it may be better."""
@@ -210,7 +207,7 @@ class Digest(Search):
         doubt = {key: model.effect(key)[1] for key in varied}
         weights = {}
         for example in self.anchors:
-            about = self.journal.about(example.id)
+            about = model.journal.about(example.id)
             if about:
                 weights[example.id] = 0.02 + 4 * sum(doubt.get(key, 0.0) for key in about)
             else:
@@ -239,7 +236,7 @@ class Digest(Search):
                 edit.accepted, edit.score = True, members[ranked.index(edit.child)].mean
             else:
                 edit.reason = "a comparison, not kept"
-        notes = {"digest": {"base": dict(self.base.texts), "journal": self.journal.to_data()}}
+        notes = {"digest": {"base": dict(self.base.texts), "transcript": self.transcript.to_data()}}
         members[0] = replace(members[0], notes=notes)
         found = ranked[0] != self.carried.best.context.id and _chance_below(kept[ranked[0]]) < 0.05
         return Cycle(

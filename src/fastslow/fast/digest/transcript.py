@@ -1,0 +1,265 @@
+"""What was played and what the grader said, kept from cycle to cycle; `read` makes statements of it.
+
+A grader often says two things in one line: what was wrong with this answer, and the rule. So its lines are kept as *parts*
+(sentences, and what stands before a colon), and parts that were always said together are one statement. As more is heard,
+statements come apart where the grader joins the same rule to other words.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
+from fastslow.fast.digest.topics import WORD, Topics, word_list, words_of
+
+MOST_ROWS = 4000
+"""Rollouts that are kept; evidence older than these has aged beyond use."""
+LONGEST_LABEL = 3
+"""Words of an answer that may be one of a few labels."""
+FILLINGS = 3
+"""A sentence that is said with this many different labels in it may be a verdict."""
+
+_BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|\s+(?=[–—]\s)")
+_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class Graded:
+    """One rollout: the parts of its context and, by line, the parts of what the grader said."""
+
+    problem: str
+    parts: frozenset[str]
+    tokens: int
+    """How much longer the context is than the base text."""
+    score: float
+    cycle: int
+    said: tuple[tuple[str, ...], ...] = ()
+
+
+class Transcript:
+    """All graded rollouts, and the lines that somebody else than the grader wrote."""
+
+    def __init__(self) -> None:
+        self.rows: list[Graded] = []
+        self.parts: dict[str, Said] = {}
+        self.words: dict[str, frozenset[str]] = {}
+        """The words of every problem's question."""
+        self.labels: set[str] = set()
+        """Words of answers so short that they may be labels."""
+        self.declared: dict[str, tuple[str, frozenset[str]]] = {}
+        """By key: a line that the grader did not say, and the parts that it stands for."""
+
+    def add(self, row: Graded, said: Iterable[Said] = (), question: str = "", answer: str = "") -> None:
+        self.rows.append(row)
+        if row.problem not in self.words:
+            self.words[row.problem] = words_of(question)
+        self.labels |= label_words(answer)
+        for each in said:
+            quotes = each.quotes and (each.key not in self.parts or self.parts[each.key].quotes)
+            self.parts[each.key] = Said(each.key, each.text, quotes)
+
+    def declare(self, key: str, text: str, covers: frozenset[str] = frozenset()) -> None:
+        """Enter a line that the grader did not say: one of the text that the run began with, or one that a model wrote."""
+        self.declared.setdefault(key, (text, covers))
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON can hold it: keys are written once and referred to by number."""
+        rows = self.rows[-MOST_ROWS:]
+        said = {part for row in rows for line in row.said for part in line}
+        covered = {key for _, covers in self.declared.values() for key in covers}
+        keys = list(dict.fromkeys([*self.parts, *sorted(said.union(covered, *(row.parts for row in rows)))]))
+        number = {key: index for index, key in enumerate(keys)}
+        kept = [each for each in self.parts.values() if each.key in said | covered]
+        # Of a question only the words that some part has too can matter.
+        vocabulary = frozenset().union(*(words_of(each.text) for each in kept))
+        return {
+            "keys": keys,
+            "words": {
+                problem: sorted(self.words[problem] & vocabulary)
+                for problem in dict.fromkeys(row.problem for row in rows)
+            },
+            "labels": sorted(self.labels & vocabulary),
+            "parts": [[number[each.key], each.text, each.quotes] for each in kept],
+            "declared": [
+                [key, text, sorted(number[part] for part in covers)] for key, (text, covers) in self.declared.items()
+            ],
+            "rows": [
+                [
+                    row.problem,
+                    sorted(number[part] for part in row.parts),
+                    row.tokens,
+                    row.score,
+                    row.cycle,
+                    [[number[part] for part in line] for line in row.said],
+                ]
+                for row in rows
+            ],
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Transcript:
+        found, keys = cls(), data["keys"]
+        found.words = {problem: frozenset(words) for problem, words in data["words"].items()}
+        found.labels = set(data["labels"])
+        found.parts = {keys[index]: Said(keys[index], text, quotes) for index, text, quotes in data["parts"]}
+        found.declared = {
+            key: (text, frozenset(keys[each] for each in covers)) for key, text, covers in data["declared"]
+        }
+        found.rows = [
+            Graded(
+                *(problem, frozenset(keys[each] for each in parts), tokens, score, cycle),
+                tuple(tuple(keys[each] for each in line) for line in said),
+            )
+            for problem, parts, tokens, score, cycle, said in data["rows"]
+        ]
+        return found
+
+    def read(self) -> Journal:
+        """The statements that all of it comes to."""
+        statements = self._statements()
+        made = {each.key: frozenset(parts) for parts, each in statements.items()}
+        for key, (text, _) in self.declared.items():
+            made.setdefault(key, frozenset(part.key for part in parts_of(component_of(key), text)))
+        of_part = {part: each for parts, each in statements.items() for part in parts}
+        journal = Journal()
+        journal.words = dict(self.words)
+        for key, (text, covers) in self.declared.items():
+            journal.declare(key, text, frozenset(of_part[part].key for part in covers if part in of_part))
+        held: dict[frozenset[str], frozenset[str]] = {}
+        for row in self.rows:
+            if row.parts not in held:
+                held[row.parts] = frozenset(key for key, parts in made.items() if parts <= row.parts)
+            said = dict.fromkeys(of_part[part] for line in row.said for part in line if part in of_part)
+            keys = tuple(each.key for each in said)
+            journal.add(Row(row.problem, held[row.parts], row.tokens, row.score, row.cycle, keys), said)
+        return journal
+
+    def parts_in(self, texts: Iterable[str]) -> frozenset[str]:
+        """The parts of which statements with these keys are made."""
+        wanted = set(texts)
+        return frozenset(part for parts, each in self._statements().items() if each.key in wanted for part in parts)
+
+    def _statements(self) -> dict[tuple[str, ...], Said]:
+        """By the parts it is made of: every statement that may stand in a text."""
+        found, problems = {}, {}
+        for parts in chains(line for row in self.rows for line in row.said):
+            text = " ".join(self.parts[part].text for part in parts)
+            if not text.endswith(":"):  # what only leads on to something else is no statement
+                quotes = any(self.parts[part].quotes for part in parts)
+                found[parts] = Said(key_of(component_of(parts[0]), text), text, quotes)
+                problems[parts[0]] = Counter[str]()
+        for row in self.rows:
+            for part in itertools.chain(*row.said):
+                if part in problems:
+                    problems[part][row.problem] += 1
+        said = {each.key: (each.text, problems[parts[0]]) for parts, each in found.items()}
+        passed_over = verdicts(said, Topics(self.words), self.labels)
+        return {parts: each for parts, each in found.items() if each.key not in passed_over}
+
+
+def chains(lines: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Parts that were always said one after the other, put together."""
+    times: Counter[str] = Counter()
+    joined: Counter[tuple[str, str]] = Counter()
+    for line in lines:
+        times.update(line)
+        joined.update(itertools.pairwise(line))
+    after = {one: other for (one, other), count in joined.items() if count == times[one] == times[other]}
+    found = []
+    for part in times.keys() - after.values():
+        chain = [part]
+        while chain[-1] in after:
+            chain.append(after[chain[-1]])
+        found.append(tuple(chain))
+    order = {part: place for place, part in enumerate(times)}
+    return sorted(found, key=lambda chain: order[chain[0]])
+
+
+def verdicts(
+    said: Mapping[str, tuple[str, Mapping[str, int]]], topics: Topics, labels: Collection[str]
+) -> frozenset[str]:
+    """Statements that only say which answer was given or expected: "this one goes to A, not to B". They are alike but for the
+    labels in them, are said with many labels, none of them most of the time, and name nothing that tells problems apart.
+    `said` has, by key, a statement's text and how often it was made of each problem."""
+    masked = {label for label in labels if label not in topics.rarity}
+    families: dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]] = {}
+    for key, (text, _) in said.items():
+        words = word_list(text)
+        filling = tuple(word for word in words if word in masked)
+        if filling:
+            frame = tuple("" if word in masked else word for word in words)
+            families.setdefault((component_of(key), *frame), []).append((key, filling))
+    found: set[str] = set()
+    for frame, members in families.items():
+        times: Counter[tuple[str, ...]] = Counter()
+        problems: set[str] = set()
+        for key, filling in members:
+            times[filling] += sum(said[key][1].values())
+            problems |= said[key][1].keys()
+        varied = len(times) >= FILLINGS and 2 * max(times.values()) <= times.total()
+        if varied and not topics.shared(frame[1:], frozenset(problems)):
+            found |= {key for key, _ in members}
+    return frozenset(found)
+
+
+def label_words(answer: str) -> frozenset[str]:
+    """The words of what an answer comes to, if these are so few that it may be a label: what is boxed, else what stands after
+    the last colon of the last line."""
+    boxed = _BOXED.findall(answer)
+    lines = answer.strip().splitlines() or [""]
+    words = word_list(boxed[-1] if boxed else lines[-1].rpartition(":")[2])
+    return frozenset(words) if len(words) <= LONGEST_LABEL else frozenset()
+
+
+def read_feedback(component: str, feedback: str, question: str, answer: str) -> list[list[Said]]:
+    """The parts of each line of a feedback, each where it first stands."""
+    own = _runs(question) | _runs(answer)
+    seen: set[str] = set()
+    lines = []
+    for line in feedback.splitlines():
+        found = []
+        for part in parts_of(component, line):
+            if part.key not in seen:
+                seen.add(part.key)
+                found.append(Said(part.key, part.text, bool(_runs(part.text) & own)))
+        if found:
+            lines.append(found)
+    return lines
+
+
+def parts_of(component: str, line: str) -> list[Said]:
+    """The parts of a line: sentences, and what stands before a colon or a dash. A number before the first is no part."""
+    pieces: list[str] = []
+    lead = ""
+    for piece in _BETWEEN_PARTS.split(line.strip()):
+        if any(letter.isalpha() for letter in piece):
+            pieces.append(lead + piece)
+            lead = ""
+        else:
+            lead += f"{piece} "
+    if lead.strip() and pieces:
+        pieces[-1] += f" {lead.strip()}"
+    elif any(letter.isalnum() for letter in lead):
+        pieces = [lead.strip()]
+    return [Said(key_of(component, piece), piece) for piece in pieces]
+
+
+def parts_of_texts(texts: Mapping[str, str]) -> frozenset[str]:
+    """The keys of all parts of a context."""
+    return frozenset(
+        part.key
+        for component, text in texts.items()
+        for line in text.splitlines()
+        for part in parts_of(component, line)
+    )
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """Every three words in a row."""
+    words: Sequence[str] = WORD.findall(text.casefold())
+    return set(zip(words, words[1:], words[2:], strict=False))

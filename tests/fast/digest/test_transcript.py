@@ -1,0 +1,123 @@
+"""From a grader's words to statements: parts, what belongs together, and what is only a verdict."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastslow.fast.digest.journal import key_of
+from fastslow.fast.digest.transcript import (
+    Graded,
+    Transcript,
+    label_words,
+    parts_of,
+    parts_of_texts,
+    read_feedback,
+)
+
+
+def heard(*feedback: str, answers: tuple[str, ...] = (), questions: tuple[str, ...] = ()) -> Transcript:
+    """A transcript in which each feedback was given on a problem of its own."""
+    transcript = Transcript()
+    for index, words in enumerate(feedback):
+        answer = answers[index % len(answers)] if answers else "?"
+        question = questions[index % len(questions)] if questions else f"problem {index}"
+        lines = read_feedback("system", words, question, answer)
+        keys = tuple(tuple(part.key for part in line) for line in lines)
+        transcript.add(
+            Graded(str(index), frozenset(), 0, 0.0, 0, keys), itertools.chain(*lines), question, f"ANSWER: {answer}"
+        )
+    return transcript
+
+
+def statements(transcript: Transcript) -> list[str]:
+    return [each.text for each in transcript.read().statements.values()]
+
+
+def test_lines_that_differ_in_spacing_case_and_numbering_are_one_statement() -> None:
+    ((one,), (other,)) = read_feedback("system", "1. Pay  at once.\n\n- pay at once.\n---\nAnother", "q", "a")
+    assert (one.text, other.text) == ("1. Pay  at once.", "Another")
+    assert one.key == key_of("system", "pay at once.")
+    assert one.key in parts_of_texts({"system": "Answer.\n* PAY at once."})
+
+
+def test_a_part_that_repeats_its_question_quotes() -> None:
+    question = "Message 7 from Ilse about a visa"
+    ((quoting,), (plain,)) = read_feedback("system", "Message 7 from Ilse is late.\nA visa is late.", question, "")
+    assert quoting.quotes
+    assert not plain.quotes
+
+
+def test_a_rule_is_found_beside_what_else_stands_in_its_line() -> None:
+    rule, other = "A visa takes ten days. Urgent ones take two.", "Parcels: by van; letters: by bike."
+    transcript = heard(
+        f"Case 1 was late. {rule}", f"Case 2 was late. {rule}", f"Case 3 failed: {other}", f"No – {other}"
+    )
+    found = statements(transcript)
+    assert rule in found
+    assert other.removesuffix(".") in {each.removesuffix(".").removeprefix("– ") for each in found}
+
+
+def test_what_was_always_said_together_comes_apart_when_it_is_said_apart() -> None:
+    once, later = ("Pay the fee. Sign the form.",), ("Pay the fee. Sign the form.", "Pay the fee.")
+    assert statements(heard(*once)) == ["Pay the fee. Sign the form."]
+    assert statements(heard(*later)) == ["Pay the fee.", "Sign the form."]
+
+
+def test_a_text_says_what_its_parts_say() -> None:
+    transcript = heard("Pay the fee. Sign the form.", "Pay the fee.")
+    texts = {"system": "Task.\nPay the fee. Sign the form."}
+    transcript.add(Graded("late", parts_of_texts(texts), 8, 1.0, 1))
+    assert transcript.read().rows[-1].lines == {key_of("system", "Pay the fee."), key_of("system", "Sign the form.")}
+
+
+LABELS = ("amber", "birch", "cedar", "delta")
+VERDICTS = [f"This one goes to {right}, not to {given}." for right, given in itertools.permutations(LABELS, 2)]
+RULES = [f"A {topic} goes to {LABELS[place % 4]}." for place, topic in enumerate(("visa", "parcel", "badge", "leak"))]
+QUESTIONS = tuple(f"About a {topic}: amber, birch, cedar or delta?" for topic in ("visa", "parcel", "badge", "leak"))
+
+
+def test_verdicts_are_no_rules() -> None:
+    said = [f"{verdict} {rule}" for verdict, rule in zip(VERDICTS, itertools.cycle(RULES), strict=False)]
+    assert statements(heard(*said, answers=LABELS, questions=QUESTIONS)) == RULES
+    apart = [words.replace(". ", ".\n") for words in said]
+    assert statements(heard(*apart, answers=LABELS, questions=QUESTIONS)) == RULES
+
+
+def test_a_rule_that_is_sometimes_said_with_another_label_is_no_verdict() -> None:
+    said = [RULES[0]] * 6 + [f"A visa goes to {label}." for label in LABELS[1:]]
+    assert len(statements(heard(*said, answers=LABELS, questions=QUESTIONS[:1]))) == 4
+
+
+def test_rules_without_labels_in_their_words_stay() -> None:
+    said = ["Answer with one word.", "Use at most 7 steps.", "Use at most 9 steps.", "Use at most 11 steps."]
+    assert statements(heard(*said, answers=("7", "9", "11"), questions=("7 steps", "9 steps", "11 steps", "x"))) == said
+
+
+def test_a_label_is_what_a_short_answer_comes_to() -> None:
+    assert label_words("I think so.\nANSWER: Amber desk") == {"amber", "desk"}
+    assert label_words(r"It is \boxed{birch} I say, and nothing but that.") == {"birch"}
+    assert label_words("So the message should go to the amber desk") == frozenset()
+
+
+lines = st.lists(
+    st.lists(st.sampled_from(["A first one.", "Then two:", "three too", "1.", "–", "x"]), max_size=4).map(" ".join),
+    max_size=3,
+).map("\n".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(lines, max_size=8))
+def test_a_transcript_survives_the_disk_and_nothing_said_is_lost(feedback: list[str]) -> None:
+    transcript = heard(*feedback)
+    transcript.declare("system\nwritten", "Written.", transcript.parts_in(transcript.read().statements))
+    back = Transcript.from_data(json.loads(json.dumps(transcript.to_data())))
+    one, other = transcript.read(), back.read()
+    assert (one.rows, one.known, one.statements) == (other.rows, other.known, other.statements)
+    for words in feedback:
+        for line in words.splitlines():
+            letters = [letter for letter in line if letter.isalpha()]
+            assert [letter for part in parts_of("system", line) for letter in part.text if letter.isalpha()] == letters
