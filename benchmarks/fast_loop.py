@@ -5,9 +5,9 @@
     python -m benchmarks.fast_loop run --out RESULTS --optimizers digest --without IDEA …
     python -m benchmarks.fast_loop report RESULTS [--figure PICTURE.png]
 
-The policy has no model (simulated_policy.py); everything else is the real fast loop: its pool, its optimizers, `lessons` as
-the reflector. A setting is a kind of task, a point on the dials; `--set` turns a dial of all settings. Optimizers were tuned
-on seeds below 1000: report seeds from 1000 on.
+The policy has no model (simulated_policy.py, simulated_handbook.py); everything else is the real fast loop: its pool, its
+optimizers, `lessons` as the reflector. A setting is a kind of task, a point on the dials; `--set` turns a dial of all
+settings. Optimizers were tuned on seeds below 1000: report seeds from 1000 on.
 
 Every optimizer is given the same rollouts, re-scoring among them, up to each of a setting's marks; a cycle ends at each mark
 and looks at new problems after it. With `--one-cycle` each mark is a run of its own that spends all its rollouts in one
@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from benchmarks.fast_loop_ablation import ABLATIONS, without
-from benchmarks.simulated_policy import COMPONENT, SEED_TEXT, Dials, Policy, World, count_tokens
+from benchmarks.simulated_handbook import HandbookDials, HandbookPolicy, HandbookWorld
+from benchmarks.simulated_policy import COMPONENT, Dials, Policy, World, count_tokens
 from fastslow.fast.cycle import FastLoop
 from fastslow.fast.optimizers.digest import FIRST_LOOK
 from fastslow.fast.pool import Pool
@@ -39,7 +40,7 @@ from fastslow.world import World as Processes
 class Setting:
     """A kind of task and the numbers of rollouts at which the best text is looked at."""
 
-    dials: Dials
+    dials: Dials | HandbookDials
     marks: tuple[int, ...] = (200, 400, 800)
 
 
@@ -63,6 +64,10 @@ SETTINGS = {
     "one-line": Setting(Dials(verdicts=1.0, one_line=1)),
     "reworded": Setting(Dials(wordings=4)),
     "drift": Setting(Dials(drift=0.2)),
+    "handbook": Setting(HandbookDials(), (100, 200, 300)),
+    "handbook-30": Setting(HandbookDials(rules=30), (100, 200, 300, 600)),
+    "handbook-hard": Setting(HandbookDials(follow=0.3, misled=0.4, formless=0.5), (100, 200, 300)),
+    "handbook-wrong": Setting(HandbookDials(wrong=0.2), (100, 200, 300)),
 }
 RECIPE: dict[str, Any] = {"population": 4, "anchors": 32, "minibatch": 8, "proposals": 4, "proposer": "full"}
 """The settings of examples/house-rules that frozen weights leave a choice of."""
@@ -71,19 +76,28 @@ READS_ON = {"digest": {"anchors": 96}}
 that example may be among them."""
 
 
+def open_world(dials: Dials | HandbookDials, seed: int) -> tuple[World, Policy] | tuple[HandbookWorld, HandbookPolicy]:
+    """A world of this kind, and a policy in it."""
+    if isinstance(dials, HandbookDials):
+        handbook = HandbookWorld(dials, seed)
+        return handbook, HandbookPolicy(handbook)
+    world = World(dials, seed)
+    return world, Policy(world)
+
+
 def run_one(
     optimizer: str, setting: Setting, seed: int, recipe: dict[str, Any], one_cycle: bool
 ) -> list[dict[str, Any]]:
     """The best text at every mark."""
-    world = World(setting.dials, seed)
+    world, policy = open_world(setting.dials, seed)
     seed_reward, oracle = ([world.reward(text, c) for c in range(len(setting.marks) + 1)] for text in
-                           (SEED_TEXT, world.oracle_text))  # fmt: skip
+                           (world.seed_text, world.oracle_text))  # fmt: skip
     rows = []
     for runs in [[mark] for mark in setting.marks] if one_cycle else [setting.marks]:
-        policy = Policy(world)
+        policy = type(policy)(world)  # type: ignore[arg-type]
         fast = FastRecipe(optimizer=optimizer, **{**recipe, **READS_ON.get(optimizer, {})})  # type: ignore[arg-type]
         loop = FastLoop(fast, Lessons(), policy.play, count_tokens, Processes())
-        pool, position = Pool.from_texts({COMPONENT: SEED_TEXT}), 0
+        pool, position = Pool.from_texts({COMPONENT: world.seed_text}), 0
         for cycle, mark in enumerate(runs):
             policy.cycle = cycle
             anchors = [world.problem("train", position + index) for index in range(fast.anchors)]
@@ -111,7 +125,7 @@ def run_one(
     return rows
 
 
-def turned(dials: Dials, changes: list[str]) -> Dials:
+def turned(dials: Dials | HandbookDials, changes: list[str]) -> Dials | HandbookDials:
     kinds = {field.name: type(getattr(dials, field.name)) for field in fields(dials)}
     given = {}
     for change in changes:

@@ -94,6 +94,8 @@ class Rule:
 class World:
     """The rules and problems of one seed."""
 
+    seed_text = SEED_TEXT
+
     def __init__(self, dials: Dials, seed: int) -> None:
         if dials.rules > len(TOPICS):
             raise ValueError(f"rules={dials.rules}, but there are only {len(TOPICS)} topics; lower rules")

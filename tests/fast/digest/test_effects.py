@@ -41,7 +41,7 @@ def test_the_posterior_is_that_of_the_joint_gaussian() -> None:
 
     def condition(noise: float) -> np.ndarray:
         same = np.equal.outer(problems, problems)
-        cover = design @ prior @ design.T + e.EASE * same + noise * np.eye(5)
+        cover = design @ prior @ design.T + e.EASE * same + e.DOUBT * noise * np.eye(5)
         return mean + prior @ design.T @ np.linalg.solve(cover, np.array(scores) - design @ mean)
 
     squares = np.sum((np.array(scores) - design @ condition(e.NOISE)) ** 2)

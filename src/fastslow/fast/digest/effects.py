@@ -23,6 +23,8 @@ NOISE = 0.2
 """What the variance of a score about its expectation is taken to be; for 0 and 1 it is at most 0.25."""
 NOISE_WEIGHT = 50.0
 """Rows that this counts for beside those from which it is estimated."""
+DOUBT = 2.0
+"""The variance is multiplied by this, because the model is not exact: which problems a line is about is partly a guess."""
 EASE = 0.03
 """Variance of problems' own ease."""
 LEVEL = (0.4, 0.3)
@@ -114,7 +116,7 @@ class Effects:
         self.noise = NOISE
         for _ in range(2):
             left = seen.scores - design @ mean
-            self.covariance, pull = _with_ease(design, left, age / self.noise, seen.problems, deviation)
+            self.covariance, pull = _with_ease(design, left, age / (DOUBT * self.noise), seen.problems, deviation)
             self.mean = mean + self.covariance @ pull
             # Where a text decides between never and always, few rows say much: the noise is estimated, and all solved again.
             squares = age @ (seen.scores - design @ self.mean) ** 2

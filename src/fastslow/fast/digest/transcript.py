@@ -25,6 +25,7 @@ FILLINGS = 3
 """A sentence that is said with this many different labels in it may be a verdict."""
 
 _BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|\s+(?=[–—]\s)")
+_QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|`[^`]*`|(?<!\w)'.*?'(?!\w)")
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
@@ -236,7 +237,12 @@ def parts_of(component: str, line: str) -> list[Said]:
     """The parts of a line: sentences, and what stands before a colon or a dash. A number before the first is no part."""
     pieces: list[str] = []
     lead = ""
-    for piece in _BETWEEN_PARTS.split(line.strip()):
+    line = line.strip()
+    # What is quoted stays whole.
+    masked = _QUOTED.sub(lambda quoted: "x" * len(quoted[0]), line)
+    cuts = [0, *itertools.chain(*(between.span() for between in _BETWEEN_PARTS.finditer(masked))), len(line)]
+    for start, end in zip(cuts[::2], cuts[1::2], strict=True):
+        piece = line[start:end]
         if any(letter.isalpha() for letter in piece):
             pieces.append(lead + piece)
             lead = ""

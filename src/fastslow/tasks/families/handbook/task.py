@@ -15,7 +15,7 @@ from fastslow.tasks.families.handbook.domains import DomainName
 from fastslow.tasks.reading.answers import has_box, last_boxed
 from fastslow.text import one_line
 
-FORM = "End with a line that says ANSWER: and one of the options, and nothing after it."
+FORM = "Answer with one of the options, word for word, and nothing else."
 _ANSWER_LINE = re.compile(r"^\W*answer\W*:(.*)$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -72,8 +72,7 @@ class HandbookTask(QuestionTask):
         return [
             {
                 "role": "user",
-                "content": f"{self.book.write(example.data)}\nWhere does it go? The options are: {labels}. "
-                "End with a line that says ANSWER: and one of them.",
+                "content": f"{self.book.write(example.data)}\nWhere does it go? Answer with one of these words: {labels}.",
             }
         ]
 
