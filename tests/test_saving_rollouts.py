@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 from fastslow import start
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.errors import RecipeError
+from fastslow.export import export_run
 from fastslow.fast.reflection import Lessons, Request
 from fastslow.recipe import load_recipe
 from fastslow.records import Completion, Sampling
-from fastslow.runs.export import export_run
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, Ledger
 from fastslow.runs.spending import group_sum, sum_rows

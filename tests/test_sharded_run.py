@@ -16,8 +16,8 @@ from fastslow import start
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import FastSlowError
 from fastslow.evaluation.stored import evaluate_run
+from fastslow.export import export_run
 from fastslow.recipe import load_recipe
-from fastslow.runs.export import export_run
 from fastslow.runs.folder import RunFolder
 
 FSDP2 = {

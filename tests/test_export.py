@@ -12,11 +12,11 @@ from tiny import make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fastslow.errors import RunError
+from fastslow.export import export_run, set_default_system
 from fastslow.models.load import load_pretrained
 from fastslow.recipe import load_recipe
 from fastslow.rollouts.chat import ChatFormat
-from fastslow.runs.export import export_run, set_default_system
-from fastslow.runs.snapshot import open_snapshot
+from fastslow.snapshot import open_snapshot
 from fastslow.start import train
 from fastslow.world import World
 
