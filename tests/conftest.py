@@ -6,12 +6,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import fastslow  # noqa: F401  sets the thread policy, so before anything imports torch
 
 # isort: split
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
-import torch
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True)
@@ -33,7 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _models_are_tried_once() -> None:
     """The probe for training over a tree takes a second: it runs once for each kind of model, not in every run. The probe
-    itself is tested in tests/prefix."""
+    itself is tested in tests/prefix. Tests that do without torch are not made to wait for it."""
+    if "torch" not in sys.modules:
+        return
+    import torch
+
     from fastslow.engine.local import shared_prefix
 
     found: dict[tuple[Any, ...], str | None] = {}
@@ -55,4 +58,6 @@ def _models_are_tried_once() -> None:
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random tiny model saved as a standard folder."""
+    import tiny
+
     return tiny.save(tmp_path_factory.mktemp("tiny"))

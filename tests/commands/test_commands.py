@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -117,28 +115,6 @@ def test_tasks_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("tasks", "dataset") == 0
     assert "needs the option 'path'" in capsys.readouterr().out
     assert call("tasks", "none") == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["--help"], 0),
-        (["train", EXAMPLE, "slow.steps=many"], 2),
-        (["train", EXAMPLE, "output.folder=taken"], 2),
-        (["train", "--resume", "nowhere"], 2),
-    ],
-)
-def test_help_and_mistakes_do_not_wait_for_torch(arguments: list[str | Path], code: int, tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "run.json").touch()
-    script = (
-        "import sys; from fastslow.commands.app import main\n"
-        f"try: main({[str(argument) for argument in arguments]})\n"
-        f"except SystemExit as stopped: assert (stopped.code or 0) == {code}\n"
-        "assert 'torch' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_real_process_prints_plain_lines_and_nothing_else(tmp_path: Path) -> None:
