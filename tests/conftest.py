@@ -61,3 +61,15 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import tiny
 
     return tiny.save(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def by_words(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> list[str]:
+    """A tiny model, and a grader by different words: answers of a group differ, none is perfect, and there are many edits."""
+    file = tmp_path_factory.mktemp("grader") / "length.py"
+    file.write_text(
+        "def grade(answer, row):\n"
+        "    words = answer.split()\n"
+        "    return len(set(words)) / 8, f'say {len(words)} more words\\nuse the word {(words or [0])[0]}'\n"
+    )
+    return [f"task.grader={file}:grade", f"model={tiny_folder}", "model.device=cpu"]

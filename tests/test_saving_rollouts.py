@@ -23,18 +23,6 @@ SAVING = ["fast.rescore=from-rollouts", "fast.race=true", "fast.adaptive=true", 
           "fast.reuse_age=1"]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def by_words(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> list[str]:
-    """A tiny model, and a grader by different words: answers of a group differ, none is perfect, and there are many edits."""
-    file = tmp_path_factory.mktemp("grader") / "length.py"
-    file.write_text(
-        "def grade(answer, row):\n"
-        "    words = answer.split()\n"
-        "    return len(set(words)) / 8, f'say {len(words)} more words\\nuse the word {(words or [0])[0]}'\n"
-    )
-    return [f"task.grader={file}:grade", f"model={tiny_folder}", "model.device=cpu"]
-
-
 def test_an_interrupted_run_ends_as_if_left_alone(by_words: list[str], tmp_path: Path) -> None:
     """From a checkpoint inside a cycle, and between two with the next one lost."""
     alone = start.train(load_recipe(EXAMPLE, [*SMALL, *by_words, *SAVING]), tmp_path / "alone")
@@ -50,22 +38,28 @@ def test_an_interrupted_run_ends_as_if_left_alone(by_words: list[str], tmp_path:
 
 
 def test_two_processes_train_one_run_reuse_rollouts_resume_it_export_it_and_refuse_another(
-    by_words: list[str], tmp_path: Path
+    by_words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "run"
-    recipe = [*SMALL, *by_words, *SAVING, "slow.steps=5", "slow.microbatch=8", f"output.folder={folder}"]
-    first = together("train", EXAMPLE, *recipe)
-    assert first.returncode == 0, first.stderr
-    assert first.stdout.count("finished:") == 1  # one of them speaks
-    expected = outcome(folder)
-    assert expected["ledger"]["slow"]["reused"] > 0
-    shutil.rmtree(folder / "checkpoints" / "step-000005")
-    again = together("train", "--resume", folder)
-    assert again.returncode == 0, again.stderr
-    assert outcome(folder) == expected
-    refused = together("train", EXAMPLE, *recipe)
-    assert refused.returncode != 0
-    assert "already holds a run" in refused.stderr
+    folder, copy = tmp_path / "run", tmp_path / "copy"
+    recipe = [*SMALL, *by_words, *SAVING, "slow.steps=5", "slow.microbatch=8", "evaluation.divergence=true"]
+    train = ["train", EXAMPLE, *recipe]
+    trained, _, _, resumed, refused = together(
+        [*train, f"output.folder={folder}"],
+        ["copy", folder, copy],
+        ["remove", copy / "checkpoints" / "step-000005"],
+        ["train", "--resume", copy],
+        [*train, f"output.folder={folder}"],
+        folder=tmp_path / "notes",
+    )
+    for command in (trained, resumed):
+        assert [ended.code for ended in command] == [0, 0], command
+    assert capsys.readouterr().out.count("finished:") == 2  # one process speaks
+    assert outcome(folder)["ledger"]["slow"]["reused"] > 0
+    assert outcome(copy) == outcome(folder)
+    for ended in refused:
+        assert ended.code == 2
+        assert "already holds a run" in ended.error
+        assert ended.error.count("\n") == 1
     export_run(folder, tmp_path / "model")
     exported, trained = (
         load_file(path / "model.safetensors") for path in (tmp_path / "model", last_checkpoint(folder))
