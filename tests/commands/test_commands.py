@@ -9,7 +9,7 @@ from helpers import BRIEF, EXAMPLE, ROOT, fastslow
 
 from fastslow.commands.app import main
 from fastslow.recipe import load_recipe
-from fastslow.start import train
+from fastslow.runs.folder import RunFolder
 
 
 def call(*arguments: str | Path) -> int:
@@ -72,16 +72,20 @@ def test_empty_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = train(load_recipe(EXAMPLE, ["slow.steps=1", "evaluation.every=0"]), tmp_path / "run")
+    folder = tmp_path / "run"
+    with RunFolder.create(folder, load_recipe(EXAMPLE)) as run:
+        run.append("metrics", {"step": 1})
     before = (folder / "metrics.jsonl").read_text()
     assert call("train", EXAMPLE, f"output.folder={folder}") == 2
     assert "--resume" in capsys.readouterr().err
     assert (folder / "metrics.jsonl").read_text() == before
 
 
-def test_the_commands_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_commands_of_a_finished_run(
+    by_words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)  # a run works from anywhere
-    assert call("train", EXAMPLE, *BRIEF, "seed=3") == 0
+    assert call("train", EXAMPLE, *BRIEF, *by_words, "seed=3") == 0
     run = tmp_path / "runs" / "recipe-fst-seed3"
     assert "finished" in capsys.readouterr().out
     monkeypatch.chdir("/")
@@ -117,9 +121,9 @@ def test_tasks_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("tasks", "none") == 2
 
 
-def test_a_real_process_prints_plain_lines_and_nothing_else(tmp_path: Path) -> None:
+def test_a_real_process_prints_plain_lines_and_nothing_else(by_words: list[str], tmp_path: Path) -> None:
     """Where output is not a terminal: one line an event, nothing of the libraries' remarks."""
-    done = fastslow("train", EXAMPLE, *BRIEF, f"output.folder={tmp_path / 'run'}", cwd=tmp_path)
+    done = fastslow("train", EXAMPLE, *BRIEF, *by_words, f"output.folder={tmp_path / 'run'}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     words = {line.split()[0].rstrip(":") for line in done.stdout.splitlines()}
