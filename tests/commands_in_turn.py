@@ -1,6 +1,6 @@
 """Started by torch.distributed.run: commands of the command line, one after the other in the same processes.
 
-Every process writes the exit code and the error output of each command to a file. Two commands that fastslow does not have
+Every process writes the exit code and the output of each command to a file. Two commands that fastslow does not have
 change folders in between: `copy FOLDER COPY` and `remove FOLDER`.
 """
 
@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from accelerate import PartialState
@@ -28,12 +28,12 @@ def run(command: list[str]) -> dict[str, object]:
         if state.is_main_process:
             change(*command[1:])
         state.wait_for_everyone()
-        return {"code": 0, "error": ""}
-    with redirect_stderr(io.StringIO()) as said:
+        return {"code": 0, "output": "", "error": ""}
+    with redirect_stdout(io.StringIO()) as output, redirect_stderr(io.StringIO()) as error:
         try:
             main(command)
         except SystemExit as stopped:
-            return {"code": stopped.code or 0, "error": said.getvalue()}
+            return {"code": stopped.code or 0, "output": output.getvalue(), "error": error.getvalue()}
     raise AssertionError("a command ends with an exit code")
 
 

@@ -17,9 +17,9 @@ settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
 LONGEST = (
-    *("test_start", "test_saving_rollouts", "test_distill_run", "test_quickstart", "test_whole_runs", "test_commands"),
-    *("test_training", "test_studies", "test_continual", "test_divergence", "test_update_distribution"),
-    *("test_comparison", "test_suite", "test_asymptote", "test_export", "test_trainer", "test_sampling"),
+    *("test_start", "test_studies", "test_sharded_run", "test_saving_rollouts", "test_update_distribution"),
+    *("test_distill_run", "test_continual", "test_asymptote", "test_commands", "test_comparison", "test_quickstart"),
+    *("test_training", "test_suite", "test_divergence", "test_trainer", "test_shared_rollouts", "test_export"),
 )
 """Files that take long go first, so that processes that share the tests end at the same time."""
 

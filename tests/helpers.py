@@ -39,6 +39,7 @@ class Ended(NamedTuple):
     """How a command ended on one process."""
 
     code: int
+    output: str
     error: str
 
 
@@ -56,7 +57,6 @@ def together(*commands: Sequence[str | Path], folder: Path, **environment: str) 
         timeout=900,
     )
     assert done.returncode == 0, done.stderr
-    print(done.stdout)
     notes = [json.loads((folder / f"process-{rank}.json").read_text()) for rank in (0, 1)]
     return [(Ended(**first), Ended(**second)) for first, second in zip(*notes, strict=True)]
 
