@@ -24,13 +24,14 @@ class Words:
     all_special_ids = (END,)
 
     def __init__(self) -> None:
-        self.words = ["<end>"]
+        self.words, self.ids = ["<end>"], {"<end>": END}
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
         for word in text.split():
-            if word not in self.words:
+            if word not in self.ids:
+                self.ids[word] = len(self.words)
                 self.words.append(word)
-        return {"input_ids": [self.words.index(word) for word in text.split()]}
+        return {"input_ids": [self.ids[word] for word in text.split()]}
 
     def apply_chat_template(self, messages: Sequence[Message], tokenize: bool = True, **_: Any) -> Any:
         text = " ".join(f"<{message['role']}> {message['content']}" for message in messages)

@@ -7,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastslow.recipe import Recipe
 from fastslow.world import World
@@ -34,11 +35,20 @@ def fastslow(*arguments: str | Path, cwd: Path | None = None, **environment: str
     )
 
 
-def together(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command line on two processes."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m", "fastslow"]
-    return subprocess.run(
-        [*launcher, *map(str, arguments)],
+class Ended(NamedTuple):
+    """How a command ended on one process."""
+
+    code: int
+    output: str
+    error: str
+
+
+def together(*commands: Sequence[str | Path], folder: Path, **environment: str) -> list[tuple[Ended, Ended]]:
+    """Commands on two processes, one after the other; how each ended on both. `folder` is for notes of the processes."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
+    folder.mkdir()
+    done = subprocess.run(
+        [*launcher, ROOT / "tests" / "commands_in_turn.py", folder, *(json.dumps(list(map(str, c))) for c in commands)],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
@@ -46,6 +56,9 @@ def together(*arguments: str | Path, **environment: str) -> subprocess.Completed
         check=False,
         timeout=900,
     )
+    assert done.returncode == 0, done.stderr
+    notes = [json.loads((folder / f"process-{rank}.json").read_text()) for rank in (0, 1)]
+    return [(Ended(**first), Ended(**second)) for first, second in zip(*notes, strict=True)]
 
 
 def local_engine(recipe: Recipe, folder: Path, world: World | None = None) -> LocalEngine:

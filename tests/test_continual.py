@@ -13,9 +13,9 @@ from helpers import outcome
 from fastslow import start
 from fastslow.errors import FastSlowError, RecipeError
 from fastslow.evaluation.stored import evaluate_run
+from fastslow.export import model_card
 from fastslow.fast.pool import Pool
 from fastslow.recipe import Recipe, build_recipe
-from fastslow.runs.export import model_card
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import make_view
 from fastslow.study.curves import read_curve

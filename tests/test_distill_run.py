@@ -50,9 +50,9 @@ def test_every_rollout_is_booked_once(finished: Path) -> None:
     assert last["tokens"] == sum(entry["prompt_tokens"] + entry["completion_tokens"] for entry in learning) > 0
 
 
-@pytest.mark.parametrize("step", [2, 4])
-def test_an_interrupted_run_ends_as_if_never_interrupted(finished: Path, step: int, tmp_path: Path) -> None:
-    """Both checkpoints lie inside a cycle: the teacher is not the policy that they hold."""
+def test_an_interrupted_run_ends_as_if_never_interrupted(finished: Path, tmp_path: Path) -> None:
+    """The checkpoint lies inside a cycle, the first or the second: the teacher is not the policy that it holds."""
+    step = 2 if RunFolder.open(finished).recipe.model.lora is None else 4
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     for later in range(step + 2, 7, 2):

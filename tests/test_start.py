@@ -42,6 +42,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(tmp_path_factory.mktemp("runs") / "fst", EVALUATED)
 
 
+@pytest.fixture(scope="module")
+def resumable(by_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example with a tiny model, for what does not depend on how much is learnt."""
+    return run(tmp_path_factory.mktemp("runs") / "tiny", EVALUATED, *by_words)
+
+
 def test_the_fast_loop_raises_reward_above_what_the_seed_text_gives(finished: Path) -> None:
     evaluations = RunFolder.open(finished).rows("evals")
     first, last = evaluations[0]["results"], evaluations[-1]["results"]
@@ -73,16 +79,17 @@ def test_every_group_mixes_its_contexts_and_every_rollout_is_booked(finished: Pa
     assert ledger["evaluation"]["rollouts"] == sum(len(row["results"]) for row in tried) * problems * k
 
 
-def test_contexts_keep_to_their_token_budget(tmp_path: Path) -> None:
-    opened = RunFolder.open(run(tmp_path / "run", "fast.max_tokens=20", "slow.steps=2", "evaluation.every=0"))
-    _, tokenizer = load_pretrained("nano")
+def test_contexts_keep_to_their_token_budget(by_words: list[str], tiny_folder: Path, tmp_path: Path) -> None:
+    short = ["fast.max_tokens=12", "slow.steps=2", "evaluation.every=0"]
+    opened = RunFolder.open(run(tmp_path / "run", *by_words, *short))
+    _, tokenizer = load_pretrained(str(tiny_folder))
     texts = [text for data in opened.cycles() for record in data["contexts"] for text in record["texts"].values()]
     assert len(texts) > 3
-    assert max(len(tokenizer(text)["input_ids"]) for text in texts) <= 20
+    assert 7 < max(len(tokenizer(text)["input_ids"]) for text in texts) <= 12
 
 
-def test_rl_only_is_the_same_loop_without_evolving(tmp_path: Path) -> None:
-    opened = RunFolder.open(run(tmp_path / "run", "method=rl", *BRIEF))
+def test_rl_only_is_the_same_loop_without_evolving(by_words: list[str], tmp_path: Path) -> None:
+    opened = RunFolder.open(run(tmp_path / "run", "method=rl", *BRIEF, *by_words))
     assert opened.cycles() == []
     assert all(list(row["results"]) == ["seed"] for row in opened.rows("evals"))
     assert opened.rows("metrics")[-1]["rollouts_fast"] == 0
@@ -106,12 +113,12 @@ def test_the_slow_loop_alone_raises_reward_under_a_fixed_text(tiny_folder: Path,
 
 
 def test_gepa_only_is_the_same_loop_without_updates(tmp_path: Path) -> None:
-    path = run(tmp_path / "run", "method=gepa", EVALUATED)
+    path = run(tmp_path / "run", "method=gepa", EVALUATED, "slow.steps=2")
     opened = RunFolder.open(path)
     ledger = opened.read_json("ledger.json")
     assert ledger is not None
     assert ledger["slow"]["rollouts"] == 0
-    assert len(opened.cycles()) == 3
+    assert len(opened.cycles()) == 1
     last = opened.rows("evals")[-1]["results"]
     assert last["best context"]["mean"] > last["seed"]["mean"] + 0.25
     assert not list(path.glob("checkpoints/*/*.safetensors"))
@@ -126,9 +133,11 @@ def test_evaluating_the_last_checkpoint_gives_the_number_seen_in_training(finish
         evaluate_run(finished, step=5)
 
 
-def test_a_run_killed_and_resumed_ends_as_if_never_interrupted(finished: Path, tmp_path: Path) -> None:
+def test_a_run_killed_and_resumed_ends_as_if_never_interrupted(
+    by_words: list[str], resumable: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "fastslow", "train", EXAMPLE, EVALUATED, f"output.folder={folder}"]
+    command = [sys.executable, "-m", "fastslow", "train", EXAMPLE, EVALUATED, *by_words, f"output.folder={folder}"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     steps = random.Random(2).randrange(1, 6)
     metrics = folder / "metrics.jsonl"
@@ -138,19 +147,19 @@ def test_a_run_killed_and_resumed_ends_as_if_never_interrupted(finished: Path, t
     assert process.wait() == -signal.SIGKILL
     assert json.loads((folder / "run.json").read_text())["status"] == "running"
     start.resume(folder)
-    assert outcome(folder) == outcome(finished)
+    assert outcome(folder) == outcome(resumable)
     assert json.loads((folder / "run.json").read_text())["status"] == "finished"
 
 
-def test_a_finished_run_resumes_to_itself(finished: Path) -> None:
-    before = outcome(finished)
-    start.resume(finished)
-    assert outcome(finished) == before
+def test_a_finished_run_resumes_to_itself(resumable: Path) -> None:
+    before = outcome(resumable)
+    start.resume(resumable)
+    assert outcome(resumable) == before
 
 
-def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished: Path, tmp_path: Path) -> None:
+def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(resumable: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(finished, folder)
+    shutil.copytree(resumable, folder)
     for step in (4, 6):
         shutil.rmtree(folder / "checkpoints" / f"step-{step:06d}")
     marked = folder / "contexts" / "cycle-0001.json"
@@ -159,21 +168,23 @@ def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished:
     marked.write_text(json.dumps(data))
     start.resume(folder)
     assert json.loads(marked.read_text())["generations"] == 1234
-    assert outcome(folder)["weights"] == outcome(finished)["weights"]
-    assert outcome(folder)["ledger"] == outcome(finished)["ledger"]
+    assert outcome(folder)["weights"] == outcome(resumable)["weights"]
+    assert outcome(folder)["ledger"] == outcome(resumable)["ledger"]
 
 
-def test_a_run_in_use_is_not_resumed(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_use_is_not_resumed(resumable: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By this process here; that other processes are kept out too is tested in tests/runs."""
-    with RunFolder.open(finished, lock=True), pytest.raises(SystemExit) as stopped:
-        main(["train", "--resume", str(finished)])
+    with RunFolder.open(resumable, lock=True), pytest.raises(SystemExit) as stopped:
+        main(["train", "--resume", str(resumable)])
     assert stopped.value.code == 2
     said = capsys.readouterr().err
     assert f"in use by process {os.getpid()};" in said
     assert "Traceback" not in said
 
 
-def test_a_failed_checkpoint_costs_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_failed_checkpoint_costs_no_training(
+    by_words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     save = FastSlowTrainer.save
 
     def full_disk(self: FastSlowTrainer, folder: Path) -> None:
@@ -182,13 +193,13 @@ def test_a_failed_checkpoint_costs_no_training(tmp_path: Path, monkeypatch: pyte
         save(self, folder)
 
     monkeypatch.setattr(FastSlowTrainer, "save", full_disk)
-    opened = RunFolder.open(run(tmp_path / "run", *SAVED))
+    opened = RunFolder.open(run(tmp_path / "run", *SAVED, *by_words))
     assert opened.checkpoints.steps() == [2]
     assert "checkpoint of step 1 was not saved: No space left on device" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_last_checkpoint_that_cannot_be_saved_is_an_error_and_can_be_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by_words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full_disk(self: FastSlowTrainer, folder: Path) -> None:
         if self.state.global_step == 2:
@@ -198,18 +209,18 @@ def test_a_last_checkpoint_that_cannot_be_saved_is_an_error_and_can_be_resumed(
     save = FastSlowTrainer.save
     monkeypatch.setattr(FastSlowTrainer, "save", full_disk)
     with pytest.raises(RunError, match="No space left on device"):
-        run(tmp_path / "run", *SAVED)
+        run(tmp_path / "run", *SAVED, *by_words)
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [1]
     monkeypatch.setattr(FastSlowTrainer, "save", save)
     start.resume(tmp_path / "run")
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [1, 2]
 
 
-def test_a_reflection_model_that_is_down_does_not_stop_training(tmp_path: Path) -> None:
+def test_a_reflection_model_that_is_down_does_not_stop_training(by_words: list[str], tmp_path: Path) -> None:
     opened = RunFolder.open(
         run(
             tmp_path / "run",
-            *BRIEF,
+            *(*BRIEF, *by_words),
             "fast.reflection={kind: litellm, model: openai/none, base_url: 'http://127.0.0.1:9/v1', retries: 0}",
         )
     )
@@ -220,12 +231,14 @@ def test_a_reflection_model_that_is_down_does_not_stop_training(tmp_path: Path) 
     assert len(opened.rows("metrics")) == 2
 
 
-def test_a_run_reflects_through_litellm_on_a_real_server_with_a_real_model(tmp_path: Path) -> None:
+def test_a_run_reflects_through_litellm_on_a_real_server_with_a_real_model(tiny_folder: Path, tmp_path: Path) -> None:
     """The server answers with nano, which was not made to reflect: poor edits, but really written."""
     model, tokenizer = load_to_ask("nano", "cpu")
     with OpenAIServer(model, tokenizer) as server:
         reflection = f"{{kind: litellm, model: nano, base_url: '{server.base_url}', max_tokens: 24}}"
-        opened = RunFolder.open(run(tmp_path / "run", *ONE_EDIT, f"fast.reflection={reflection}"))
+        opened = RunFolder.open(
+            run(tmp_path / "run", *ONE_EDIT, f"model={tiny_folder}", f"fast.reflection={reflection}")
+        )
     (data,) = opened.cycles()
     spent = data["spent"]["reflection"]
     assert spent["calls"] == len(server.requests) >= 1
@@ -238,8 +251,8 @@ def test_a_run_reflects_through_litellm_on_a_real_server_with_a_real_model(tmp_p
     assert len(opened.rows("metrics")) == 1
 
 
-def test_a_run_ends_when_its_rollouts_are_spent(tmp_path: Path) -> None:
-    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, "slow.steps=100", "rollouts=100"))
+def test_a_run_ends_when_its_rollouts_are_spent(by_words: list[str], tmp_path: Path) -> None:
+    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, *by_words, "slow.steps=100", "rollouts=100"))
     rows = opened.rows("metrics")
     spent = [row["rollouts_slow"] + row["rollouts_fast"] for row in rows]
     assert spent[-1] >= 100 > spent[-2]
@@ -250,19 +263,10 @@ def test_a_run_ends_when_its_rollouts_are_spent(tmp_path: Path) -> None:
     assert outcome(opened.path) == before
 
 
-def test_gepa_only_ends_when_its_rollouts_are_spent(tmp_path: Path) -> None:
-    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, "method=gepa", "rollouts=100", "slow.steps=1000"))
+def test_gepa_only_ends_when_its_rollouts_are_spent(by_words: list[str], tmp_path: Path) -> None:
+    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, *by_words, "method=gepa", "rollouts=100", "slow.steps=1000"))
     last = opened.rows("evals")[-1]
     assert 100 <= last["rollouts_fast"] < 200
-
-
-@pytest.fixture
-def by_length(tmp_path: Path) -> str:
-    """A grader by length, as a setting: the answers of a group differ, whatever the model knows."""
-    (tmp_path / "length.py").write_text(
-        "def grade(answer, row):\n    return min(len(answer), 20) / 20, 'Write more.'\n"
-    )
-    return f"task.grader={tmp_path / 'length.py'}:grade"
 
 
 def test_the_policy_can_reflect_on_itself(tmp_path: Path) -> None:
@@ -274,42 +278,44 @@ def test_the_policy_can_reflect_on_itself(tmp_path: Path) -> None:
     assert len(opened.rows("metrics")) == 1
 
 
-def test_a_local_model_can_reflect(tmp_path: Path) -> None:
+def test_a_local_model_can_reflect(tiny_folder: Path, tmp_path: Path) -> None:
     reflection = "fast.reflection={kind: local, model: nano, max_tokens: 24}"
-    opened = RunFolder.open(run(tmp_path / "run", *ONE_EDIT, reflection))
+    opened = RunFolder.open(run(tmp_path / "run", *ONE_EDIT, f"model={tiny_folder}", reflection))
     (data,) = opened.cycles()
     assert data["spent"]["reflection"]["calls"] >= 1
     assert data["spent"]["reflection"]["prompt_tokens"] > 100
 
 
-def test_a_step_without_signal_says_so(tmp_path: Path) -> None:
+def test_a_step_without_signal_says_so(tiny_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "equal.py").write_text("def grade(answer, row):\n    return 0.5\n")
     grader = f"task.grader={tmp_path / 'equal.py'}:grade"
-    (row,) = RunFolder.open(run(tmp_path / "run", *BRIEF, "slow.steps=1", "method=rl", grader)).rows("metrics")
+    settings = [*BRIEF, "slow.steps=1", "method=rl", f"model={tiny_folder}", grader]
+    (row,) = RunFolder.open(run(tmp_path / "run", *settings)).rows("metrics")
     assert row["zero_variance"] == 1
     assert row["trained_rows"] == 0
     assert row["entropy"] is None
     assert row["kl"] is None
 
 
-def test_a_broken_grader_is_counted_and_survived(tmp_path: Path) -> None:
+def test_a_broken_grader_is_counted_and_survived(tiny_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
         "def grade(answer, row):\n"
         "    if row['question'].startswith('zorka'):\n        raise RuntimeError('no luck')\n"
         "    if row['question'].startswith('blimo'):\n        return float('nan')\n"
         "    return 0.5\n"
     )
-    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, "method=rl", f"task.grader={tmp_path / 'broken.py'}:grade"))
+    grader = f"task.grader={tmp_path / 'broken.py'}:grade"
+    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, "method=rl", f"model={tiny_folder}", grader))
     ledger = opened.read_json("ledger.json")
     assert ledger is not None
     assert ledger["slow"]["faults"]["grader"] >= 8
     assert len(opened.rows("metrics")) == 2
 
 
-def test_trackers_get_the_numbers(tmp_path: Path) -> None:
+def test_trackers_get_the_numbers(by_words: list[str], tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    path = run(tmp_path / "run", *BRIEF, "output.report_to=[tensorboard]")
+    path = run(tmp_path / "run", *BRIEF, *by_words, "output.report_to=[tensorboard]")
     event_files = [EventAccumulator(str(file)).Reload() for file in path.rglob("events.out.tfevents*")]
     (events,) = [file for file in event_files if "train/fastslow/reward" in file.Tags()["scalars"]]
     opened = RunFolder.open(path)
@@ -320,8 +326,8 @@ def test_trackers_get_the_numbers(tmp_path: Path) -> None:
         assert events.Scalars(f"train/evaluation/{label}")[-1].value == pytest.approx(result["mean"])
 
 
-def test_lora_trains_resumes_and_keeps_the_base(by_length: str, tmp_path: Path) -> None:
-    path = run(tmp_path / "run", *SAVED, "model.lora={rank: 4, alpha: 8}", by_length)
+def test_lora_trains_resumes_and_keeps_the_base(by_words: list[str], tmp_path: Path) -> None:
+    path = run(tmp_path / "run", *SAVED, *by_words, "model.lora={rank: 4, alpha: 8}")
     checkpoint = path / "checkpoints" / "step-000002"
     assert (checkpoint / "adapter_model.safetensors").exists()
     assert not (checkpoint / "model.safetensors").exists()

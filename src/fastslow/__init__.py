@@ -24,7 +24,7 @@ _PUBLIC = {
     "runs.folder": ["RunFolder"],
     "start": ["resume", "train"],
     "evaluation.stored": ["evaluate_run"],
-    "runs.export": ["export_run"],
+    "export": ["export_run"],
     "prefix": ["completion_logprobs"],
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names}

@@ -10,7 +10,7 @@ from fastslow.assembly import find_world
 from fastslow.errors import RecipeError, TaskError
 from fastslow.recipe import Recipe, build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder, default_folder
-from fastslow.runs.snapshot import open_snapshot
+from fastslow.snapshot import open_snapshot
 from fastslow.start import resume, train
 from fastslow.tasks.adapters.dspy_program import DSPyTask, Metric, dspy
 from fastslow.tasks.registry import GIVEN

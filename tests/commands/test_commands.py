@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ from helpers import BRIEF, EXAMPLE, ROOT, fastslow
 
 from fastslow.commands.app import main
 from fastslow.recipe import load_recipe
-from fastslow.start import train
+from fastslow.runs.folder import RunFolder
 
 
 def call(*arguments: str | Path) -> int:
@@ -74,16 +72,20 @@ def test_empty_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = train(load_recipe(EXAMPLE, ["slow.steps=1", "evaluation.every=0"]), tmp_path / "run")
+    folder = tmp_path / "run"
+    with RunFolder.create(folder, load_recipe(EXAMPLE)) as run:
+        run.append("metrics", {"step": 1})
     before = (folder / "metrics.jsonl").read_text()
     assert call("train", EXAMPLE, f"output.folder={folder}") == 2
     assert "--resume" in capsys.readouterr().err
     assert (folder / "metrics.jsonl").read_text() == before
 
 
-def test_the_commands_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_commands_of_a_finished_run(
+    by_words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)  # a run works from anywhere
-    assert call("train", EXAMPLE, *BRIEF, "seed=3") == 0
+    assert call("train", EXAMPLE, *BRIEF, *by_words, "seed=3") == 0
     run = tmp_path / "runs" / "recipe-fst-seed3"
     assert "finished" in capsys.readouterr().out
     monkeypatch.chdir("/")
@@ -119,31 +121,9 @@ def test_tasks_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("tasks", "none") == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["--help"], 0),
-        (["train", EXAMPLE, "slow.steps=many"], 2),
-        (["train", EXAMPLE, "output.folder=taken"], 2),
-        (["train", "--resume", "nowhere"], 2),
-    ],
-)
-def test_help_and_mistakes_do_not_wait_for_torch(arguments: list[str | Path], code: int, tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "run.json").touch()
-    script = (
-        "import sys; from fastslow.commands.app import main\n"
-        f"try: main({[str(argument) for argument in arguments]})\n"
-        f"except SystemExit as stopped: assert (stopped.code or 0) == {code}\n"
-        "assert 'torch' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_real_process_prints_plain_lines_and_nothing_else(tmp_path: Path) -> None:
+def test_a_real_process_prints_plain_lines_and_nothing_else(by_words: list[str], tmp_path: Path) -> None:
     """Where output is not a terminal: one line an event, nothing of the libraries' remarks."""
-    done = fastslow("train", EXAMPLE, *BRIEF, f"output.folder={tmp_path / 'run'}", cwd=tmp_path)
+    done = fastslow("train", EXAMPLE, *BRIEF, *by_words, f"output.folder={tmp_path / 'run'}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     words = {line.split()[0].rstrip(":") for line in done.stdout.splitlines()}

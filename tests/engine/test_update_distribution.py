@@ -34,7 +34,7 @@ def one_process(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """Every setting with one process, by microbatch."""
     folder = tmp_path_factory.mktemp("one")
     return {
-        name: {size: one_update(tiny_folder, folder, World(), **slow, microbatch=size) for size in (4, 16)}
+        name: {size: one_update(tiny_folder, folder, World(), **slow, microbatch=size) for size in (4, 8, 16)}
         for name, slow in SETTINGS.items()
     }
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, problems
+from rollout_helpers import SAMPLING, PlanAndDo, ScriptedEngine, contexts, problems
 
 from fastslow.engine.base import Ready
 from fastslow.records import Completion, Rollout, Sampling
@@ -18,7 +18,6 @@ from fastslow.rollouts.play import Player
 from fastslow.seeds import derive_seed
 from fastslow.world import World
 
-SAMPLING = Sampling(1.0, 1.0, 4)
 PLANS = {
     "uneven": [3, 0, 1, 5, 2, 0, 1],
     "one": [2],

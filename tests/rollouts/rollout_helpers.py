@@ -10,12 +10,14 @@ import tiny
 from transformers import PreTrainedTokenizerBase
 
 from fastslow.engine.base import Ready
-from fastslow.records import Completion, Context, Sampling
+from fastslow.records import Completion, Context, Rollout, Sampling
 from fastslow.rollouts.chat import ChatFormat
+from fastslow.rollouts.play import Player
 from fastslow.tasks.base import Ask, Example, Feedback, Options, Split, Task
 from fastslow.world import World
 
 COLOURS = ["red", "green", "blue"]
+SAMPLING = Sampling(1.0, 1.0, 4)
 
 
 def contexts(count: int) -> list[Context]:
@@ -83,3 +85,15 @@ class ScriptedEngine:
     def completion(self, answer: str) -> Completion:
         ids: list[Any] = [*self.tokenizer(answer, add_special_tokens=False)["input_ids"], self.tokenizer.eos_token_id]
         return Completion(tuple(ids), tuple(-0.5 for _ in ids))
+
+
+def player(task: Any, engine: ScriptedEngine, max_length: int | None = None) -> Player:
+    engine.max_length = max_length
+    return Player(task, engine, engine.chat)
+
+
+def play(task: Any, sampler: ScriptedEngine, pairs: list[tuple[Example, Context]], seed: int = 0) -> list[Rollout]:
+    rollouts, timing = player(task, sampler).play(pairs, SAMPLING, policy_step=7, seed=seed)
+    assert timing.sampling >= 0
+    assert timing.total == timing.sampling + timing.grading
+    return rollouts

@@ -1,41 +1,23 @@
-"""Playing rollouts: who is asked when, under which text, and what a fault costs."""
+"""Playing rollouts whose asks are gathered into batches: who is asked when, under which text, graded where."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
-import time
-from collections.abc import Callable, Generator, Sequence
-from fractions import Fraction
+from collections.abc import Generator, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollout_helpers import COLOURS, PlanAndDo, ScriptedEngine, contexts, problems
+from rollout_helpers import COLOURS, SAMPLING, PlanAndDo, ScriptedEngine, contexts, play, problems
 
 from fastslow.engine.base import Ready
 from fastslow.errors import RecipeError
 from fastslow.records import Completion, Context, Rollout, Sampling
-from fastslow.rollouts.play import KEEP_IT_SHORT, Player
+from fastslow.rollouts.play import KEEP_IT_SHORT
 from fastslow.seeds import derive_seed
-from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, Options, QuestionTask, Split
-
-SAMPLING = Sampling(1.0, 1.0, 4)
-
-
-def player(task: Any, engine: ScriptedEngine, max_length: int | None = None) -> Player:
-    engine.max_length = max_length
-    return Player(task, engine, engine.chat)
-
-
-def play(task: Any, sampler: ScriptedEngine, pairs: list[tuple[Example, Context]], seed: int = 0) -> list[Rollout]:
-    rollouts, timing = player(task, sampler).play(pairs, SAMPLING, policy_step=7, seed=seed)
-    assert timing.sampling >= 0
-    assert timing.total == timing.sampling + timing.grading
-    return rollouts
+from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, Options, QuestionTask, Split
 
 
 @settings(deadline=None, max_examples=40)
@@ -155,181 +137,6 @@ def test_a_task_that_asks_nothing_is_graded_without_the_model() -> None:
     assert [rollout.faults for rollout in rollouts] == [{}, {}]
 
 
-# Faults ------------------------------------------------------------------------------------------------------------------
-
-
-class Quiz(QuestionTask):
-    """Grades by a function, for one problem only; all others are right."""
-
-    def __init__(self, grade: Callable[[], Any]) -> None:
-        self._grade = grade
-
-    def examples(self, split: str) -> list[Example]:
-        return []
-
-    def messages(self, example: Example) -> list[Message]:
-        return [{"role": "system", "content": "word"}, {"role": "user", "content": "say red"}]
-
-    def grade(self, example: Example, answer: str) -> Feedback:
-        return self._grade() if example.id == "odd" else Feedback(1.0, "Right.")
-
-
-def raises(error: Exception) -> Callable[[], Any]:
-    def grade() -> Any:
-        raise error
-
-    return grade
-
-
-ODD: list[tuple[Example, Context]] = [
-    (Example(name, {}), Context({SYSTEM: "go"})) for name in ("first", "odd", "third")
-]
-
-
-@pytest.mark.parametrize(
-    ("grade", "said"),
-    [
-        (raises(ValueError("no such page")), "ValueError: no such page"),
-        (raises(StopIteration("inside")), "RuntimeError"),  # Python's own rule inside generators
-        (raises(RecursionError()), "RecursionError"),
-        (lambda: Feedback(float("nan"), "x"), "nan"),
-        (lambda: Feedback(float("inf"), "x"), "inf"),
-        (lambda: Feedback(1.01, "x"), "1.01"),
-        (lambda: Feedback(-0.01, "x"), "-0.01"),
-        (lambda: Feedback("good", "x"), "'good'"),  # type: ignore[arg-type]
-        (lambda: Feedback(None, "x"), "None"),  # type: ignore[arg-type]
-        (lambda: 1.0, "1.0"),
-        (lambda: None, "None"),
-        (lambda: (1.0, "text"), "(1.0, 'text')"),
-    ],
-)
-def test_a_grader_that_fails_costs_its_own_rollout_only(grade: Callable[[], Any], said: str) -> None:
-    first, odd, third = play(Quiz(grade), ScriptedEngine(), ODD)
-    assert first.feedback == third.feedback == Feedback(1.0, "Right.")
-    assert first.faults == third.faults == {}
-    assert odd.score == 0.0
-    assert odd.faults == {"grader": 1}
-    assert odd.feedback.text.startswith("The grader failed: ")
-    assert said in odd.feedback.text
-    assert len(odd.turns) == 1  # what the model wrote is kept
-
-
-def test_wrong_settings_that_show_in_grading_end_the_play() -> None:
-    with pytest.raises(RecipeError, match="low and high"):
-        play(Quiz(raises(RecipeError("low and high"))), ScriptedEngine(), ODD)
-
-
-def test_an_answer_is_text_that_knows_its_tokens() -> None:
-    heard: list[str] = []
-
-    class Listens(Quiz):
-        def grade(self, example: Example, answer: str) -> Feedback:
-            heard.append(answer)
-            return Feedback(1.0)
-
-    rollouts = play(Listens(raises(ValueError())), ScriptedEngine(), ODD)
-    for answer, rollout in zip(heard, rollouts, strict=True):
-        assert isinstance(answer, Answer)
-        assert answer == rollout.turns[0].answer
-        assert type(rollout.turns[0].answer) is str  # it goes into tables and between processes
-        assert answer.ids == rollout.turns[0].completion.ids
-        assert len(answer.ids) > 0
-        assert copy.deepcopy(answer).ids == answer.ids
-
-
-@pytest.mark.parametrize("score", [0, 1, True, np.float32(0.25), np.float64(0.5), Fraction(1, 3)])
-def test_every_real_number_from_0_to_1_is_a_score(score: Any) -> None:
-    _, odd, _ = play(Quiz(lambda: Feedback(score, "fine")), ScriptedEngine(), ODD)
-    assert odd.feedback == Feedback(float(score), "fine")
-    assert type(odd.score) is float  # it goes into JSON and tables
-    assert odd.faults == {}
-
-
-class Careless(Quiz):
-    """Goes wrong before the first answer, in a way of its choice."""
-
-    def __init__(self, way: str) -> None:
-        super().__init__(lambda: Feedback(0.5))
-        self.way = way
-
-    def play(self, example: Example) -> Generator[Ask, str, Feedback]:
-        if example.id == "odd" and self.way == "raises when called":
-            raise ValueError("unreadable")
-        return self._play(example)
-
-    def _play(self, example: Example) -> Generator[Ask, str, Feedback]:
-        if example.id == "odd":
-            if self.way == "raises before asking":
-                raise ValueError("unreadable")
-            if self.way == "unknown component":
-                yield Ask("nobody", self.messages(example))
-            if self.way == "no ask":
-                yield "say red"  # type: ignore[misc]
-            if self.way == "no text":
-                yield Ask(SYSTEM, [{"role": "user", "content": 5}])  # type: ignore[dict-item]
-            if self.way == "raises after an answer":
-                yield Ask(SYSTEM, self.messages(example))
-                raise ValueError("unreadable")
-        return (yield from super().play(example))
-
-
-@pytest.mark.parametrize(
-    "way",
-    [
-        "raises when called",
-        "raises before asking",
-        "unknown component",
-        "no ask",
-        "no text",
-        "raises after an answer",
-    ],
-)
-def test_a_task_that_fails_on_one_problem_costs_that_rollout_only(way: str) -> None:
-    sampler = ScriptedEngine()
-    first, odd, third = play(Careless(way), sampler, ODD)
-    assert (first.score, third.score) == (1.0, 1.0)
-    assert (odd.score, odd.faults) == (0.0, {"grader": 1})
-    assert len(odd.turns) == (way == "raises after an answer")
-    assert len(sampler.calls) == 1
-
-
-@pytest.mark.parametrize("spare", [0, -1])
-def test_prompts_too_long_for_the_model_are_not_sampled(spare: int) -> None:
-    """With room for the longest answer a prompt is sampled, with one token less it is not."""
-    sampler = ScriptedEngine()
-    short, long = Context({SYSTEM: "go"}), Context({SYSTEM: "go " * 30})
-    task = Quiz(lambda: Feedback(1.0))
-    needed = len(sampler.chat.prompt(task.messages(ODD[0][0]), long.texts[SYSTEM])) + SAMPLING.max_tokens
-    pairs = [(ODD[0][0], short), (ODD[0][0], long), (ODD[0][0], short)]
-    rollouts, _ = player(task, sampler, needed + spare).play(pairs, SAMPLING, policy_step=0, seed=0)
-    if spare == 0:
-        assert [rollout.score for rollout in rollouts] == [1.0, 1.0, 1.0]
-        assert len(sampler.calls[0][0]) == 3
-        return
-    assert [rollout.score for rollout in rollouts] == [1.0, 0.0, 1.0]
-    assert len(sampler.calls[0][0]) == 2
-    refused = rollouts[1]
-    assert refused.faults == {"prompt_too_long": 1}
-    assert refused.turns == ()
-    assert f"{needed - SAMPLING.max_tokens} tokens" in refused.feedback.text
-    assert f"{needed - 1}" in refused.feedback.text
-
-
-def test_a_conversation_that_grows_too_long_keeps_its_turns() -> None:
-    sampler = ScriptedEngine()
-    pairs = [(example, contexts(1)[0]) for example in problems([6, 1])]
-    free = play(PlanAndDo(), sampler, pairs)[0]
-    third = len(free.turns[2].prompt_ids) + SAMPLING.max_tokens
-    rollouts, _ = player(PlanAndDo(), ScriptedEngine(), third).play(pairs, SAMPLING, policy_step=0, seed=0)
-    assert len(rollouts[0].turns) == 3
-    assert rollouts[0].turns == free.turns[:3]
-    assert (rollouts[0].score, rollouts[0].faults) == (0.0, {"prompt_too_long": 1})
-    assert rollouts[1].score == 1.0
-
-
-# Seeds -------------------------------------------------------------------------------------------------------------------
-
-
 def test_every_turn_of_every_play_has_a_seed_of_its_own() -> None:
     seen = []
     for seed in range(5):
@@ -340,24 +147,6 @@ def test_every_turn_of_every_play_has_a_seed_of_its_own() -> None:
         assert [call[2] for call in sampler.calls] == [call[2] for call in again.calls]
         seen += [call[2] for call in sampler.calls]
     assert len(set(seen)) == 20
-
-
-parts = st.integers(-100, 100) | st.text(max_size=5)
-
-
-@settings(deadline=None, max_examples=200)
-@given(st.lists(parts, max_size=4), st.lists(parts, max_size=4))
-def test_derived_seeds_follow_from_their_parts(first: list[Any], second: list[Any]) -> None:
-    assert 0 <= derive_seed(*first) < 2**32
-    assert (derive_seed(*first) == derive_seed(*second)) == (first == second)
-
-
-def test_derived_seeds_never_change() -> None:
-    """Runs of yesterday must go on today."""
-    import hashlib
-
-    digest = hashlib.sha256(b"(3, 'slow', 12)").hexdigest()
-    assert derive_seed(3, "slow", 12) == int(digest[:8], 16)
 
 
 class Slow(QuestionTask):
@@ -432,66 +221,6 @@ def test_a_fault_of_the_settings_reaches_the_main_thread() -> None:
 
     with pytest.raises(RecipeError, match="no such file"):
         play(Wrong(), EarlyEngine(), [(problems([1])[0], Context({SYSTEM: "a"}))])
-
-
-# Engines that take requests one by one -----------------------------------------------------------------------------------
-
-
-class Server(ScriptedEngine):
-    """Answers every request by itself, after a while, and knows how many it had at once."""
-
-    in_flight: bool = True
-    flying: int = 0
-    most: int = 0
-
-    async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
-    ) -> list[Completion]:
-        assert len(prompts) == 1
-        self.flying += 1
-        self.most = max(self.most, self.flying)
-        await asyncio.sleep(0.001)
-        self.flying -= 1
-        return await super().sample(prompts, sampling, seed)
-
-
-def test_an_engine_with_a_server_behind_it_has_all_rollouts_in_flight() -> None:
-    engine = Server(in_flight=True)
-    pairs = [(example, contexts(1)[0]) for example in problems([1, 3, 2] * 100)]
-    gathered = play(PlanAndDo(), ScriptedEngine(), pairs)
-    assert play(PlanAndDo(), engine, pairs) == gathered  # who waits for whom changes nothing
-    assert engine.most == 300
-    seeds = [seed for _, _, seed in engine.calls]
-    assert len(set(seeds)) == len(seeds) == 600
-
-
-@pytest.mark.parametrize("how", ["thread", "await"])
-def test_a_grader_that_blocks_does_not_hold_the_others(how: str) -> None:
-    """The first rollout's grader waits until all the others have been graded, which need a second turn for it."""
-    left = threading.Semaphore(0)
-
-    class Blocking(PlanAndDo):
-        grades_apart = how == "thread"
-
-        def play(self, example: Example) -> Generator[Ask, str, Any]:
-            yield Ask("plan", [{"role": "user", "content": "red"}])
-            if example.data["index"] == 0:
-                if how == "thread":
-                    assert all(left.acquire(timeout=20) for _ in range(5))
-                    return Feedback(1.0)
-                return self.patient()
-            yield Ask("do", [{"role": "user", "content": "red"}])
-            left.release()
-            return Feedback(0.5)
-
-        async def patient(self) -> Feedback:
-            deadline = time.monotonic() + 20
-            while not all(left.acquire(blocking=False) for _ in range(5)) and time.monotonic() < deadline:
-                await asyncio.sleep(0.001)
-            return Feedback(1.0)
-
-    rollouts = play(Blocking(), Server(in_flight=True), [(example, contexts(1)[0]) for example in problems([2] * 6)])
-    assert [rollout.score for rollout in rollouts] == [1.0, *[0.5] * 5]
 
 
 def test_it_plays_where_an_event_loop_is_running_already() -> None:

@@ -39,9 +39,14 @@ def quickstart(*arguments: str | Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(tiny_folder: Path) -> list[str]:
+    return [*SMALL, f"model={tiny_folder}"]
+
+
+@pytest.fixture(scope="module")
+def finished(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("quickstart") / "runs"
-    assert quickstart(*SMALL, "--out", folder) == 0
+    assert quickstart(*small, "--out", folder) == 0
     return folder
 
 
@@ -67,9 +72,11 @@ def test_the_curves_are_drawn(finished: Path) -> None:
         assert len(picture.convert("RGB").getcolors(picture.width * picture.height) or []) > 10
 
 
-def test_once_finished_it_only_shows_the_results(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_finished_it_only_shows_the_results(
+    small: list[str], finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = {path: path.stat().st_mtime_ns for method in METHODS for path in (finished / method).rglob("*")}
-    assert quickstart(*SMALL, "--out", finished) == 0
+    assert quickstart(*small, "--out", finished) == 0
     shown = capsys.readouterr().out
     assert "1 of 3" not in shown
     assert "step " not in shown
@@ -80,7 +87,11 @@ def test_once_finished_it_only_shows_the_results(finished: Path, capsys: pytest.
 
 
 def test_stopped_by_the_keyboard_it_resumes_to_the_same_end(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small: list[str],
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "runs"
     shutil.copytree(finished / "fst", folder / "fst")
@@ -93,26 +104,26 @@ def test_stopped_by_the_keyboard_it_resumes_to_the_same_end(
 
     with monkeypatch.context() as patch:
         patch.setattr(PlainView, "step", stop)
-        assert quickstart(*SMALL, "--out", folder) == 2
+        assert quickstart(*small, "--out", folder) == 2
     shown = capsys.readouterr()
     assert "2 of 3: RL only" in shown.out
     assert "1 of 3" not in shown.out
     assert shown.err.startswith("error: interrupted; `")
-    assert shown.err.endswith(f"quickstart {' '.join(SMALL)} --out {folder}` resumes\n")
+    assert shown.err.endswith(f"quickstart {' '.join(small)} --out {folder}` resumes\n")
     assert shown.err.count("\n") == 1
-    assert quickstart(*SMALL, "--out", folder) == 0
+    assert quickstart(*small, "--out", folder) == 0
     assert "resumes after 8 of" in capsys.readouterr().out
     for method in METHODS:
         assert outcome(folder / method) == outcome(finished / method)
 
 
 def test_another_folder_or_other_settings_are_refused_in_one_line(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: list[str], finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     for arguments, expected in (
-        ([*SMALL, "--out", tmp_path], "is not empty and has no run"),
-        ([*SMALL, "seed=3", "--out", finished], "seed is 0 there and 3 here"),
+        ([*small, "--out", tmp_path], "is not empty and has no run"),
+        ([*small, "seed=3", "--out", finished], "seed is 0 there and 3 here"),
         (["seed", "--out", tmp_path / "new"], "'seed' is not KEY=VALUE"),
     ):
         assert quickstart(*arguments) == 2
@@ -123,8 +134,10 @@ def test_another_folder_or_other_settings_are_refused_in_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_mistake_leaves_no_folder_in_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert quickstart(*SMALL, "task.book=none", "--out", tmp_path / "new") == 2
+def test_a_mistake_leaves_no_folder_in_the_way(
+    small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert quickstart(*small, "task.book=none", "--out", tmp_path / "new") == 2
     assert "none" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 

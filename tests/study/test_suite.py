@@ -25,12 +25,14 @@ TASKS = ["rulebook/harbour", "rulebook/library", "{name: rulebook, book: orchard
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def trained(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One run of all weights, and one of an adapter."""
     folder = tmp_path_factory.mktemp("trained")
     settings = {"rl": [], "fst": ["model.lora={rank: 4, alpha: 8}"]}
     return {
-        method: start.train(load_recipe(RECIPE, [*BRIEF, f"method={method}", *more]), folder / method)
+        method: start.train(
+            load_recipe(RECIPE, [*BRIEF, f"method={method}", f"model={tiny_folder}", *more]), folder / method
+        )
         for method, more in settings.items()
     }
 
@@ -59,7 +61,7 @@ def test_every_task_is_scored_from_every_starting_point(suite: tuple[Path, list[
 
 
 def test_the_weights_are_the_runs_own_and_nobody_starts_from_an_evolved_text(
-    suite: tuple[Path, list[Spoke]], trained: dict[str, Path]
+    suite: tuple[Path, list[Spoke]], trained: dict[str, Path], tiny_folder: Path
 ) -> None:
     out, _ = suite
     recipes = {
@@ -68,7 +70,7 @@ def test_the_weights_are_the_runs_own_and_nobody_starts_from_an_evolved_text(
     assert set(recipes) == {"base-seed0", "rl-seed0", "fst-seed0"}
     assert {recipe.method for recipe in recipes.values()} == {"gepa"}
     assert {recipe.model.lora for recipe in recipes.values()} == {None}
-    assert recipes["base-seed0"].model.name == "nano"
+    assert recipes["base-seed0"].model.name == str(tiny_folder)
     assert recipes["rl-seed0"].model.name == str(trained["rl"] / "checkpoints" / "step-000001")
     assert recipes["fst-seed0"].model.name == str(out.resolve() / "models" / "fst-seed0")  # the adapter, merged
     for path in out.glob("runs/*/*"):

@@ -20,8 +20,8 @@ SETTINGS = ["slow.steps=3", "fast.budget=8", "fast.proposals=1", "fast.anchors=4
 
 
 @pytest.fixture(scope="module")
-def recipe() -> Recipe:
-    return load_recipe(EXAMPLE, SETTINGS)
+def recipe(by_words: list[str]) -> Recipe:
+    return load_recipe(EXAMPLE, [*SETTINGS, *by_words])
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,8 @@ def test_an_interrupted_run_resumes_to_the_same_end(
     assert read_curve(folder / method).seconds[-1] >= kept > 0
 
 
-def test_other_settings_are_refused_by_name(finished: Path) -> None:
-    other = load_recipe(EXAMPLE, [*SETTINGS, "seed=3"])
+def test_other_settings_are_refused_by_name(by_words: list[str], finished: Path) -> None:
+    other = load_recipe(EXAMPLE, [*SETTINGS, *by_words, "seed=3"])
     with pytest.raises(FastSlowError, match="other settings: seed is 0 there and 3 here; "):
         check_methods(other, finished)
 

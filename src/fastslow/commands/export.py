@@ -17,6 +17,6 @@ def export(
 ) -> None:
     """Export a run as a Hugging Face model folder: merged weights, best context as system prompt, pool, model card."""
     quiet()
-    from fastslow.runs.export import export_run
+    from fastslow.export import export_run
 
     console.print(f"exported to {export_run(run, folder, checkpoint)}")

@@ -13,9 +13,9 @@ from fastslow.evaluation.reward import Score, evaluate_task, measured_contexts
 from fastslow.recipe import Recipe
 from fastslow.records import Context
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.snapshot import open_snapshot
 from fastslow.runs.tables import DIVERGENCE, write_csv
 from fastslow.seeds import derive_seed
+from fastslow.snapshot import open_snapshot
 from fastslow.tasks.base import Split, Task
 from fastslow.tasks.stages import Stages
 

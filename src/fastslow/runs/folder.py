@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -212,14 +212,16 @@ def numbers(folder: Path, pattern: str) -> dict[int, Path]:
 
 
 def versions() -> dict[str, str | None]:
-    """Package versions, read from metadata because importing the packages takes seconds."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+    return {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}}
+
+
+@cache
+def _version(package: str) -> str | None:
+    """Read from metadata because importing the packages takes seconds; once, because parsing metadata takes long too."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _text(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -76,16 +77,18 @@ class Ledger:
 
     def book_rollouts(self, purpose: Purpose, rollouts: Sequence[Rollout], seconds: float) -> None:
         """Book the cost of sampled rollouts; reused ones are booked by number, with `book(reused=…)`."""
-        spent = Entry(seconds=seconds)
+        faults: Counter[str] = Counter()
         for rollout in rollouts:
-            spent += Entry(
-                rollouts=1,
-                calls=len(rollout.turns),
-                prompt_tokens=rollout.prompt_tokens,
-                completion_tokens=rollout.completion_tokens,
-                faults=rollout.faults,
-            )
-        self.entries[purpose] += spent
+            faults.update(rollout.faults)
+        self.book(
+            purpose,
+            rollouts=len(rollouts),
+            calls=sum(len(rollout.turns) for rollout in rollouts),
+            prompt_tokens=sum(rollout.prompt_tokens for rollout in rollouts),
+            completion_tokens=sum(rollout.completion_tokens for rollout in rollouts),
+            seconds=seconds,
+            faults=faults,
+        )
 
     def total(self, purposes: Iterable[Purpose] | None = None) -> Entry:
         """The sum over some purposes, or over all."""
@@ -94,7 +97,7 @@ class Ledger:
     @property
     def training_rollouts(self) -> int:
         """Rollouts of both loops, without evaluation."""
-        return self.total().rollouts - self["evaluation"].rollouts
+        return sum(entry.rollouts for purpose, entry in self.entries.items() if purpose != "evaluation")
 
     @property
     def training_tokens(self) -> int:

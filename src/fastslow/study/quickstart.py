@@ -18,7 +18,7 @@ from fastslow.errors import Interrupted
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs import files
-from fastslow.runs.snapshot import open_snapshot
+from fastslow.snapshot import open_snapshot
 from fastslow.study.arms import LOOKS
 from fastslow.study.curves import Curve, read_curve
 from fastslow.study.figures.studies import draw_curves

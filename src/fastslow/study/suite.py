@@ -17,12 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fastslow.errors import FastSlowError, Interrupted
+from fastslow.export import save_policy
 from fastslow.recipe import Recipe, build_recipe, load_recipe, read_stored_recipe
 from fastslow.recipe.model import Method
-from fastslow.runs.export import save_policy
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.snapshot import Snapshot, open_snapshot
 from fastslow.runs.tables import write_csv
+from fastslow.snapshot import Snapshot, open_snapshot
 from fastslow.study.arms import LOOKS
 from fastslow.study.figures.drawing import save
 from fastslow.study.figures.radar import Spoke, radar, radar_title

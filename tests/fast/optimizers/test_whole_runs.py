@@ -1,4 +1,4 @@
-"""Whole runs with nano: each optimizer trains, and an interrupted run ends as if it had not been interrupted."""
+"""Whole runs with each optimizer, which an interruption does not change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from helpers import EXAMPLE, outcome
+from fake_runs import STEPS, outcome, recipe_of, resume, run
+from helpers import EXAMPLE
 from optimizer_helpers import OTHERS, each
 from rich.console import Console
 
@@ -18,39 +19,33 @@ from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder, default_folder
 from fastslow.runs.lineage import show_contexts
 
-BRIEF = (
-    "slow.steps=2",
-    "fast.cycle=1",
-    "fast.anchors=4",
-    "fast.budget=16",
-    "evaluation.every=0",
-    "output.checkpoint_every=1",
-)
 
-
-@each(*OTHERS)
-def test_a_run_goes_on_after_an_interruption_to_the_same_end(optimizer: str, tmp_path: Path) -> None:
+@each("digest", *OTHERS)
+def test_an_interrupted_run_ends_as_if_never_interrupted(optimizer: str, tmp_path: Path) -> None:
     """Stopped in the second cycle, so that what the first left to it comes from the disk."""
-    recipe = load_recipe(EXAMPLE, ["method=gepa", f"fast.optimizer={optimizer}", *BRIEF])
-    whole = start.train(recipe, tmp_path / "whole")
-    cycles = RunFolder.open(whole).cycles()
+    fast = {"optimizer": optimizer, "cycle": 1, "anchors": 4, "budget": 16}
+    recipe = recipe_of("gepa", slow={"steps": 2}, fast=fast, evaluation={"every": 0}, output={"checkpoint_every": 1})
+    run(tmp_path / "whole", recipe)
+    cycles = RunFolder.open(tmp_path / "whole").cycles()
     assert len(cycles) == 2
     for data in cycles:
         spent = {purpose: entry["rollouts"] for purpose, entry in data["spent"].items()}
-        assert spent["rescore"] == len(data["carried"]) * len(data["anchors"])
+        if optimizer != "digest":  # which scores contexts by a model, on few problems
+            assert spent["rescore"] == len(data["carried"]) * len(data["anchors"])
         assert spent.get("fast-minibatch", 0) + spent.get("fast-score", 0) <= 16
         assert data["generations"] > 0
     halted = tmp_path / "halted"
-    shutil.copytree(whole, halted)
+    shutil.copytree(tmp_path / "whole", halted)
     shutil.rmtree(halted / "checkpoints" / "step-000002")
     (halted / "contexts" / "cycle-0001.json").unlink()
-    start.resume(halted)
-    assert outcome(halted) == outcome(whole)
+    resume(halted, recipe)
+    assert outcome(halted) == outcome(tmp_path / "whole")
 
 
 def test_both_loops_run_with_another_optimizer_and_its_contexts_can_be_shown(tmp_path: Path) -> None:
-    opened = RunFolder.open(start.train(load_recipe(EXAMPLE, ["fast.optimizer=textgrad", *BRIEF]), tmp_path / "run"))
-    assert [row["step"] for row in opened.rows("metrics")] == [1, 2]
+    run(tmp_path / "run", recipe_of(fast={"optimizer": "textgrad"}))
+    opened = RunFolder.open(tmp_path / "run")
+    assert [row["step"] for row in opened.rows("metrics")] == list(range(1, STEPS + 1))
     accepted = [edit["child"] for data in opened.cycles() for edit in data["edits"] if edit["accepted"]]
     assert accepted
     with StringIO() as shown:
@@ -104,7 +99,7 @@ def test_a_missing_package_leaves_no_folder_behind(tmp_path: Path, monkeypatch: 
     for name in ("dspy_search", "dspy_gepa"):
         monkeypatch.delitem(sys.modules, f"fastslow.fast.optimizers.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "dspy", None)
-    recipe = load_recipe(EXAMPLE, ["fast.optimizer=dspy-gepa", *BRIEF])
+    recipe = load_recipe(EXAMPLE, ["fast.optimizer=dspy-gepa"])
     with pytest.raises(RecipeError, match="install it with: pip install 'fastslow\\[dspy\\]'"):
         start.train(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -16,7 +16,6 @@ from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.start import train
 from fastslow.tasks.adapters.verifiers_env.task import WRITE_CALLS
-from fastslow.tasks.adapters.verifiers_env.tools import Tools
 from fastslow.tasks.base import Ask, Feedback
 from fastslow.tasks.scripted import scripted_rollout
 
@@ -169,6 +168,8 @@ def test_tools_of_one_rollout_know_nothing_of_another() -> None:
 
 
 def test_a_rollout_that_is_cancelled_cleans_up_its_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastslow.tasks.adapters.verifiers_env.tools import Tools
+
     task = load("nano-tools", holdout=0)
     closed: list[Tools] = []
     close = Tools.close

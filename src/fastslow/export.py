@@ -14,7 +14,7 @@ from fastslow.models.load import load_trained
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.snapshot import Snapshot, open_snapshot
+from fastslow.snapshot import Snapshot, open_snapshot
 from fastslow.tasks.base import SYSTEM
 
 

@@ -10,6 +10,7 @@ from fastslow.errors import RunError
 from fastslow.fast.pool import Pool
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
+from fastslow.state import STATE
 
 
 @dataclass(frozen=True)
@@ -39,5 +40,5 @@ def open_snapshot(folder: str | Path, step: int | None = None) -> Snapshot:
         step, path = latest
     else:
         path = run.checkpoints.get(step)
-    state: dict[str, Any] = files.read_json(path / "state.json") or {}
+    state: dict[str, Any] = files.read_json(path / STATE) or {}
     return Snapshot(run, step, path, Pool.from_dict(state["pool"]))

@@ -1,0 +1,60 @@
+"""Heavy libraries are imported when they are used: a quick command must not wait for torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import EXAMPLE
+
+TASKS = "import fastslow.tasks.registry as registry; registry.task_classes()"
+RUNS = "from fastslow.runs import checkpoint, folder, ledger, lineage, view"
+METHOD = "import fastslow.loop"
+COMMANDS = f"""
+from fastslow.commands.app import main
+for code, *arguments in (
+    [0, "--help"],
+    [2, "train", {str(EXAMPLE)!r}, "slow.steps=many"],
+    [2, "train", {str(EXAMPLE)!r}, "output.folder=taken"],
+    [2, "train", "--resume", "nowhere"],
+):
+    try:
+        main(arguments)
+    except SystemExit as stopped:
+        assert (stopped.code or 0) == code, arguments
+    else:
+        raise AssertionError(arguments)
+"""
+PARTS = {
+    "tasks": (TASKS, "torch datasets transformers pyarrow numpy sympy reasoning_gym math_verify bm25s"),
+    "runs": (RUNS, "torch pyarrow transformers"),
+    "method": (METHOD, "torch transformers accelerate trl peft datasets litellm"),
+    "help and mistakes": (COMMANDS, "torch transformers accelerate trl peft datasets litellm"),
+}
+"""What is run, and what it must not have imported by then. One interpreter runs all, what imports least first."""
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The modules that each part and those before it have imported."""
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "taken").mkdir()
+    (folder / "taken" / "run.json").touch()
+    code = ["import json, sys", "found = {}"]
+    for name, (part, _) in PARTS.items():
+        code += [part, f"found[{name!r}] = [module for module in sys.modules if '.' not in module]"]
+    code += ["open('found.json', 'w').write(json.dumps(found))"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(code)], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(Path(folder / "found.json").read_text())
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_it_imports_no_heavy_library(name: str, imported: dict[str, list[str]]) -> None:
+    assert "fastslow" in imported[name]
+    assert set(PARTS[name][1].split()).isdisjoint(imported[name])
