@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fastslow.fast.digest.effects import Array
-from fastslow.fast.digest.model import Choice, Model, divided
+from fastslow.fast.digest.model import Choice, Model
 from fastslow.fast.digest.transcript import Transcript
 from fastslow.fast.optimizers.digest import Digest
 
@@ -20,7 +20,7 @@ SEARCH = "fastslow.fast.optimizers.digest"
 
 def everywhere(self: Model, present: Array, said: Array, known: Array, in_topic: Array) -> tuple[Array, Array]:
     """Every line bears on every problem by its share, whatever was said of the problem."""
-    return divided(present * np.broadcast_to(self.shares, present.shape)), np.zeros_like(present)
+    return present * self.shares, np.zeros_like(present)
 
 
 def luckiest(self: Digest) -> Model:
@@ -42,6 +42,7 @@ ABLATIONS: dict[str, list[tuple[str, Any]]] = {
     "judging-where-it-matters": [(f"{DIGEST}.model.Model._bearing", everywhere)],
     "topics": [(f"{DIGEST}.topics.COMMON", 0.0)],
     "doubting-the-grader": [(f"{DIGEST}.support.truth", lambda made, not_made: 0.9)],
+    "one-of-rivals": [(f"{DIGEST}.support.RIVAL", 0.0)],
     "telling-remarks": [(f"{DIGEST}.support.singletons_return", lambda counts: 1.0)],
     "passing-over-verdicts": [(f"{DIGEST}.transcript.FILLINGS", 10**9)],
     "comparing-texts": [(f"{SEARCH}.DESIGNS", 1)],

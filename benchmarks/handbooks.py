@@ -27,8 +27,8 @@ def measure(folder: Path, problems: int, k: int) -> dict[str, float]:
     from fastslow.assembly import assemble, find_world
     from fastslow.evaluation.reward import evaluate_task
     from fastslow.records import Context
-    from fastslow.runs.snapshot import open_snapshot
     from fastslow.seeds import derive_seed
+    from fastslow.snapshot import open_snapshot
 
     snapshot = open_snapshot(folder)
     recipe = snapshot.run.recipe

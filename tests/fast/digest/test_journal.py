@@ -36,11 +36,3 @@ def test_a_row_knows_what_was_said_before_it_and_nothing_of_its_own(rows: list[t
     for index, (problem, _) in enumerate(rows):
         before = {key for earlier, keys in rows[:index] if earlier == problem for key in keys}
         assert journal.known[index] == before
-
-
-def test_a_statement_that_once_did_not_quote_its_attempt_is_no_remark() -> None:
-    journal = Journal()
-    journal.add(Row("p", frozenset(), 0, 0.0, 0, ("k",)), [Said("k", "x y z", True)])
-    assert journal.statements["k"].quotes
-    journal.add(Row("q", frozenset(), 0, 0.0, 0, ("k",)), [Said("k", "x y z", False)])
-    assert not journal.statements["k"].quotes

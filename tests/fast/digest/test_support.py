@@ -9,9 +9,10 @@ import pytest
 from fastslow.fast.digest.journal import Journal, Row, Said
 from fastslow.fast.digest.support import (
     FALSE_AGAIN,
+    RIVAL,
     TRUE_AGAIN,
     TRUSTED,
-    find_rivals,
+    rival_truth,
     singletons_return,
     support,
     truth,
@@ -60,13 +61,27 @@ def test_what_was_said_long_ago_counts_less() -> None:
     assert found["system\nold rule"].share == pytest.approx(0.25 * found["system\nnew rule"].share)
 
 
-def test_rivals_are_made_in_place_of_each_other() -> None:
+def test_of_statements_that_differ_in_their_labels_one_is_true() -> None:
     journal = Journal()
-    add(journal, "1", "x", "true", "remark")
-    add(journal, "1", "x", "false")
-    rivals = find_rivals(journal)
-    assert rivals["system\nfalse"] == {"system\ntrue", "system\nremark"}
-    assert rivals["system\ntrue"] == {"system\nfalse"}
+    rules = {label: f"a visa goes to {label}" for label in ("amber", "birch")}
+    journal.frames = {f"system\n{text}": ("system", "a", "visa", "goe", "to", "") for text in rules.values()}
+    for number in range(4):
+        add(journal, str(number), "x", rules["birch" if number == 3 else "amber"])
+    found = {label: support(journal, 0)[f"system\n{text}"] for label, text in rules.items()}
+    assert found["birch"].truth < 0.1
+    assert found["amber"].truth > 0.8
+    assert found["birch"].related == {"0", "1", "2"}
+    assert rival_truth(3, [1]) == pytest.approx(RIVAL**3 / (RIVAL**3 + RIVAL))
+    assert rival_truth(3, []) == 1
+
+
+def test_a_number_that_only_its_own_question_has_marks_a_remark() -> None:
+    journal = Journal()
+    for number in range(6):
+        add(journal, str(number), f"message {number}", f"message {number} was late", "pay 30 at once")
+    found = support(journal, 0)
+    assert found["system\nmessage 3 was late"].returns == pytest.approx(0.5 / 7)
+    assert found["system\npay 30 at once"].returns == 1
 
 
 def test_a_statement_that_is_not_made_again_is_believed_less() -> None:

@@ -25,7 +25,7 @@ def heard(*feedback: str, answers: tuple[str, ...] = (), questions: tuple[str, .
     for index, words in enumerate(feedback):
         answer = answers[index % len(answers)] if answers else "?"
         question = questions[index % len(questions)] if questions else f"problem {index}"
-        lines = read_feedback("system", words, question, answer)
+        lines = read_feedback("system", words, answer)
         keys = tuple(tuple(part.key for part in line) for line in lines)
         transcript.add(
             Graded(str(index), frozenset(), 0, 0.0, 0, keys), itertools.chain(*lines), question, f"ANSWER: {answer}"
@@ -38,17 +38,16 @@ def statements(transcript: Transcript) -> list[str]:
 
 
 def test_lines_that_differ_in_spacing_case_and_numbering_are_one_statement() -> None:
-    ((one,), (other,)) = read_feedback("system", "1. Pay  at once.\n\n- pay at once.\n---\nAnother", "q", "a")
+    ((one,), (other,)) = read_feedback("system", "1. Pay  at once.\n\n- pay at once.\n---\nAnother", "a")
     assert (one.text, other.text) == ("1. Pay  at once.", "Another")
     assert one.key == key_of("system", "pay at once.")
     assert one.key in parts_of_texts({"system": "Answer.\n* PAY at once."})
 
 
-def test_a_part_that_repeats_its_question_quotes() -> None:
-    question = "Message 7 from Ilse about a visa"
-    ((quoting,), (plain,)) = read_feedback("system", "Message 7 from Ilse is late.\nA visa is late.", question, "")
-    assert quoting.quotes
-    assert not plain.quotes
+def test_what_quotes_the_answer_is_passed_over() -> None:
+    words = "The answer 'amber and  birch, I think…' names no one option.\nName 'one option' only."
+    ((left,),) = read_feedback("system", words, "Amber and birch, I think\nboth will do")
+    assert left.text == "Name 'one option' only."
 
 
 def test_a_rule_is_found_beside_what_else_stands_in_its_line() -> None:

@@ -1,6 +1,7 @@
 """Which lines a text should have: line by line the one that adds most for its length, until none adds anything.
 
-What a line adds depends on the lines that are there: of several that say the same of the same problems, one is enough.
+What a line adds beyond the problems it was said of depends on the lines that are there: of several rules of one topic, or of
+several wordings of one rule, one is enough for a problem.
 """
 
 from __future__ import annotations
@@ -63,4 +64,4 @@ def _effect(count_own: Array, sum_own: Array, count_rel: Array, sum_rel: Array, 
     """A text's effect on problems, from how many of its lines bear on them and the sums of their effects."""
     share_rel = 1 / np.maximum(1.0, count_rel)
     missing = np.maximum(0.0, 1 - count_own)
-    return sum_own / np.maximum(1.0, count_own) + share_rel * (sum_rel + missing * sum_alone)
+    return sum_own + share_rel * (sum_rel + missing * sum_alone)

@@ -1,13 +1,13 @@
 """What each line of a text is worth: one Gaussian linear model of all rollouts, solved in closed form.
 
     score = level of the cycle + ease of the problem
-            + the mean effect of the text's lines that were said of the problem
+            + the effects of the text's lines that were said of the problem
             + the mean effect on related problems of its other lines of the problem's topic
             + the side effects of all its lines + the cost of its length + noise
 
 A line's effect is judged on the problems it is about, pooled over every rollout with and without it, whatever else those
-texts held. It is the mean over lines that counts, because a rule that is said twice helps once. The effects of lines are
-drawn towards their common mean, which is learnt. The ease of the problems is integrated out. Older rows count less.
+texts held. On related problems it is the mean that counts, because a rule that is said twice helps once. The effects of lines
+are drawn towards their common mean, which is learnt. The ease of the problems is integrated out. Older rows count less.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Observations:
     present: Array
     """1 where the text has the line."""
     own: Array
-    """What part the line has in the text's effect on the problem, as one of the line's own; at most 1 over all lines."""
+    """How far the problem is one of the line's own, if the text has the line."""
     related: Array
-    """The same for a related problem."""
+    """What part the line has in the text's effect on related problems; at most 1 over all lines."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Effects:
 
     def contrast(self, present: Array, own: Array, related: Array, weight: Array, tokens: float) -> Array:
         """What the unknowns are multiplied by in a text's mean score over problems of these weights, but for the level, given
-        the part that its lines have on each (rows by problem)."""
+        how far its lines bear on each (rows by problem)."""
         common = float(weight @ _common(own, related, self.truth))
         levels = np.zeros(len(self.cycles))
         return np.concatenate(

@@ -16,11 +16,10 @@ from fastslow.fast.reflection.lessons import line_key
 
 @dataclass(frozen=True)
 class Said:
-    """Something the grader said: its key, its spelling, and whether it quotes the attempt it was said of."""
+    """Something the grader said: its key and its spelling."""
 
     key: str
     text: str
-    quotes: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,6 @@ class Statement:
     text: str
     problems: dict[str, int] = field(default_factory=dict)
     """How often it was said of each problem."""
-    quotes: bool = False
-    """Whenever it was said it repeated words of the attempt, as remarks about one problem do."""
     covers: frozenset[str] = frozenset()
     """For a line that a reflection model wrote: the statements it stands for."""
 
@@ -62,6 +59,8 @@ class Journal:
         self.statements: dict[str, Statement] = {}
         self.words: dict[str, frozenset[str]] = {}
         """The words of every problem's question."""
+        self.frames: dict[str, tuple[str, ...]] = {}
+        """The words of statements that name labels, with the labels left out."""
         self._about: dict[str, frozenset[str]] = {}
 
     def add(self, row: Row, said: Iterable[Said] = (), question: str = "") -> None:
@@ -73,8 +72,7 @@ class Journal:
         if row.problem not in self.words:
             self.words[row.problem] = words_of(question)
         for each in said:
-            found = self.statements.setdefault(each.key, Statement(each.key, each.text, quotes=each.quotes))
-            found.quotes &= each.quotes
+            found = self.statements.setdefault(each.key, Statement(each.key, each.text))
             found.problems[row.problem] = found.problems.get(row.problem, 0) + 1
         if said:
             self._about[row.problem] = self._about.get(row.problem, frozenset()) | {each.key for each in said}

@@ -88,7 +88,7 @@ class Model:
         return Choice(taken, *self.effects.judge(self._contrast(present) - self._contrast(self._present(self.base))))
 
     def _contrast(self, present: Array) -> Array:
-        own, related = divided(present * self._own), divided(present * self._related)
+        own, related = present * self._own, divided(present * self._related)
         return self.effects.contrast(present, own, related, self._weight, self._longer(present))
 
     def _longer(self, present: Array) -> float:
@@ -187,7 +187,7 @@ class Model:
         likely = np.where(self._has_topic > 0, in_topic * self._direct, self.shares)
         own = np.where(known[:, None] > 0, said, likely)
         related = in_topic * np.where(known[:, None] > 0, 1 - said, 1 - self._direct)
-        return divided(present * own), divided(present * related)
+        return present * own, divided(present * related)
 
 
 def divided(bearing: Array) -> Array:

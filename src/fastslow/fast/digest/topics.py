@@ -13,7 +13,7 @@ COMMON = 0.5
 MATCHED = 0.6
 """The part of a statement's topic words, weighed by their rarity, that a question of its topic has."""
 
-WORD = re.compile(r"\w+")
+_WORD = re.compile(r"\w+")
 
 
 class Topics:
@@ -35,6 +35,10 @@ class Topics:
         telling = self.rarity.keys() & set(words)
         return frozenset(word for word in telling if len(self.having[word] & problems) >= MATCHED * len(problems))
 
+    def numbered(self, words: Iterable[str], problems: frozenset[str]) -> bool:
+        """Whether a number among the words stands in the question of one problem only, the one that they are about."""
+        return any(word.isdigit() and self.having.get(word, ()) == problems and len(problems) == 1 for word in words)
+
     def matching(self, topic: frozenset[str]) -> frozenset[str]:
         """The problems of a topic."""
         whole = sum(self.rarity[word] for word in topic)
@@ -53,4 +57,4 @@ def words_of(text: str) -> frozenset[str]:
 
 def word_list(text: str) -> list[str]:
     """Its words in order, spelt in the same way."""
-    return [word.removesuffix("s") for word in WORD.findall(text.casefold())]
+    return [word.removesuffix("s") for word in _WORD.findall(text.casefold())]

@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
-from fastslow.fast.digest.topics import WORD, Topics, word_list, words_of
+from fastslow.fast.digest.topics import Topics, word_list, words_of
 
 MOST_ROWS = 4000
 """Rollouts that are kept; evidence older than these has aged beyond use."""
@@ -60,9 +60,7 @@ class Transcript:
         if row.problem not in self.words:
             self.words[row.problem] = words_of(question)
         self.labels |= label_words(answer)
-        for each in said:
-            quotes = each.quotes and (each.key not in self.parts or self.parts[each.key].quotes)
-            self.parts[each.key] = Said(each.key, each.text, quotes)
+        self.parts |= {each.key: each for each in said if each.key not in self.parts}
 
     def declare(self, key: str, text: str, covers: frozenset[str] = frozenset()) -> None:
         """Enter a line that the grader did not say: one of the text that the run began with, or one that a model wrote."""
@@ -85,7 +83,7 @@ class Transcript:
                 for problem in dict.fromkeys(row.problem for row in rows)
             },
             "labels": sorted(self.labels & vocabulary),
-            "parts": [[number[each.key], each.text, each.quotes] for each in kept],
+            "parts": [[number[each.key], each.text] for each in kept],
             "declared": [
                 [key, text, sorted(number[part] for part in covers)] for key, (text, covers) in self.declared.items()
             ],
@@ -107,7 +105,7 @@ class Transcript:
         found, keys = cls(), data["keys"]
         found.words = {problem: frozenset(words) for problem, words in data["words"].items()}
         found.labels = set(data["labels"])
-        found.parts = {keys[index]: Said(keys[index], text, quotes) for index, text, quotes in data["parts"]}
+        found.parts = {keys[index]: Said(keys[index], text) for index, text in data["parts"]}
         found.declared = {
             key: (text, frozenset(keys[each] for each in covers)) for key, text, covers in data["declared"]
         }
@@ -129,6 +127,7 @@ class Transcript:
         of_part = {part: each for parts, each in statements.items() for part in parts}
         journal = Journal()
         journal.words = dict(self.words)
+        journal.frames = frames(statements.values(), self._labels())
         for key, (text, covers) in self.declared.items():
             journal.declare(key, text, frozenset(of_part[part].key for part in covers if part in of_part))
         held: dict[frozenset[str], frozenset[str]] = {}
@@ -151,16 +150,19 @@ class Transcript:
         for parts in chains(line for row in self.rows for line in row.said):
             text = " ".join(self.parts[part].text for part in parts)
             if not text.endswith(":"):  # what only leads on to something else is no statement
-                quotes = any(self.parts[part].quotes for part in parts)
-                found[parts] = Said(key_of(component_of(parts[0]), text), text, quotes)
+                found[parts] = Said(key_of(component_of(parts[0]), text), text)
                 problems[parts[0]] = Counter[str]()
         for row in self.rows:
             for part in itertools.chain(*row.said):
                 if part in problems:
                     problems[part][row.problem] += 1
-        said = {each.key: (each.text, problems[parts[0]]) for parts, each in found.items()}
-        passed_over = verdicts(said, Topics(self.words), self.labels)
+        said = {each.key: problems[parts[0]] for parts, each in found.items()}
+        passed_over = verdicts(said, frames(found.values(), self._labels()), Topics(self.words))
         return {parts: each for parts, each in found.items() if each.key not in passed_over}
+
+    def _labels(self) -> frozenset[str]:
+        """Words of short answers, without those that tell problems apart."""
+        return frozenset(self.labels) - Topics(self.words).rarity.keys()
 
 
 def chains(lines: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
@@ -181,30 +183,33 @@ def chains(lines: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
     return sorted(found, key=lambda chain: order[chain[0]])
 
 
+def frames(said: Iterable[Said], labels: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    """By key, the words of every statement that names a label, with an empty word for each label. Statements with one frame
+    say the same but for the labels."""
+    found = {}
+    for each in said:
+        words = word_list(each.text)
+        if not labels.isdisjoint(words):
+            found[each.key] = (component_of(each.key), *("" if word in labels else word for word in words))
+    return found
+
+
 def verdicts(
-    said: Mapping[str, tuple[str, Mapping[str, int]]], topics: Topics, labels: Collection[str]
+    said: Mapping[str, Mapping[str, int]], framed: Mapping[str, tuple[str, ...]], topics: Topics
 ) -> frozenset[str]:
     """Statements that only say which answer was given or expected: "this one goes to A, not to B". They are alike but for the
     labels in them, are said with many labels, none of them most of the time, and name nothing that tells problems apart.
-    `said` has, by key, a statement's text and how often it was made of each problem."""
-    masked = {label for label in labels if label not in topics.rarity}
-    families: dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]] = {}
-    for key, (text, _) in said.items():
-        words = word_list(text)
-        filling = tuple(word for word in words if word in masked)
-        if filling:
-            frame = tuple("" if word in masked else word for word in words)
-            families.setdefault((component_of(key), *frame), []).append((key, filling))
+    `said` has, by key, how often a statement was made of each problem."""
+    families: dict[tuple[str, ...], list[str]] = {}
+    for key, frame in framed.items():
+        families.setdefault(frame, []).append(key)
     found: set[str] = set()
     for frame, members in families.items():
-        times: Counter[tuple[str, ...]] = Counter()
-        problems: set[str] = set()
-        for key, filling in members:
-            times[filling] += sum(said[key][1].values())
-            problems |= said[key][1].keys()
-        varied = len(times) >= FILLINGS and 2 * max(times.values()) <= times.total()
-        if varied and not topics.shared(frame[1:], frozenset(problems)):
-            found |= {key for key, _ in members}
+        times = [sum(said[key].values()) for key in members]
+        problems = frozenset().union(*(said[key] for key in members))
+        varied = len(members) >= FILLINGS and 2 * max(times) <= sum(times)
+        if varied and not topics.shared(frame[1:], problems):
+            found |= set(members)
     return frozenset(found)
 
 
@@ -217,20 +222,31 @@ def label_words(answer: str) -> frozenset[str]:
     return frozenset(words) if len(words) <= LONGEST_LABEL else frozenset()
 
 
-def read_feedback(component: str, feedback: str, question: str, answer: str) -> list[list[Said]]:
-    """The parts of each line of a feedback, each where it first stands."""
-    own = _runs(question) | _runs(answer)
+def read_feedback(component: str, feedback: str, answer: str) -> list[list[Said]]:
+    """The parts of each line of a feedback, each where it first stands. What quotes the answer concerns that answer alone and
+    is passed over."""
+    answer = _plain(answer)
     seen: set[str] = set()
     lines = []
     for line in feedback.splitlines():
         found = []
         for part in parts_of(component, line):
-            if part.key not in seen:
-                seen.add(part.key)
-                found.append(Said(part.key, part.text, bool(_runs(part.text) & own)))
+            if part.key not in seen and not _quotes(part.text, answer):
+                found.append(part)
+            seen.add(part.key)
         if found:
             lines.append(found)
     return lines
+
+
+def _quotes(text: str, answer: str) -> bool:
+    """Whether it has several words of the answer in quotation marks; they may be cut short."""
+    quoted = [_plain(each[0][1:-1].rstrip(".… ")) for each in _QUOTED.finditer(text)]
+    return any(" " in each and each in answer for each in quoted)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().replace("\\n", " ").split())
 
 
 def parts_of(component: str, line: str) -> list[Said]:
@@ -263,9 +279,3 @@ def parts_of_texts(texts: Mapping[str, str]) -> frozenset[str]:
         for line in text.splitlines()
         for part in parts_of(component, line)
     )
-
-
-def _runs(text: str) -> set[tuple[str, ...]]:
-    """Every three words in a row."""
-    words: Sequence[str] = WORD.findall(text.casefold())
-    return set(zip(words, words[1:], words[2:], strict=False))
