@@ -154,12 +154,12 @@ class RolloutIndex:
                 return np.full(count, codes(default), np.int32)
             found = table[column].combine_chunks().dictionary_encode()
             mine = np.array([codes(str(text)) for text in found.dictionary.to_pylist()] or [0], np.int32)
-            return mine[found.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+            return mine[_plain(found.indices, np.int32)]
 
         def numbers(column: str, kind: type) -> np.ndarray:
             if column not in table.column_names:
                 return np.full(count, np.nan if kind is np.float32 else 0, kind)
-            return table[column].to_numpy().astype(kind)
+            return _plain(table[column].combine_chunks(), kind)
 
         steps = numbers("policy_step", np.int32)
         return {
@@ -284,3 +284,9 @@ class RolloutIndex:
         """The path within the run of a file that the index has, by the name that a page was given for it."""
         name = f"rollouts/{file}.parquet"
         return name if name in self._chunks else None
+
+
+def _plain(array: pa.Array, kind: type) -> np.ndarray:
+    """Numbers without nulls; pyarrow's own ways to fill them import pandas, which takes a second."""
+    found = array.to_numpy(zero_copy_only=False)
+    return (found if kind is np.float32 else np.nan_to_num(found)).astype(kind)

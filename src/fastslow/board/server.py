@@ -90,6 +90,12 @@ def make_app(
     return app
 
 
+def warm_up() -> None:
+    """Import what the first look at rollouts needs, so that nobody waits for it."""
+    import pyarrow.compute
+    import pyarrow.parquet  # noqa: F401
+
+
 def is_local(host: str) -> bool:
     """Whether only this machine can reach an address."""
     try:

@@ -286,6 +286,7 @@ class Lineage:
         solved = {problem: sum(row.get(problem) or 0 for row in scores) for row in scores for problem in row}
         problems = sorted(solved, key=lambda problem: -solved[problem])
         best = {problem: max(row.get(problem) or 0 for row in scores) for problem in problems}
+        worst = {problem: min(row.get(problem) or 0 for row in scores) for problem in problems}
         return {
             "cycle": entry.number,
             "step": entry.step,
@@ -298,7 +299,7 @@ class Lineage:
                     "kept": record.get("id") in entry.population,
                     "front": bool(record.get("front")),
                     "scores": [rounded(row.get(problem)) for problem in problems],
-                    "top": [best[problem] > 0 and row.get(problem) == best[problem] for problem in problems],
+                    "top": [worst[p] < best[p] and row.get(p) == best[p] for p in problems],
                 }
                 for record, row in zip(records, scores, strict=True)
             ],

@@ -7,6 +7,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -62,7 +63,7 @@ def _serve(views: object, host: str, port: int) -> None:
     try:
         import uvicorn
 
-        from fastslow.board.server import is_local, make_app
+        from fastslow.board.server import is_local, make_app, warm_up
     except ModuleNotFoundError as error:
         raise FastSlowError(f'the board needs {error.name}; install it with pip install "fastslow[board]"') from error
     listening = _listen(host, port)
@@ -74,6 +75,7 @@ def _serve(views: object, host: str, port: int) -> None:
     console.print(f"board: http://{shown}:{port}/{f'?token={token}' if token else ''}", highlight=False, soft_wrap=True)
     if token is None:
         console.print("[dim]only this machine can reach it; Ctrl+C ends it[/]", highlight=False)
+    threading.Thread(target=warm_up, daemon=True).start()
     config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1, lifespan="off")
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run([listening])

@@ -28,17 +28,20 @@ Board.chart = (options) => {
       width: Math.max(200, holder.clientWidth || 380), height: given.wide ? 300 : CHART_HEIGHT,
       padding: [8, 10, 0, 0],
       cursor: { sync: { key: "board", scales: ["x", null] }, focus: { prox: 24 }, drag: { x: true, y: false } },
-      legend: { live: true },
+      legend: { live: true, markers: { width: 0, fill: (self, index) => made.series[index - 1].stroke } },
       scales: { x: { time: false }, y: { range: (_, low, high) => room(low, high, given.zero || given.stacked) } },
       axes: [
-        { ...axis, size: 30, space: 55, values: (_, ticks) => ticks.map(given.xFormat || Board.short) },
-        { ...axis, size: 46, space: 28, values: (_, ticks) => ticks.map(Board.short) },
+        { ...axis, size: 30, space: 55, values: (_, ticks) => ticks.map(given.xFormat || tick) },
+        { ...axis, size: 46, space: 28, values: (_, ticks) => ticks.map(tick) },
       ],
       series: [{ label: given.x, value: (_, value) => (value === null ? "–" : (given.xFormat || Board.short)(value)) }, ...made.series],
       bands: made.bands,
       hooks: { draw: [(self) => drawMarks(self, given.marks || [], given.stages || [])] },
     }, made.data, holder);
     plot.shape = made.shape;
+    // The edges of an interval are shown beside its mean.
+    const rows = holder.querySelectorAll(".u-legend .u-series");
+    made.series.forEach((each, index) => { if (each.edge) rows[index + 1].hidden = true; });
   };
   requestAnimationFrame(() => build(options));
   new ResizeObserver(() => {
@@ -57,6 +60,9 @@ Board.chart = (options) => {
   };
   return card;
 };
+
+// uPlot chooses round ticks, so the shortest way to write them is exact.
+const tick = (value) => (value === null ? "" : Math.abs(value) >= 1e4 ? Board.short(value) : String(Number(value.toPrecision(6))));
 
 function room(low, high, zero) {
   if (low === null || low === undefined) return [0, 1];
@@ -77,8 +83,9 @@ function joinedData(lines) {
     series.push({ label: line.label, stroke: line.stroke, dash: line.dash, width: line.width || 1.8, points: { show: line.points || unique.length < 2, size: 5, fill: line.stroke }, value: (_, value) => Board.short(value), spanGaps: false });
     if (line.low && line.low.some((value) => value !== null)) {
       columns.push(take(line.high), take(line.low));
-      const edge = { stroke: "transparent", width: 0, points: { show: false }, value: (_, value) => Board.short(value) };
+      const edge = { edge: true, stroke: "transparent", width: 0, points: { show: false } };
       series.push({ ...edge, label: "high" }, { ...edge, label: "low" });
+      series[at - 1].value = (self, value, _, place) => (value === null || value === undefined || place === null ? "–" : `${Board.short(value)} [${Board.short(self.data[at + 2][place])}, ${Board.short(self.data[at + 1][place])}]`);
       bands.push({ series: [at + 1, at + 2], fill: Board.faded(line.stroke, 0.16) });
     }
     tables.push(columns);
@@ -111,6 +118,8 @@ function drawMarks(plot, marks, stages) {
   const { ctx, bbox } = plot;
   ctx.save();
   ctx.font = `${10 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
   const draw = (list, colour, dash, prefix, top) => {
     let free = -Infinity;
     for (const [x, label] of list) {

@@ -70,6 +70,8 @@ Board.shown = (text, limit = LONGEST) => {
   return parts;
 };
 Board.line = (text) => text.replace(HIDDEN_ALL, "\ufffd");
+// Ids of problems differ at their end.
+Board.tail = (text, length = 18) => (text.length > length ? "…" + Board.line(text.slice(1 - length)) : Board.line(text));
 Board.text = (text, props) => Board.h("div", { class: "text", dir: "auto", ...props }, Board.shown(text || ""));
 
 const SIGNS = { new: "+", gone: "−", same: "" };

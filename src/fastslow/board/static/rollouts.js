@@ -103,8 +103,8 @@
       // The list
       const line = (row, index) =>
         h("button", { class: "row", role: "listitem", style: { top: `${index * ROW}px` }, "data-index": String(index), "aria-current": selected === `${row.file}/${row.row}` ? "true" : null, onclick: () => open(row) },
-          h("span", {}, count(row.step)), h("span", {}, h("span", { class: "meter", "aria-hidden": "true" }, h("i", { style: { width: `${(row.score || 0) * 100}%` } })), (row.score ?? 0).toFixed(2)),
-          h("span", {}, row.advantage === null ? "–" : row.advantage.toFixed(2)), h("span", { class: "mono", title: Board.line(row.example) }, Board.line(row.example)), h("span", { class: "mono" }, row.context), h("span", {}, count(row.tokens)),
+          h("span", { class: "num" }, count(row.step)), h("span", { class: "num" }, h("span", { class: "meter", "aria-hidden": "true" }, h("i", { style: { width: `${(row.score || 0) * 100}%` } })), (row.score ?? 0).toFixed(2)),
+          h("span", { class: "num" }, row.advantage === null ? "–" : row.advantage.toFixed(2)), h("span", { class: "mono", title: Board.line(row.example) }, Board.tail(row.example)), h("span", { class: "mono" }, row.context), h("span", { class: "num" }, count(row.tokens)),
           h("span", { dir: "auto" }, row.faults ? h("span", { class: "pill warn" }, row.faults) : null, row.purpose !== "slow" ? h("span", { class: "pill" }, PURPOSES[row.purpose] || row.purpose) : null, " ", Board.line(row.preview || "")));
       const draw = () => {
         const first = Math.floor(view.scrollTop / ROW), last = Math.min(total - 1, Math.ceil((view.scrollTop + view.clientHeight) / ROW) + 4);
@@ -176,7 +176,7 @@
         if (button) { button.focus({ preventScroll: true }); button.click(); }
       });
       const titles = ["step", "score", "advantage", "problem", "context", "tokens", "answer"];
-      main.append(head, bar, told, h("div", { class: "split rollouts" }, h("div", { class: "list" }, h("div", { class: "head", "aria-hidden": "true" }, titles.map((name) => h("span", {}, name))), view), panel), side);
+      main.append(head, bar, told, h("div", { class: "split rollouts" }, h("div", { class: "list" }, h("div", { class: "head", "aria-hidden": "true" }, titles.map((name) => h("span", { class: ["step", "score", "advantage", "tokens"].includes(name) ? "num" : null }, name))), view), panel), side);
       const summary = await Board.api("run", { run });
       head.replaceChildren(...Board.notes(summary).filter(Boolean));
       await load();

@@ -31,9 +31,9 @@
       h("td", { class: "off" }, run.model || "–"),
       h("td", { class: "off" }, run.task || "–"),
       h("td", { class: "num" }, run.steps && !run.budget ? `${count(run.step)} / ${count(run.steps)}` : count(run.step), share === null ? null : h("span", { class: "progress", "aria-hidden": "true" }, h("i", { style: { width: `${Math.min(100, share * 100)}%` } }))),
-      h("td", { class: "wide" }, Board.spark(run.spark, `var(--${METHODS[run.method] ? run.method : "accent"})`)),
-      h("td", { class: "num" }, score(run.reward)),
-      h("td", { class: "num wide" }, validation ? [score(validation.mean), h("span", { class: "quiet small" }, ` [${score(validation.low)}, ${score(validation.high)}]`)] : "–"),
+      h("td", { class: "curve" }, Board.spark(run.spark, `var(--${METHODS[run.method] ? run.method : "accent"})`)),
+      h("td", { class: "num", "data-label": "training" }, score(run.reward)),
+      h("td", { class: "num wide", "data-label": "validation" }, validation ? [score(validation.mean), h("span", { class: "quiet small" }, ` [${score(validation.low)}, ${score(validation.high)}]`)] : "–"),
       h("td", { class: "num off" }, count(run.rollouts)),
       h("td", { class: "quiet small off" }, Board.ago(run.written)));
   };

@@ -21,20 +21,20 @@
   const ruleRow = (line, cycles, open) =>
     h("tr", {},
       h("td", { class: "rule" }, Board.text(line.text)),
+      h("td", {}, stateOf({ ...line, cycles })),
       h("td", {}, line.seed ? h("span", { class: "quiet" }, "seed text") : `cycle ${line.cycle}, step ${line.step}`),
       h("td", {}, line.child ? h("button", { class: "plain mono", onclick: () => open(line.child) }, line.child) : "–"),
       h("td", {}, line.child ? Board.arrow(...line.anchors) : "–"),
       h("td", {}, line.child ? Board.arrow(...line.validation) : "–"),
       h("td", { class: "num" }, line.child ? count(line.spent) : "–"),
-      h("td", {}, strip(line)),
-      h("td", {}, stateOf({ ...line, cycles })));
+      h("td", {}, strip(line)));
 
   const rulesTable = (rules, open) => {
     let all = false;
     const learnt = rules.lines.filter((line) => !line.seed);
     const shown = () => (all ? rules.lines : [...learnt].sort((a, b) => weight(b) - weight(a) || a.cycle - b.cycle).slice(0, 12));
     const weight = (line) => (line.in_best[line.in_best.length - 1] ? 2 : line.shares[line.shares.length - 1] > 0 ? 1 : 0);
-    const heads = ["line of the text", "learnt", "by the edit", "on the anchors", "validation around it", "rollouts of the cycle", "by cycle", "now"];
+    const heads = ["line of the text", "now", "learnt", "by the edit", "on the anchors", "validation around it", "rollouts of the cycle", "by cycle"];
     const body = h("tbody");
     const more = h("button", { class: "plain", onclick: () => { all = !all; draw(); } });
     const draw = () => {
@@ -119,7 +119,7 @@
       ? h("div", { class: "scroll" }, h("table", { class: "small" }, h("caption", {}, "minibatch"),
           h("thead", {}, h("tr", {}, h("th", {}, "problem"), h("th", {}, "parent → child"))),
           h("tbody", {}, edit.minibatch.map((row) => h("tr", {},
-            h("td", {}, h("a", { class: "mono", href: Board.link("rollouts", [run], { problem: row.example, purpose: "fast-minibatch" }) }, Board.line(String(row.example)))),
+            h("td", {}, h("a", { class: "mono", href: Board.link("rollouts", [run], { problem: row.example, purpose: "fast-minibatch" }) }, Board.tail(String(row.example), 44))),
             h("td", {}, Board.arrow(row.before, row.after)))))))
       : h("p", { class: "quiet small" }, "The minibatch was not recorded: this run was made by an earlier version or by an optimizer without minibatches."),
     edit.feedback.length
@@ -199,7 +199,7 @@
         choose.value = String(matrix.cycle);
         solves.replaceChildren(
           h("h2", {}, "Who solves what ", choose),
-          h("p", {}, `Contexts by problems, ${count(matrix.problems.length)} anchors, scored by the policy of step ${matrix.step}. The darker, the higher the score; a dot marks that no other context is better, so the dots of a row are its part of the Pareto front. Problems are ordered from easy to hard.`),
+          h("p", {}, `Contexts by problems, ${count(matrix.problems.length)} anchors, scored by the policy of step ${matrix.step}. The darker, the higher the score; a dot marks a problem on which this context beats another and none is better: the dots make the Pareto front. Problems are ordered from easy to hard.`),
           matrix.problems.length ? matrixTable(matrix, run, open) : Board.empty("No scores by problem", "This cycle's file holds no scores."));
       };
       const drawCycles = () => cycles.replaceChildren(
