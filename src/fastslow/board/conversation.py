@@ -42,7 +42,6 @@ def read_rollout(place: Place, name: str, row: int) -> dict[str, Any] | None:
 def read_group(place: Place, name: str, example: str) -> list[dict[str, Any]]:
     """All rollouts of one problem in a file: the same problem under every context."""
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     path = place.file(name)
@@ -55,7 +54,7 @@ def read_group(place: Place, name: str, example: str) -> list[dict[str, Any]]:
     except (pa.ArrowException, OSError) as error:
         place.notes[name] = f"skipped: not readable as parquet ({type(error).__name__})"
         return []
-    rows = pc.indices_nonzero(pc.equal(table["example"], example)).to_pylist()
+    rows = [row for row, found in enumerate(table["example"].to_pylist()) if found == example]
     return [rollout_data(table, row, pieces) | {"row": row} for row in rows]
 
 

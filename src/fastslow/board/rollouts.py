@@ -281,12 +281,17 @@ class RolloutIndex:
             self._previews.popitem(last=False)
 
     def known(self, file: str) -> str | None:
-        """The path within the run of a file that the index has, by the name that a page was given for it."""
+        """The path within the run of a file of rollouts, by the name that the page uses for it."""
         name = f"rollouts/{file}.parquet"
-        return name if name in self._chunks else None
+        with self._lock:
+            self._waiting()
+            return name if name in self._files else None
 
 
 def _plain(array: pa.Array, kind: type) -> np.ndarray:
-    """Numbers without nulls; pyarrow's own ways to fill them import pandas, which takes a second."""
-    found = array.to_numpy(zero_copy_only=False)
-    return (found if kind is np.float32 else np.nan_to_num(found)).astype(kind)
+    """The numbers of an array; a null is not a number, or 0. pyarrow's own way imports pandas, which takes a second."""
+    if array.null_count:
+        missing = np.nan if kind is np.float32 else 0
+        return np.array([missing if value is None else value for value in array.to_pylist()], kind)
+    stored = np.frombuffer(array.buffers()[1], np.dtype(array.type.to_pandas_dtype()))
+    return stored[array.offset : array.offset + len(array)].astype(kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ def rules(lineage: Lineage, metrics: Sequence[Mapping[str, Any]], evals: Sequenc
     """Every line that was in a population, in order of appearance, with its share of each population."""
     lines = {key: _lines(node) for key, node in lineage.nodes.items()}
     cycles = lineage.cycles
+    entries = {entry.number: entry for entry in cycles}
     present: dict[str, dict[int, float]] = {}
     in_best: dict[str, set[int]] = {}
     for entry in cycles:
@@ -24,14 +26,15 @@ def rules(lineage: Lineage, metrics: Sequence[Mapping[str, Any]], evals: Sequenc
         for line in lines.get(entry.best, ()):
             in_best.setdefault(line, set()).add(entry.number)
     rollouts = {number(row.get("step")): training_rollouts(row) for row in metrics}
+    validation = {entry.number: around for entry, around in zip(cycles, _around(evals, cycles), strict=True)}
     return {
         "cycles": [entry.number for entry in cycles],
         "lines": [
             {
                 "text": line,
-                "shares": [rounded(shares.get(entry.number, 0)) for entry in cycles],
+                "shares": [round(shares.get(entry.number, 0), 3) for entry in cycles],
                 "in_best": [entry.number in in_best.get(line, ()) for entry in cycles],
-                **_origin(line, lines, lineage, next(e for e in cycles if e.number in shares), rollouts, evals),
+                **_origin(line, lines, lineage, entries[next(iter(shares))], rollouts, validation),
             }
             for line, shares in present.items()
         ],
@@ -49,7 +52,7 @@ def _origin(
     lineage: Lineage,
     entry: Entry,
     rollouts: Mapping[float | None, float],
-    evals: Sequence[Mapping[str, Any]],
+    validation: Mapping[int, Sequence[float | None]],
 ) -> dict[str, Any]:
     """The first accepted edit of the cycle that added the line. A line without one stood in the seed text."""
     for edit in entry.edits:
@@ -62,19 +65,23 @@ def _origin(
                 "step": entry.step,
                 "minibatch": [rounded(edit["before"]), rounded(edit["after"])],
                 "anchors": [rounded(entry.scores.get(parent)), rounded(entry.scores.get(child))],
-                "validation": _around(evals, entry.step),
+                "validation": validation[entry.number],
                 "spent": entry.rollouts,
                 "before": rollouts.get(entry.step, 0 if entry.step == 0 else None),
             }
     return {"seed": True, "child": None, "cycle": entry.number, "step": entry.step}
 
 
-def _around(evals: Sequence[Mapping[str, Any]], step: int) -> list[float | None]:
-    """Validation reward under the best context: the last one before the cycle of `step`, and the first one after it."""
-    measured = [(number(row.get("step")) or 0, _best(row)) for row in evals]
-    before = [value for at, value in measured if at <= step]
-    after = [value for at, value in measured if at > step]
-    return [rounded(before[-1]) if before else None, rounded(after[0]) if after else None]
+def _around(evals: Sequence[Mapping[str, Any]], cycles: Sequence[Entry]) -> list[list[float | None]]:
+    """Validation reward under the best context, for each cycle: the last one before it, and the first one after it."""
+    measured = [(number(row.get("step")) or 0, rounded(_best(row))) for row in evals]
+    steps = [step for step, _ in measured]
+    found = []
+    for entry in cycles:
+        after = bisect_right(steps, entry.step)
+        before = measured[after - 1][1] if after else None
+        found.append([before, measured[after][1] if after < len(measured) else None])
+    return found
 
 
 def _best(row: Mapping[str, Any]) -> Any:

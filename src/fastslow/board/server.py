@@ -92,7 +92,6 @@ def make_app(
 
 def warm_up() -> None:
     """Import what the first look at rollouts needs, so that nobody waits for it."""
-    import pyarrow.compute
     import pyarrow.parquet  # noqa: F401
 
 

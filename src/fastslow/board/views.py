@@ -131,7 +131,6 @@ class RunViews:
         return node.texts if node else {}
 
     def _file(self, file: str) -> str:
-        self.index.refresh(patience=0)
         name = self.index.known(file)
         if name is None:
             raise NotFound(f"run '{self.place.name}' has no file of rollouts '{file}'")
