@@ -40,7 +40,9 @@ class Hostile(Numbered):
 
     def grade(self, example: Example, answer: str) -> Feedback:
         right = answer == "yes"
-        return Feedback(float(right), HOSTILE + "x" * 1_000_000 if right else f"say yes\nwrite {HOSTILE}")
+        # Problem 25 is trained on in the last step, so it is the first one that the page shows.
+        long = "x" * 1_000_000 if "-25" in example.id else ""
+        return Feedback(float(right), HOSTILE + long if right else f"say yes\nwrite {HOSTILE}")
 
 
 def recipe_of(method: str = "fst", steps: int = 7) -> Recipe:

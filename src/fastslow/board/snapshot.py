@@ -17,6 +17,9 @@ from fastslow.runs import files
 ROLLOUTS = 200
 """The newest rollouts that a snapshot holds of each run."""
 
+LONGEST = 20_000
+"""Characters of a question, an answer or a grader's text that a snapshot keeps."""
+
 
 def write_snapshot(views: Views, path: Path) -> int:
     """Write the page; returns the number of runs in it."""
@@ -52,7 +55,26 @@ def _rollouts(run: RunViews) -> list[dict[str, Any]]:
     run.index.refresh(patience=0)
     page = run.index.page(Filter(), "newest", True, 0, ROLLOUTS)
     return [
-        row | {"full": full}
+        row | {"full": _shortened(full)}
         for row in page["rows"]
         if (full := read_rollout(run.place, f"rollouts/{row['file']}.parquet", row["row"])) is not None
     ]
+
+
+def _shortened(rollout: dict[str, Any]) -> dict[str, Any]:
+    """The rollout without the rest of very long texts, and without their tokens."""
+    turns = [
+        {
+            "component": turn["component"],
+            "question": turn["question"] and _start(turn["question"]),
+            "answer": _start(turn["answer"]),
+            "tokens": turn["tokens"] if len(turn["answer"]) <= LONGEST else [],
+        }
+        for turn in rollout["turns"]
+    ]
+    return rollout | {"turns": turns, "feedback": _start(rollout["feedback"])}
+
+
+def _start(text: str) -> str:
+    left = len(text) - LONGEST
+    return text if left <= 0 else f"{text[:LONGEST]} … ({left:,} more characters are not in this snapshot)"
