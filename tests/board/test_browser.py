@@ -172,7 +172,7 @@ def test_rows_arrive_by_themselves(page: Page, url: str, folder: Path) -> None:
     page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 20)
     append(9)
     expect(page.locator('[data-chart="Reward"] .u-legend tr', has_text="training")).to_contain_text(
-        "0.0625", timeout=2000
+        "0.063", timeout=6000
     )
 
 

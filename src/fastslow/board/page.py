@@ -34,6 +34,11 @@ def static_file(name: str) -> tuple[bytes, str]:
     return body, KINDS[Path(name).suffix]
 
 
+def shared_style() -> str:
+    """The style sheet of colours, type, tables and differences, for other pages with the same look."""
+    return static_file("look.css")[0].decode()
+
+
 def live_page() -> str:
     head = "".join(f'<link rel="stylesheet" href="static/{name}">' for name in STYLES)
     scripts = "".join(f'<script defer src="static/{name}"></script>' for name in SCRIPTS)

@@ -141,6 +141,17 @@ class Lineage:
             )
         )
 
+    def survivors(self) -> list[Node]:
+        """The last population with its ancestors, in order of appearance."""
+        found: set[str] = set()
+        waiting = list(self.cycles[-1].population) if self.cycles else []
+        while waiting:
+            key = waiting.pop()
+            if key in self.nodes and key not in found:
+                found.add(key)
+                waiting += self.nodes[key].parents
+        return [node for node in self.nodes.values() if node.id in found]
+
     # What the page asks for --------------------------------------------------------------------------------------------
 
     def tree(self) -> dict[str, Any]:
