@@ -19,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import numpy as np
@@ -235,14 +236,22 @@ SCROLL = """async () => {
 }"""
 
 
-async def watch(url: str, run: str, fetched: list[float]) -> None:
-    """One viewer, until it is cancelled."""
-    async with httpx.AsyncClient(base_url=url, timeout=None) as client, client.stream("GET", "/api/events") as events:
-        async for line in events.aiter_lines():
-            if line.startswith("event: change"):
-                await client.get("/api/run", params={"run": run})
-                await client.get("/api/curves", params={"run": run})
+async def watch(port: int, run: str, fetched: list[float]) -> None:
+    """One viewer, until it is cancelled. It does little beyond reading: a real one runs on another machine."""
+    path = f"/api/curves?{urlencode({'run': run})}"
+    events, asking = await asyncio.open_connection("127.0.0.1", port)
+    answers, fetching = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        asking.write(b"GET /api/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        async for line in events:
+            if line.startswith(b"event: change"):
+                fetching.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+                head = await answers.readuntil(b"\r\n\r\n")
+                await answers.readexactly(int(head.lower().partition(b"content-length:")[2].split()[0]))
                 fetched.append(time.perf_counter())
+    finally:
+        asking.close()
+        fetching.close()
 
 
 def measure_viewers(folder: Path, viewers: int, rounds: int, steps: int) -> dict[str, Any]:
@@ -256,13 +265,20 @@ def measure_viewers(folder: Path, viewers: int, rounds: int, steps: int) -> dict
     )
     assert training.stdout is not None
     url = next(line for line in training.stdout if "http" in line).split()[-1]
+    port = int(url.rstrip("/").rpartition(":")[2])
+    board = next(child for child in psutil.Process(training.pid).children() if "board" in child.cmdline())
     took: dict[bool, list[float]] = {False: [], True: []}
+    busy: dict[bool, float] = {False: 0.0, True: 0.0}
+    lasted: dict[bool, float] = {False: 0.0, True: 0.0}
     fetched: list[float] = []
 
     async def phase(seen: bool, first: int) -> None:
-        watching = [asyncio.create_task(watch(url, folder.name, fetched)) for _ in range(viewers if seen else 0)]
+        started, used = time.perf_counter(), _processor(board)
+        watching = [asyncio.create_task(watch(port, folder.name, fetched)) for _ in range(viewers if seen else 0)]
         while len(rows := _rows(folder)) < first + steps and training.poll() is None:
             await asyncio.sleep(0.3)
+        busy[seen] += _processor(board) - used
+        lasted[seen] += time.perf_counter() - started
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
@@ -281,10 +297,16 @@ def measure_viewers(folder: Path, viewers: int, rounds: int, steps: int) -> dict
         "viewers": viewers,
         "fetches": len(fetched),
         "steps without, with": [len(took[False]), len(took[True])],
+        "the board's share of a processor (%)": [round(100 * busy[seen] / lasted[seen], 2) for seen in (False, True)],
         "median seconds a step without, with": [round(means[False], 3), round(means[True], 3)],
         "slower by (%)": round(100 * (means[True] / means[False] - 1), 1),
         "95% interval (%)": [round(float(100 * (np.quantile(ratios, q) - 1)), 1) for q in (0.025, 0.975)],
     }
+
+
+def _processor(process: psutil.Process) -> float:
+    times = process.cpu_times() if process.is_running() and process.status() != psutil.STATUS_ZOMBIE else None
+    return times.user + times.system if times else 0.0
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:

@@ -110,7 +110,8 @@ class RunViews:
         return encode(found)
 
     def rollouts(self, chosen: Filter, sort: str, descending: bool, offset: int, limit: int) -> bytes:
-        return encode(self.index.page(chosen, sort, descending, max(0, offset), max(1, min(limit, MOST))))
+        page = self.index.page(chosen, sort, descending, max(0, offset), max(1, min(limit, MOST)))
+        return encode({**page, "told": self.told()})
 
     def rollout(self, file: str, row: int) -> bytes:
         """One rollout with the texts of its context."""
@@ -136,11 +137,16 @@ class RunViews:
             raise NotFound(f"run '{self.place.name}' has no file of rollouts '{file}'")
         return name
 
-    def _keep(self, name: str, version: Any, make: Callable[[], Any]) -> bytes:
+    def told(self) -> dict[str, Any]:
+        """What every view says of the run: the error that ended it, and what could not be read."""
+        return {"error": str(self.place.json("run.json").get("error") or ""), "notes": dict(self.place.notes)}
+
+    def _keep(self, name: str, version: Any, make: Callable[[], dict[str, Any]]) -> bytes:
         """The encoded answer, made once per version: all viewers get the same bytes."""
+        whole = (version, self.place.stamp("run.json"), tuple(self.place.notes.items()))
         kept = self._kept.get(name)
-        if kept is None or kept[0] != version:
-            kept = self._kept[name] = (version, encode(make()))
+        if kept is None or kept[0] != whole:
+            kept = self._kept[name] = (whole, encode({**make(), "told": self.told()}))
         return kept[1]
 
 

@@ -91,11 +91,11 @@ Board.arrow = (before, after) => {
   return Board.h("span", { class: "arrow" }, `${Board.score(before)} → `, Board.h("span", { class: kind }, Board.score(after)));
 };
 Board.empty = (title, words) => Board.h("div", { class: "empty" }, Board.h("b", {}, title), words);
-Board.notes = (run) =>
+Board.notes = (told) =>
   [
-    run.error ? Board.h("p", { class: "note bad", role: "status" }, "This run failed: ", Board.shown(run.error, 2000)) : null,
-    Object.keys(run.notes).length
-      ? Board.h("p", { class: "note", role: "status" }, Object.entries(run.notes).map(([file, told]) => Board.h("span", { style: { display: "block" } }, `${file}: ${told}`)))
+    told.error ? Board.h("p", { class: "note bad", role: "status" }, "This run failed: ", Board.shown(told.error, 2000)) : null,
+    Object.keys(told.notes).length
+      ? Board.h("p", { class: "note", role: "status" }, Object.entries(told.notes).map(([file, told]) => Board.h("span", { style: { display: "block" } }, `${file}: ${told}`)))
       : null,
   ];
 
@@ -141,7 +141,7 @@ Board.filterRollouts = (rows, asked) => {
   const all = (name) => [...new Set(rows.map((row) => row[name]))];
   const steps = rows.map((row) => row.step);
   return {
-    total: found.length, all: rows.length, files: 1, indexed: 1, offset: Number(asked.offset || 0),
+    told: { error: "", notes: {} }, total: found.length, all: rows.length, files: 1, indexed: 1, offset: Number(asked.offset || 0),
     rows: found.slice(Number(asked.offset || 0), Number(asked.offset || 0) + Number(asked.limit || 50)),
     facets: rows.length ? { contexts: all("context"), purposes: all("purpose"), faults: [...new Set(rows.flatMap((row) => row.faults.split(", ").filter(Boolean)))], steps: [Math.min(...steps), Math.max(...steps)] } : {},
   };

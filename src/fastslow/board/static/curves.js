@@ -88,9 +88,8 @@
         } else wanted.forEach((options, index) => cards[index].update(options));
       };
       const update = async (fresh = false) => {
-        const summaries = await Promise.all(runs.map((run) => Board.api("run", { run })));
         loaded = await Promise.all(runs.map(async (name) => ({ name, data: await Board.api("curves", { run: name }) })));
-        head.replaceChildren(...summaries.flatMap(Board.notes).filter(Boolean));
+        head.replaceChildren(...loaded.flatMap(({ data }) => Board.notes(data.told)).filter(Boolean));
         if (!loaded.some(({ data }) => data.training.steps.length || Object.keys(data.evaluation).length)) {
           bar.hidden = true;
           grid.replaceChildren(Board.empty("No step yet", "The first row of metrics.jsonl is written after the first step; before it come the model, the first evaluation and the first cycle of the fast loop."));

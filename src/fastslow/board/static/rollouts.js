@@ -137,6 +137,7 @@
         const mine = ++epoch;
         const answer = await Board.api("rollouts", { run, ...asked, order: asked.order || "down", offset: Math.floor(view.scrollTop / ROW / PAGE) * PAGE, limit: PAGE });
         if (mine !== epoch) return;
+        head.replaceChildren(...Board.notes(answer.told).filter(Boolean));
         if (!answer.all && answer.indexed >= answer.files) {
           main.replaceChildren(head, Board.empty("No rollouts in this run folder", "A run keeps them with `output.save_rollouts=true`, in rollouts/ as parquet files; GEPA only keeps those of its cycles."));
           return;
@@ -177,13 +178,8 @@
       });
       const titles = ["step", "score", "advantage", "problem", "context", "tokens", "answer"];
       main.append(head, bar, told, h("div", { class: "split rollouts" }, h("div", { class: "list" }, h("div", { class: "head", "aria-hidden": "true" }, titles.map((name) => h("span", { class: ["step", "score", "advantage", "tokens"].includes(name) ? "num" : null }, name))), view), panel), side);
-      const summary = await Board.api("run", { run });
-      head.replaceChildren(...Board.notes(summary).filter(Boolean));
       await load();
-      return async () => {
-        head.replaceChildren(...Board.notes(await Board.api("run", { run })).filter(Boolean));
-        await load();
-      };
+      return load;
     },
   };
 })();

@@ -51,7 +51,7 @@
       };
       const update = async (fresh) => {
         data = await Board.api("spending", { run });
-        head.replaceChildren(...Board.notes(await Board.api("run", { run })).filter(Boolean));
+        head.replaceChildren(...Board.notes(data.told).filter(Boolean));
         if (!data.steps.length && !Object.keys(data.totals).length) {
           bar.hidden = true;
           area.replaceChildren(Board.empty("Nothing was spent yet", "The first row of ledger.jsonl is written after the first evaluation or step."));

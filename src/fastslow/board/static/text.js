@@ -177,6 +177,7 @@
     parts: ["contexts", "evals"],
     single: true,
     async show(main, [run]) {
+      const summary = Board.known.find((each) => each.name === run);
       let selected = Board.place().get("context"), all = false, cycle = null, data = null;
       const head = h("div"), learnt = h("div"), list = h("ul", { class: "tree" }), panel = h("div", { class: "sticky", id: "context", tabindex: "-1" });
       const solves = h("section", { class: "block", id: "matrix" });
@@ -207,9 +208,8 @@
         h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["cycle", "policy step", "contexts", "best", "its score", "edits accepted", "rejected unplayed", "rollouts"].map((name, index) => h("th", { class: index === 3 ? null : "num" }, name)))),
           h("tbody", {}, data.cycles.map((each) => h("tr", {}, h("td", { class: "num" }, String(each.cycle)), h("td", { class: "num" }, count(each.step)), h("td", { class: "num" }, String(each.population.length)), h("td", {}, h("button", { class: "plain mono", onclick: () => open(each.best) }, each.best)), h("td", { class: "num" }, score(each.score)), h("td", { class: "num" }, `${each.accepted} of ${each.edits}`), h("td", { class: "num" }, count(each.rejected)), h("td", { class: "num" }, count(each.rollouts))))))));
       const update = async () => {
-        const summary = await Board.api("run", { run });
         data = await Board.api("text", { run });
-        head.replaceChildren(...Board.notes(summary).filter(Boolean));
+        head.replaceChildren(...Board.notes(data.told).filter(Boolean));
         if (!data.nodes.length) {
           learnt.replaceChildren();
           main.replaceChildren(head, Board.empty("No text yet", summary.method === "rl" ? "RL only trains the weights under the seed text; this run folder does not hold it." : "The first cycle of the fast loop has not finished. Its contexts appear here as soon as it has."));
