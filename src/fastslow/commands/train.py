@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import shlex
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from fastslow.commands.board import beside
-from fastslow.commands.shared import Overrides, console, quiet
+from fastslow.commands.shared import Overrides, quiet
 from fastslow.errors import FastSlowError
 
 
@@ -55,10 +53,5 @@ def train(
 
 
 def _board(folder: Path, wanted: bool) -> AbstractContextManager[None]:
-    """The board beside the run, on its main process; otherwise the command that opens one is printed."""
-    if os.environ.get("RANK", "0") != "0":
-        return nullcontext()
-    if wanted:
-        return beside(folder)
-    console.print(f"see it learn: fastslow board {escape(shlex.quote(str(folder)))}", highlight=False, soft_wrap=True)
-    return nullcontext()
+    """The board beside the run, if wanted, on its main process."""
+    return beside(folder) if wanted and os.environ.get("RANK", "0") == "0" else nullcontext()
