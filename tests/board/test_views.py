@@ -13,6 +13,7 @@ import pytest
 from board_helpers import make_run
 from helpers import ROOT
 
+from fastslow.board.curves import curves
 from fastslow.board.views import NotFound, RunViews, Views
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES
@@ -38,18 +39,25 @@ def test_a_summary_says_how_far_a_run_is_and_what_it_spent(finished: Path) -> No
 
 def test_curves_and_spending_agree_with_the_ledger(finished: Path) -> None:
     run, views = RunFolder.open(finished), views_of(finished)
-    curves, spending = read(views.curves()), read(views.spending())
+    shown, spending = read(views.curves()), read(views.spending())
     ledger, evals = sum_rows(run.rows("ledger")), run.rows("evals")
-    assert curves["training"]["tokens"][-1] == ledger.training_tokens == evals[-1]["tokens"]
-    assert curves["training"]["rollouts"][-1] == ledger.training_rollouts
+    assert shown["training"]["tokens"][-1] == ledger.training_tokens == evals[-1]["tokens"]
+    assert shown["training"]["rollouts"][-1] == ledger.training_rollouts
     for purpose in PURPOSES:
         if purpose in spending["totals"]:
             assert spending["totals"][purpose]["rollouts"] == ledger[purpose].rollouts
             assert spending["amounts"]["rollouts"][purpose][-1] == ledger[purpose].rollouts
     assert sum(sum(cycle["rollouts"].values()) for cycle in spending["cycles"]) == ledger.total().rollouts
-    assert [value for _, value in curves["cycles"]] == [0, 1, 2]
-    for label, column in curves["evaluation"].items():
+    assert [value for _, value in shown["cycles"]] == [0, 1, 2]
+    for label, column in shown["evaluation"].items():
         assert column["mean"] == [pytest.approx(r["results"][label]["mean"]) for r in evals if label in r["results"]]
+
+
+def test_cycles_and_stages_are_marked_where_they_begin() -> None:
+    rows = [{"step": n + 1, "cycle": n // 3, "stage": "a" if n < 4 else "b", "reward": 0.1} for n in range(7)]
+    found = curves(rows, [], [])
+    assert found["cycles"] == [[0, 0], [3, 1], [6, 2]]
+    assert found["stages"] == [[0, "a"], [4, "b"]]
 
 
 def test_the_text_view_has_every_edit_with_its_reason(finished: Path) -> None:

@@ -1,4 +1,4 @@
-"""The texts of a run: every context with its lineage, edits, scores and rejected proposals, and who solves what."""
+"""The texts of a run: every context with its lineage, edits, scores and rejected proposals."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class Lineage:
             self.nodes[seed] = Node(seed, _texts(data.get("texts")))
 
     def _take_cycle(self, name: str, data: Mapping[str, Any]) -> None:
-        cycle, population = number(data.get("cycle")), _records(data.get("population"))
+        cycle, population = number(data.get("cycle")), records(data.get("population"))
         if not isinstance(cycle, int) or not population:
             self.place.notes[name] = "skipped: it lacks the cycle's number or its population"
             return
-        edits = _records(data.get("edits"))
-        for record in [*_records(data.get("contexts")), *population]:
+        edits = records(data.get("edits"))
+        for record in [*records(data.get("contexts")), *population]:
             if isinstance(key := record.get("id"), str) and key not in self.nodes:
                 parents = [parent for parent in record.get("parents") or () if isinstance(parent, str)]
                 born = record.get("born") if parents else None
@@ -98,7 +98,7 @@ class Lineage:
         scores = {}
         for record, kept in [
             *((each, True) for each in population),
-            *((e, False) for e in _records(data.get("dropped"))),
+            *((e, False) for e in records(data.get("dropped"))),
         ]:
             node = self.nodes.get(str(record.get("id")))
             if node is None or (score := number(record.get("score"))) is None:
@@ -136,7 +136,7 @@ class Lineage:
                 population=[str(record.get("id")) for record in population],
                 scores=scores,
                 edits=kept_edits,
-                rejected=len(_records(data.get("rejected"))),
+                rejected=len(records(data.get("rejected"))),
                 rollouts=fast_rollouts(mapping(data.get("spent"))),
             )
         )
@@ -236,7 +236,7 @@ class Lineage:
         for entry in self.cycles:
             if not any(edit["child"] == node.id for edit in entry.edits):
                 continue
-            for edit in _records(self.place.json(entry.file).get("edits")):
+            for edit in records(self.place.json(entry.file).get("edits")):
                 if edit.get("child") == node.id:
                     yield {
                         **{
@@ -245,7 +245,7 @@ class Lineage:
                         },
                         "reason": str(edit.get("reason") or ""),
                         "feedback": [str(text) for text in edit.get("feedback") or ()],
-                        "minibatch": _records(edit.get("minibatch")),
+                        "minibatch": records(edit.get("minibatch")),
                         "cycle": entry.number,
                         "step": entry.step,
                         "rollouts": entry.rollouts,
@@ -271,7 +271,7 @@ class Lineage:
         found = []
         for entry in self.cycles:
             if entry.number in cycles and entry.rejected:
-                for proposal in _records(self.place.json(entry.file).get("rejected")):
+                for proposal in records(self.place.json(entry.file).get("rejected")):
                     if proposal.get("parent") == node.id:
                         texts = {**node.texts, **_texts(proposal.get("texts"))}
                         found.append(
@@ -283,38 +283,6 @@ class Lineage:
                             }
                         )
         return found
-
-    def matrix(self, cycle: int | None = None) -> dict[str, Any]:
-        """Who solves what in a cycle: contexts, best first, by problems, the hardest last."""
-        entry = next(
-            (entry for entry in self.cycles if entry.number == cycle), self.cycles[-1] if self.cycles else None
-        )
-        if entry is None:
-            return {"cycle": None, "problems": [], "rows": []}
-        data = self.place.json(entry.file)
-        records = [*_records(data.get("population")), *_records(data.get("dropped"))]
-        scores = [{str(key): number(value) for key, value in mapping(r.get("scores")).items()} for r in records]
-        solved = {problem: sum(row.get(problem) or 0 for row in scores) for row in scores for problem in row}
-        problems = sorted(solved, key=lambda problem: -solved[problem])
-        best = {problem: max(row.get(problem) or 0 for row in scores) for problem in problems}
-        worst = {problem: min(row.get(problem) or 0 for row in scores) for problem in problems}
-        return {
-            "cycle": entry.number,
-            "step": entry.step,
-            "problems": problems,
-            "rows": [
-                {
-                    "id": str(record.get("id")),
-                    "score": rounded(record.get("score")),
-                    "best": record.get("id") == entry.best,
-                    "kept": record.get("id") in entry.population,
-                    "front": bool(record.get("front")),
-                    "scores": [rounded(row.get(problem)) for problem in problems],
-                    "top": [worst[p] < best[p] and row.get(p) == best[p] for p in problems],
-                }
-                for record, row in zip(records, scores, strict=True)
-            ],
-        }
 
 
 def _difference(before: str, after: str) -> list[tuple[str, str]]:
@@ -335,5 +303,6 @@ def _texts(value: Any) -> dict[str, str]:
     return {str(name): str(text) for name, text in mapping(value).items()}
 
 
-def _records(value: Any) -> list[dict[str, Any]]:
+def records(value: Any) -> list[dict[str, Any]]:
+    """The objects of a JSON list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -16,6 +16,7 @@ from fastslow.board.overview import read_recipe, summary
 from fastslow.board.places import Place, Places
 from fastslow.board.rollouts import Filter, RolloutIndex
 from fastslow.board.rules import rules
+from fastslow.board.solved import matrix
 from fastslow.board.text import Lineage
 from fastslow.errors import FastSlowError
 
@@ -99,7 +100,7 @@ class RunViews:
     def matrix(self, cycle: int | None) -> bytes:
         with self.lock:
             self.lineage.refresh()
-            return encode(self.lineage.matrix(cycle))
+            return encode(matrix(self.lineage, cycle))
 
     def context(self, key: str) -> bytes:
         with self.lock:

@@ -1,9 +1,11 @@
 "use strict";
 // Charts with uPlot: several runs on one axis, intervals as bands, stacked areas, cycles and stages as marks.
-// The palette of Okabe and Ito, which is safe for every kind of colour vision; on a dark page black becomes white.
-Board.PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a"];
+// The palette of Okabe and Ito, which is safe for every kind of colour vision, and a brighter one for a dark page.
+const LIGHT = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d7d7d"];
+const DARK = ["#56b4e9", "#f08a45", "#2cc196", "#e09cc3", "#f0c04a", "#9fb8ff", "#a9a9a9"];
+Board.colour = (index) => (matchMedia("(prefers-color-scheme: dark)").matches ? DARK : LIGHT)[index % LIGHT.length];
 Board.DASHES = [null, [7, 4], [2, 3], [9, 3, 2, 3]];
-Board.style = (index) => ({ stroke: Board.PALETTE[index % Board.PALETTE.length], dash: Board.DASHES[Math.floor(index / Board.PALETTE.length) % 4] || undefined });
+Board.style = (index) => ({ stroke: Board.colour(index), dash: Board.DASHES[Math.floor(index / LIGHT.length) % 4] || undefined });
 Board.css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 Board.faded = (colour, share) => colour + Math.round(share * 255).toString(16).padStart(2, "0");
 
@@ -27,7 +29,7 @@ Board.chart = (options) => {
     plot = new uPlot({
       width: Math.max(200, holder.clientWidth || 380), height: given.wide ? 300 : CHART_HEIGHT,
       padding: [8, 10, 0, 0],
-      cursor: { sync: { key: "board", scales: ["x", null] }, focus: { prox: 24 }, drag: { x: true, y: false } },
+      cursor: { y: false, sync: { key: "board", scales: ["x", null] }, drag: { x: true, y: false } },
       legend: { live: true, markers: { width: 0, fill: (self, index) => made.series[index - 1].stroke } },
       scales: { x: { time: false }, y: { range: (_, low, high) => room(low, high, given.zero || given.stacked) } },
       axes: [

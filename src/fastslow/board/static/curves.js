@@ -28,7 +28,7 @@
     runs.forEach(({ name, data }, index) => {
       const look = Board.style(index);
       const training = data.training;
-      reward.push({ label: named(name, "training"), xs: training[axis], ys: smooth ? smoothed(training.reward) : training.reward, ...(several ? { ...look, stroke: Board.faded(look.stroke, 0.45), width: 1.1 } : { stroke: Board.PALETTE[6], width: 1.2 }) });
+      reward.push({ label: named(name, "training"), xs: training[axis], ys: smooth ? smoothed(training.reward) : training.reward, ...(several ? { ...look, stroke: Board.faded(look.stroke, 0.45), width: 1.1 } : { stroke: Board.colour(6), width: 1.2 }) });
       const labels = Object.keys(data.evaluation);
       const shown = several ? labels.filter((label) => label === "best context" || (label === "seed" && !labels.includes("best context"))) : labels;
       shown.forEach((label, place) => {
