@@ -14,6 +14,9 @@ EVERY = 0.8
 QUIET = 15.0
 """Seconds after which a comment is sent, so that a broken connection is noticed."""
 
+WAITING = 50
+"""Events that wait for a viewer at most."""
+
 
 class Watch:
     """Sends `change` events: which parts of which runs are new."""
@@ -29,7 +32,7 @@ class Watch:
 
     async def events(self) -> AsyncIterator[str]:
         """Server-sent events for one viewer."""
-        queue: asyncio.Queue[str] = asyncio.Queue()
+        queue: asyncio.Queue[str] = asyncio.Queue(WAITING)
         self._viewers.add(queue)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
@@ -51,7 +54,8 @@ class Watch:
             if changed := differences(before, now):
                 event = f"event: change\ndata: {json.dumps(changed)}\n\n"
                 for queue in self._viewers:
-                    queue.put_nowait(event)
+                    if not queue.full():  # a viewer that sleeps finds out with its next fetch
+                        queue.put_nowait(event)
             before = now
 
     def _versions(self) -> dict[str, dict[str, Any]]:
