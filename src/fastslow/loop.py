@@ -65,6 +65,9 @@ class Loop:
         self.state = State(recipe, seed_texts)
         self.record = Record(recipe, player.task, self.engine, self.state, folder, run, view)
         self.evaluation = Evaluation(recipe, player, self.seed_context)
+        if run:
+            run.rollout_writer.decode = player.chat.answer
+            run.write_json("contexts/seed.json", {"id": self.seed_context.id, "texts": dict(seed_texts)})
         self.evolution: Evolution | None = None
         if recipe.method != "rl":
             assert reflector is not None, "the fast loop needs a reflector"

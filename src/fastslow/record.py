@@ -18,6 +18,7 @@ from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST, Purpose
 from fastslow.runs.view import View
+from fastslow.slow.update import rollout_advantages
 from fastslow.state import State
 from fastslow.tasks.base import Task
 from fastslow.tasks.stages import Stages
@@ -82,7 +83,8 @@ class Record:
         if self.run:
             self.run.append("metrics", row)
             if self.recipe.output.save_rollouts:
-                self.run.save_rollouts(state.step, rollouts)
+                learnt = None if self.recipe.method == "distill" else rollout_advantages(rollouts, self.recipe.slow)
+                self.run.save_rollouts(state.step, rollouts, advantages=learnt)
         self.engine.report({f"fastslow/{key}": float(row[key]) for key in (*TRACKED, *self._spent())})
         self.view.step(state.step, self.recipe.slow.steps, row)
 

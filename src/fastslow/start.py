@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -91,6 +92,7 @@ def _run_loop(
     engine = parts.engine
     if view is None:
         view = make_view() if engine.world.main else make_view(Console(quiet=True))
+        view.message(f"see it learn: fastslow board {shlex.quote(str(folder))}")
     with _closing(run, folder, view, engine):
         reflector = _reflector(recipe, parts) if recipe.method != "rl" else None
         loop = Loop(recipe, parts.player, parts.seed_texts, reflector, folder, run, view)

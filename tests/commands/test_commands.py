@@ -45,6 +45,9 @@ BAD = {
     "no run to add up": (["ledger", "nowhere"], "no run folder 'nowhere'"),
     "no run to export": (["export", "nowhere", "model"], "no run folder 'nowhere'"),
     "no run to measure": (["divergence", "nowhere"], "no run folder 'nowhere'"),
+    "no run to show": (["board", "nowhere"], "no folder 'nowhere'"),
+    "no run to snapshot": (["board", ROOT / "recipes", "--snapshot", "x.html"], "no run under"),
+    "no address to listen on": (["board", ROOT / "docs", "--host", "203.0.113.1", "--port", "1"], "cannot listen on"),
     "no run to compare": (["compare", "nowhere"], "no run folder 'nowhere'"),
     "no run to start a suite from": (["suite", "nowhere", "--task", "rulebook"], "no run folder 'nowhere'"),
     "bad split of a divergence": (["divergence", "nowhere", "--split", "half"], "--split half: expected validation"),
@@ -103,6 +106,8 @@ def test_the_commands_of_a_finished_run(
     assert call("compare", run, "--out", tmp_path / "comparison") == 0
     assert "Training cost" in capsys.readouterr().out
     assert (tmp_path / "comparison" / "report.html").exists()
+    assert call("board", run, "--snapshot", tmp_path / "board.html") == 0
+    assert "1 run" in capsys.readouterr().out
     assert call("export", run, tmp_path / "model") == 0
     assert (tmp_path / "model" / "model.safetensors").exists()
     assert call("recipe", run / "recipe.yaml") == 0
@@ -127,4 +132,4 @@ def test_a_real_process_prints_plain_lines_and_nothing_else(by_words: list[str],
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     words = {line.split()[0].rstrip(":") for line in done.stdout.splitlines()}
-    assert words == {"run", "evaluation", "cycle", "best", "step", "finished"}
+    assert words == {"see", "run", "evaluation", "cycle", "best", "step", "finished"}

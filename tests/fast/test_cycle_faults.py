@@ -90,6 +90,21 @@ def test_a_long_or_known_text_is_asked_for_again() -> None:
     found = evolve(stage, Scripted(lambda request: next(texts)), pool_of("A"), ANCHORS, budget=6, max_tokens=20)
     assert found.faults == {"proposal_not_new": 1, "proposal_too_long": 1}
     assert [edit.child for edit in found.edits] == [c.id for c in found.contexts if c.texts["system"] == "short enough"]
+    assert [(each.texts["system"][:5], each.reason.partition(":")[0]) for each in found.rejected] == [
+        ("A", "not new"),
+        ("word ", "too long"),
+    ]
+
+
+def test_an_edit_keeps_its_minibatch_with_the_scores_of_parent_and_child() -> None:
+    answers = iter([*(anchor.data["hint"] for anchor in ANCHORS), *map(str, range(99))])
+    found = evolve(Stage(knows_rule), Scripted(lambda request: next(answers)), pool_of("A"), ANCHORS, budget=40)
+    for edit in found.edits:
+        assert [sum(row[when] for row in edit.minibatch) / len(edit.minibatch) for when in ("before", "after")] == [
+            edit.before,
+            edit.after,
+        ]
+    assert {member.context.id for member in found.dropped}.isdisjoint(m.context.id for m in found.pool.members)
 
 
 def test_what_goes_wrong_is_told() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -14,6 +15,7 @@ from run_helpers import Start, make_rollout
 from fastslow.errors import RunError
 from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.rollout_table import PIECES
 
 HOLD = """
 import sys
@@ -180,14 +182,24 @@ def test_rewind_forgets_what_came_after_the_step(run: RunFolder) -> None:
 
 def test_rollouts_are_kept_as_a_table(run: RunFolder) -> None:
     rollouts = [make_rollout("a", 1.0), make_rollout("b", 0.0, turns=2, feedback="not \ud800")]
-    run.save_rollouts(12, rollouts, ["slow", "fast-score"])
-    assert pq.read_table(run.path / "rollouts/step-000012.parquet").to_pylist()[1] == {
+    run.rollout_writer.decode = lambda ids: f"<{ids[0]}>"
+    run.save_rollouts(12, rollouts, ["slow", "fast-score"], [0.5, None])
+    table = pq.read_table(run.path / "rollouts/step-000012.parquet")
+    assert json.loads(table.schema.metadata[PIECES]) == {"4": "<4>", "5": "<5>"}
+    row = table.to_pylist()[1]
+    assert [[round(float(number), 2) for number in turn] for turn in row.pop("logprobs")] == [[-0.1, -0.2]] * 2
+    assert row == {
         "example": "b",
         "context": rollouts[1].context.id,
         "policy_step": 4,
         "score": 0.0,
+        "faults": ["grader"],
         "feedback": "not \\ud800",
+        "components": ["system", "system"],
+        "questions": ["a question", "a question"],
         "answers": ["an answer", "an answer"],
+        "tokens": [[4, 5], [4, 5]],
+        "advantage": None,
         "prompt_tokens": 6,
         "completion_tokens": 4,
         "purpose": "fast-score",

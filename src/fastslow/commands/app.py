@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from fastslow.commands.board import board
 from fastslow.commands.compare import compare
 from fastslow.commands.contexts import contexts
 from fastslow.commands.divergence import divergence
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare,
     "suite": suite,
     "study": study,
+    "board": board,
     "contexts": contexts,
     "ledger": ledger,
     "export": export,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fastslow.commands.board import beside
 from fastslow.commands.shared import Overrides, quiet
 from fastslow.errors import FastSlowError
 
@@ -15,6 +18,7 @@ def train(
     recipe: Annotated[Path | None, typer.Argument(metavar="RECIPE", help="A recipe file.")] = None,
     overrides: Overrides = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Resume this run instead.")] = None,
+    board: Annotated[bool, typer.Option("--board", help="Show the run in a browser while it trains.")] = False,
 ) -> None:
     """Train a recipe, or resume an interrupted run.
 
@@ -35,7 +39,8 @@ def train(
         quiet()
         from fastslow import start
 
-        start.resume(resume, overrides=changed)
+        with _board(resume, board):
+            start.resume(resume, overrides=changed)
     elif recipe is not None:
         loaded = load_recipe(recipe, changed)
         folder = default_folder(loaded, recipe.stem)
@@ -43,4 +48,10 @@ def train(
         quiet()
         from fastslow import start
 
-        start.train(loaded, folder)
+        with _board(folder, board):
+            start.train(loaded, folder)
+
+
+def _board(folder: Path, wanted: bool) -> AbstractContextManager[None]:
+    """The board beside the run, if wanted, on its main process."""
+    return beside(folder) if wanted and os.environ.get("RANK", "0") == "0" else nullcontext()

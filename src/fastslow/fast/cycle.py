@@ -53,6 +53,8 @@ class Evolution:
         self.recipe, self.state, self.player, self.book = recipe, state, player, book
         self.journal, self.view, self.world = journal, view, player.world
         self.stages = player.task if isinstance(player.task, Stages) else None
+        self._played: list[tuple[Rollout, str]] = []
+        """The rollouts of the current cycle with their purposes, where they are saved."""
         collective = recipe.fast.reflection.kind == "policy"
         self.search = FastLoop(recipe.fast, reflector, self._play, player.chat.count, self.world, collective=collective)
 
@@ -77,6 +79,7 @@ class Evolution:
     def _evolve(self, number: int, carried: Sequence[str], ahead: Sequence[Example]) -> Pool:
         state, memory = self.state, self.state.memory
         before = state.ledger.snapshot()
+        self._played.clear()
         drafts = self._drafts(number)
         evidence = memory.open_cycle(self._same_task())
         scored_by = evidence if self.recipe.fast.rescore == "from-rollouts" else None
@@ -106,13 +109,21 @@ class Evolution:
                 "best": best.context.id,
                 "active": [context.id for context in active],
                 "population": found.pool.to_dict(),
+                "dropped": [
+                    {"id": member.context.id, "score": member.mean, "scores": dict(member.scores)}
+                    for member in found.dropped
+                ],
                 "edits": [asdict(edit) for edit in found.edits],
+                "rejected": [asdict(proposal) for proposal in found.rejected],
                 "contexts": [{"id": context.id, **asdict(context)} for context in found.contexts],
                 "generations": found.generations,
                 "faults": found.faults,
                 "budget": budget,
                 "spent": state.ledger.since(before).to_dict(),
             }
+            if self.recipe.output.save_rollouts:
+                rollouts, purposes = [each for each, _ in self._played], [purpose for _, purpose in self._played]
+                self.journal.save_fast_rollouts(number, rollouts, purposes)
             self.journal.save_cycle(number, entry, memory.to_data())
         if failed := found.faults.get("reflection_failed"):
             self.view.message(f"cycle {number}: {failed} reflection(s) failed; the others were used", "warning")
@@ -125,6 +136,8 @@ class Evolution:
         )
         self.book(purpose, rollouts, timing)  # type: ignore[arg-type]
         self.state.memory.scored(purpose, rollouts)
+        if self.journal and self.recipe.output.save_rollouts:
+            self._played += [(rollout, purpose) for rollout in rollouts]
         return rollouts
 
     def _same_task(self) -> bool:

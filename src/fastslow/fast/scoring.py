@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Member, Pool
@@ -40,6 +41,8 @@ class Scoring:
         """Contexts that lost a race, with their rollouts so far."""
         self.reused: dict[str, int] = {}
         """Rollouts that served a purpose without being played for it, by that purpose."""
+        self.trials: list[tuple[str, dict[str, float]]] = []
+        """The minibatches so far, in order: a context's id and its mean score on each problem."""
         self.blank = True
         """No carried context has scored on any anchor."""
         self.spent = 0
@@ -67,7 +70,26 @@ class Scoring:
         known = [self._known(context, batch) for context, batch in items]
         waiting = [item for item, found in zip(items, known, strict=True) if found is None]
         played = iter(self._play(waiting, "fast-minibatch") if waiting else [])
-        return [next(played) if found is None else found for found in known]
+        drawn = [next(played) if found is None else found for found in known]
+        for (context, batch), rollouts in zip(items, drawn, strict=True):
+            scores = {example.id: mean_score(of) for example, of in zip(batch, rollouts, strict=True)}
+            self.trials.append((context.id, scores))
+        return drawn
+
+    def trial(self, child: str, parent: str) -> list[dict[str, Any]]:
+        """A child's first minibatch: its score on each problem, and the last one of its parent before that."""
+        at = next((index for index, (context, _) in enumerate(self.trials) if context == child), None)
+        if at is None:
+            return []
+        earlier = [scores for context, scores in reversed(self.trials[:at]) if context == parent]
+        return [
+            {
+                "example": problem,
+                "before": next((scores[problem] for scores in earlier if problem in scores), None),
+                "after": score,
+            }
+            for problem, score in self.trials[at][1].items()
+        ]
 
     def in_full(self, contexts: Sequence[Context]) -> list[Member | None]:
         """Score children on all anchors; None for a child that lost a race on the first of them."""

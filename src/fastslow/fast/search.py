@@ -45,6 +45,17 @@ class Edit:
     accepted: bool = False
     score: float | None = None
     reason: str = ""
+    minibatch: list[dict[str, Any]] = field(default_factory=list)
+    """The problems of the minibatch, with the parent's score on each and the child's."""
+
+
+@dataclass
+class Rejected:
+    """A proposal that was not played; `texts` is empty where there was none."""
+
+    parent: str
+    texts: Mapping[str, str]
+    reason: str
 
 
 @dataclass
@@ -61,6 +72,9 @@ class Cycle:
     faults: dict[str, int] = field(default_factory=dict)
     reused: dict[str, int] = field(default_factory=dict)
     """Rollouts that served a purpose without being played for it, by that purpose."""
+    rejected: list[Rejected] = field(default_factory=list)
+    dropped: list[Member] = field(default_factory=list)
+    """Contexts that were scored on the anchors but are not in the new population."""
 
 
 class Search(ABC):
@@ -93,6 +107,7 @@ class Search(ABC):
         self.contexts = {member.context.id: member.context for member in pool.members}
         self.notes: dict[str, Mapping[str, Any]] = {member.context.id: member.notes for member in pool.members}
         self.edits: dict[str, Edit] = {}
+        self.rejected: list[Rejected] = []
         self.faults: dict[str, int] = {}
         self.generations = self.failures_in_a_row = 0
 
@@ -168,6 +183,7 @@ class Search(ABC):
 
     def fail(self, failure: ReflectionFailed) -> None:
         self.fault("reflection_failed")
+        self.rejected.append(Rejected("", {}, f"no proposal: {failure}"))
         self.failures_in_a_row += PATIENCE if failure.permanent else 1
         self.progress(f"no edit: {failure}")
 
@@ -190,18 +206,24 @@ class Search(ABC):
         before: float = 0.0,
     ) -> Context | None:
         """The same for proposed texts of several components at once."""
-        if any(self.loop.count_tokens(text) > self.recipe.max_tokens for text in texts.values()):
+        longest = max(map(self.loop.count_tokens, texts.values()), default=0)
+        if longest > self.recipe.max_tokens:
             self.fault("proposal_too_long")
+            self.reject(parents[0], texts, f"too long: {longest} tokens, at most {self.recipe.max_tokens} are allowed")
             return None
         child = Context({**parents[0].texts, **texts}, tuple(parent.id for parent in parents), self.cycle)
         if child.id in self.contexts:
             self.fault("proposal_not_new")
+            self.reject(parents[0], texts, f"not new: the same text as {child.id}")
             return None
         self.failures_in_a_row = 0
         self.contexts[child.id] = child
         shown = list(feedback) if self.shows_feedback else []
         self.edits[child.id] = Edit(child.id, parents[0].id, ", ".join(texts), shown, before)
         return child
+
+    def reject(self, parent: Context, texts: Mapping[str, str], reason: str) -> None:
+        self.rejected.append(Rejected(parent.id, dict(texts), reason))
 
     def fault(self, name: str) -> None:
         self.faults[name] = self.faults.get(name, 0) + 1
@@ -215,6 +237,7 @@ class Search(ABC):
 
     def result(self) -> Cycle:
         for edit in self.edits.values():
+            edit.minibatch = self.scoring.trial(edit.child, edit.parent)
             if edit.child in self.members:
                 edit.accepted, edit.score = True, self.members[edit.child].mean
             elif edit.child in self.scoring.stopped:
@@ -225,6 +248,7 @@ class Search(ABC):
                 edit.reason = f"{edit.after:.2f} on the minibatch is not above its parent's {edit.before:.2f}"
         scored = [replace(member, notes=self.notes.get(key, {})) for key, member in self.members.items()]
         pool = select(scored, self.recipe.population)
+        kept = {member.context.id for member in pool.members}
         return Cycle(
             pool,
             self._is_find(pool.best),
@@ -233,6 +257,8 @@ class Search(ABC):
             self.generations,
             self.faults,
             self.scoring.reused,
+            self.rejected,
+            [member for member in scored if member.context.id not in kept],
         )
 
     def _is_find(self, best: Member) -> bool:

@@ -1,8 +1,9 @@
 """A run is a folder.
 
-recipe.yaml (resolved) · run.json (versions, seed, status) · metrics.jsonl · evals.jsonl · contexts/cycle-0003.json ·
-rollouts/step-000012.parquet · ledger.json (totals) · ledger.jsonl (one row per step) · checkpoints/step-000050/. All files
-but the `.jsonl` ones are written under a temporary name and renamed, so a reader never sees a partial file.
+recipe.yaml (resolved) · run.json (versions, seed, status) · metrics.jsonl · evals.jsonl · contexts/seed.json (seed text) ·
+contexts/cycle-0003.json · rollouts/step-000012.parquet (a step's rollouts) · rollouts/cycle-0003.parquet (the fast loop's) ·
+ledger.json (totals) · ledger.jsonl (one row per step) · checkpoints/step-000050/. All files but the `.jsonl` ones are written
+under a temporary name and renamed, so a reader never sees a partial file.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fastslow.records import Rollout
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.lock import Lock
+from fastslow.runs.rollout_table import RolloutWriter
 
 Log = Literal["metrics", "evals", "ledger"]
 LOGS: tuple[Log, ...] = ("metrics", "evals", "ledger")
@@ -40,6 +42,7 @@ class RunFolder:
     def __init__(self, path: Path, lock: Lock | None = None) -> None:
         self.path = path
         self.checkpoints = Checkpoints(path / "checkpoints")
+        self.rollout_writer = RolloutWriter()
         self._lock = lock
 
     @classmethod
@@ -159,27 +162,20 @@ class RunFolder:
         numbered = numbers(self.path / "contexts", "cycle-*.json")
         return [data for number in sorted(numbered) if (data := files.read_json(numbered[number])) is not None]
 
-    def save_rollouts(self, step: int, rollouts: Sequence[Rollout], purposes: Sequence[str] | None = None) -> None:
-        """Write the rollouts of a step; `purposes`, one per rollout, adds a column."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    def save_rollouts(
+        self,
+        step: int,
+        rollouts: Sequence[Rollout],
+        purposes: Sequence[str] | None = None,
+        advantages: Sequence[float | None] | None = None,
+    ) -> None:
+        """Write the rollouts that a step was trained on; `purposes` and `advantages` add a column each."""
+        path = self.path / "rollouts" / f"step-{step:06d}.parquet"
+        self.rollout_writer.write(path, rollouts, purposes, advantages)
 
-        columns: dict[str, pa.Array] = {
-            "example": pa.array([_text(rollout.example.id) for rollout in rollouts], pa.string()),
-            "context": pa.array([rollout.context.id for rollout in rollouts], pa.string()),
-            "policy_step": pa.array([rollout.policy_step for rollout in rollouts], pa.int64()),
-            "score": pa.array([float(rollout.score) for rollout in rollouts], pa.float64()),
-            "feedback": pa.array([_text(rollout.feedback.text) for rollout in rollouts], pa.string()),
-            "answers": pa.array(
-                [[_text(turn.answer) for turn in rollout.turns] for rollout in rollouts], pa.list_(pa.string())
-            ),
-            "prompt_tokens": pa.array([rollout.prompt_tokens for rollout in rollouts], pa.int64()),
-            "completion_tokens": pa.array([rollout.completion_tokens for rollout in rollouts], pa.int64()),
-        }
-        if purposes is not None:
-            columns["purpose"] = pa.array(list(purposes), pa.string())
-        with files.temporary(self.path / "rollouts" / f"step-{step:06d}.parquet") as unfinished:
-            pq.write_table(pa.table(columns), unfinished)
+    def save_fast_rollouts(self, cycle: int, rollouts: Sequence[Rollout], purposes: Sequence[str]) -> None:
+        """Write the rollouts that the fast loop played in a cycle, each with its purpose."""
+        self.rollout_writer.write(self.path / "rollouts" / f"cycle-{cycle:04d}.parquet", rollouts, purposes)
 
     def rewind(self, step: int) -> None:
         """Remove everything after the checkpoint of `step`, to resume from it (-1: to start over).
@@ -222,7 +218,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _text(text: str) -> str:
-    return files.encode(text).decode()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from fastslow.board.page import shared_style
+from fastslow.board.places import Place
+from fastslow.board.text import Lineage
 from fastslow.recipe import dump_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.lineage import show_contexts
 from fastslow.study.arms import Arm
 from fastslow.study.comparison import Comparison
 from fastslow.study.figures.drawing import as_svg
@@ -147,6 +146,7 @@ def render(
         Environment(autoescape=True, trim_blocks=True)
         .from_string(TEMPLATE.read_text())
         .render(
+            style=shared_style(),
             title=title,
             subtitle=subtitle,
             findings=said,
@@ -182,11 +182,12 @@ def _runs(arm: Arm) -> list[dict[str, Any]]:
     return found
 
 
-def _lineage(run: RunFolder) -> str:
-    """The coloured output of `fastslow contexts`."""
-    console = Console(record=True, file=io.StringIO(), width=110, force_terminal=True, color_system="standard")
-    show_contexts(run, console, full=False)
-    return console.export_html(code_format="<pre>{code}</pre>", inline_styles=True)
+def _lineage(run: RunFolder) -> list[dict[str, Any]]:
+    """Every context that survived or led to one that did, as the board shows it."""
+    path = run.path.resolve()
+    lineage = Lineage(Place(path.name, path, path))
+    lineage.refresh()
+    return [found for node in lineage.survivors() if (found := lineage.detail(node.id)) is not None]
 
 
 def _recipe(arm: Arm) -> dict[str, str]:

@@ -1,0 +1,232 @@
+"use strict";
+// Text: what was learnt and by which edit, the lineage of all contexts, and who solves which problem.
+(() => {
+  const { h, score, count } = Board;
+
+  // What was learnt ---------------------------------------------------------------------------------------------------------
+
+  const stateOf = (line) => {
+    const last = line.shares.length - 1;
+    if (line.in_best[last]) return h("span", { class: "pill good" }, "in the best text");
+    if (line.shares[last] > 0) return h("span", { class: "pill" }, `in ${Math.round(line.shares[last] * 100)}% of the population`);
+    let end = last;
+    while (end > 0 && !(line.shares[end] > 0)) end -= 1;
+    return h("span", { class: "pill bad" }, `gone after cycle ${line.cycles[end]}`);
+  };
+  const strip = (line) => {
+    const shown = line.shares.map((share, index) => [share, index]).slice(-40);
+    return h("span", { class: "strip", title: "share of the population that has the line, cycle by cycle; underlined where the best text has it" },
+      shown.map(([share, index]) => h("i", { class: (share ? "" : "none") + (line.in_best[index] ? " best" : ""), style: { height: `${Math.max(10, share * 100)}%` } })));
+  };
+  const ruleRow = (line, cycles, open) =>
+    h("tr", {},
+      h("td", { class: "rule" }, Board.text(line.text)),
+      h("td", {}, stateOf({ ...line, cycles })),
+      h("td", {}, line.seed ? h("span", { class: "quiet" }, "seed text") : `cycle ${line.cycle}, step ${line.step}`),
+      h("td", {}, line.child ? h("button", { class: "plain mono", onclick: () => open(line.child) }, line.child) : "–"),
+      h("td", {}, line.child ? Board.arrow(...line.anchors) : "–"),
+      h("td", {}, line.child ? Board.arrow(...line.validation) : "–"),
+      h("td", { class: "num" }, line.child ? count(line.spent) : "–"),
+      h("td", {}, strip(line)));
+
+  const rulesTable = (rules, open) => {
+    let all = false;
+    const learnt = rules.lines.filter((line) => !line.seed);
+    const shown = () => (all ? rules.lines : [...learnt].sort((a, b) => weight(b) - weight(a) || a.cycle - b.cycle).slice(0, 12));
+    const weight = (line) => (line.in_best[line.in_best.length - 1] ? 2 : line.shares[line.shares.length - 1] > 0 ? 1 : 0);
+    const heads = ["line of the text", "now", "learnt", "by the edit", "on the anchors", "validation around it", "rollouts of the cycle", "by cycle"];
+    const body = h("tbody");
+    const more = h("button", { class: "plain", onclick: () => { all = !all; draw(); } });
+    const draw = () => {
+      body.replaceChildren(...shown().map((line) => ruleRow(line, rules.cycles, open)));
+      more.textContent = all ? "show what is alive first" : `show all ${rules.lines.length} lines`;
+    };
+    draw();
+    return h("section", { class: "block", id: "learnt", style: { marginTop: 0 } },
+      h("h2", {}, "What was learnt"),
+      h("p", {}, "Each line that reached the population: the cycle and the edit that brought it, the score of parent and child on the anchors under the same weights, the validation reward before and after that cycle, and what the fast loop spent in it."),
+      learnt.length
+        ? [h("div", { class: "scroll" }, h("table", { class: "rules" }, h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col", class: name.startsWith("rollouts") ? "num" : null }, name)))), body)), rules.lines.length > 12 || all ? more : null]
+        : Board.empty("No line has been learnt yet", "So far every population holds the seed text alone. Rejected proposals are listed with the context they came from, below."));
+  };
+
+  // The tree ----------------------------------------------------------------------------------------------------------------
+
+  function treeOf(nodes, all) {
+    const known = new Map(nodes.map((node) => [node.id, node]));
+    const keep = new Set();
+    for (const node of nodes) {
+      if (all || node.alive || node.best) {
+        let at = node;
+        while (at && !keep.has(at.id)) {
+          keep.add(at.id);
+          at = known.get(at.parents.find((parent) => known.has(parent)));
+        }
+      }
+    }
+    const children = new Map();
+    const roots = [];
+    for (const node of nodes) {
+      if (!keep.has(node.id)) continue;
+      const parent = node.parents.find((id) => keep.has(id) && id !== node.id);
+      parent ? children.set(parent, [...(children.get(parent) || []), node]) : roots.push(node);
+    }
+    return { children, roots: roots.length ? roots : nodes.slice(0, 1) };
+  }
+
+  const nodeButton = (node, selected, open) =>
+    h("button", { "aria-current": node.id === selected ? "true" : null, "data-node": node.id, onclick: () => open(node.id) },
+      h("span", { class: "score" + (node.accepted ? "" : " rejected"), title: node.accepted ? "mean score on the anchors" : "rejected" }, node.score === null ? (node.accepted ? "–" : "✕") : score(node.score)),
+      h("span", { class: "what" },
+        h("span", { class: "line", dir: "auto" }, (node.added ? "+ " : node.removed ? "− " : "") + Board.line(node.summary || "(empty)")),
+        h("span", { class: "meta" },
+          h("span", { class: "mono" }, node.id),
+          node.born === null ? h("span", {}, "seed text") : h("span", {}, `cycle ${node.born}`),
+          node.added || node.removed ? h("span", {}, `+${node.added} −${node.removed} line${node.added + node.removed === 1 ? "" : "s"}`) : null,
+          node.best ? h("span", { class: "pill good" }, "best now") : node.alive ? h("span", { class: "pill" }, "in the population") : null,
+          node.accepted ? null : h("span", {}, "rejected"))));
+
+  function drawTree(list, tree, selected, open) {
+    // Without recursion: a line of descent can be hundreds of contexts long; deep ones are not indented further.
+    list.replaceChildren();
+    const waiting = tree.roots.map((node) => [node, list, 0]).reverse();
+    const drawn = new Set();
+    while (waiting.length) {
+      const [node, above, depth] = waiting.pop();
+      if (drawn.has(node.id)) continue;
+      drawn.add(node.id);
+      const item = h("li", {}, nodeButton(node, selected, open));
+      above.append(item);
+      const below = tree.children.get(node.id) || [];
+      if (!below.length) continue;
+      const inner = depth < 7 ? h("ul") : above;
+      if (depth < 7) item.append(inner);
+      for (const child of [...below].reverse()) waiting.push([child, inner, depth + 1]);
+    }
+  }
+
+  // One context ---------------------------------------------------------------------------------------------------------------
+
+  const editBlock = (edit, run) => [
+    h("h3", { class: "sub" }, `The edit of cycle ${edit.cycle}`),
+    h("div", { class: "facts" },
+      h("span", {}, "on the minibatch ", Board.arrow(edit.before, edit.after)),
+      edit.score !== null && edit.score !== undefined ? h("span", {}, "on all anchors ", Board.arrow(edit.parent_score, edit.score)) : null,
+      h("span", {}, "component ", h("b", {}, edit.component)),
+      h("span", {}, "the cycle's fast loop spent ", h("b", {}, count(edit.rollouts)), " rollouts")),
+    edit.reason ? h("p", { class: "small" }, edit.accepted ? "" : "Rejected: ", Board.shown(edit.reason)) : null,
+    edit.minibatch.length
+      ? h("div", { class: "scroll" }, h("table", { class: "small" }, h("caption", {}, "minibatch"),
+          h("thead", {}, h("tr", {}, h("th", {}, "problem"), h("th", {}, "parent → child"))),
+          h("tbody", {}, edit.minibatch.map((row) => h("tr", {},
+            h("td", {}, h("a", { class: "mono", href: Board.link("rollouts", [run], { problem: row.example, purpose: "fast-minibatch" }) }, Board.tail(String(row.example), 44))),
+            h("td", {}, Board.arrow(row.before, row.after)))))))
+      : h("p", { class: "quiet small" }, "The minibatch was not recorded: this run was made by an earlier version or by an optimizer without minibatches."),
+    edit.feedback.length
+      ? [h("h4", { class: "sub" }, `The feedback that led to it (${edit.feedback.length})`), edit.feedback.slice(0, 12).map((text) => h("div", { class: "turn grader" }, Board.text(text)))]
+      : h("p", { class: "quiet small" }, "No feedback was kept with this edit."),
+  ];
+
+  const proposalBlock = (proposal, open) =>
+    h("details", {},
+      h("summary", {},
+        proposal.accepted ? h("span", { class: "pill good" }, "✓ accepted") : h("span", { class: "pill bad" }, "✕ rejected"), ` cycle ${proposal.cycle} `,
+        proposal.after !== null && proposal.after !== undefined ? Board.arrow(proposal.before, proposal.after) : "",
+        proposal.reason ? h("span", { class: "quiet" }, " ", Board.shown(proposal.reason, 300)) : null),
+      h("div", { style: { margin: ".4rem 0 .8rem" } }, Board.difference(proposal.difference.filter((part) => part.lines.some(([kind]) => kind !== "same"))),
+        proposal.id ? h("button", { class: "plain mono", onclick: () => open(proposal.id) }, proposal.id) : null));
+
+  function contextPanel(node, run, open) {
+    const whole = h("div", { hidden: true }, Object.entries(node.texts).map(([name, text]) => [h("h4", { class: "quiet sub" }, name), h("pre", { dir: "auto" }, Board.shown(text))]));
+    const diff = h("div", {}, Board.difference(node.difference));
+    const pick = node.parents.length ? Board.segments("text or difference", { diff: "difference from its parent", text: "text" }, "diff", (value) => { diff.hidden = value !== "diff"; whole.hidden = value !== "text"; }) : null;
+    const rejected = node.proposals.filter((each) => !each.accepted).length;
+    return [
+      h("h2", {}, "Context ", h("span", { class: "mono" }, node.id)),
+      h("p", { class: "quiet small", style: { margin: ".1rem 0 .6rem" } },
+        node.parents.length ? ["proposed in cycle ", String(node.born), ", from ", node.parents.map((parent, index) => [index ? " and " : "", h("button", { class: "plain mono", onclick: () => open(parent) }, parent)])] : "the seed text, which the run started with"),
+      pick, h("div", { style: { marginTop: ".5rem" } }, diff, whole),
+      node.history.length
+        ? h("div", { class: "scroll" }, h("table", { class: "small", style: { marginTop: "1rem" } }, h("caption", {}, "scores"),
+            h("thead", {}, h("tr", {}, ["cycle", "by the policy of step", "mean score", "problems", "best on", ""].map((name, index) => h("th", { class: index < 5 ? "num" : null }, name)))),
+            h("tbody", {}, node.history.slice(-12).map((row) => h("tr", {},
+              h("td", { class: "num" }, String(row.cycle)), h("td", { class: "num" }, count(row.step)), h("td", { class: "num" }, score(row.score)), h("td", { class: "num" }, count(row.problems)),
+              h("td", { class: "num" }, row.wins === null ? "–" : count(row.wins)), h("td", {}, row.front ? h("span", { class: "pill" }, "Pareto front") : null, row.kept ? null : h("span", { class: "pill bad" }, "dropped")))))))
+        : h("p", { class: "quiet small" }, "It was never scored on all anchors."),
+      node.edits.map((edit) => editBlock(edit, run)),
+      h("h3", { class: "sub" }, `Proposals from this context (${node.proposals.length}, ${rejected} rejected)`),
+      node.proposals.length ? node.proposals.slice(0, 60).map((each) => proposalBlock(each, open)) : h("p", { class: "quiet small" }, "None so far."),
+    ];
+  }
+
+  // Who solves what -------------------------------------------------------------------------------------------------------------
+
+  function matrixTable(matrix, run, open) {
+    const rows = matrix.rows.map((row) =>
+      h("tr", { class: row.kept ? null : "dropped" },
+        h("th", { scope: "row" }, h("button", { class: "plain mono", onclick: () => open(row.id) }, row.id), ` ${score(row.score)} `, row.best ? h("span", { class: "pill good" }, "best") : row.front ? h("span", { class: "pill" }, "front") : row.kept ? null : h("span", { class: "quiet small" }, "dropped")),
+        row.scores.map((value, index) => {
+          const words = `${matrix.problems[index]}: ${score(value)}${row.top[index] ? ", no other context is better" : ""}`;
+          return h("td", {}, h("button", { tabindex: index ? "-1" : "0", title: words, "aria-label": words, style: { background: value === null ? "none" : value > 0 ? `color-mix(in srgb, var(--rl) ${Math.round(25 + value * 75)}%, var(--page))` : "var(--sunk)" }, onclick: () => (location.hash = Board.link("rollouts", [run], { problem: matrix.problems[index], context: row.id })) }, row.top[index] ? "•" : ""));
+        })));
+    return h("div", { class: "scroll" }, h("table", { class: "matrix" }, h("tbody", {}, rows)));
+  }
+
+  Board.views.text = {
+    title: "Text",
+    parts: ["contexts", "evals"],
+    single: true,
+    async show(main, [run]) {
+      const summary = Board.known.find((each) => each.name === run);
+      let selected = Board.place().get("context"), all = false, cycle = null, data = null;
+      const head = h("div"), learnt = h("div"), list = h("ul", { class: "tree" }), panel = h("div", { class: "sticky", id: "context", tabindex: "-1" });
+      const solves = h("section", { class: "block", id: "matrix" });
+      const cycles = h("section", { class: "block" });
+      const showAll = h("label", { class: "small quiet" }, h("input", { type: "checkbox", onchange: (event) => { all = event.target.checked; redraw(); } }), " also rejected and dropped ones");
+      const open = async (id) => {
+        selected = id;
+        Board.remember({ context: id });
+        redraw();
+        const node = await Board.api("context", { run, id });
+        panel.replaceChildren(...contextPanel(node, run, open).flat(Infinity).filter(Boolean));
+        if (matchMedia("(max-width: 1100px)").matches && opened) panel.scrollIntoView({ block: "start" });
+        opened = true;
+      };
+      let opened = false;
+      const redraw = () => drawTree(list, treeOf(data.nodes, all), selected, open);
+      const drawMatrix = async () => {
+        const matrix = await Board.api("matrix", cycle === null ? { run } : { run, cycle });
+        const choose = h("select", { "aria-label": "cycle", onchange: (event) => { cycle = Number(event.target.value); drawMatrix(); } }, data.cycles.map((each) => h("option", { value: String(each.cycle) }, `cycle ${each.cycle}`)));
+        choose.value = String(matrix.cycle);
+        solves.replaceChildren(
+          h("h2", {}, "Who solves what ", choose),
+          h("p", {}, `Contexts by problems, ${count(matrix.problems.length)} anchors, scored by the policy of step ${matrix.step}. The darker, the higher the score; a dot marks a problem on which this context beats another and none is better: the dots make the Pareto front. Problems are ordered from easy to hard.`),
+          matrix.problems.length ? matrixTable(matrix, run, open) : Board.empty("No scores by problem", "This cycle's file holds no scores."));
+      };
+      const drawCycles = () => cycles.replaceChildren(
+        h("h2", {}, "Cycles"),
+        h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["cycle", "policy step", "contexts", "best", "its score", "edits accepted", "rejected unplayed", "rollouts"].map((name, index) => h("th", { class: index === 3 ? null : "num" }, name)))),
+          h("tbody", {}, data.cycles.map((each) => h("tr", {}, h("td", { class: "num" }, String(each.cycle)), h("td", { class: "num" }, count(each.step)), h("td", { class: "num" }, String(each.population.length)), h("td", {}, h("button", { class: "plain mono", onclick: () => open(each.best) }, each.best)), h("td", { class: "num" }, score(each.score)), h("td", { class: "num" }, `${each.accepted} of ${each.edits}`), h("td", { class: "num" }, count(each.rejected)), h("td", { class: "num" }, count(each.rollouts))))))));
+      const update = async () => {
+        data = await Board.api("text", { run });
+        head.replaceChildren(...Board.notes(data.told).filter(Boolean));
+        if (!data.nodes.length) {
+          learnt.replaceChildren();
+          main.replaceChildren(head, Board.empty("No text yet", summary.method === "rl" ? "RL only trains the weights under the seed text; this run folder does not hold it." : "The first cycle of the fast loop has not finished. Its contexts appear here as soon as it has."));
+          return;
+        }
+        if (!list.isConnected) main.replaceChildren(head, learnt, h("section", { class: "block" }, h("h2", {}, "Lineage"), h("p", {}, "Every context below its parent, with its last mean score on the anchors and the first line it changed."), h("div", { class: "split" }, h("div", {}, showAll, list), panel)), solves, cycles);
+        const best = data.nodes.find((node) => node.best) || data.nodes[0];
+        if (!data.nodes.some((node) => node.id === selected)) selected = best.id;
+        if (data.cycles.length) {
+          learnt.replaceChildren(rulesTable(data.rules, open));
+          drawCycles();
+          await drawMatrix();
+        } else learnt.replaceChildren(Board.empty(summary.method === "rl" ? "RL only: the text does not change" : "No cycle has finished yet", "Every rollout so far used the seed text below."));
+        await open(selected);
+      };
+      await update();
+      return update;
+    },
+  };
+})();
