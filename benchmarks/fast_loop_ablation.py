@@ -42,7 +42,7 @@ ABLATIONS: dict[str, list[tuple[str, Any]]] = {
     "judging-where-it-matters": [(f"{DIGEST}.model.Model._bearing", everywhere)],
     "topics": [(f"{DIGEST}.topics.COMMON", 0.0)],
     "doubting-the-grader": [(f"{DIGEST}.support.truth", lambda made, not_made: 0.9)],
-    "one-of-rivals": [(f"{DIGEST}.support.RIVAL", 0.0)],
+    "one-of-rivals": [(f"{DIGEST}.support.rival_truth", lambda made, others: 1.0)],
     "telling-remarks": [(f"{DIGEST}.support.singletons_return", lambda counts: 1.0)],
     "passing-over-verdicts": [(f"{DIGEST}.transcript.FILLINGS", 10**9)],
     "comparing-texts": [(f"{SEARCH}.DESIGNS", 1)],

@@ -58,6 +58,21 @@ def test_played_scores_and_words_follow_the_dials() -> None:
     assert sum(len(lines) == 2 for lines in failed) / len(failed) == pytest.approx(0.5, abs=0.04)
 
 
+def test_a_simulated_handbook_is_played_as_its_expected_reward_says() -> None:
+    handbook = importlib.import_module("benchmarks.simulated_handbook")
+    world = handbook.HandbookWorld(handbook.HandbookDials(rules=8, wrong=0.3), 1)
+    rule = world.task.book.rules[-2]
+    false = next(label for label in world.guesses if label not in rule.text)
+    half = "\n".join(world.oracle_text.splitlines()[:5])
+    texts = [world.seed_text, half, world.oracle_text, f"{half}\n{rule.text.replace(rule.label, false)}"]
+    for text in texts:
+        pairs = [(example, Context({"system": text})) for example in world.unseen for _ in range(6)]
+        rollouts = handbook.HandbookPolicy(world).play(pairs, "slow", 0)
+        assert sum(rollout.score for rollout in rollouts) / len(rollouts) == pytest.approx(world.reward(text), abs=0.04)
+    assert world.reward(texts[0]) < world.reward(texts[1]) < world.reward(texts[2])
+    assert world.reward(texts[3]) < world.reward(texts[1])
+
+
 @pytest.mark.parametrize("optimizer", ["digest", "gepa", "ace"])
 def test_real_optimizers_run_on_it_within_their_rollouts(benchmark_module: ModuleType, optimizer: str) -> None:
     setting = benchmark_module.Setting(policy.Dials(rules=5), (150, 400))
