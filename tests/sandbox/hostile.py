@@ -127,7 +127,7 @@ print(len(hoard))
 """,
     "endless output": "while True:\n    print('x' * 1000)",
     "endless errors": "while True:\n    sys.stderr.write('x' * 1000)",
-    "endless line": "while True:\n    os.write(1, b'x')",
+    "endless line": "while True:\n    os.write(1, b'x' * 64)",
     "connect": """
 with attempt('connect'):
     socket.create_connection(('127.0.0.1', HOST['port']), timeout=2)
