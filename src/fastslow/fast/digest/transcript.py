@@ -120,14 +120,15 @@ class Transcript:
 
     def read(self) -> Journal:
         """The statements that all of it comes to."""
-        statements = self._statements()
+        topics = Topics(self.words)
+        statements = self._statements(topics)
         made = {each.key: frozenset(parts) for parts, each in statements.items()}
         for key, (text, _) in self.declared.items():
             made.setdefault(key, frozenset(part.key for part in parts_of(component_of(key), text)))
         of_part = {part: each for parts, each in statements.items() for part in parts}
         journal = Journal()
         journal.words = dict(self.words)
-        journal.frames = frames(statements.values(), self._labels())
+        journal.frames = frames(statements.values(), self._labels(topics))
         for key, (text, covers) in self.declared.items():
             journal.declare(key, text, frozenset(of_part[part].key for part in covers if part in of_part))
         held: dict[frozenset[str], frozenset[str]] = {}
@@ -139,12 +140,12 @@ class Transcript:
             journal.add(Row(row.problem, held[row.parts], row.tokens, row.score, row.cycle, keys), said)
         return journal
 
-    def parts_in(self, texts: Iterable[str]) -> frozenset[str]:
+    def parts_in(self, keys: Iterable[str]) -> frozenset[str]:
         """The parts of which statements with these keys are made."""
-        wanted = set(texts)
-        return frozenset(part for parts, each in self._statements().items() if each.key in wanted for part in parts)
+        wanted, statements = set(keys), self._statements(Topics(self.words))
+        return frozenset(part for parts, each in statements.items() if each.key in wanted for part in parts)
 
-    def _statements(self) -> dict[tuple[str, ...], Said]:
+    def _statements(self, topics: Topics) -> dict[tuple[str, ...], Said]:
         """By the parts it is made of: every statement that may stand in a text."""
         found, problems = {}, {}
         for parts in chains(line for row in self.rows for line in row.said):
@@ -157,12 +158,12 @@ class Transcript:
                 if part in problems:
                     problems[part][row.problem] += 1
         said = {each.key: problems[parts[0]] for parts, each in found.items()}
-        passed_over = verdicts(said, frames(found.values(), self._labels()), Topics(self.words))
+        passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics)
         return {parts: each for parts, each in found.items() if each.key not in passed_over}
 
-    def _labels(self) -> frozenset[str]:
+    def _labels(self, topics: Topics) -> frozenset[str]:
         """Words of short answers, without those that tell problems apart."""
-        return frozenset(self.labels) - Topics(self.words).rarity.keys()
+        return frozenset(self.labels) - topics.rarity.keys()
 
 
 def chains(lines: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
