@@ -102,7 +102,7 @@ def find_rivals(journal: Journal) -> dict[str, list[str]]:
 
 
 def rival_truth(made: int, others: Sequence[int]) -> float:
-    """The probability that a statement is the true one of its rivals, given the number of problems of it and of each other."""
+    """The probability that a statement is the true one of its rivals, given the numbers of problems they were made of."""
     return 1 / (1 + sum(RIVAL ** max(-30, min(30, other - made)) for other in others))
 
 
