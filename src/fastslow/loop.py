@@ -36,6 +36,7 @@ from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import replay
 from fastslow.rollouts.stream import open_stream
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import Ledger
 from fastslow.runs.view import View
 from fastslow.seeds import derive_seed
 from fastslow.slow.distillation import build_distillation
@@ -72,12 +73,14 @@ class Loop:
                 recipe, self.state, player, reflector, book=self.record.book, journal=run, view=view
             )
 
-    def run(self, checkpoint: Path | None = None) -> None:
-        """Run to the end, from a checkpoint if given."""
+    def run(self, checkpoint: Path | None = None, spent: Ledger | None = None) -> None:
+        """Run to the end, from a checkpoint if given; `spent` is what was spent before the first step."""
         state, problems, length = self.state, self.recipe.slow.problems, self.recipe.fast.cycle
         if checkpoint is not None:
             state.restore(checkpoint, self.stream)
         self.record.begin()
+        if spent is not None:
+            state.ledger.add(spent)
         if self.learns and not state.done:
             self.engine.prepare(checkpoint)
         if state.step == 0:
@@ -99,6 +102,7 @@ class Loop:
             if self.learns:
                 self.record.step(rollouts, played, update, numbers)
             self._end_step(last=state.done)
+            self.player.faulty.end_step()
 
     def _play(self, position: int) -> tuple[list[Rollout], list[Rollout]]:
         """The rollouts of a step, and those of them that were sampled for it; the cache supplies the others."""

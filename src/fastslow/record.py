@@ -13,6 +13,7 @@ from fastslow.errors import RunError, cause
 from fastslow.evaluation.during import Measured
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
+from fastslow.rollouts.faults import is_faulty
 from fastslow.rollouts.play import Timing
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
@@ -23,7 +24,7 @@ from fastslow.tasks.base import Task
 from fastslow.tasks.stages import Stages
 
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
-TRACKED = ("reward", "reward_std", "zero_variance", "response_length", "truncated")
+TRACKED = ("reward", "reward_std", "zero_variance", "response_length", "truncated", "faulty_grades")
 
 
 class Record:
@@ -71,6 +72,7 @@ class Record:
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
+            "faulty_grades": sum(map(is_faulty, rollouts)),
             # Undefined for a step without rows to train on; 0 would be wrong.
             **{key: numbers.get(key) if update.rows else None for key in trained},
             "learning_rate": numbers.get("learning_rate"),

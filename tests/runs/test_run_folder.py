@@ -188,6 +188,7 @@ def test_rollouts_are_kept_as_a_table(run: RunFolder) -> None:
         "policy_step": 4,
         "score": 0.0,
         "feedback": "not \\ud800",
+        "error": "",
         "answers": ["an answer", "an answer"],
         "prompt_tokens": 6,
         "completion_tokens": 4,

@@ -64,6 +64,7 @@ def evaluate_run(
         policy_step=snapshot.step,
         seed=derive_seed(recipe.seed, "evaluation"),
     )
+    parts.player.faulty.end_step()
     return scores
 
 
@@ -107,6 +108,7 @@ def measure_divergence(
             rows.append(
                 Row(step, label, context.id, found.kl, found.low, found.high, reward, len(chosen), found.tokens)
             )
+    parts.player.faulty.end_step()
     if parts.engine.world.main:
         write_csv(run.path / DIVERGENCE, [asdict(row) for row in rows])
     return rows

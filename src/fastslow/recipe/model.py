@@ -247,6 +247,18 @@ class SamplingRecipe(Section):
         return Sampling(self.temperature, self.top_p, self.max_tokens)
 
 
+class GradingRecipe(Section):
+    """Limits of graders, tools and environments, which are other people's code."""
+
+    faulty: float = Field(default=0.2, ge=0, le=1)
+    """Share of a step's rollouts whose grades may be faulty because the task's code failed; more stop the run. Each scores 0,
+    is counted, and is shown to no reflector."""
+    timeout: float = Field(default=300.0, gt=0)
+    """Seconds that a grader, or the task between two turns, may take; after that the grade is faulty."""
+    max_turns: int = Field(default=100, ge=1)
+    """Model calls of one rollout; a rollout that asks for more is faulty."""
+
+
 class EvaluationRecipe(Section):
     """Measuring on held-out problems."""
 
@@ -304,6 +316,8 @@ class Recipe(Section):
     """The fast loop."""
     sampling: SamplingRecipe = SamplingRecipe()
     """Rollouts."""
+    grading: GradingRecipe = GradingRecipe()
+    """Limits of graders and turns."""
     evaluation: EvaluationRecipe = EvaluationRecipe()
     """Evaluation."""
     output: OutputRecipe = OutputRecipe()

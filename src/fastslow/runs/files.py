@@ -8,7 +8,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +27,19 @@ def explained(path: Path) -> Iterator[None]:
         raise RunError(
             f"'{path}' was not written: {cause(error)}; free disk space or check the permissions, then resume the run"
         ) from error
+
+
+@contextmanager
+def nothing_left_behind(folder: Path) -> Iterator[None]:
+    """If the block fails, remove `folder` and those of its parents that were not there before, as far as they are empty."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        for each in new:
+            with suppress(OSError):
+                each.rmdir()
+        raise
 
 
 @contextmanager

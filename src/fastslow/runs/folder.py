@@ -170,6 +170,7 @@ class RunFolder:
             "policy_step": pa.array([rollout.policy_step for rollout in rollouts], pa.int64()),
             "score": pa.array([float(rollout.score) for rollout in rollouts], pa.float64()),
             "feedback": pa.array([_text(rollout.feedback.text) for rollout in rollouts], pa.string()),
+            "error": pa.array([_text(rollout.error) for rollout in rollouts], pa.string()),
             "answers": pa.array(
                 [[_text(turn.answer) for turn in rollout.turns] for rollout in rollouts], pa.list_(pa.string())
             ),

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import PURPOSES, Entry, Ledger
+from fastslow.runs.ledger import PURPOSES, TRAINING, Entry, Ledger
 from fastslow.text import number
 
 FORMER = {"cut_off": "truncated"}
@@ -67,7 +67,7 @@ def _by_purpose(ledger: Ledger) -> Table:
     columns = ("rollouts", "reused", "calls", "prompt tokens", "completion tokens", "seconds", "cost $", "faults")
     table = _table("spent, by purpose", "purpose", columns)
     entries: dict[str, Entry] = {purpose: ledger[purpose] for purpose in PURPOSES}
-    entries["training"] = ledger.total(purpose for purpose in PURPOSES if purpose != "evaluation")
+    entries["training"] = ledger.total(TRAINING)
     entries["all"] = ledger.total()
     for name, entry in entries.items():
         faults = ", ".join(f"{count} {fault}" for fault, count in _faults(entry).items())
@@ -93,8 +93,8 @@ def _faults(entry: Entry) -> Counter[str]:
 
 
 def _by(name: str, ledgers: Mapping[int, Ledger]) -> Table:
-    """Rollouts by purpose, one row per ledger; reflection has calls instead of rollouts."""
-    purposes = [purpose for purpose in PURPOSES if purpose != "reflection"]
+    """Rollouts by purpose, one row per ledger; reflection has calls instead of rollouts, and preflight is before step 1."""
+    purposes = [purpose for purpose in PURPOSES if purpose not in ("reflection", "preflight")]
     table = _table(f"rollouts, by {name}", name, [*purposes, "reused", "reflections", "tokens", "seconds", "cost $"])
     for value, ledger in ledgers.items():
         total = ledger.total()
