@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,26 @@ def printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
+
+
+_UNSEEN = {"\N{COMBINING GRAPHEME JOINER}", "\N{HANGUL FILLER}", "\N{HALFWIDTH HANGUL FILLER}"}
+_UNSEEN |= {"\N{HANGUL CHOSEONG FILLER}", "\N{HANGUL JUNGSEONG FILLER}", "\N{BRAILLE PATTERN BLANK}"}
+
+
+def hidden_characters(text: str) -> str:
+    """The characters of a text that a reader does not see or that change what is seen: control characters other than line
+    breaks and tabs, direction marks, zero-width and tag characters, variation selectors other than those of emoji, lone
+    surrogates."""
+    return "".join(dict.fromkeys(letter for letter in text if _is_hidden(letter)))
+
+
+def _is_hidden(letter: str) -> bool:
+    if letter in "\n\t\r":
+        return False
+    # Control, format, surrogate, line separator, paragraph separator, and code points that are no characters.
+    category = unicodedata.category(letter)
+    selector = 0xFE00 <= ord(letter) <= 0xFE0D or 0xE0000 <= ord(letter) <= 0xE0FFF
+    return category in ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn") or selector or letter in _UNSEEN
 
 
 def number(value: Any) -> str:

@@ -22,6 +22,7 @@ from fastslow.fast.scoring import Scoring
 from fastslow.records import Context, Rollout
 from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
+from fastslow.text import hidden_characters
 
 if TYPE_CHECKING:
     from fastslow.fast.cycle import FastLoop
@@ -189,7 +190,11 @@ class Search(ABC):
         feedback: Sequence[str] = (),
         before: float = 0.0,
     ) -> Context | None:
-        """The same for proposed texts of several components at once."""
+        """The same for proposed texts of several components at once. A text with characters that a reader does not see is
+        refused: people could not tell what the model reads."""
+        if any(hidden_characters(text) for text in texts.values()):
+            self.fault("proposal_hidden_characters")
+            return None
         if any(self.loop.count_tokens(text) > self.recipe.max_tokens for text in texts.values()):
             self.fault("proposal_too_long")
             return None

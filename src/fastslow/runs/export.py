@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fastslow.errors import RunError
 from fastslow.fast.pool import Pool
+from fastslow.models.encode import TextEncoder
 from fastslow.models.load import load_trained
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
@@ -49,7 +50,7 @@ def save_policy(snapshot: Snapshot, target: Path) -> None:
 
 def set_default_system(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
     """Make the chat template put `text` at the start of the system message, as training does with a context."""
-    quoted = json.dumps(text, ensure_ascii=False)
+    quoted = json.dumps(TextEncoder(tokenizer).defused(text), ensure_ascii=False)
     tokenizer.chat_template = (
         f"{{%- set context = {quoted} -%}}"
         "{%- if messages and messages[0]['role'] == 'system' -%}"

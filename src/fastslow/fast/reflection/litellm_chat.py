@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from fastslow.fast.reflection.base import ChatFailed, Reply
+from fastslow.models.encode import defused_for_servers
 
 LONGEST_PAUSE = 300.0
 """The longest pause, in seconds, even if a server asks for a longer one."""
@@ -59,7 +60,7 @@ class LiteLLMChat:
     def _arguments(self, litellm: Any, messages: list[dict[str, str]], seed: int) -> dict[str, Any]:
         arguments: dict[str, Any] = {
             "model": self.model,
-            "messages": messages,
+            "messages": [{**message, "content": defused_for_servers(message["content"])} for message in messages],
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "seed": seed % 2**31,
