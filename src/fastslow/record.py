@@ -136,6 +136,8 @@ class Record:
             raise RunError(f"checkpoint of step {step} was not saved: {problems[0]}; free space and resume")
         if world.main:
             self.checkpoints.commit(step)
+            if self.run:
+                self.run.set_status("running", checkpoint=step)
             self.checkpoints.prune(self.recipe.output.keep_checkpoints)
             if self.run:  # a resumed run never needs the cycles before its oldest checkpoint
                 self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)

@@ -25,6 +25,7 @@ from fastslow.runs.ending import ending
 from fastslow.runs.files import nothing_left_behind
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
+from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
 from fastslow.tasks import Task
 from fastslow.world import World
@@ -43,26 +44,35 @@ def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task:
             reflector = _reflector(recipe, parts)
             spent = preflight(recipe, parts, reflector)
         run = _on_main(world, lambda: RunFolder.create(place, recipe))
+        remember(place, recipe)
         _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent)
     return given
 
 
 def resume(
-    folder: str | Path, view: View | None = None, *, task: Task | None = None, overrides: Sequence[str] = ()
+    folder: str | Path,
+    view: View | None = None,
+    *,
+    task: Task | None = None,
+    overrides: Sequence[str] = (),
+    step: int | None = None,
+    trust: bool = False,
 ) -> Path:
     """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
 
-    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS).
+    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS). `step` chooses another
+    checkpoint; 0 starts over. `trust` allows a folder that was made elsewhere to execute the code it names.
     """
     given, place = Path(folder), Path(folder).absolute()
     recipe = _recipe_to_resume(given, overrides)
+    require_trust(place, recipe, trust)
     world = find_world(recipe)
     run = _on_main(world, lambda: RunFolder.open(place, lock=True))
     with out_of_memory.explained(recipe, given):
         parts = _assemble(recipe, place, world, task)
         with closing(parts.engine):
             reflector = _reflector(recipe, parts)
-            latest = world.from_main(lambda: _rewound(run, recipe))
+            latest = world.from_main(lambda: _rewound(run, recipe, step))
             # A run without a checkpoint starts again, and does before step 1 what it did before.
             spent = preflight(recipe, parts, reflector) if latest is None else None
             _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent, latest=latest)
@@ -144,12 +154,13 @@ def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
     return build_reflector(reflection, chat, lambda name: load_to_ask(name, device))
 
 
-def _rewound(run: RunFolder | None, recipe: Recipe) -> tuple[int, Path] | None:
+def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[int, Path] | None:
     """The checkpoint to resume from; everything after it is removed from the run folder."""
     assert run is not None, "called on the main process only"
-    latest = run.checkpoints.latest()
+    chosen = (step, run.checkpoints.get(step)) if step else None  # step 0 has no checkpoint
+    latest = run.latest_checkpoint() if step is None else chosen
     if recipe != run.recipe:
         run.write_recipe(recipe)
     run.rewind(latest[0] if latest else -1)
-    run.set_status("running")
+    run.set_status("running", checkpoint=latest[0] if latest else 0)
     return latest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -16,10 +18,37 @@ def one_line(value: object, limit: int = 300) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without control characters: models write it, and these could clear the screen or hide what it says."""
+    """The text without control characters, which could clear the screen or hide what it says, and without credentials."""
     return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in redacted(text)
     )
+
+
+HIDDEN = "[redacted]"
+_ADDRESS = re.compile(r"(?P<scheme>\b[a-zA-Z][\w+.-]*://)[^\s/?#@'\"]+@")
+_IN_QUERY = re.compile(
+    r"(?i)(?P<name>[?&;][\w.-]*(?:key|token|secret|password|passwd|pwd|sig|signature|auth)=)[^&#\s'\"]+"
+)
+_KEYS = re.compile(
+    r"\b(?:sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{16}|AIza[\w-]{30,}|xox[abp]-[\w-]{10,})"
+    r"|(?<=Bearer )[\w.~+/-]{16,}=*"
+)
+_SECRET_NAME = re.compile(r"(?i)(?:key|token|secret|password|passwd)$")
+
+
+def redacted(text: str) -> str:
+    """The text without credentials: those in addresses, those that look like an API key, and those in the environment."""
+    text = _ADDRESS.sub(rf"\g<scheme>{HIDDEN}@", text)
+    text = _IN_QUERY.sub(rf"\g<name>{HIDDEN}", text)
+    text = _KEYS.sub(HIDDEN, text)
+    for name, value in os.environ.items():
+        if len(value) >= 12 and value in text and _SECRET_NAME.search(name):
+            text = text.replace(value, HIDDEN)
+    return text
+
+
+def has_credentials(text: str) -> bool:
+    return redacted(text) != text
 
 
 _UNSEEN = {"\N{COMBINING GRAPHEME JOINER}", "\N{HANGUL FILLER}", "\N{HALFWIDTH HANGUL FILLER}"}

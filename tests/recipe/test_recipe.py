@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastslow.errors import RecipeError
-from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, walk
+from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, read_stored_recipe, walk
 from fastslow.tasks.adapters.grader import load_grader
+from fastslow.text import printable
 
 BASE = {"model": "some-model", "task": "star-graph"}
 KEYS = [key for key, _ in walk(Recipe)]
@@ -424,3 +425,21 @@ def test_every_recipe_in_the_repository_loads() -> None:
     assert found
     for path in found:
         assert load_recipe(path).tasks
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fast": {"reflection": {"kind": "litellm", "model": "m", "base_url": "https://me:hunter2@host/v1"}}},
+        {"fast": {"reflection": {"kind": "litellm", "model": "m", "base_url": "https://host/v1?key=hunter2"}}},
+        {"task": {"name": "verifiers", "environment": "e", "arguments": {"key": "sk-hunter2hunter2hunter2"}}},
+        {"task": {"name": "dataset", "path": "https://me:hunter2@host/rows.jsonl"}},
+    ],
+)
+def test_a_recipe_holds_no_credentials(changes: dict[str, Any], tmp_path: Path) -> None:
+    data = {"model": "nano", "task": "rulebook", **changes}
+    with pytest.raises(RecipeError, match="environment") as refused:
+        build_recipe(data)
+    assert "hunter2" not in printable(str(refused.value))
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(data))
+    assert "hunter2" not in dump_recipe(read_stored_recipe(tmp_path / "recipe.yaml"))  # of an earlier version

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -146,8 +147,24 @@ def test_a_damaged_line_in_the_middle_is_named(run: RunFolder) -> None:
     (run.path / "evals.jsonl").write_text('{"step": 1}\nbroken\n{"step": 2}\n')
     with pytest.raises(RunError, match="line 2 of"):
         run.rows("evals")
-    run.rewind(5)
-    assert run.rows("evals") == [{"step": 1}, {"step": 2}]
+    with pytest.raises(RunError, match="line 2 of"):
+        run.rewind(5)  # the row of the line is not to be had again
+    run.rewind(1)
+    assert run.rows("evals") == [{"step": 1}]
+
+
+def test_a_checkpoint_that_was_saved_and_is_gone_is_missed(run: RunFolder) -> None:
+    assert run.latest_checkpoint() is None
+    for step in (2, 4):
+        path = run.checkpoints.write(step, lambda path: (path / "weights").touch())
+        run.set_status("running", checkpoint=step)
+    assert run.latest_checkpoint() == (4, path)
+    shutil.rmtree(path)
+    with pytest.raises(RunError, match=r"step 4, which is missing; .* --step \(2\)"):
+        run.latest_checkpoint()
+    shutil.rmtree(run.checkpoints.folder)
+    with pytest.raises(RunError, match=r"step 4, which is missing; .* start a new run"):
+        run.latest_checkpoint()
 
 
 def test_rewind_forgets_what_came_after_the_step(run: RunFolder) -> None:

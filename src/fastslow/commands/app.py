@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from fastslow.commands.compare import compare
 from fastslow.commands.contexts import contexts
@@ -23,7 +23,8 @@ from fastslow.commands.study import study
 from fastslow.commands.suite import suite
 from fastslow.commands.tasks import tasks
 from fastslow.commands.train import train
-from fastslow.errors import FastSlowError
+from fastslow.errors import FastSlowError, cause
+from fastslow.text import printable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -55,5 +56,12 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         return app(arguments)
     except FastSlowError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _complain(str(error))
+    except (OSError, RecursionError, MemoryError) as error:  # such as a folder that cannot be written
+        _complain(cause(error))
+
+
+def _complain(text: str) -> NoReturn:
+    line = Text.assemble(("error:", "bold red"), " ", printable(text))
+    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+    sys.exit(2)

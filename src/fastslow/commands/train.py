@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fastslow.commands.shared import Overrides, quiet
+from fastslow.commands.shared import Overrides, Trust, quiet
 from fastslow.errors import FastSlowError
 
 
@@ -15,6 +15,13 @@ def train(
     recipe: Annotated[Path | None, typer.Argument(metavar="RECIPE", help="A recipe file.")] = None,
     overrides: Overrides = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Resume this run instead.")] = None,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step", min=0, metavar="STEP", help="Resume from this checkpoint, not the newest; 0 starts over."
+        ),
+    ] = None,
+    trust: Trust = False,
 ) -> None:
     """Train a recipe, or resume an interrupted run.
 
@@ -35,7 +42,7 @@ def train(
         quiet()
         from fastslow import start
 
-        start.resume(resume, overrides=changed)
+        start.resume(resume, overrides=changed, step=step, trust=trust)
     elif recipe is not None:
         loaded = load_recipe(recipe, changed)
         folder = default_folder(loaded, recipe.stem)

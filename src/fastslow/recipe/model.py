@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from fastslow.recipe.checks import check_recipe
 from fastslow.records import Sampling
+from fastslow.text import has_credentials
 
 Method = Literal["fst", "rl", "gepa", "distill"]
 Optimizer = Literal[
@@ -148,6 +149,16 @@ class ReflectionRecipe(Section):
     """`litellm`: seconds to wait for one answer."""
     retries: int = Field(default=4, ge=0)
     """`litellm`: retries after a transient fault, with doubling pauses."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _no_credentials(cls, value: str | None) -> str | None:
+        if value is not None and has_credentials(value):
+            raise ValueError(
+                "the address holds a user, a password or a key, which would end up in the run folder; keep them in the "
+                "environment (OPENAI_API_KEY, or OPENAI_BASE_URL for an address that holds them)"
+            )
+        return value
 
     @model_validator(mode="after")
     def _has_model(self) -> ReflectionRecipe:

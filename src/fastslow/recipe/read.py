@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from fastslow.errors import RecipeError
 from fastslow.recipe.former import explain_key, explain_value, translate
 from fastslow.recipe.model import Recipe, long_reflection
+from fastslow.text import HIDDEN, redacted
 
 MACHINE_SETTINGS = (
     "slow.microbatch",
@@ -35,7 +36,7 @@ def read_stored_recipe(path: str | Path, overrides: Sequence[str] = (), *, exact
     """Read the recipe.yaml of a run folder, which may be of an earlier version: renamed keys are translated, removed ones
     dropped. With `exact`, a removed setting that was in use raises, because the run cannot be resumed as it began."""
     path = Path(path)
-    data = _read_mapping(path)
+    data = _without_credentials(_read_mapping(path))
     removed = translate(data)
     if exact and removed:
         raise RecipeError(
@@ -64,6 +65,15 @@ def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str]) 
         apply_override(data, override)
     _anchor(data, path.parent.resolve())
     return build_recipe(data)
+
+
+def _without_credentials(data: Any) -> Any:
+    """Earlier versions stored addresses as they were given."""
+    if isinstance(data, dict):
+        return {key: _without_credentials(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_without_credentials(value) for value in data]
+    return redacted(data).replace(f"{HIDDEN}@", "") if isinstance(data, str) else data
 
 
 def build_recipe(data: dict[str, Any]) -> Recipe:
@@ -211,7 +221,8 @@ def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]
 
 def dump_recipe(recipe: Recipe) -> str:
     """The resolved recipe as YAML."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+    return redacted(text)
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

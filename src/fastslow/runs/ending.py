@@ -12,6 +12,7 @@ from types import FrameType
 from fastslow.errors import Interrupted, RunError, cause
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import View
+from fastslow.text import redacted
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -49,7 +50,7 @@ def _record(run: RunFolder | None, error: BaseException) -> None:
         return
     status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
     try:
-        run.set_status(status, error=cause(error))
+        run.set_status(status, error=redacted(cause(error)))
     except RunError as problem:  # the disk is full, say: what ended the run matters more
         error.add_note(str(problem))
 

@@ -120,6 +120,18 @@ class RunFolder:
         """The object in a JSON file of the run, None if the file does not exist."""
         return files.read_json(self.path / name)
 
+    def latest_checkpoint(self) -> tuple[int, Path] | None:
+        """The newest checkpoint that the run has saved, None if it has saved none; raises if that is missing or damaged."""
+        latest = self.checkpoints.latest()
+        saved, newest = (self.read_json("run.json") or {}).get("checkpoint", 0), latest[0] if latest else 0
+        if isinstance(saved, int) and saved > newest:
+            others = ", ".join(map(str, self.checkpoints.steps()))
+            raise RunError(
+                f"'{self.path}' has saved a checkpoint of step {saved}, which is missing; restore it from a copy"
+                + (f", or choose another with --step ({others})" if others else ", or start a new run")
+            )
+        return latest
+
     def set_status(self, status: str, **extra: Any) -> None:
         """Set the status and other keys in run.json, and remove an earlier error."""
         known = {key: value for key, value in (self.read_json("run.json") or {}).items() if key != "error"}
@@ -190,8 +202,7 @@ class RunFolder:
         for name in LOGS:
             path = self._log(name)
             if path.exists():
-                rows = files.read_rows(path, skip_damaged=True)
-                files.write_rows(path, [row for row in rows if (row.get("step") or 0) <= step])
+                files.write_rows(path, files.read_rows_until(path, lambda row: (row.get("step") or 0) <= step))
         with files.explained(self.path):
             for number, path in numbers(self.path / "rollouts", "step-*.parquet").items():
                 if number > step:

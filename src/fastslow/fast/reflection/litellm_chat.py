@@ -10,6 +10,7 @@ from typing import Any
 
 from fastslow.fast.reflection.base import ChatFailed, Reply
 from fastslow.models.encode import defused_for_servers
+from fastslow.text import redacted
 
 LONGEST_PAUSE = 300.0
 """The longest pause, in seconds, even if a server asks for a longer one."""
@@ -106,7 +107,7 @@ class LiteLLMChat:
         where = f" at {self.base_url}" if self.base_url else ""
         name, words = type(error).__name__, " ".join(str(error).split())
         words = words.removeprefix("litellm.").removeprefix(f"{name}: ").removeprefix(f"{name}: ")  # it says it twice
-        return f"reflection model '{self.model}'{where}: {name}: {words[:500]}"
+        return redacted(f"reflection model '{self.model}'{where}: {name}: {words[:500]}")
 
 
 def _litellm() -> Any:

@@ -23,10 +23,12 @@ class RewardModel:
             if isinstance(model, str):
                 device = choose_device("auto")
                 dtype = dtype_to_ask(device)
-                model = AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, dtype=dtype)
+                model = AutoModelForSequenceClassification.from_pretrained(
+                    model, num_labels=1, dtype=dtype, trust_remote_code=False
+                )
                 model.to(device)
             name = get_config_model_id(model.config)
-            tokenizer = tokenizer or AutoTokenizer.from_pretrained(name)
+            tokenizer = tokenizer or AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         except Exception as error:  # a damaged file shows as OSError, ValueError, RuntimeError or safetensors' own
             raise TaskError(
                 f"reward model '{shown}' cannot be loaded ({type(error).__name__}: {one_line(error)}); expected a sequence "
