@@ -252,3 +252,12 @@ def test_the_method_needs_no_torch() -> None:
     code = f"import sys, fastslow.loop; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("chance", "budget", "warned"), [(-1.0, 0, True), (2.0, 0, True), (0.3, 24, False)])
+def test_a_run_in_which_nothing_is_learnt_says_so(chance: float, budget: int, warned: bool, tmp_path: Path) -> None:
+    """Always wrong, or always right, without an edit; a run of fewer steps says it at its end."""
+    loop, _ = run(tmp_path / "run", recipe_of(fast={"budget": budget}), FakeEngine(chance))
+    text = loop.record.view.console.file.getvalue()  # type: ignore[attr-defined]
+    assert text.count("nothing is learnt: for 7 steps") == warned
+    assert (f"fastslow answers {tmp_path / 'run'}" in text.replace("\n", "")) == warned

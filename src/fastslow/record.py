@@ -24,6 +24,8 @@ from fastslow.tasks.base import Task
 from fastslow.tasks.stages import Stages
 
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
+IDLE = 10
+"""Steps without a gradient after which the run says that nothing is learnt."""
 TRACKED = ("reward", "reward_std", "zero_variance", "response_length", "truncated", "faulty_grades")
 
 
@@ -39,6 +41,7 @@ class Record:
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self._written = state.ledger.snapshot()
         """The part of the ledger that is already in ledger.jsonl."""
+        self._steps_without_signal = 0
 
     def begin(self) -> None:
         """The run starts, or resumes, from the current state."""
@@ -87,6 +90,24 @@ class Record:
                 self.run.save_rollouts(state.step, rollouts)
         self.engine.report({f"fastslow/{key}": float(row[key]) for key in (*TRACKED, *self._spent())})
         self.view.step(state.step, self.recipe.slow.steps, row)
+        self._warn_if_nothing_is_learnt(row)
+
+    def _warn_if_nothing_is_learnt(self, row: dict[str, Any]) -> None:
+        """Say so when the rewards of every group have been equal for many steps, or for all, and no edit was kept."""
+        state = self.state
+        self._steps_without_signal = self._steps_without_signal + 1 if row["zero_variance"] == 1 else 0
+        idle = self._steps_without_signal
+        edited = any(member.context.parents for member in state.pool.members)
+        due = idle == IDLE or (state.done and 0 < idle == state.step < IDLE)
+        if not due or edited or self.recipe.method == "distill":
+            return
+        self.view.message(
+            f"nothing is learnt: for {idle} steps the rewards in every group were equal (mean {row['reward']:.3f}), and no "
+            f"edit of the context was kept. Likely causes: the problems are too hard or too easy for the model, the grader "
+            f"never pays, or answers are truncated ({row['truncated']:.0%} in this step). To see the answers: "
+            f"fastslow answers {self.folder}",
+            "warning",
+        )
 
     def evaluation(self, measured: Measured, seconds: float) -> None:
         """Write a row for an evaluation after `seconds` of training."""

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from fastslow.commands.answers import answers
 from fastslow.commands.compare import compare
 from fastslow.commands.contexts import contexts
 from fastslow.commands.divergence import divergence
@@ -43,6 +44,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "suite": suite,
     "study": study,
     "contexts": contexts,
+    "answers": answers,
     "ledger": ledger,
     "export": export,
     "doctor": doctor,
