@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from fastslow.assembly import Parts, assemble, find_world
 from fastslow.engine.local import out_of_memory
-from fastslow.errors import RecipeError
+from fastslow.errors import FastSlowError, RecipeError, cause
 from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.reflection import Reflector, build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
@@ -28,6 +29,7 @@ from fastslow.runs.ledger import Ledger
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
 from fastslow.tasks import Task
+from fastslow.text import one_line
 from fastslow.world import World
 
 
@@ -93,7 +95,12 @@ def _recipe_to_resume(folder: Path, overrides: Sequence[str]) -> Recipe:
 def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> Parts:
     if recipe.method != "rl":
         find_optimizer(recipe.fast.optimizer)  # reports a missing package before the model is loaded
-    return assemble(recipe, folder, world, task)
+    try:
+        return assemble(recipe, folder, world, task)
+    except (FastSlowError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # libraries check settings and packages in ways of their own
+        raise RecipeError(f"the run cannot be set up with this recipe: {one_line(cause(error))}") from error
 
 
 def _on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -33,6 +34,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Fast-Slow Training: evolve the prompt of a model while RL updates its weights.",
 )
+TRACEBACK = "FASTSLOW_TRACEBACK"
+"""The environment variable that has an unexpected error shown with its traceback."""
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "quickstart": quickstart,
@@ -59,8 +62,10 @@ def main(arguments: list[str] | None = None) -> Any:
         return app(arguments)
     except FastSlowError as error:
         _complain(str(error))
-    except (OSError, RecursionError, MemoryError) as error:  # such as a folder that cannot be written
-        _complain(cause(error))
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        _complain(f"{cause(error)} (unexpected; with {TRACEBACK}=1 in the environment the command shows where)")
 
 
 def _complain(text: str) -> NoReturn:

@@ -10,6 +10,8 @@ from fastslow.text import has_credentials
 if TYPE_CHECKING:
     from fastslow.recipe.model import FastRecipe, Recipe
 
+MOST_ROLLOUTS = 10**6
+"""Rollouts of one step."""
 LEAST_SHARE = 1 / 8
 """The share of `fast.budget` that `fast.adaptive` always leaves."""
 
@@ -36,6 +38,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Raise where settings of different sections contradict each other."""
     _check_tasks(recipe)
     _check_credentials(recipe)
+    _check_size(recipe)
     if recipe.method in ("fst", "distill"):
         _check_population(recipe)
     if recipe.method != "rl":
@@ -56,6 +59,16 @@ def check_recipe(recipe: Recipe) -> None:
         raise ValueError(
             f"fast.overlap asks for edits while the model trains, but the reflector '{reflector}' shares the model, or "
             "its random numbers, with training; set fast.reflection to lessons or a LiteLLM name, or fast.overlap=false"
+        )
+
+
+def _check_size(recipe: Recipe) -> None:
+    """A step is held in memory."""
+    slow = recipe.slow
+    if slow.problems * slow.group > MOST_ROLLOUTS:
+        raise ValueError(
+            f"slow.problems={slow.problems} × slow.group={slow.group} are {slow.problems * slow.group:,} rollouts a step; "
+            f"expected at most {MOST_ROLLOUTS:,}"
         )
 
 

@@ -7,7 +7,7 @@ The defaults are the published settings of the method; a field's docstring is it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -22,8 +22,19 @@ Optimizer = Literal[
 Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
 
 
+LARGEST = 10**9
+"""The largest whole number that a setting may have."""
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _countable(cls, value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise ValueError(f"expected at most {LARGEST:,}")
+        return value
 
 
 class ModelRecipe(Section):
@@ -117,12 +128,13 @@ class SlowRecipe(Section):
     drop_zero_variance: bool = True
     """Leave groups whose rewards are all equal out of the update; they are not replaced."""
     kl: float = Field(default=1e-3, ge=0)
-    """Coefficient of the KL penalty to the base model; 0 loads no reference model. `distill` has no such penalty."""
+    """Coefficient of the KL penalty to the base model, whose estimate (k3 times the importance ratio) is averaged over all
+    tokens of the update, whatever `slow.aggregation` says; 0 loads no reference model. `distill` has no such penalty."""
     learning_rate: float = Field(default=1e-6, gt=0)
     """AdamW's learning rate; constant after warm-up."""
     warmup_steps: int = Field(default=10, ge=0)
-    """Steps of linear warm-up."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    """Steps of linear warm-up: the first step has 1/N of the learning rate, step N all of it."""
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     """AdamW's betas."""
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's weight decay."""
@@ -284,7 +296,7 @@ class EvaluationRecipe(Section):
     top_p: float = Field(default=0.95, gt=0, le=1)
     """Nucleus of evaluation rollouts."""
     divergence: bool = False
-    """Also measure the KL from the base model, on separate rollouts at temperature 1."""
+    """Also measure the KL from the base model, on separate rollouts that are sampled as in training."""
 
     def sampling(self, max_tokens: int) -> Sampling:
         return Sampling(self.temperature, self.top_p, max_tokens)
@@ -336,7 +348,7 @@ class Recipe(Section):
     rollouts: int | None = Field(default=None, ge=1)
     """Rollout budget of both loops together, evaluation not counted: the run ends when it is spent, or earlier after
     `slow.steps`."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
     """Everything random follows from this number."""
 
     @field_validator("model", mode="before")
