@@ -39,6 +39,7 @@ def test_a_sharded_run_is_resumed_exported_and_measured(tiny_folder: Path, tmp_p
     assert "weights are sharded" in first.stderr  # else every process had all of them
     expected = outcome(folder)
     shutil.rmtree(last_checkpoint(folder))
+    RunFolder.open(folder).set_status("interrupted", checkpoint=1)
     with pytest.raises(FastSlowError, match="was saved with FSDP and cannot be resumed without") as alone:
         start.resume(folder)
     assert "\n" not in str(alone.value)

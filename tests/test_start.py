@@ -157,7 +157,7 @@ def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(finished:
     data = json.loads(marked.read_text())
     data["generations"] = 1234  # would be overwritten if the cycle were run again
     marked.write_text(json.dumps(data))
-    start.resume(folder)
+    start.resume(folder, step=2, trust=True)
     assert json.loads(marked.read_text())["generations"] == 1234
     assert outcome(folder)["weights"] == outcome(finished)["weights"]
     assert outcome(folder)["ledger"] == outcome(finished)["ledger"]
@@ -299,11 +299,14 @@ def test_a_broken_grader_is_counted_and_survived(tmp_path: Path) -> None:
         "    if row['question'].startswith('blimo'):\n        return float('nan')\n"
         "    return 0.5\n"
     )
-    opened = RunFolder.open(run(tmp_path / "run", *BRIEF, "method=rl", f"task.grader={tmp_path / 'broken.py'}:grade"))
+    opened = RunFolder.open(
+        run(tmp_path / "run", *BRIEF, "method=rl", f"task.grader={tmp_path / 'broken.py'}:grade", "grading.faulty=1")
+    )
     ledger = opened.read_json("ledger.json")
     assert ledger is not None
     assert ledger["slow"]["faults"]["grader"] >= 8
     assert len(opened.rows("metrics")) == 2
+    assert sum(row["faulty_grades"] for row in opened.rows("metrics")) == ledger["slow"]["faults"]["grader"]
 
 
 def test_trackers_get_the_numbers(tmp_path: Path) -> None:
@@ -328,5 +331,7 @@ def test_lora_trains_resumes_and_keeps_the_base(by_length: str, tmp_path: Path) 
     assert RunFolder.open(path).rows("metrics")[0]["kl"] == pytest.approx(0, abs=1e-6)
     expected = outcome(path)
     shutil.rmtree(checkpoint)
-    start.resume(path)
+    with pytest.raises(RunError, match=r"step 2, which is missing; .* --step \(1\)"):
+        start.resume(path)
+    start.resume(path, step=1)
     assert outcome(path) == expected

@@ -58,7 +58,7 @@ class ModelRecipe(Section):
 class LoraRecipe(Section):
     """A LoRA adapter."""
 
-    rank: int = Field(default=32, ge=1)
+    rank: int = Field(default=32, ge=1, le=4096)
     """Rank of the update."""
     alpha: int = Field(default=64, ge=1)
     """Scale of the update, relative to the rank."""
