@@ -19,6 +19,7 @@ from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST, Purpose
 from fastslow.runs.view import View
+from fastslow.runs.witness import write_witness
 from fastslow.state import State
 from fastslow.tasks.base import Task
 from fastslow.tasks.stages import Stages
@@ -171,6 +172,7 @@ class Record:
                 self.engine.save(folder, teacher=not self.state.cycle_due)
             if self.engine.world.main:
                 self.state.save(folder)
+                write_witness(self.folder, folder)
         except Exception as error:
             return cause(error)
         return None

@@ -28,6 +28,7 @@ from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
+from fastslow.runs.witness import check_witness
 from fastslow.tasks import Task
 from fastslow.text import one_line
 from fastslow.world import World
@@ -166,6 +167,8 @@ def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[i
     assert run is not None, "called on the main process only"
     chosen = (step, run.checkpoints.get(step)) if step else None  # step 0 has no checkpoint
     latest = run.latest_checkpoint() if step is None else chosen
+    if latest is not None:
+        check_witness(run.path, latest[1])
     if recipe != run.recipe:
         run.write_recipe(recipe)
     run.rewind(latest[0] if latest else -1)
