@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fastslow.errors import RunError, cause
+from fastslow.runs import files
 from fastslow.runs.folder import RunFolder, numbers
 from fastslow.text import number, one_line, printable
 
@@ -27,7 +28,11 @@ def show_answers(run: RunFolder, console: Console, *, step: int | None, count: i
         raise RunError(
             f"'{run.path}' has no answers of step {chosen}; it has those of steps {min(stored)} to {max(stored)}"
         )
-    rows = _read(run, chosen)
+    with files.understood(run.path):
+        _show(_read(run, chosen), chosen, count, console)
+
+
+def _show(rows: list[dict[str, Any]], chosen: int, count: int, console: Console) -> None:
     mean = sum(row["score"] for row in rows) / max(len(rows), 1)
     console.print(Text(f"step {chosen}: {len(rows)} answers, mean reward {number(mean)}", style="bold"))
     for row in rows[:count]:

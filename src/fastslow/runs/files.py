@@ -30,6 +30,17 @@ def explained(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def understood(folder: Path) -> Iterator[None]:
+    """Raise a `RunError` if what a run folder holds is JSON, but not what a run writes: a key is missing, say."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise RunError(
+            f"'{folder}' holds a file that no run has written so ({cause(error)}); restore the folder from a copy"
+        ) from error
+
+
+@contextmanager
 def nothing_left_behind(folder: Path) -> Iterator[None]:
     """If the block fails, remove `folder` and those of its parents that were not there before, as far as they are empty."""
     new = [each for each in (folder, *folder.parents) if not each.exists()]

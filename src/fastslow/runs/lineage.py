@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.text import number, one_line, printable
 
@@ -40,6 +41,11 @@ def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
 
     Without `full` it shows only the ancestors of the last population, and truncates long diffs and feedback.
     """
+    with files.understood(run.path):
+        _show(run, console, full)
+
+
+def _show(run: RunFolder, console: Console, full: bool) -> None:
     cycles = run.cycles()
     if not cycles:
         console.print(Text(f"'{run.path}' has no cycle yet; every rollout so far used the seed text"))

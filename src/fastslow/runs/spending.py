@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, TRAINING, Entry, Ledger
 from fastslow.text import number
@@ -26,10 +27,11 @@ def show_ledger(run: RunFolder, console: Console, *, steps: bool) -> None:
             Text(f"'{run.path}' has no entries in ledger.jsonl yet; the first is written with the first step")
         )
         return
-    console.print(_by_purpose(sum_rows(rows)))
-    console.print(_by("cycle", {cycle: group_sum(rows, "cycle", cycle) for cycle in _values(rows, "cycle")}))
-    if steps:
-        console.print(_by("step", {step: group_sum(rows, "step", step) for step in _values(rows, "step")}))
+    with files.understood(run.path):
+        console.print(_by_purpose(sum_rows(rows)))
+        console.print(_by("cycle", {cycle: group_sum(rows, "cycle", cycle) for cycle in _values(rows, "cycle")}))
+        if steps:
+            console.print(_by("step", {step: group_sum(rows, "step", step) for step in _values(rows, "step")}))
     console.print(
         Text(
             "Rollouts, calls and tokens count under the purpose they were sampled for; reused rollouts were sampled for "
