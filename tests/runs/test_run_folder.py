@@ -269,3 +269,15 @@ print(json.dumps([name for name in ("torch", "pyarrow", "transformers") if name 
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert json.loads(result.stdout) == []
+
+
+def test_a_run_that_was_killed_before_it_had_begun_is_started_again(tmp_path: Path) -> None:
+    """The lock and the recipe are there, run.json is not; a recipe alone may be somebody's."""
+    recipe = build_recipe({"model": "nano", "task": "given"})
+    RunFolder.create(tmp_path / "run", recipe).close()
+    (tmp_path / "run" / "run.json").unlink()
+    RunFolder.create(tmp_path / "run", recipe).close()
+    (tmp_path / "run" / "run.json").unlink()
+    (tmp_path / "run" / "lock").unlink()
+    with pytest.raises(RunError, match=r"a recipe\.yaml that a new run would overwrite"):
+        RunFolder.create(tmp_path / "run", recipe)

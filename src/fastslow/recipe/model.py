@@ -22,7 +22,7 @@ Optimizer = Literal[
 Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
 
 
-LARGEST = 10**9
+LARGEST = 2**32 - 1
 """The largest whole number that a setting may have."""
 
 

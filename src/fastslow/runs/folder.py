@@ -46,6 +46,7 @@ class RunFolder:
     def create(cls, path: str | Path, recipe: Recipe) -> RunFolder:
         """Create a run in a folder that holds none, and lock it."""
         path = Path(path)
+        cls(path).refuse_existing()
         with files.explained(path):
             path.mkdir(parents=True, exist_ok=True)
         run = cls(path, Lock(path / "lock"))
@@ -87,7 +88,8 @@ class RunFolder:
                 f"'{self.path}' already holds a run; resume it with `fastslow train --resume {self.path}`, or choose "
                 f"another output.folder"
             )
-        if (self.path / "recipe.yaml").exists():
+        # Beside a lock it is of a run that was killed before it had begun.
+        if (self.path / "recipe.yaml").exists() and not (self.path / "lock").exists():
             raise RunError(
                 f"'{self.path}' holds a recipe.yaml that a new run would overwrite; move it away, or choose another "
                 f"output.folder"
