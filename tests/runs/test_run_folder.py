@@ -14,7 +14,7 @@ import pytest
 from run_helpers import Start, make_rollout
 
 from fastslow.errors import RunError
-from fastslow.recipe import Recipe
+from fastslow.recipe import Recipe, build_recipe
 from fastslow.runs.folder import RunFolder
 
 HOLD = """
