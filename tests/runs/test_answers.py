@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from test_run_folder import make_rollout
+from run_helpers import make_rollout
 
 from fastslow.errors import RunError
 from fastslow.recipe import build_recipe

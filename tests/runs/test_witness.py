@@ -18,7 +18,8 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
         folder.mkdir(parents=True)
     (run / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
     (run / "contexts" / "cycle-0000.json").write_text("{}")
-    (run / "rollouts" / "step-000001.parquet").write_bytes(b"PAR1")
+    for name in ("step-000001", "cycle-0000"):
+        (run / "rollouts" / f"{name}.parquet").write_bytes(b"PAR1")
     write_witness(run, checkpoint)
     return run, checkpoint
 
@@ -31,7 +32,10 @@ def test_what_is_added_later_is_no_change(folders: tuple[Path, Path]) -> None:
     check_witness(run, checkpoint)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "contexts/cycle-0000.json", "rollouts/step-000001.parquet"])
+@pytest.mark.parametrize(
+    "name",
+    ["metrics.jsonl", "contexts/cycle-0000.json", "rollouts/step-000001.parquet", "rollouts/cycle-0000.parquet"],
+)
 @pytest.mark.parametrize(
     "damage",
     [Path.unlink, lambda path: path.write_bytes(b""), lambda path: path.write_bytes(path.read_bytes()[:-1] + b"?")],

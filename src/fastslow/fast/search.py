@@ -210,7 +210,7 @@ class Search(ABC):
         refused: people could not tell what the model reads."""
         if hidden := hidden_characters("".join(texts.values())):
             self.fault("proposal_hidden_characters")
-            self.reject(parents[0], texts, f"hidden characters: {hidden!a}")
+            self.reject(parents[0], texts, f"hidden characters: {hidden[:10]!a}")
             return None
         longest = max(map(self.loop.count_tokens, texts.values()), default=0)
         if longest > self.recipe.max_tokens:

@@ -14,6 +14,7 @@ from fastslow.text import number, one_line, printable
 
 LONGEST = 600
 """Characters shown of an answer or a feedback."""
+COLUMNS = ("example", "context", "score", "answers", "feedback", "error")
 
 
 def show_answers(run: RunFolder, console: Console, *, step: int | None, count: int) -> None:
@@ -51,7 +52,8 @@ def _read(run: RunFolder, step: int) -> list[dict[str, Any]]:
 
     path = run.path / "rollouts" / f"step-{step:06d}.parquet"
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        table = pq.read_table(path)
+        rows: list[dict[str, Any]] = table.select([name for name in COLUMNS if name in table.column_names]).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise RunError(f"'{path}' cannot be read: {cause(error)}; restore it from a copy") from error
     return rows
