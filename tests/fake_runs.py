@@ -16,6 +16,7 @@ from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import PlainView
+from fastslow.runs.witness import check_witness
 
 STEPS, T, PROBLEMS, GROUP, ANCHORS, BUDGET = 5, 2, 2, 4, 3, 12
 SAVED = 3
@@ -62,6 +63,8 @@ def resume(folder: Path, recipe: Recipe) -> tuple[Loop, FakeEngine]:
     engine = FakeEngine()
     with RunFolder.open(folder, lock=True) as opened:
         latest = opened.checkpoints.latest()
+        if latest:
+            check_witness(folder, latest[1])
         opened.rewind(latest[0] if latest else -1)
     loop = make_loop(folder, recipe, engine)
     assert loop.record.run is not None

@@ -12,6 +12,7 @@ from fastslow import start
 from fastslow.errors import RecipeError
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import FAST
 
 SETTINGS = [
     *("method=distill", "fast.cycle=3", "slow.steps=6", "slow.learning_rate=1e-3", "output.checkpoint_every=2"),
@@ -46,7 +47,7 @@ def test_every_rollout_is_booked_once(finished: Path) -> None:
     assert len(spent) == 2
     assert run.rows("metrics")[-1]["rollouts_fast"] == sum(spent)
     last = run.rows("evals")[-1]
-    learning = [entry for purpose, entry in ledger.items() if purpose not in ("evaluation", "reflection")]
+    learning = [entry for purpose, entry in ledger.items() if purpose in ("slow", *FAST)]
     assert last["tokens"] == sum(entry["prompt_tokens"] + entry["completion_tokens"] for entry in learning) > 0
 
 
@@ -58,7 +59,7 @@ def test_an_interrupted_run_ends_as_if_never_interrupted(finished: Path, tmp_pat
     for later in range(step + 2, 7, 2):
         shutil.rmtree(folder / "checkpoints" / f"step-{later:06d}")
     assert (folder / "checkpoints" / f"step-{step:06d}" / "teacher.safetensors").exists()
-    start.resume(folder)
+    start.resume(folder, step=step, trust=True)
     assert outcome(folder) == outcome(finished)
     assert not (folder / "checkpoints" / "step-000006" / "teacher.safetensors").exists()  # the cycle is over
 

@@ -186,3 +186,12 @@ def _booked_before(opened: RunFolder, latest: tuple[int, Path] | None) -> int:
         return 0
     rows = [row for row in opened.rows("ledger") if row["step"] <= latest[0]]
     return sum(entry["rollouts"] for row in rows for entry in row["spent"].values())
+
+
+@pytest.mark.parametrize(("chance", "budget", "warned"), [(-1.0, 0, True), (2.0, 0, True), (0.3, 24, False)])
+def test_a_run_in_which_nothing_is_learnt_says_so(chance: float, budget: int, warned: bool, tmp_path: Path) -> None:
+    """Always wrong, or always right, without an edit; a run of fewer steps says it at its end."""
+    loop, _ = run(tmp_path / "run", recipe_of(fast={"budget": budget}), FakeEngine(chance))
+    text = loop.record.view.console.file.getvalue()  # type: ignore[attr-defined]
+    assert text.count(f"nothing is learnt: for {STEPS} steps") == warned
+    assert (f"fastslow answers {tmp_path / 'run'}" in text.replace("\n", "")) == warned

@@ -32,7 +32,7 @@ def test_an_interrupted_run_ends_as_if_left_alone(by_words: list[str], tmp_path:
             shutil.rmtree(folder / "checkpoints" / f"step-{later:06d}")
         if step == 3:
             (folder / "contexts" / "cycle-0001.json").unlink()
-        start.resume(folder)
+        start.resume(folder, step=step, trust=True)
         assert outcome(folder) == outcome(alone)
 
 
@@ -46,7 +46,7 @@ def test_two_processes_train_one_run_reuse_rollouts_resume_it_export_it_and_refu
         [*train, f"output.folder={folder}"],
         ["copy", folder, copy],
         ["remove", copy / "checkpoints" / "step-000005"],
-        ["train", "--resume", copy],
+        ["train", "--resume", copy, "--step", "4", "--trust"],
         [*train, f"output.folder={folder}"],
         folder=tmp_path / "notes",
     )

@@ -50,6 +50,7 @@ def test_a_sharded_run_is_resumed_exported_and_measured_and_what_needs_all_weigh
 
     expected = outcome(folder)
     shutil.rmtree(last_checkpoint(folder))
+    RunFolder.open(folder).set_status("interrupted", checkpoint=1)
     capsys.readouterr()
     with pytest.raises(SystemExit) as alone:
         main(["train", "--resume", str(folder)])

@@ -51,7 +51,7 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     chat = ChatFormat(policy.tokenizer, recipe.sampling.chat_template_kwargs)
     check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, policy.max_length)
     engine = LocalEngine(policy, recipe, folder, world)
-    return Parts(task, engine, Player(task, engine, chat), seed_texts)
+    return Parts(task, engine, Player(task, engine, chat, recipe.grading), seed_texts)
 
 
 def check_trackers(names: Sequence[str]) -> None:

@@ -10,20 +10,27 @@ from transformers import PreTrainedTokenizerBase
 
 from fastslow.errors import RunError
 from fastslow.fast.pool import Pool
+from fastslow.models.encode import TextEncoder
 from fastslow.models.load import load_trained
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.trust import require_trust
 from fastslow.snapshot import Snapshot, open_snapshot
 from fastslow.tasks.base import SYSTEM
 
 
-def export_run(folder: str | Path, target: str | Path, step: int | None = None) -> Path:
-    """Write a run's policy and contexts to `target` as a standard Hugging Face folder."""
+def export_run(folder: str | Path, target: str | Path, step: int | None = None, *, trust: bool = False) -> Path:
+    """Write a run's policy and contexts to `target` as a standard Hugging Face folder.
+
+    `trust` allows a folder that was made elsewhere to execute the code of its model.
+    """
     target = Path(target)
     if target.exists() and any(target.iterdir()):
         raise RunError(f"'{target}' is not empty; choose a new folder")
     snapshot = open_snapshot(folder, step)
+    if snapshot.run.recipe.model.trust_remote_code:  # the task is not loaded
+        require_trust(snapshot.run.path, snapshot.run.recipe, trust)
     model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
     best = snapshot.pool.best.context
     if SYSTEM in best.texts:
@@ -49,7 +56,7 @@ def save_policy(snapshot: Snapshot, target: Path) -> None:
 
 def set_default_system(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
     """Make the chat template put `text` at the start of the system message, as training does with a context."""
-    quoted = json.dumps(text, ensure_ascii=False)
+    quoted = json.dumps(TextEncoder(tokenizer).defused(text), ensure_ascii=False)
     tokenizer.chat_template = (
         f"{{%- set context = {quoted} -%}}"
         "{%- if messages and messages[0]['role'] == 'system' -%}"

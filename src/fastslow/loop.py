@@ -10,7 +10,9 @@ problems in the stream: nothing is reset at a boundary, and a cycle across one l
 
 Differences from the paper: every score records the step of the policy that earned it; contexts carried into a cycle are
 re-scored at its start, and the ledger lists that cost separately; with fewer than K contexts, the largest number of them
-that divides G is used; evaluation uses the context that is best on training problems, never on validation problems.
+that divides G is used; the context with the best mean score is always kept, on the Pareto front or not; evaluation uses the
+context that is best on training problems, never on validation problems; the KL penalty is a mean over all tokens of an
+update, where the policy loss is a mean over problems.
 `state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md); by default it is empty.
 
 One cycle of the fast loop, file by file: this file, fast/cycle.py (the cycle and its journal), fast/search.py (code shared by
@@ -36,6 +38,7 @@ from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import replay
 from fastslow.rollouts.stream import open_stream
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import Ledger
 from fastslow.runs.view import View
 from fastslow.seeds import derive_seed
 from fastslow.slow.distillation import build_distillation
@@ -75,12 +78,14 @@ class Loop:
                 recipe, self.state, player, reflector, book=self.record.book, journal=run, view=view
             )
 
-    def run(self, checkpoint: Path | None = None) -> None:
-        """Run to the end, from a checkpoint if given."""
+    def run(self, checkpoint: Path | None = None, spent: Ledger | None = None) -> None:
+        """Run to the end, from a checkpoint if given; `spent` is what was spent before the first step."""
         state, problems, length = self.state, self.recipe.slow.problems, self.recipe.fast.cycle
         if checkpoint is not None:
             state.restore(checkpoint, self.stream)
         self.record.begin()
+        if spent is not None:
+            state.ledger.add(spent)
         if self.learns and not state.done:
             self.engine.prepare(checkpoint)
         if state.step == 0:
@@ -102,6 +107,7 @@ class Loop:
             if self.learns:
                 self.record.step(rollouts, played, update, numbers)
             self._end_step(last=state.done)
+            self.player.faulty.end_step()
 
     def _play(self, position: int) -> tuple[list[Rollout], list[Rollout]]:
         """The rollouts of a step, and those of them that were sampled for it; the cache supplies the others."""

@@ -13,18 +13,22 @@ from fastslow.errors import RunError, cause
 from fastslow.evaluation.during import Measured
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
+from fastslow.rollouts.faults import is_faulty
 from fastslow.rollouts.play import Timing
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST, Purpose
 from fastslow.runs.view import View
+from fastslow.runs.witness import write_witness
 from fastslow.slow.update import rollout_advantages
 from fastslow.state import State
 from fastslow.tasks.base import Task
 from fastslow.tasks.stages import Stages
 
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
-TRACKED = ("reward", "reward_std", "zero_variance", "response_length", "truncated")
+IDLE = 10
+"""Steps without a gradient after which the run says that nothing is learnt."""
+TRACKED = ("reward", "reward_std", "zero_variance", "response_length", "truncated", "faulty_grades")
 
 
 class Record:
@@ -39,6 +43,7 @@ class Record:
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self._written = state.ledger.snapshot()
         """The part of the ledger that is already in ledger.jsonl."""
+        self._steps_without_signal = 0
 
     def begin(self) -> None:
         """The run starts, or resumes, from the current state."""
@@ -72,6 +77,7 @@ class Record:
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
+            "faulty_grades": sum(map(is_faulty, rollouts)),
             # Undefined for a step without rows to train on; 0 would be wrong.
             **{key: numbers.get(key) if update.rows else None for key in trained},
             "learning_rate": numbers.get("learning_rate"),
@@ -87,6 +93,24 @@ class Record:
                 self.run.save_rollouts(state.step, rollouts, advantages=learnt)
         self.engine.report({f"fastslow/{key}": float(row[key]) for key in (*TRACKED, *self._spent())})
         self.view.step(state.step, self.recipe.slow.steps, row)
+        self._warn_if_nothing_is_learnt(row)
+
+    def _warn_if_nothing_is_learnt(self, row: dict[str, Any]) -> None:
+        """Say so when the rewards of every group have been equal for many steps, or for all, and no edit was kept."""
+        state = self.state
+        self._steps_without_signal = self._steps_without_signal + 1 if row["zero_variance"] == 1 else 0
+        idle = self._steps_without_signal
+        edited = any(member.context.parents for member in state.pool.members)
+        due = idle == IDLE or (state.done and 0 < idle == state.step < IDLE)
+        if not due or edited or self.recipe.method == "distill":
+            return
+        self.view.message(
+            f"nothing is learnt: for {idle} steps the rewards in every group were equal (mean {row['reward']:.3f}), and no "
+            f"edit of the context was kept. Likely causes: the problems are too hard or too easy for the model, the grader "
+            f"never pays, or answers are truncated ({row['truncated']:.0%} in this step). To see the answers: "
+            f"fastslow answers {self.folder}",
+            "warning",
+        )
 
     def evaluation(self, measured: Measured, seconds: float) -> None:
         """Write a row for an evaluation after `seconds` of training."""
@@ -136,6 +160,8 @@ class Record:
             raise RunError(f"checkpoint of step {step} was not saved: {problems[0]}; free space and resume")
         if world.main:
             self.checkpoints.commit(step)
+            if self.run:
+                self.run.set_status("running", checkpoint=step)
             self.checkpoints.prune(self.recipe.output.keep_checkpoints)
             if self.run:  # a resumed run never needs the cycles before its oldest checkpoint
                 self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
@@ -148,6 +174,7 @@ class Record:
                 self.engine.save(folder, teacher=not self.state.cycle_due)
             if self.engine.world.main:
                 self.state.save(folder)
+                write_witness(self.folder, folder)
         except Exception as error:
             return cause(error)
         return None

@@ -87,6 +87,8 @@ class Rollout:
     turns: Sequence[Turn]
     feedback: Feedback
     faults: Mapping[str, int] = field(default_factory=dict)
+    error: str = ""
+    """Why the grade is faulty: for people, never for a reflector."""
 
     @property
     def score(self) -> float:

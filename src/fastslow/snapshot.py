@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastslow.errors import RunError
+from fastslow.errors import RunError, cause
 from fastslow.fast.pool import Pool
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
@@ -29,10 +29,10 @@ class Snapshot:
 
 
 def open_snapshot(folder: str | Path, step: int | None = None) -> Snapshot:
-    """Open a run at its newest checkpoint, or at the one of a step."""
+    """Open a run at its newest checkpoint, or at the one of a step. A damaged checkpoint is refused, never replaced."""
     run = RunFolder.open(folder)
     if step is None:
-        latest = run.checkpoints.latest()
+        latest = run.latest_checkpoint()
         if latest is None:
             raise RunError(
                 f"'{folder}' has no checkpoint yet; the first is saved at step {run.recipe.output.checkpoint_every}"
@@ -41,4 +41,7 @@ def open_snapshot(folder: str | Path, step: int | None = None) -> Snapshot:
     else:
         path = run.checkpoints.get(step)
     state: dict[str, Any] = files.read_json(path / STATE) or {}
-    return Snapshot(run, step, path, Pool.from_dict(state["pool"]))
+    try:
+        return Snapshot(run, step, path, Pool.from_dict(state["pool"]))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RunError(f"'{path / STATE}' is no state of a run ({cause(error)}); use another step") from error

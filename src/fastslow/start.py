@@ -4,57 +4,83 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from fastslow.assembly import Parts, assemble, find_world
-from fastslow.engine.base import Engine
 from fastslow.engine.local import out_of_memory
-from fastslow.errors import Interrupted, RecipeError
+from fastslow.errors import FastSlowError, RecipeError, cause
 from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.reflection import Reflector, build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.loop import Loop
 from fastslow.models.load import choose_device, load_to_ask
+from fastslow.preflight import preflight
 from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.records import Sampling
+from fastslow.rollouts.faults import FAULT
+from fastslow.runs.ending import ending
+from fastslow.runs.files import nothing_left_behind
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import Ledger
+from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
+from fastslow.runs.witness import check_witness
 from fastslow.tasks import Task
+from fastslow.text import one_line
 from fastslow.world import World
 
 
 def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:
     """Run a recipe and return the run folder; `task`, a task made in Python, needs `task: given` in the recipe."""
-    folder, world = Path(folder), find_world(recipe)
-    world.from_main(RunFolder(folder).refuse_existing)
-    with out_of_memory.explained(recipe, folder):
-        # Before the folder is created, so that a mistake found here leaves no folder behind.
-        parts = _assemble(recipe, folder, world, task)
-        run = _on_main(world, lambda: RunFolder.create(folder, recipe))
-        _run_loop(recipe, parts, folder, run, None, view)
-    return folder
+    given, world = Path(folder), find_world(recipe)
+    place = given.absolute()  # code of the task may change the current folder
+    world.from_main(RunFolder(given).refuse_existing)
+    with out_of_memory.explained(recipe, given), ExitStack() as open_engine:
+        # Before the run folder is made, so that a mistake found here leaves none behind.
+        with nothing_left_behind(place):
+            parts = _assemble(recipe, place, world, task)
+            open_engine.enter_context(closing(parts.engine))
+            reflector = _reflector(recipe, parts)
+            spent = preflight(recipe, parts, reflector)
+        run = _on_main(world, lambda: RunFolder.create(place, recipe))
+        remember(place, recipe)
+        _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent)
+    return given
 
 
 def resume(
-    folder: str | Path, view: View | None = None, *, task: Task | None = None, overrides: Sequence[str] = ()
+    folder: str | Path,
+    view: View | None = None,
+    *,
+    task: Task | None = None,
+    overrides: Sequence[str] = (),
+    step: int | None = None,
+    trust: bool = False,
 ) -> Path:
-    """Resume an interrupted run from its newest intact checkpoint, with the same result as an uninterrupted run.
+    """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
 
-    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS).
+    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS). `step` chooses another
+    checkpoint; 0 starts over. `trust` allows a folder that was made elsewhere to execute the code it names.
     """
-    folder = Path(folder)
-    recipe = _recipe_to_resume(folder, overrides)
+    given, place = Path(folder), Path(folder).absolute()
+    recipe = _recipe_to_resume(given, overrides)
+    require_trust(place, recipe, trust)
     world = find_world(recipe)
-    run = _on_main(world, lambda: RunFolder.open(folder, lock=True))
-    with out_of_memory.explained(recipe, folder):
-        parts = _assemble(recipe, folder, world, task)
-        latest = world.from_main(lambda: _rewound(run, recipe))
-        _run_loop(recipe, parts, folder, run, latest, view)
-    return folder
+    run = _on_main(world, lambda: RunFolder.open(place, lock=True))
+    with out_of_memory.explained(recipe, given):
+        parts = _assemble(recipe, place, world, task)
+        with closing(parts.engine):
+            reflector = _reflector(recipe, parts)
+            latest = world.from_main(lambda: _rewound(run, recipe, step))
+            # A run without a checkpoint starts again, and does before step 1 what it did before.
+            spent = preflight(recipe, parts, reflector) if latest is None else None
+            _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent, latest=latest)
+    return given
 
 
 def _recipe_to_resume(folder: Path, overrides: Sequence[str]) -> Recipe:
@@ -71,7 +97,12 @@ def _recipe_to_resume(folder: Path, overrides: Sequence[str]) -> Recipe:
 def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> Parts:
     if recipe.method != "rl":
         find_optimizer(recipe.fast.optimizer)  # reports a missing package before the model is loaded
-    return assemble(recipe, folder, world, task)
+    try:
+        return assemble(recipe, folder, world, task)
+    except (FastSlowError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # libraries check settings and packages in ways of their own
+        raise RecipeError(f"the run cannot be set up with this recipe: {one_line(cause(error))}") from error
 
 
 def _on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:
@@ -84,24 +115,28 @@ def _on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:
 def _run_loop(
     recipe: Recipe,
     parts: Parts,
-    folder: Path,
+    reflector: Reflector | None,
+    folders: tuple[Path, Path],
     run: RunFolder | None,
-    latest: tuple[int, Path] | None,
     view: View | None,
+    *,
+    spent: Ledger | None,
+    latest: tuple[int, Path] | None = None,
 ) -> None:
-    engine = parts.engine
+    """Run the loop in a folder, given as the user named it and as an absolute path."""
+    folder, place = folders
     if view is None:
-        view = make_view() if engine.world.main else make_view(Console(quiet=True))
+        view = make_view() if parts.engine.world.main else make_view(Console(quiet=True))
         view.message(f"see it learn: fastslow board {shlex.quote(str(folder))}")
-    with _closing(run, folder, view, engine):
-        reflector = _reflector(recipe, parts) if recipe.method != "rl" else None
-        loop = Loop(recipe, parts.player, parts.seed_texts, reflector, folder, run, view)
+    with ending(run, folder, view):
+        loop = Loop(recipe, parts.player, parts.seed_texts, reflector, place, run, view)
         state, started = loop.state, time.perf_counter()
-        loop.run(latest[1] if latest else None)
+        loop.run(latest[1] if latest else None, spent)
         if run:
             evaluations = run.rows("evals")
             results = evaluations[-1]["results"] if evaluations else {}
-            spent = state.ledger.total()
+            total = state.ledger.total()
+            faulty = total.faults.get(FAULT, 0)
             run.set_status("finished", steps=state.step)
             view.finish(
                 {
@@ -109,14 +144,17 @@ def _run_loop(
                     "steps": state.step,
                     **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
                     "rollouts": state.ledger.training_rollouts,
-                    "tokens": spent.prompt_tokens + spent.completion_tokens,
+                    "tokens": total.prompt_tokens + total.completion_tokens,
+                    **({"faulty grades": faulty} if faulty else {}),
                     "seconds": round(time.perf_counter() - started),
                 }
             )
 
 
-def _reflector(recipe: Recipe, parts: Parts) -> Reflector:
-    """The reflector that proposes edits of contexts."""
+def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
+    """The reflector that proposes edits of contexts; none without a fast loop."""
+    if recipe.method == "rl":
+        return None
     reflection = recipe.fast.reflection
     chat = None
     if reflection.kind == "policy":
@@ -126,32 +164,15 @@ def _reflector(recipe: Recipe, parts: Parts) -> Reflector:
     return build_reflector(reflection, chat, lambda name: load_to_ask(name, device))
 
 
-def _rewound(run: RunFolder | None, recipe: Recipe) -> tuple[int, Path] | None:
+def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[int, Path] | None:
     """The checkpoint to resume from; everything after it is removed from the run folder."""
     assert run is not None, "called on the main process only"
-    latest = run.checkpoints.latest()
+    chosen = (step, run.checkpoints.get(step)) if step else None  # step 0 has no checkpoint
+    latest = run.latest_checkpoint() if step is None else chosen
+    if latest is not None:
+        check_witness(run.path, latest[1])
     if recipe != run.recipe:
         run.write_recipe(recipe)
     run.rewind(latest[0] if latest else -1)
-    run.set_status("running")
+    run.set_status("running", checkpoint=latest[0] if latest else 0)
     return latest
-
-
-@contextmanager
-def _closing(run: RunFolder | None, folder: Path, view: View, engine: Engine) -> Iterator[None]:
-    """Record how the run ended and release trackers, lock and screen, whether it finished, failed or was interrupted."""
-    try:
-        yield
-    except BaseException as error:
-        view.close()
-        if run:
-            interrupted = isinstance(error, KeyboardInterrupt)
-            run.set_status("interrupted" if interrupted else "failed", error=f"{type(error).__name__}: {error}")
-        if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(f"interrupted; resume with `fastslow train --resume {folder}`") from None
-        raise
-    finally:
-        view.close()
-        engine.close()
-        if run:
-            run.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +18,60 @@ def one_line(value: object, limit: int = 300) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without control characters: models write it, and these could clear the screen or hide what it says."""
+    """The text without control characters, which could clear the screen or hide what it says, and without credentials."""
+    shown = redacted(text)
+    if shown.isprintable():
+        return shown
     return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in shown
     )
+
+
+HIDDEN = "[redacted]"
+_ADDRESS = re.compile(r"(?P<scheme>\b[a-zA-Z][\w+.-]*://)[^\s/?#@'\"]+@")
+_IN_QUERY = re.compile(
+    r"(?i)(?P<name>[?&;][\w.-]*(?:key|token|secret|password|passwd|pwd|sig|signature|auth)=)[^&#\s'\"]+"
+)
+_KEYS = re.compile(
+    r"\b(?:sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{16}|AIza[\w-]{30,}|xox[abp]-[\w-]{10,})"
+    r"|(?<=Bearer )[\w.~+/-]{16,}=*"
+)
+_SECRET_NAME = re.compile(r"(?i)(?:key|token|secret|password|passwd)$")
+
+
+def redacted(text: str) -> str:
+    """The text without credentials: those in addresses, those that look like an API key, and those in the environment."""
+    text = _ADDRESS.sub(rf"\g<scheme>{HIDDEN}@", text)
+    text = _IN_QUERY.sub(rf"\g<name>{HIDDEN}", text)
+    text = _KEYS.sub(HIDDEN, text)
+    for name, value in os.environ.items():
+        if len(value) >= 12 and value in text and _SECRET_NAME.search(name):
+            text = text.replace(value, HIDDEN)
+    return text
+
+
+def has_credentials(text: str) -> bool:
+    return redacted(text) != text
+
+
+_UNSEEN = {"\N{COMBINING GRAPHEME JOINER}", "\N{HANGUL FILLER}", "\N{HALFWIDTH HANGUL FILLER}"}
+_UNSEEN |= {"\N{HANGUL CHOSEONG FILLER}", "\N{HANGUL JUNGSEONG FILLER}", "\N{BRAILLE PATTERN BLANK}"}
+
+
+def hidden_characters(text: str) -> str:
+    """The characters of a text that a reader does not see or that change what is seen: control characters other than line
+    breaks and tabs, direction marks, zero-width and tag characters, variation selectors other than those of emoji, lone
+    surrogates."""
+    return "".join(dict.fromkeys(letter for letter in text if _is_hidden(letter)))
+
+
+def _is_hidden(letter: str) -> bool:
+    if letter in "\n\t\r":
+        return False
+    # Control, format, surrogate, line separator, paragraph separator, and code points that are no characters.
+    category = unicodedata.category(letter)
+    selector = 0xFE00 <= ord(letter) <= 0xFE0D or 0xE0000 <= ord(letter) <= 0xE0FFF
+    return category in ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn") or selector or letter in _UNSEEN
 
 
 def number(value: Any) -> str:

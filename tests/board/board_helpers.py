@@ -24,6 +24,7 @@ from fastslow.records import Example, Feedback
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import Ledger
 from fastslow.runs.view import make_view
 
 HOSTILE = (
@@ -62,11 +63,13 @@ def make_run(folder: Path, method: str = "fst", *, task: Numbered | None = None,
     recipe, task, engine = recipe_of(method), task or Numbered(), FakeEngine()
     engine.fails_at = fails_at
     player = Player(task, engine, ChatFormat(engine.tokenizer))  # type: ignore[arg-type]
+    before = Ledger()
+    before.book("preflight", rollouts=1, calls=1, prompt_tokens=8, completion_tokens=2)
     with RunFolder.create(folder, recipe) as run:
         view = make_view(Console(file=io.StringIO()))
         loop = Loop(recipe, player, task.seed_texts, Lessons(), folder, run, view)
         try:
-            loop.run()
+            loop.run(spent=before)
             run.set_status("finished", steps=recipe.slow.steps)
         except RuntimeError as error:
             run.set_status("failed", error=f"RuntimeError: {error}")

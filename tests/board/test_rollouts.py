@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastslow.board.conversation import shaded
+from fastslow.board.conversation import read_rollout, shaded
 from fastslow.board.places import Place
 from fastslow.board.rollouts import Filter, RolloutIndex
 from fastslow.board.views import Views
@@ -112,8 +112,10 @@ def test_new_files_and_files_of_earlier_versions(tmp_path: Path) -> None:
     ]
     assert list(index.place.notes) == ["rollouts/step-000002.parquet"]
     pq.write_table(pa.table({"other": [1]}), folder / "step-000003.parquet")
-    pq.write_table(pa.table(old), folder / "step-000004.parquet")
+    pq.write_table(pa.table(old | {"error": ["KeyError", ""]}), folder / "step-000004.parquet")
     assert index.page(Filter(), "newest", True, 0, 10)["total"] == 4
+    for step, error in ((1, ""), (4, "KeyError")):
+        assert (read_rollout(index.place, f"rollouts/step-{step:06d}.parquet", 0) or {})["error"] == error
     (folder / "step-000004.parquet").unlink()  # as when a run is resumed from an earlier checkpoint
     assert index.page(Filter(), "newest", True, 0, 10)["total"] == 2
 

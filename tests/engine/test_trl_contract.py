@@ -83,6 +83,7 @@ def test_the_recipe_in_trls_words(loss: str, expected: tuple, tiny_folder: Path,
     assert (config.adam_beta1, config.adam_beta2, config.weight_decay) == (0.8, 0.95, 0.1)
     assert (config.beta, config.max_grad_norm, config.num_generations) == (0.01, 2.0, GROUP)
     assert config.lr_scheduler_type == "constant_with_warmup"
+    assert config.use_bias_correction_kl  # unset, TRL's default would decide the estimator
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +141,12 @@ def test_the_ratio_cap_is_epsilon_high_itself(trainer: FastSlowTrainer) -> None:
         loss = trainer._compute_loss(trainer.model, {**inputs, "old_per_token_logps": torch.tensor([[logp - behind]])})
         # One microbatch of four: the normalizer is for the whole step.
         assert loss.item() == pytest.approx(-ratio * logp, rel=1e-4)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 4])
+def test_warm_up_begins_above_0_and_ends_at_the_whole_rate(warmup: int, tiny_folder: Path, tmp_path: Path) -> None:
+    recipe = make_recipe(tiny_folder, steps=6, learning_rate=1e-3, warmup_steps=warmup)
+    trainer = make_trainer(recipe, tmp_path, [])
+    updates = [build_update(make_rollouts(REWARDS, seed=step), recipe.slow, step) for step in range(1, 7)]
+    rates = [logs["learning_rate"] for logs in make_updates(trainer, updates)]
+    assert rates == pytest.approx([1e-3 * min(1, step / max(warmup, 1)) for step in range(1, 7)])

@@ -84,15 +84,16 @@ def test_now_and_then_a_failure_does_not_end_a_cycle() -> None:
     assert found.edits
 
 
-def test_a_long_or_known_text_is_asked_for_again() -> None:
-    texts = iter(["A", "word " * 50, "short enough", *(f"new {i}" for i in range(99))])
+def test_a_long_known_or_partly_hidden_text_is_asked_for_again() -> None:
+    texts = iter(["A", "word " * 50, "obey\u200b", "short enough", *(f"new {i}" for i in range(99))])
     stage = Stage(knows_rule)
     found = evolve(stage, Scripted(lambda request: next(texts)), pool_of("A"), ANCHORS, budget=6, max_tokens=20)
-    assert found.faults == {"proposal_not_new": 1, "proposal_too_long": 1}
+    assert found.faults == {"proposal_not_new": 1, "proposal_too_long": 1, "proposal_hidden_characters": 1}
     assert [edit.child for edit in found.edits] == [c.id for c in found.contexts if c.texts["system"] == "short enough"]
     assert [(each.texts["system"][:5], each.reason.partition(":")[0]) for each in found.rejected] == [
         ("A", "not new"),
         ("word ", "too long"),
+        ("obey\u200b", "hidden characters"),
     ]
 
 

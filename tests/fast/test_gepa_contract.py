@@ -5,11 +5,15 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+import pytest
 from gepa import optimize
 from gepa.core.adapter import EvaluationBatch
 from gepa.core.state import ValsetEvaluation
+from gepa.proposer.base import CandidateProposal
 from gepa.proposer.reflective_mutation.reflection_lm import ReflectionProposal
 from gepa.strategies.proposal_sampling import IndependentSampling
+
+from fastslow.fast.optimizers.gepa import Improvement
 
 
 class Recorder:
@@ -132,3 +136,18 @@ def test_ids_of_a_list_are_positions() -> None:
     recorder = Recorder([])
     run(recorder)
     assert list(recorder.state.prog_candidate_val_subscores[0]) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "accepted"),
+    [
+        ([0.3, 0.0, 0.0], [0.1, 0.2, 0.0], False),  # 0.1 + 0.2 is more than 0.3 for gepa's own criterion
+        ([0.1] * 3, [0.3, 0.0, 0.0], False),
+        ([0.7, 0.1, 0.2], [0.2, 0.1, 0.7], False),
+        ([0.3, 0.0, 0.0], [0.1, 0.2, 0.01], True),
+        ([0.0, 0.0, 0.0], [2.0**-20 / 300, 0.0, 0.0], True),  # progress on one problem
+    ],
+)
+def test_equal_minibatches_are_no_improvement(before: list[float], after: list[float], accepted: bool) -> None:
+    proposal = CandidateProposal({}, [0], subsample_scores_before=before, subsample_scores_after=after)
+    assert Improvement().should_accept(proposal, None) == accepted  # type: ignore[arg-type]

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import sys
+import time
 from collections.abc import Callable, Generator
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rollout_helpers import SAMPLING, PlanAndDo, ScriptedEngine, contexts, play, player, problems
 
 from fastslow.errors import RecipeError
-from fastslow.records import Context
+from fastslow.recipe import GradingRecipe
+from fastslow.records import Completion, Context, Rollout
+from fastslow.rollouts.faults import FaultyGrades, GradingError
+from fastslow.rollouts.play import Player
 from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, QuestionTask
 
 
@@ -67,9 +75,84 @@ def test_a_grader_that_fails_costs_its_own_rollout_only(grade: Callable[[], Any]
     assert first.faults == third.faults == {}
     assert odd.score == 0.0
     assert odd.faults == {"grader": 1}
-    assert odd.feedback.text.startswith("The grader failed: ")
-    assert said in odd.feedback.text
+    assert odd.feedback == Feedback(0.0)  # a reflector reads the feedback, people read the error
+    assert said in odd.error
     assert len(odd.turns) == 1  # what the model wrote is kept
+
+
+def test_sys_exit_in_a_grader_costs_its_rollout() -> None:
+    _, odd, third = play(Quiz(lambda: sys.exit(0)), ScriptedEngine(), ODD)
+    assert (odd.faults, third.score) == ({"grader": 1}, 1.0)
+    assert odd.error.startswith("SystemExit: 0 (")
+    assert odd.error.endswith("test_play_faults.py:" + odd.error.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_grader_that_does_not_return_costs_its_rollout(apart: bool) -> None:
+    class Slow(Quiz):
+        grades_apart = apart
+
+    limited = Player(Slow(lambda: time.sleep(30)), ScriptedEngine(), ScriptedEngine().chat, GradingRecipe(timeout=0.3))
+    started = time.perf_counter()
+    (_, odd, third), _ = limited.play(ODD, SAMPLING, policy_step=0, seed=0)
+    assert time.perf_counter() - started < 10
+    assert (odd.faults, odd.score, third.score) == ({"grader": 1}, 0.0, 1.0)
+    assert "more than 0.3 seconds" in odd.error
+
+
+def test_an_async_grader_that_does_not_return_is_cancelled_and_the_wait_for_answers_is_not_counted() -> None:
+    class Waits(Quiz):
+        async def rollout(self, example: Example, texts: Any, ask: Any) -> Feedback:
+            for _ in range(4):
+                await ask(Ask(SYSTEM, self.messages(example)))
+            if example.id == "odd":
+                await asyncio.sleep(30)
+            return Feedback(1.0)
+
+    class Leisurely(ScriptedEngine):
+        async def sample(self, *given: Any, **named: Any) -> list[Completion]:
+            await asyncio.sleep(0.2)
+            return await super().sample(*given, **named)
+
+    engine = Leisurely()
+    limited = Player(Waits(raises(ValueError())), engine, engine.chat, GradingRecipe(timeout=0.5))
+    (first, odd, third), _ = limited.play(ODD, SAMPLING, policy_step=0, seed=0)
+    assert (first.score, odd.score, third.score) == (1.0, 0.0, 1.0)
+    assert "more than 0.5 seconds" in odd.error
+
+
+def test_a_rollout_that_never_stops_asking_is_faulty() -> None:
+    class Endless(Quiz):
+        def play(self, example: Example) -> Generator[Ask, str, Feedback]:
+            while True:
+                yield Ask(SYSTEM, self.messages(example))
+
+    engine = ScriptedEngine()
+    limited = Player(Endless(raises(ValueError())), engine, engine.chat, GradingRecipe(max_turns=3, faulty=1))
+    (odd, *_), _ = limited.play(ODD, SAMPLING, policy_step=0, seed=0)
+    assert len(odd.turns) == 3
+    assert "more than 3 answers" in odd.error
+
+
+@given(st.lists(st.booleans(), max_size=60), st.floats(0, 1))
+def test_more_faulty_grades_than_the_limit_stop_the_step(failing: list[bool], limit: float) -> None:
+    counted = FaultyGrades(limit)
+    rollouts = [
+        Rollout(Example(str(number), {}), Context({}), 0, (), Feedback(0.0), {"grader": 1} if bad else {}, "why")
+        for number, bad in enumerate(failing)
+    ]
+
+    def step() -> None:
+        counted.count(rollouts)
+        counted.end_step()
+
+    if sum(failing) > limit * len(failing):
+        first = failing.index(True)
+        with pytest.raises(GradingError, match=rf"^{sum(failing)} of {len(failing)} .*problem '{first}': why"):
+            step()
+    else:
+        step()
+        step()
 
 
 def test_wrong_settings_that_show_in_grading_end_the_play() -> None:

@@ -161,15 +161,27 @@ def flip(path: Path) -> None:
         lambda path: (path / "manifest.json").unlink(),
         lambda path: (path / "manifest.json").write_text("[]"),
         lambda path: (path / "manifest.json").write_text('{"files": 1}'),
+        lambda path: (path / "manifest.json").write_text('{"files": {}}'),
+        lambda path: (path / "model" / "modeling.py").write_text("import os"),
+        lambda path: (path / "model" / "adapter.bin").symlink_to("/etc/passwd"),
+        lambda path: (path / "manifest.json").write_text("[" * 100_000),
     ],
 )
-def test_damage_is_found_and_passed_over(checkpoints: Checkpoints, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_checkpoint_is_refused_and_never_replaced_by_another(
+    checkpoints: Checkpoints, damage: Callable[[Path], None]
+) -> None:
     checkpoints.write(50, filled("a"))
     damage(checkpoints.write(100, filled("b")))
-    with pytest.warns(UserWarning, match="step-000100' is damaged"):
-        assert checkpoints.latest() == (50, checkpoints.folder / "step-000050")
-    with pytest.raises(RunError, match=r"damaged: .* use another step \(50\)"):
-        checkpoints.get(100)
+    for look in (checkpoints.latest, lambda: checkpoints.get(100)):
+        with pytest.raises(RunError, match=r"step 100, .* is damaged: .*; choose another with --step \(50\)"):
+            look()
+    assert checkpoints.get(50) == checkpoints.folder / "step-000050"
+
+
+def test_if_all_are_damaged_there_is_nothing_to_choose(checkpoints: Checkpoints) -> None:
+    (checkpoints.write(50, filled("a")) / "state.json").unlink()
+    with pytest.raises(RunError, match="there is no other; restore it from a copy"):
+        checkpoints.latest()
 
 
 def test_a_whole_checkpoint_gives_no_warning(checkpoints: Checkpoints) -> None:

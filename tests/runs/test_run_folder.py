@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from run_helpers import Start, make_rollout
 
 from fastslow.errors import RunError
-from fastslow.recipe import Recipe
+from fastslow.recipe import Recipe, build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.rollout_table import PIECES
 
@@ -147,8 +148,24 @@ def test_a_damaged_line_in_the_middle_is_named(run: RunFolder) -> None:
     (run.path / "evals.jsonl").write_text('{"step": 1}\nbroken\n{"step": 2}\n')
     with pytest.raises(RunError, match="line 2 of"):
         run.rows("evals")
-    run.rewind(5)
-    assert run.rows("evals") == [{"step": 1}, {"step": 2}]
+    with pytest.raises(RunError, match="line 2 of"):
+        run.rewind(5)  # the row of the line is not to be had again
+    run.rewind(1)
+    assert run.rows("evals") == [{"step": 1}]
+
+
+def test_a_checkpoint_that_was_saved_and_is_gone_is_missed(run: RunFolder) -> None:
+    assert run.latest_checkpoint() is None
+    for step in (2, 4):
+        path = run.checkpoints.write(step, lambda path: (path / "weights").touch())
+        run.set_status("running", checkpoint=step)
+    assert run.latest_checkpoint() == (4, path)
+    shutil.rmtree(path)
+    with pytest.raises(RunError, match=r"step 4, which is missing; .* --step \(2\)"):
+        run.latest_checkpoint()
+    shutil.rmtree(run.checkpoints.folder)
+    with pytest.raises(RunError, match=r"step 4, which is missing; .* start a new run"):
+        run.latest_checkpoint()
 
 
 def test_rewind_forgets_what_came_after_the_step(run: RunFolder) -> None:
@@ -195,6 +212,7 @@ def test_rollouts_are_kept_as_a_table(run: RunFolder) -> None:
         "score": 0.0,
         "faults": ["grader"],
         "feedback": "not \\ud800",
+        "error": "",
         "components": ["system", "system"],
         "questions": ["a question", "a question"],
         "answers": ["an answer", "an answer"],
@@ -252,3 +270,15 @@ for write in (
     assert run.read_json("ledger.json") == {"spent": 1}
     assert pq.read_table(run.path / "rollouts/step-000001.parquet").num_rows == 1
     assert list(run.path.rglob(".*")) == []
+
+
+def test_a_run_that_was_killed_before_it_had_begun_is_started_again(tmp_path: Path) -> None:
+    """The lock and the recipe are there, run.json is not; a recipe alone may be somebody's."""
+    recipe = build_recipe({"model": "nano", "task": "given"})
+    RunFolder.create(tmp_path / "run", recipe).close()
+    (tmp_path / "run" / "run.json").unlink()
+    RunFolder.create(tmp_path / "run", recipe).close()
+    (tmp_path / "run" / "run.json").unlink()
+    (tmp_path / "run" / "lock").unlink()
+    with pytest.raises(RunError, match=r"a recipe\.yaml that a new run would overwrite"):
+        RunFolder.create(tmp_path / "run", recipe)

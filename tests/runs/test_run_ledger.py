@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_helpers import make_rollout
 
-from fastslow.runs.ledger import PURPOSES, Entry, Ledger
+from fastslow.runs.ledger import PURPOSES, TRAINING, Entry, Ledger
 
 COUNTS = ("rollouts", "calls", "prompt_tokens", "completion_tokens", "reused", "seconds", "cost")
 # Eighths add and subtract without rounding, so the sums can be compared exactly.
@@ -41,7 +41,7 @@ def test_it_adds_up(sequence: list[tuple[Any, dict[str, Any]]]) -> None:
         for amount in mine:
             faults.update(amount.get("faults", {}))
         assert ledger[purpose].faults == dict(faults)
-    training = [amount.get("rollouts", 0) for purpose, amount in sequence if purpose != "evaluation"]
+    training = [amount.get("rollouts", 0) for purpose, amount in sequence if purpose in TRAINING]
     assert ledger.training_rollouts == sum(training)
     assert ledger.total().calls == sum(amount.get("calls", 0) for _, amount in sequence)
     assert ledger.total(["slow", "rescore"]) == ledger["slow"] + ledger["rescore"]

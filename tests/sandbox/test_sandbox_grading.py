@@ -66,6 +66,44 @@ def test_no_trick_makes_a_wrong_answer_pass(name: str, entry: str | None) -> Non
     assert len(text.split("\n")) == 2
 
 
+FORGED = {name: text.split("--- test\n") for name, text in cases("forged.txt").items()}
+"""Wrong answers, each with a test that plain Python, or a judge that looks up what they name, would let them pass or that
+they could rewrite."""
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_no_verdict_is_forged(name: str) -> None:
+    source, *tests = FORGED[name]
+    assert run_tests(source, tests, seconds=5)[0] == 0
+
+
+HONEST_IN_PLACE = """
+def f(xs):
+    xs.sort()
+def pop(xs):
+    return xs.pop()
+def kind(x):
+    return type(x)
+"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "xs = [2, 1]\nf(xs)\nassert xs == [1, 2]",
+        "xs = [2, 1]\nassert f(xs) is None and xs == [1, 2]",
+        "xs = [2, 1]\nf(xs)\nassert pop(xs) == 2\nassert xs == [1]",
+        "for xs in [[2, 1], [1, 2]]:\n    f(xs)\n    assert xs == [1, 2]",
+        "assert kind(3) is int\nassert kind(3) == int\nassert kind('') is not int\nassert kind('') != int",
+        "xs = [2, 1]\nlast = xs[-1]\ngot = pop(xs)\nassert got == last\nassert xs == [2]",
+        "xs = [3]\nassert [pop(xs)] == [3]\nassert not xs",
+        "def check(candidate):\n    xs = [2, 1]\n    candidate(xs)\n    assert xs == [1, 2]\ncheck(f)",
+    ],
+)
+def test_what_an_honest_answer_does_in_place_counts(test: str) -> None:
+    assert run_tests(HONEST_IN_PLACE, [test]) == (1, "Correct: all tests pass.")
+
+
 def test_a_swallowed_end_is_an_end() -> None:
     score, _ = run_tests(
         "import os\ndef f():\n    os._exit(0)", ["try:\n    f()\nexcept BaseException:\n    pass\nassert True"]

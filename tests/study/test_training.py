@@ -12,6 +12,7 @@ from helpers import EXAMPLE, outcome
 from fastslow.errors import FastSlowError
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.trust import remember
 from fastslow.study import training
 from fastslow.study.curves import read_curve
 from fastslow.study.training import METHODS, check_methods, run_method
@@ -72,7 +73,8 @@ def test_an_interrupted_run_resumes_to_the_same_end(
     run = RunFolder.open(folder / method)
     last = run.checkpoints.steps()[-1]
     shutil.rmtree(run.checkpoints.folder / f"step-{last:06d}")
-    run.set_status("interrupted")
+    run.set_status("interrupted", checkpoint=run.checkpoints.steps()[-1])
+    remember(folder / method, run.recipe)
     assert not training.finished(folder / method)
     run_method(method, recipe, folder)
     assert training.finished(folder / method)

@@ -87,6 +87,7 @@ def rollout_data(table: pa.Table, row: int, pieces: Mapping[str, Any]) -> dict[s
         "score": rounded(data.get("score")),
         "advantage": rounded(data.get("advantage")),
         "feedback": str(data.get("feedback") or ""),
+        "error": str(data.get("error") or ""),
         "faults": [str(name) for name in data.get("faults") or ()],
         "prompt_tokens": data.get("prompt_tokens"),
         "completion_tokens": data.get("completion_tokens"),

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from fastslow.board.logs import column, mapping, number, rounded
-from fastslow.runs.ledger import FAST, PURPOSES
+from fastslow.runs.ledger import FAST, PURPOSES, TRAINING
 
 Rows = Sequence[Mapping[str, Any]]
 NUMBERS = {
@@ -89,7 +89,7 @@ def _tokens_by_step(ledger: Rows) -> dict[int, float]:
         total += sum(
             _amount(mapping(entry), "tokens")
             for purpose, entry in spent.items()
-            if purpose not in ("evaluation", "reflection")
+            if purpose in TRAINING and purpose != "reflection"
         )
         if isinstance(step := number(row.get("step")), int):
             found[step] = total

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
+from fastslow.commands.answers import answers
 from fastslow.commands.board import board
 from fastslow.commands.compare import compare
 from fastslow.commands.contexts import contexts
@@ -24,7 +26,8 @@ from fastslow.commands.study import study
 from fastslow.commands.suite import suite
 from fastslow.commands.tasks import tasks
 from fastslow.commands.train import train
-from fastslow.errors import FastSlowError
+from fastslow.errors import FastSlowError, cause
+from fastslow.text import printable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,6 +35,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Fast-Slow Training: evolve the prompt of a model while RL updates its weights.",
 )
+TRACEBACK = "FASTSLOW_TRACEBACK"
+"""The environment variable that has an unexpected error shown with its traceback."""
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "quickstart": quickstart,
@@ -44,6 +49,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "study": study,
     "board": board,
     "contexts": contexts,
+    "answers": answers,
     "ledger": ledger,
     "export": export,
     "doctor": doctor,
@@ -57,5 +63,14 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         return app(arguments)
     except FastSlowError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _complain(str(error))
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        _complain(f"{cause(error)} (unexpected; with {TRACEBACK}=1 in the environment the command shows where)")
+
+
+def _complain(text: str) -> NoReturn:
+    line = Text.assemble(("error:", "bold red"), " ", printable(text))
+    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+    sys.exit(2)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fastslow.commands.shared import RunPath, checked_split, console, quiet
+from fastslow.commands.shared import RunPath, Trust, checked_split, console, quiet
 
 
 def divergence(
@@ -16,6 +16,7 @@ def divergence(
     problems: Annotated[
         int | None, typer.Option("--problems", min=1, help="Number of problems; the recipe's by default.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Measure the KL from the base model at each checkpoint of a run, under its best context and under the seed text."""
     chosen = checked_split(split)
@@ -24,7 +25,7 @@ def divergence(
     from fastslow.runs.tables import DIVERGENCE
 
     with console.status("measuring") as status:
-        rows = measure_divergence(run, split=chosen, problems=problems, progress=status.update)
+        rows = measure_divergence(run, split=chosen, problems=problems, progress=status.update, trust=trust)
     table = Table(
         "step", "context", "KL, nats a token", "95% interval", "reward", title=f"on {rows[0].problems} problems"
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fastslow.commands.shared import AtStep, Rollouts, RunPath, checked_split, console, quiet
+from fastslow.commands.shared import AtStep, Rollouts, RunPath, Trust, checked_split, console, quiet
 
 
 def evaluate(
@@ -15,6 +15,7 @@ def evaluate(
     checkpoint: AtStep = None,
     k: Rollouts = 8,
     split: Annotated[str, typer.Option("--split", help="validation, test or train.")] = "validation",
+    trust: Trust = False,
     pool: Annotated[
         bool, typer.Option("--pool", help="Evaluate every context of the pool, not only the best.")
     ] = False,
@@ -25,7 +26,7 @@ def evaluate(
     from fastslow.evaluation.stored import evaluate_run
 
     with console.status("evaluating"):
-        scores = evaluate_run(run, step=checkpoint, k=k, split=chosen, whole_pool=pool)
+        scores = evaluate_run(run, step=checkpoint, k=k, split=chosen, whole_pool=pool, trust=trust)
     table = Table("context", "id", f"mean@{k} (95% interval)", f"best@{k} (95% interval)", "problems", "tokens")
     for label, score in scores.items():
         table.add_row(

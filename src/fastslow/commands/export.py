@@ -7,16 +7,17 @@ from typing import Annotated
 
 import typer
 
-from fastslow.commands.shared import AtStep, RunPath, console, quiet
+from fastslow.commands.shared import AtStep, RunPath, Trust, console, quiet
 
 
 def export(
     run: RunPath,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the model.")],
     checkpoint: AtStep = None,
+    trust: Trust = False,
 ) -> None:
     """Export a run as a Hugging Face model folder: merged weights, best context as system prompt, pool, model card."""
     quiet()
     from fastslow.export import export_run
 
-    console.print(f"exported to {export_run(run, folder, checkpoint)}")
+    console.print(f"exported to {export_run(run, folder, checkpoint, trust=trust)}")

@@ -27,7 +27,11 @@ Overrides = Annotated[
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 AtStep = Annotated[
-    int | None, typer.Option("--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default.")
+    int | None,
+    typer.Option("--step", "--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default."),
+]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Execute the code that a run folder made elsewhere names, such as its grader.")
 ]
 Tasks = Annotated[
     list[str] | None,

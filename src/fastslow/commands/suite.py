@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fastslow.commands.shared import Rollouts, Tasks, console, quiet
+from fastslow.commands.shared import Rollouts, Tasks, Trust, console, quiet
 
 
 def suite(
@@ -20,6 +20,7 @@ def suite(
     ] = None,
     cycles: Annotated[int, typer.Option("--cycles", min=1, help="Cycles of GEPA.")] = 1,
     k: Rollouts = 8,
+    trust: Trust = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the runs.")] = Path("runs/suite"),
 ) -> None:
     """Run GEPA only from the base model and from the weights of runs, on several tasks.
@@ -31,4 +32,4 @@ def suite(
 
     folders = [argument for argument in runs if "=" not in argument]
     settings = [argument for argument in runs if "=" in argument]
-    run_suite(folders, task or [], out, console, recipe=recipe, overrides=settings, cycles=cycles, k=k)
+    run_suite(folders, task or [], out, console, recipe=recipe, overrides=settings, cycles=cycles, k=k, trust=trust)

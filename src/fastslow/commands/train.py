@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fastslow.commands.board import beside
-from fastslow.commands.shared import Overrides, quiet
+from fastslow.commands.shared import Overrides, Trust, quiet
 from fastslow.errors import FastSlowError
 
 
@@ -18,6 +18,13 @@ def train(
     recipe: Annotated[Path | None, typer.Argument(metavar="RECIPE", help="A recipe file.")] = None,
     overrides: Overrides = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Resume this run instead.")] = None,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step", min=0, metavar="STEP", help="Resume from this checkpoint, not the newest; 0 starts over."
+        ),
+    ] = None,
+    trust: Trust = False,
     board: Annotated[bool, typer.Option("--board", help="Show the run in a browser while it trains.")] = False,
 ) -> None:
     """Train a recipe, or resume an interrupted run.
@@ -40,7 +47,7 @@ def train(
         from fastslow import start
 
         with _board(resume, board):
-            start.resume(resume, overrides=changed)
+            start.resume(resume, overrides=changed, step=step, trust=trust)
     elif recipe is not None:
         loaded = load_recipe(recipe, changed)
         folder = default_folder(loaded, recipe.stem)

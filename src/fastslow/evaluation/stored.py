@@ -14,6 +14,7 @@ from fastslow.recipe import Recipe
 from fastslow.records import Context
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import DIVERGENCE, write_csv
+from fastslow.runs.trust import require_trust
 from fastslow.seeds import derive_seed
 from fastslow.snapshot import open_snapshot
 from fastslow.tasks.base import Split, Task
@@ -44,9 +45,14 @@ def evaluate_run(
     split: Split = "validation",
     whole_pool: bool = False,
     task: Task | None = None,
+    trust: bool = False,
 ) -> dict[str, Score]:
-    """mean@k and best@k of a run's policy under its best context, its seed text, and with `whole_pool` every context."""
+    """mean@k and best@k of a run's policy under its best context, its seed text, and with `whole_pool` every context.
+
+    `trust` allows a folder that was made elsewhere to execute the code it names.
+    """
     snapshot = open_snapshot(folder, step)
+    require_trust(snapshot.run.path, snapshot.run.recipe, trust)
     recipe = _changed(snapshot.run.recipe, slow={"kl": 0.0})  # no base model needed
     parts = assemble(recipe, Path(folder), find_world(recipe), task=task)
     if snapshot.weights is not None:
@@ -64,6 +70,7 @@ def evaluate_run(
         policy_step=snapshot.step,
         seed=derive_seed(recipe.seed, "evaluation"),
     )
+    parts.player.faulty.end_step()
     return scores
 
 
@@ -74,12 +81,14 @@ def measure_divergence(
     problems: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
     task: Task | None = None,
+    trust: bool = False,
 ) -> list[Row]:
     """Measure the KL of every checkpoint of a run, and write the table to divergence.csv in its folder.
 
     It samples one rollout per problem as in training, as `evaluation.divergence=true` does during a run.
     """
     run = RunFolder.open(folder)
+    require_trust(run.path, run.recipe, trust)
     recipe, steps = run.recipe, run.checkpoints.steps()
     if recipe.method == "gepa":
         raise RunError(f"'{folder}' kept its weights frozen (method=gepa): its divergence from the base model is 0")
@@ -107,6 +116,7 @@ def measure_divergence(
             rows.append(
                 Row(step, label, context.id, found.kl, found.low, found.high, reward, len(chosen), found.tokens)
             )
+    parts.player.faulty.end_step()
     if parts.engine.world.main:
         write_csv(run.path / DIVERGENCE, [asdict(row) for row in rows])
     return rows

@@ -12,6 +12,7 @@ from statistics import fmean
 
 from fastslow.fast.reflection import Attempt
 from fastslow.records import Completion, Rollout
+from fastslow.rollouts.faults import is_faulty
 from fastslow.tasks.base import Example
 
 
@@ -61,12 +62,13 @@ def choose_anchors(ahead: Sequence[Example], evidence: Evidence | None, count: i
 
 
 def read_attempt(rollout: Rollout, component: str, feedback: bool = True) -> Attempt | None:
-    """One component's part of a rollout for the reflector; None if it was never called or has nothing to learn.
+    """One component's part of a rollout for the reflector; None if it was never called, has nothing to learn, or its grade is
+    faulty.
 
     `feedback=False` leaves the grader's text out.
     """
     turns = [turn for turn in rollout.turns if turn.component == component]
-    if rollout.turns and not turns:
+    if (rollout.turns and not turns) or is_faulty(rollout):
         return None
     own = rollout.feedback.by_component.get(component) if feedback else None
     if own == "":

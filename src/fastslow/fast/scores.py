@@ -23,6 +23,14 @@ SLICES = (0.25, 0.5)
 """Shares of the anchors after which a race may stop."""
 
 
+ROUNDING = 1e-12
+
+
+def is_more(value: float, other: float) -> bool:
+    """Whether a sum or a mean of scores is larger than another by more than the error of floating-point numbers."""
+    return value - other > ROUNDING
+
+
 def mean_score(rollouts: Sequence[Rollout]) -> float:
     return sum(rollout.score for rollout in rollouts) / len(rollouts)
 

@@ -22,6 +22,7 @@ from fastslow.fast.scoring import Scoring
 from fastslow.records import Context, Rollout
 from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
+from fastslow.text import hidden_characters
 
 if TYPE_CHECKING:
     from fastslow.fast.cycle import FastLoop
@@ -205,7 +206,12 @@ class Search(ABC):
         feedback: Sequence[str] = (),
         before: float = 0.0,
     ) -> Context | None:
-        """The same for proposed texts of several components at once."""
+        """The same for proposed texts of several components at once. A text with characters that a reader does not see is
+        refused: people could not tell what the model reads."""
+        if hidden := hidden_characters("".join(texts.values())):
+            self.fault("proposal_hidden_characters")
+            self.reject(parents[0], texts, f"hidden characters: {hidden[:10]!a}")
+            return None
         longest = max(map(self.loop.count_tokens, texts.values()), default=0)
         if longest > self.recipe.max_tokens:
             self.fault("proposal_too_long")

@@ -64,10 +64,13 @@ def resolve(name: str) -> str:
 def load_pretrained(name: str, **arguments: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load model and tokenizer by name; any failure is a `ModelError`."""
     source = resolve(name)
-    trust = {"trust_remote_code": True} if arguments.pop("trust_remote_code", False) else {}
+    # Said in any case: unsaid, transformers asks on the terminal, and "y" executes what the folder brings.
+    arguments.setdefault("trust_remote_code", False)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", **trust)
-        model = AutoModelForCausalLM.from_pretrained(source, **trust, **arguments)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, padding_side="left", trust_remote_code=arguments["trust_remote_code"]
+        )
+        model = AutoModelForCausalLM.from_pretrained(source, **arguments)
     except Exception as error:  # a damaged file raises OSError, ValueError, RuntimeError or a safetensors error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(

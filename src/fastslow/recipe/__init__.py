@@ -3,6 +3,7 @@
 from fastslow.recipe.model import (
     EvaluationRecipe,
     FastRecipe,
+    GradingRecipe,
     LoraRecipe,
     ModelRecipe,
     OutputRecipe,
@@ -28,6 +29,7 @@ __all__ = [
     "MACHINE_SETTINGS",
     "EvaluationRecipe",
     "FastRecipe",
+    "GradingRecipe",
     "LoraRecipe",
     "ModelRecipe",
     "OutputRecipe",

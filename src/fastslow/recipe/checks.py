@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fastslow.text import has_credentials
+
 if TYPE_CHECKING:
     from fastslow.recipe.model import FastRecipe, Recipe
 
+MOST_ROLLOUTS = 10**6
+"""Rollouts of one step."""
 LEAST_SHARE = 1 / 8
 """The share of `fast.budget` that `fast.adaptive` always leaves."""
 
@@ -33,6 +37,8 @@ _UNDER_CONTEXTS = {
 def check_recipe(recipe: Recipe) -> None:
     """Raise where settings of different sections contradict each other."""
     _check_tasks(recipe)
+    _check_credentials(recipe)
+    _check_size(recipe)
     if recipe.method in ("fst", "distill"):
         _check_population(recipe)
     if recipe.method != "rl":
@@ -54,6 +60,26 @@ def check_recipe(recipe: Recipe) -> None:
             f"fast.overlap asks for edits while the model trains, but the reflector '{reflector}' shares the model, or "
             "its random numbers, with training; set fast.reflection to lessons or a LiteLLM name, or fast.overlap=false"
         )
+
+
+def _check_size(recipe: Recipe) -> None:
+    """A step is held in memory."""
+    slow = recipe.slow
+    if slow.problems * slow.group > MOST_ROLLOUTS:
+        raise ValueError(
+            f"slow.problems={slow.problems} × slow.group={slow.group} are {slow.problems * slow.group:,} rollouts a step; "
+            f"expected at most {MOST_ROLLOUTS:,}"
+        )
+
+
+def _check_credentials(recipe: Recipe) -> None:
+    """A recipe is stored in the run folder, in the exported card and in reports: no place for keys."""
+    for task in recipe.tasks:
+        if has_credentials(repr(task.options)):
+            raise ValueError(
+                f"an option of task '{task.name}' holds a credential; keep it in the environment, where the task's code can "
+                "read it"
+            )
 
 
 def _check_tasks(recipe: Recipe) -> None:

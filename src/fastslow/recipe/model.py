@@ -7,12 +7,13 @@ The defaults are the published settings of the method; a field's docstring is it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from fastslow.recipe.checks import check_recipe
 from fastslow.records import Sampling
+from fastslow.text import has_credentials
 
 Method = Literal["fst", "rl", "gepa", "distill"]
 Optimizer = Literal[
@@ -21,8 +22,19 @@ Optimizer = Literal[
 Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
 
 
+LARGEST = 2**32 - 1
+"""The largest whole number that a setting may have."""
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _countable(cls, value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise ValueError(f"expected at most {LARGEST:,}")
+        return value
 
 
 class ModelRecipe(Section):
@@ -46,7 +58,7 @@ class ModelRecipe(Section):
 class LoraRecipe(Section):
     """A LoRA adapter."""
 
-    rank: int = Field(default=32, ge=1)
+    rank: int = Field(default=32, ge=1, le=4096)
     """Rank of the update."""
     alpha: int = Field(default=64, ge=1)
     """Scale of the update, relative to the rank."""
@@ -116,12 +128,13 @@ class SlowRecipe(Section):
     drop_zero_variance: bool = True
     """Leave groups whose rewards are all equal out of the update; they are not replaced."""
     kl: float = Field(default=1e-3, ge=0)
-    """Coefficient of the KL penalty to the base model; 0 loads no reference model. `distill` has no such penalty."""
+    """Coefficient of the KL penalty to the base model, whose estimate (k3 times the importance ratio) is averaged over all
+    tokens of the update, whatever `slow.aggregation` says; 0 loads no reference model. `distill` has no such penalty."""
     learning_rate: float = Field(default=1e-6, gt=0)
     """AdamW's learning rate; constant after warm-up."""
     warmup_steps: int = Field(default=10, ge=0)
-    """Steps of linear warm-up."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    """Steps of linear warm-up: the first step has 1/N of the learning rate, step N all of it."""
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     """AdamW's betas."""
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's weight decay."""
@@ -148,6 +161,16 @@ class ReflectionRecipe(Section):
     """`litellm`: seconds to wait for one answer."""
     retries: int = Field(default=4, ge=0)
     """`litellm`: retries after a transient fault, with doubling pauses."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _no_credentials(cls, value: str | None) -> str | None:
+        if value is not None and has_credentials(value):
+            raise ValueError(
+                "the address holds a user, a password or a key, which would end up in the run folder; keep them in the "
+                "environment (OPENAI_API_KEY, or OPENAI_BASE_URL for an address that holds them)"
+            )
+        return value
 
     @model_validator(mode="after")
     def _has_model(self) -> ReflectionRecipe:
@@ -247,6 +270,18 @@ class SamplingRecipe(Section):
         return Sampling(self.temperature, self.top_p, self.max_tokens)
 
 
+class GradingRecipe(Section):
+    """Limits of graders, tools and environments, which are other people's code."""
+
+    faulty: float = Field(default=0.2, ge=0, le=1)
+    """Share of a step's rollouts whose grades may be faulty because the task's code failed; more stop the run. Each scores 0,
+    is counted, and is shown to no reflector."""
+    timeout: float = Field(default=300.0, gt=0)
+    """Seconds that a grader, or the task between two turns, may take; after that the grade is faulty."""
+    max_turns: int = Field(default=100, ge=1)
+    """Model calls of one rollout; a rollout that asks for more is faulty."""
+
+
 class EvaluationRecipe(Section):
     """Measuring on held-out problems."""
 
@@ -261,7 +296,7 @@ class EvaluationRecipe(Section):
     top_p: float = Field(default=0.95, gt=0, le=1)
     """Nucleus of evaluation rollouts."""
     divergence: bool = False
-    """Also measure the KL from the base model, on separate rollouts at temperature 1."""
+    """Also measure the KL from the base model, on separate rollouts that are sampled as in training."""
 
     def sampling(self, max_tokens: int) -> Sampling:
         return Sampling(self.temperature, self.top_p, max_tokens)
@@ -304,6 +339,8 @@ class Recipe(Section):
     """The fast loop."""
     sampling: SamplingRecipe = SamplingRecipe()
     """Rollouts."""
+    grading: GradingRecipe = GradingRecipe()
+    """Limits of graders and turns."""
     evaluation: EvaluationRecipe = EvaluationRecipe()
     """Evaluation."""
     output: OutputRecipe = OutputRecipe()
@@ -311,7 +348,7 @@ class Recipe(Section):
     rollouts: int | None = Field(default=None, ge=1)
     """Rollout budget of both loops together, evaluation not counted: the run ends when it is spent, or earlier after
     `slow.steps`."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
     """Everything random follows from this number."""
 
     @field_validator("model", mode="before")

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from fastslow.errors import RecipeError
 from fastslow.recipe.former import explain_key, explain_value, translate
 from fastslow.recipe.model import Recipe, long_reflection
+from fastslow.text import HIDDEN, one_line, redacted
 
 MACHINE_SETTINGS = (
     "slow.microbatch",
@@ -23,6 +24,10 @@ MACHINE_SETTINGS = (
     "model.gradient_checkpointing",
 )
 """They fit a run to a machine and do not change what it learns, so they can be changed on resume."""
+
+
+LARGEST_FILE, MOST_VALUES, DEEPEST = 10**6, 10**5, 50
+"""Limits of a recipe file: bytes, values with those that aliases repeat, nesting."""
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -35,7 +40,7 @@ def read_stored_recipe(path: str | Path, overrides: Sequence[str] = (), *, exact
     """Read the recipe.yaml of a run folder, which may be of an earlier version: renamed keys are translated, removed ones
     dropped. With `exact`, a removed setting that was in use raises, because the run cannot be resumed as it began."""
     path = Path(path)
-    data = _read_mapping(path)
+    data = _without_credentials(_read_mapping(path))
     removed = translate(data)
     if exact and removed:
         raise RecipeError(
@@ -47,11 +52,17 @@ def read_stored_recipe(path: str | Path, overrides: Sequence[str] = (), *, exact
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(path.read_text())
+        if path.exists() and not path.is_file():
+            raise RecipeError(f"recipe '{path}' is not a file; give the path of a YAML file (recipes/ has some)")
+        with path.open("rb") as file:
+            text = file.read(LARGEST_FILE + 1)
+        if len(text) > LARGEST_FILE:
+            raise RecipeError(f"recipe '{path}' has more than {LARGEST_FILE:,} bytes; is it a recipe?")
+        data = _plain(yaml.safe_load(text.decode()))
     except FileNotFoundError:
         raise RecipeError(f"no recipe file '{path}'; give the path of a YAML file (recipes/ has some)") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RecipeError(f"recipe '{path}' cannot be read as YAML: {' '.join(str(error).split())}") from None
+    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        raise RecipeError(f"recipe '{path}' cannot be read as YAML: {one_line(error)}") from None
     if not isinstance(data, dict):
         raise RecipeError(
             f"recipe '{path}' holds {type(data).__name__}, expected a mapping with at least model and task"
@@ -59,11 +70,42 @@ def _read_mapping(path: Path) -> dict[str, Any]:
     return data
 
 
+def _plain(value: Any) -> Any:
+    """The value as a tree of its own: what YAML's aliases share is copied, up to a limit that no recipe reaches."""
+    left = MOST_VALUES
+
+    def copied(value: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > DEEPEST:
+            raise ValueError(f"more than {MOST_VALUES:,} values, or nested more than {DEEPEST} deep")
+        if isinstance(value, dict):
+            return {_key(key): copied(inner, depth + 1) for key, inner in value.items()}
+        return [copied(inner, depth + 1) for inner in value] if isinstance(value, list) else value
+
+    return copied(value, 0)
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"the key {one_line(repr(key), 60)} is not text")
+    return key
+
+
 def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str]) -> Recipe:
     for override in overrides:
         apply_override(data, override)
     _anchor(data, path.parent.resolve())
     return build_recipe(data)
+
+
+def _without_credentials(data: Any) -> Any:
+    """Earlier versions stored addresses as they were given."""
+    if isinstance(data, dict):
+        return {key: _without_credentials(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_without_credentials(value) for value in data]
+    return redacted(data).replace(f"{HIDDEN}@", "") if isinstance(data, str) else data
 
 
 def build_recipe(data: dict[str, Any]) -> Recipe:
@@ -116,9 +158,11 @@ def apply_override(data: dict[str, Any], override: str) -> None:
     if not separator or not key:
         raise RecipeError(f"override '{override}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")
     try:
-        value = yaml.safe_load(text)
+        value = _plain(yaml.safe_load(text))
     except yaml.YAMLError:
         value = text
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RecipeError(f"override '{one_line(override, 60)}' cannot be read: {one_line(error)}") from None
     *parents, last = key.split(".")
     target: Any = data
     for name in parents:
@@ -175,9 +219,9 @@ def _explain(problem: Any) -> str:
     if problem["type"] == "missing":
         return f"the recipe has no '{dotted}'; add it ({dotted}: …)"
     if problem["type"] in ("model_type", "dict_type"):
-        return f"{dotted}={problem['input']!r}: expected a mapping of keys to values"
+        return f"{dotted}={one_line(repr(problem['input']))}: expected a mapping of keys to values"
     message = problem["msg"].removeprefix("Value error, ")
-    return message if not dotted else f"{dotted}={problem['input']!r}: {message[0].lower()}{message[1:]}"
+    return message if not dotted else f"{dotted}={one_line(repr(problem['input']))}: {message[0].lower()}{message[1:]}"
 
 
 def _similar(dotted: str) -> list[str]:
@@ -211,7 +255,8 @@ def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]
 
 def dump_recipe(recipe: Recipe) -> str:
     """The resolved recipe as YAML."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
+    return redacted(text)
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

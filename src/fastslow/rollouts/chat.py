@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2.exceptions import TemplateError
 
+from fastslow.models.encode import TextEncoder
 from fastslow.tasks.base import Message
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class ChatFormat:
             tokenizer.chat_template = "{{ bos_token }}" + PLAIN_TEMPLATE if needs_bos else PLAIN_TEMPLATE
         self.system_role = self._accepts_system()
         self._special = frozenset(tokenizer.all_special_ids)
+        self._text = TextEncoder(tokenizer)
 
     def _accepts_system(self) -> bool:
         """Whether the template uses the system role: some raise an error, some drop it silently."""
@@ -47,13 +49,8 @@ class ChatFormat:
 
     def prompt(self, messages: Sequence[Message], context: str) -> list[int]:
         """The prompt's token ids, with the generation prompt."""
-        return self._tokens(merge_context(messages, context, self.system_role))
-
-    def _tokens(self, messages: list[Message]) -> list[int]:
-        encoded = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=True, **self.template_arguments
-        )
-        return list(encoded["input_ids"])
+        merged = merge_context(messages, context, self.system_role)
+        return self._text.chat(merged, add_generation_prompt=True, **self.template_arguments)
 
     def answer(self, ids: Sequence[int]) -> str:
         """The exact text of a completion, without the end token."""
@@ -66,7 +63,7 @@ class ChatFormat:
 
     def count(self, text: str) -> int:
         """Number of tokens of a text, without special tokens."""
-        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return len(self._text.encode(text))
 
 
 def merge_context(messages: Sequence[Message], context: str, system_role: bool = True) -> list[Message]:

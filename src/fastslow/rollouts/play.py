@@ -10,11 +10,15 @@ from numbers import Real
 
 from fastslow.concurrency import wait_for
 from fastslow.engine.base import Engine
-from fastslow.errors import RecipeError
+from fastslow.errors import RecipeError, TaskError
+from fastslow.recipe import GradingRecipe
 from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.chat import ChatFormat
+from fastslow.rollouts.faults import FAULT, FaultyGrades, describe
 from fastslow.rollouts.rounds import InFlight, Rounds, Seats
 from fastslow.tasks.base import Answer, Ask, Task
+from fastslow.tasks.watch import Watch
+from fastslow.text import one_line
 
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
 """Added to the feedback on a wrong, truncated answer: graders see only its text."""
@@ -40,13 +44,23 @@ class PromptTooLong(Exception):
 class Player:
     """Runs rollouts of a task for (example, context) pairs with an engine's policy."""
 
-    def __init__(self, task: Task, engine: Engine, chat: ChatFormat) -> None:
+    def __init__(self, task: Task, engine: Engine, chat: ChatFormat, limits: GradingRecipe | None = None) -> None:
         self.task, self.engine, self.chat, self.world = task, engine, chat, engine.world
+        self.limits = limits or GradingRecipe()
+        self.faulty = FaultyGrades(self.limits.faulty)
 
     def play(
         self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
     ) -> tuple[list[Rollout], Timing]:
         """One rollout per pair, in order, the same on every process; each process runs its share."""
+        rollouts, timing = self.attempt(pairs, sampling, policy_step=policy_step, seed=seed)
+        self.faulty.count(rollouts)
+        return rollouts, timing
+
+    def attempt(
+        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
+    ) -> tuple[list[Rollout], Timing]:
+        """`play`, whatever the share of faulty grades."""
         rank, size = self.world.rank, self.world.size
         mine, timing = wait_for(self._play(pairs[rank::size], sampling, policy_step, seed))
         shares = self.world.gather(mine)
@@ -90,14 +104,19 @@ class Player:
         faults: dict[str, int] = {}
         truncated: set[str] = set()
         too_long: list[PromptTooLong] = []
+        watch, most = Watch(self.limits.timeout), self.limits.max_turns
+        problem = ""
 
         async def ask(asked: Ask) -> Answer:
+            if len(turns) >= most:
+                raise TaskError(f"it asks for more than {most} answers, the limit that grading.max_turns sets")
             try:
                 prompt = self.prompt(asked, sampling.max_tokens, context.texts)
             except PromptTooLong as error:
                 too_long.append(error)  # a task may catch or wrap it
                 raise
-            completion = await seats.sample(seat, prompt)
+            with watch.paused():
+                completion = await seats.sample(seat, prompt)
             if broken:
                 raise broken[0]
             answer = self.chat.answer(completion.ids)
@@ -107,24 +126,26 @@ class Player:
                 faults["truncated"] = faults.get("truncated", 0) + 1
             return Answer(answer, completion.ids)
 
+        feedback = Feedback(0.0)
         try:
-            returned = await self.task.rollout(example, context.texts, ask)
-            if not _is_feedback(returned):
-                faults["grader"] = 1
-            feedback = _with_advice(_checked(returned), truncated, sampling.max_tokens)
+            returned = await watch.run(self.task.rollout(example, context.texts, ask))
+            if _is_feedback(returned):
+                feedback = _with_advice(_plain(returned), truncated, sampling.max_tokens)
+            else:
+                problem = f"it returned {one_line(repr(returned), 200)}, expected Feedback with numbers in [0, 1]"
         except RecipeError as error:  # the settings are wrong, so every score would be
             broken.append(error)
             raise
-        except Exception as error:
-            faults["grader"] = 1
-            feedback = Feedback(0.0, f"The grader failed: {type(error).__name__}: {error}")
+        except (Exception, SystemExit) as error:
+            problem = describe(error)
         finally:
             seats.leave(seat)
         if too_long:
-            faults.pop("grader", None)
             faults["prompt_too_long"] = 1
-            feedback = Feedback(0.0, str(too_long[0]))
-        return Rollout(example, context, policy_step, tuple(turns), feedback, faults)
+            return Rollout(example, context, policy_step, tuple(turns), Feedback(0.0, str(too_long[0])), faults)
+        if problem:
+            faults[FAULT] = 1
+        return Rollout(example, context, policy_step, tuple(turns), feedback, faults, problem)
 
     def prompt(self, asked: Ask, max_tokens: int, texts: Mapping[str, str]) -> list[int]:
         """The prompt tokens of a question under a context; raises `PromptTooLong` if the answer would not fit."""
@@ -139,19 +160,22 @@ class Player:
 
 
 def _is_feedback(returned: object) -> bool:
-    return isinstance(returned, Feedback) and _in_unit_interval(returned.score) and _in_unit_interval(returned.progress)
+    return (
+        isinstance(returned, Feedback)
+        and _in_unit_interval(returned.score)
+        and _in_unit_interval(returned.progress)
+        and isinstance(returned.text, str)
+        and isinstance(returned.by_component, Mapping)
+        and all(isinstance(words, str) for words in returned.by_component.values())
+    )
 
 
 def _in_unit_interval(number: object) -> bool:
     return isinstance(number, Real) and 0 <= float(number) <= 1
 
 
-def _checked(returned: Feedback) -> Feedback:
-    if _is_feedback(returned):
-        return replace(returned, score=float(returned.score), progress=float(returned.progress))
-    return Feedback(
-        0.0, f"The grader failed: it returned {returned!r}, expected Feedback with a score and progress in [0, 1]."
-    )
+def _plain(returned: Feedback) -> Feedback:
+    return replace(returned, score=float(returned.score), progress=float(returned.progress))
 
 
 def _with_advice(feedback: Feedback, truncated: Collection[str], limit: int) -> Feedback:

@@ -23,6 +23,7 @@ def to_data(rollouts: Sequence[Rollout]) -> dict[str, Any]:
                 "turns": [asdict(turn) for turn in rollout.turns],
                 "feedback": asdict(rollout.feedback),
                 "faults": dict(rollout.faults),
+                "error": rollout.error,
             }
             for rollout in rollouts
         ],
@@ -44,6 +45,7 @@ def from_data(data: Mapping[str, Any], examples: Iterable[Example]) -> list[Roll
             tuple(_turn(turn) for turn in item["turns"]),
             Feedback(**item["feedback"]),
             item["faults"],
+            item.get("error", ""),
         )
         for item in data["rollouts"]
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,14 +82,9 @@ class Checkpoints:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def latest(self) -> tuple[int, Path] | None:
-        """The newest intact checkpoint; damaged ones are skipped with a warning."""
-        for step in reversed(self.steps()):
-            path = self.folder / _name(step)
-            damage = find_damage(path)
-            if damage is None:
-                return step, path
-            warnings.warn(f"checkpoint '{path}' is damaged and skipped: {damage}", stacklevel=2)
-        return None
+        """The newest checkpoint, None if there is none; raises if it is damaged."""
+        steps = self.steps()
+        return (steps[-1], self.get(steps[-1])) if steps else None
 
     def get(self, step: int) -> Path:
         """The checkpoint of a step, checked against its manifest."""
@@ -101,8 +95,9 @@ class Checkpoints:
         path = self.folder / _name(step)
         damage = find_damage(path)
         if damage is not None:
-            others = ", ".join(str(other) for other in steps if other != step) or "none"
-            raise RunError(f"checkpoint '{path}' is damaged: {damage}; use another step ({others})")
+            others = ", ".join(str(other) for other in steps if other != step)
+            advice = f"choose another with --step ({others})" if others else "there is no other; restore it from a copy"
+            raise RunError(f"the checkpoint of step {step}, '{path}', is damaged: {damage}; {advice}")
         return path
 
     def prune(self, keep: int | None) -> None:
@@ -157,18 +152,26 @@ def find_damage(path: Path) -> str | None:
     """How a checkpoint differs from its manifest, None if it does not."""
     try:
         manifest = files.read_json(path / MANIFEST)
-        if manifest is None:
-            return f"it has no {MANIFEST}"
-        for name, expected in manifest["files"].items():
-            if not (path / name).is_file():
-                return f"{name} is missing"
-            # Compare the size first: hashing a large file is slow.
-            if (path / name).stat().st_size != expected["size"] or _fingerprint(path / name) != expected:
-                return f"{name} has changed since it was saved"
+        return f"it has no {MANIFEST}" if manifest is None else _difference(path, manifest["files"])
     except (OSError, RunError) as error:
         return files.cause(error)
     except (KeyError, TypeError, AttributeError):
         return f"{MANIFEST} is invalid"
+
+
+def _difference(path: Path, listed: dict[str, Any]) -> str | None:
+    """How the files of a checkpoint, all of them, differ from those that are listed."""
+    present = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_symlink() or not file.is_dir()}
+    if not listed:
+        return f"{MANIFEST} lists no files"
+    if unknown := sorted(present - {MANIFEST, *listed}):
+        return f"{unknown[0]} is not in {MANIFEST}"
+    for name, expected in listed.items():
+        if not (path / name).is_file():
+            return f"{name} is missing"
+        # Compare the size first: hashing a large file is slow.
+        if (path / name).stat().st_size != expected["size"] or _fingerprint(path / name) != expected:
+            return f"{name} has changed since it was saved"
     return None
 
 

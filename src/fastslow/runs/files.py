@@ -7,8 +7,8 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +27,30 @@ def explained(path: Path) -> Iterator[None]:
         raise RunError(
             f"'{path}' was not written: {cause(error)}; free disk space or check the permissions, then resume the run"
         ) from error
+
+
+@contextmanager
+def understood(folder: Path) -> Iterator[None]:
+    """Raise a `RunError` if what a run folder holds is JSON, but not what a run writes: a key is missing, say."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise RunError(
+            f"'{folder}' holds a file that no run has written so ({cause(error)}); restore the folder from a copy"
+        ) from error
+
+
+@contextmanager
+def nothing_left_behind(folder: Path) -> Iterator[None]:
+    """If the block fails, remove `folder` and those of its parents that were not there before, as far as they are empty."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        for each in new:
+            with suppress(OSError):
+                each.rmdir()
+        raise
 
 
 @contextmanager
@@ -68,7 +92,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
         data = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"'{path}' cannot be read as JSON: {cause(error)}; restore it from a copy") from error
     if not isinstance(data, dict):
         raise RunError(f"'{path}' holds {type(data).__name__}, expected a JSON object; restore it from a copy")
@@ -124,25 +148,43 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
             raise
 
 
-def read_rows(path: Path, *, skip_damaged: bool = False) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a JSON-lines file. A last line without a newline is partial, left by a kill, and is ignored."""
+    return read_rows_until(path, lambda _: True, damaged_at_end=False)
+
+
+def read_rows_until(
+    path: Path, wanted: Callable[[dict[str, Any]], bool], *, damaged_at_end: bool = True
+) -> list[dict[str, Any]]:
+    """The wanted rows, which come first. A line that is no row raises, unless, with `damaged_at_end`, no wanted row follows
+    it."""
     try:
         *lines, _partial = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
     except OSError as error:
         raise RunError(f"'{path}' cannot be read: {cause(error)}") from error
-    rows = []
+    rows, damaged = [], 0
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if isinstance(row, dict):
+        row = _row(line)
+        if row is None:
+            damaged = damaged or number
+        elif wanted(row):
             rows.append(row)
-        elif not skip_damaged:
-            raise RunError(f"line {number} of '{path}' is not a JSON object; remove that line to read the others")
+        if damaged and (not damaged_at_end or (row is not None and wanted(row))):
+            raise RunError(
+                f"line {damaged} of '{path}' is not a JSON object; restore the file from a copy, or remove that line to do "
+                "without it"
+            )
     return rows
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

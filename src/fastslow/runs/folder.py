@@ -49,6 +49,7 @@ class RunFolder:
     def create(cls, path: str | Path, recipe: Recipe) -> RunFolder:
         """Create a run in a folder that holds none, and lock it."""
         path = Path(path)
+        cls(path).refuse_existing()
         with files.explained(path):
             path.mkdir(parents=True, exist_ok=True)
         run = cls(path, Lock(path / "lock"))
@@ -90,7 +91,8 @@ class RunFolder:
                 f"'{self.path}' already holds a run; resume it with `fastslow train --resume {self.path}`, or choose "
                 f"another output.folder"
             )
-        if (self.path / "recipe.yaml").exists():
+        # Beside a lock it is of a run that was killed before it had begun.
+        if (self.path / "recipe.yaml").exists() and not (self.path / "lock").exists():
             raise RunError(
                 f"'{self.path}' holds a recipe.yaml that a new run would overwrite; move it away, or choose another "
                 f"output.folder"
@@ -122,6 +124,18 @@ class RunFolder:
     def read_json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file of the run, None if the file does not exist."""
         return files.read_json(self.path / name)
+
+    def latest_checkpoint(self) -> tuple[int, Path] | None:
+        """The newest checkpoint that the run has saved, None if it has saved none; raises if that is missing or damaged."""
+        latest = self.checkpoints.latest()
+        saved, newest = (self.read_json("run.json") or {}).get("checkpoint", 0), latest[0] if latest else 0
+        if isinstance(saved, int) and saved > newest:
+            others = ", ".join(map(str, self.checkpoints.steps()))
+            raise RunError(
+                f"'{self.path}' has saved a checkpoint of step {saved}, which is missing; restore it from a copy"
+                + (f", or choose another with --step ({others})" if others else ", or start a new run")
+            )
+        return latest
 
     def set_status(self, status: str, **extra: Any) -> None:
         """Set the status and other keys in run.json, and remove an earlier error."""
@@ -185,8 +199,7 @@ class RunFolder:
         for name in LOGS:
             path = self._log(name)
             if path.exists():
-                rows = files.read_rows(path, skip_damaged=True)
-                files.write_rows(path, [row for row in rows if (row.get("step") or 0) <= step])
+                files.write_rows(path, files.read_rows_until(path, lambda row: (row.get("step") or 0) <= step))
         with files.explained(self.path):
             for number, path in numbers(self.path / "rollouts", "step-*.parquet").items():
                 if number > step:

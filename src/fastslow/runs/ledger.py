@@ -9,10 +9,12 @@ from typing import Any, Literal, get_args
 
 from fastslow.records import Rollout
 
-Purpose = Literal["slow", "fast-score", "fast-minibatch", "rescore", "evaluation", "reflection"]
+Purpose = Literal["slow", "fast-score", "fast-minibatch", "rescore", "evaluation", "reflection", "preflight"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
 """The purposes of fast-loop rollouts."""
+TRAINING: tuple[Purpose, ...] = ("slow", *FAST, "reflection")
+"""The purposes that training itself needs: neither evaluation nor the calls before step 1."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +98,13 @@ class Ledger:
 
     @property
     def training_rollouts(self) -> int:
-        """Rollouts of both loops, without evaluation."""
-        return sum(entry.rollouts for purpose, entry in self.entries.items() if purpose != "evaluation")
+        """Rollouts of both loops, without evaluation and preflight."""
+        return sum(self.entries[purpose].rollouts for purpose in TRAINING)
 
     @property
     def training_tokens(self) -> int:
         """Prompt and completion tokens of training rollouts, without those of the reflection model."""
-        spent = self.total(purpose for purpose in PURPOSES if purpose not in ("evaluation", "reflection"))
+        spent = self.total(purpose for purpose in TRAINING if purpose != "reflection")
         return spent.prompt_tokens + spent.completion_tokens
 
     def snapshot(self) -> Ledger:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.text import number, one_line, printable
 
@@ -40,6 +41,11 @@ def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
 
     Without `full` it shows only the ancestors of the last population, and truncates long diffs and feedback.
     """
+    with files.understood(run.path):
+        _show(run, console, full)
+
+
+def _show(run: RunFolder, console: Console, full: bool) -> None:
     cycles = run.cycles()
     if not cycles:
         console.print(Text(f"'{run.path}' has no cycle yet; every rollout so far used the seed text"))
@@ -90,7 +96,8 @@ def _tree(
     members: Mapping[str, Member], shown: Iterable[str], best: str | None, alive: Iterable[str], full: bool
 ) -> Tree:
     tree = Tree("contexts, by parent", guide_style="dim")
-    kept = [id for id in members if id in set(shown)]
+    shown, alive = set(shown), set(alive)
+    kept = [id for id in members if id in shown]
     children: dict[str | None, list[str]] = {}
     for id in kept:
         children.setdefault(_first_parent(members, id), []).append(id)
@@ -103,7 +110,7 @@ def _tree(
             if id in drawn:
                 continue
             drawn.add(id)
-            branch = above.add(_node(members, id, id == best, id in set(alive), full))
+            branch = above.add(_node(members, id, id == best, id in alive, full))
             below = (branch, depth + 1) if depth < DEEPEST else (above, depth)
             waiting += [(child, *below) for child in reversed(children.get(id, ()))]
     return tree
@@ -137,12 +144,16 @@ def _changes(members: Mapping[str, Member], member: Member, full: bool) -> Itera
 
 
 def _diff(component: str, before: str, after: str) -> Iterator[Text]:
-    styles = {"+ ": "green", "- ": "red"}
-    if before != after:
-        yield Text(f"[{component}]", style="dim")
-    for line in difflib.ndiff(before.splitlines(), after.splitlines()):
-        if line[:2] in styles:
-            yield Text(printable(line), style=styles[line[:2]])
+    """The lines that were removed and added. Lines are compared as wholes: to compare their letters takes minutes for
+    thousands of rewritten contexts."""
+    if before == after:
+        return
+    yield Text(f"[{printable(component)}]", style="dim")
+    old, new = printable(before).splitlines(), printable(after).splitlines()
+    for _, start, end, first, last in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if old[start:end] != new[first:last]:
+            yield from (Text(f"- {line}", style="red") for line in old[start:end])
+            yield from (Text(f"+ {line}", style="green") for line in new[first:last])
 
 
 def _reasons(member: Member, full: bool) -> Iterator[Text]:

@@ -73,6 +73,7 @@ def _table(
         "score": column(pa.float64(), lambda rollout: float(rollout.score)),
         "faults": column(pa.list_(pa.string()), lambda rollout: sorted(rollout.faults)),
         "feedback": column(pa.string(), lambda rollout: _text(rollout.feedback.text)),
+        "error": column(pa.string(), lambda rollout: _text(rollout.error)),
         "components": by_turn(pa.string(), lambda turn: turn.component),
         "questions": by_turn(pa.string(), lambda turn: _text(turn.question)),
         "answers": by_turn(pa.string(), lambda turn: _text(turn.answer)),

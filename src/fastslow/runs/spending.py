@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import PURPOSES, Entry, Ledger
+from fastslow.runs.ledger import PURPOSES, TRAINING, Entry, Ledger
 from fastslow.text import number
 
 FORMER = {"cut_off": "truncated"}
@@ -26,10 +27,11 @@ def show_ledger(run: RunFolder, console: Console, *, steps: bool) -> None:
             Text(f"'{run.path}' has no entries in ledger.jsonl yet; the first is written with the first step")
         )
         return
-    console.print(_by_purpose(sum_rows(rows)))
-    console.print(_by("cycle", {cycle: group_sum(rows, "cycle", cycle) for cycle in _values(rows, "cycle")}))
-    if steps:
-        console.print(_by("step", {step: group_sum(rows, "step", step) for step in _values(rows, "step")}))
+    with files.understood(run.path):
+        console.print(_by_purpose(sum_rows(rows)))
+        console.print(_by("cycle", {cycle: group_sum(rows, "cycle", cycle) for cycle in _values(rows, "cycle")}))
+        if steps:
+            console.print(_by("step", {step: group_sum(rows, "step", step) for step in _values(rows, "step")}))
     console.print(
         Text(
             "Rollouts, calls and tokens count under the purpose they were sampled for; reused rollouts were sampled for "
@@ -67,7 +69,7 @@ def _by_purpose(ledger: Ledger) -> Table:
     columns = ("rollouts", "reused", "calls", "prompt tokens", "completion tokens", "seconds", "cost $", "faults")
     table = _table("spent, by purpose", "purpose", columns)
     entries: dict[str, Entry] = {purpose: ledger[purpose] for purpose in PURPOSES}
-    entries["training"] = ledger.total(purpose for purpose in PURPOSES if purpose != "evaluation")
+    entries["training"] = ledger.total(TRAINING)
     entries["all"] = ledger.total()
     for name, entry in entries.items():
         faults = ", ".join(f"{count} {fault}" for fault, count in _faults(entry).items())
@@ -93,8 +95,8 @@ def _faults(entry: Entry) -> Counter[str]:
 
 
 def _by(name: str, ledgers: Mapping[int, Ledger]) -> Table:
-    """Rollouts by purpose, one row per ledger; reflection has calls instead of rollouts."""
-    purposes = [purpose for purpose in PURPOSES if purpose != "reflection"]
+    """Rollouts by purpose, one row per ledger; reflection has calls instead of rollouts, and preflight is before step 1."""
+    purposes = [purpose for purpose in PURPOSES if purpose not in ("reflection", "preflight")]
     table = _table(f"rollouts, by {name}", name, [*purposes, "reused", "reflections", "tokens", "seconds", "cost $"])
     for value, ledger in ledgers.items():
         total = ledger.total()

@@ -85,6 +85,8 @@ class PlainView:
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
         shown = {"reward": "reward", "validation": "validation", **POLICY_METRICS}
         parts = [f"{label} {number(metrics[key])}" for key, label in shown.items() if metrics.get(key) is not None]
+        if metrics.get("faulty_grades"):
+            parts.append(f"faulty grades {number(metrics['faulty_grades'])}")
         if used := _rollouts_line(metrics):
             parts.append(f"rollouts {used}")
         if metrics.get("seconds") is not None:
@@ -198,6 +200,8 @@ class LiveView:
         ]
         if policy:
             rows.append(("policy", ", ".join(policy)))
+        if self._metrics.get("faulty_grades"):
+            rows.append(("faulty grades", f"{number(self._metrics['faulty_grades'])} in the last step"))
         if self._context is not None:
             rows.append(("context", self._best_context(*self._context)))
         if used := _rollouts_line(self._metrics):

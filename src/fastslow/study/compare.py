@@ -33,7 +33,8 @@ def compare_runs(
     """Compare runs, truncated at `rollouts` where given: show the tables, and write table.csv, points.csv, the figures and
     report.html to a folder. Runs with stages are compared stage by stage."""
     out = Path(out)
-    arms, remarks = gather(folders, rollouts)
+    with files.understood(Path(folders[0]).parent):
+        arms, remarks = gather(folders, rollouts)
     if RunFolder.open(folders[0]).recipe.stages:
         if baseline is not None or rollouts is not None:
             raise FastSlowError(

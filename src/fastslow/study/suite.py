@@ -22,6 +22,7 @@ from fastslow.recipe import Recipe, build_recipe, load_recipe, read_stored_recip
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv
+from fastslow.runs.trust import require_trust
 from fastslow.snapshot import Snapshot, open_snapshot
 from fastslow.study.arms import LOOKS
 from fastslow.study.figures.drawing import save
@@ -56,10 +57,11 @@ def run_suite(
     overrides: Sequence[str] = (),
     cycles: int = 1,
     k: int = 8,
+    trust: bool = False,
 ) -> list[Spoke]:
     """Train the runs that are not finished, then show and write the results."""
     out = Path(out)
-    sources = find_sources(runs)
+    sources = find_sources(runs, trust)
     template = (
         load_recipe(recipe, overrides) if recipe else read_stored_recipe(Path(runs[0]) / "recipe.yaml", overrides)
     )
@@ -96,11 +98,13 @@ def _run(recipe: Recipe, path: Path) -> None:
         raise Interrupted("interrupted; repeat the command to resume") from None
 
 
-def find_sources(runs: Sequence[str | Path]) -> list[Source]:
+def find_sources(runs: Sequence[str | Path], trust: bool = False) -> list[Source]:
     """The base model for every seed, then the runs."""
     if not runs:
         raise FastSlowError("no run is given; give folders of runs of `fastslow train`")
     snapshots = [open_snapshot(run) for run in runs]
+    for snapshot in snapshots:
+        require_trust(snapshot.run.path, snapshot.run.recipe, trust)
     models = {snapshot.run.recipe.model.name: snapshot.run.path for snapshot in snapshots}
     if len(models) > 1:
         (first, there), (second, here), *_ = models.items()

@@ -20,8 +20,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from fastslow.concurrency import in_thread
 from fastslow.errors import TaskError
 from fastslow.records import Example, Feedback
+from fastslow.tasks.watch import unwatched
 
 Split = Literal["train", "validation", "test"]
 Message = dict[str, str]
@@ -117,8 +119,12 @@ class Task(ABC):
         try:
             while True:
                 if answer is not None and self.grades_apart:
-                    async with self._slots:
-                        step = await asyncio.to_thread(_advance, game, answer)
+                    with unwatched():
+                        await self._slots.acquire()
+                    try:
+                        step = await in_thread(_advance, game, answer)
+                    finally:
+                        self._slots.release()
                 else:
                     step = _advance(game, answer)
                 if not isinstance(step, Ask):

@@ -38,7 +38,11 @@ def load_named(what: str, name: str) -> Any:
             f"{what} '{name}': there is no module '{module_name}' in {os.getcwd()} or installed; "
             "run from the folder that holds it"
         ) from None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except (
+        BaseException
+    ) as error:  # somebody else's code; `sys.exit` in it must not end the command as if all were well
         raise TaskError(
             f"{what} '{name}': importing '{module_name}' failed with {type(error).__name__}: {one_line(error)}"
         ) from error

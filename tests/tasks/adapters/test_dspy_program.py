@@ -555,7 +555,7 @@ def test_a_failing_program_or_metric_costs_its_rollout_only() -> None:
     rollouts, _ = played(task_of(metric=picky, examples=letters(3)), CONTEXTS[:1])
     assert [rollout.score for rollout in rollouts] == [0.0, 1.0, 1.0]
     assert rollouts[0].faults == {"grader": 1}
-    assert "metric 'picky' raised RuntimeError: not this one" in rollouts[0].feedback.text
+    assert "metric 'picky' raised RuntimeError: not this one" in rollouts[0].error
 
 
 # Mistakes --------------------------------------------------------------------------------------------------------------

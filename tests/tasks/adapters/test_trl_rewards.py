@@ -281,8 +281,6 @@ def grade(functions: Any, answer: str = "4", **settings: Any) -> fastslow.Feedba
         ([-1, 1], {"low": -1}, 0.5),
         ([None, 0.5], {"reward_weights": [9, 1]}, 0.5),
         ([float("nan"), 0.5], {}, 0.5),
-        ([None, None], {}, 0),
-        ([None, 1], {"reward_weights": [1, 0]}, 0),
         ([-7, 1], {"outside": "clip"}, 0.5),
         ([float("inf")], {"outside": "clip"}, 1),
     ],
@@ -342,9 +340,12 @@ def test_the_feedback_says_who_gave_what_and_what_they_look_at() -> None:
         "Answers are judged by form.",
     ]
     assert grade(letters, "a b c d").text == "For 'What is 2 + 2?', letters gave 1 (best 1)."
-    assert (
-        grade(constant(None)).text == "No reward function applies to this answer to 'What is 2 + 2?', so it counts 0."
-    )
+
+
+@pytest.mark.parametrize("values", [[None], [float("nan"), None], [None, 1]])
+def test_without_a_number_from_any_function_the_grade_is_faulty(values: list[Any]) -> None:
+    with pytest.raises(TaskError, match="no reward function gave a number for an answer to 'What is 2"):
+        grade([constant(value) for value in values], reward_weights=[1, 0][: len(values)])
 
 
 def test_functions_of_the_same_name_are_told_apart() -> None:
@@ -752,7 +753,7 @@ def test_a_recipe_trains_with_the_functions_beside_it(tmp_path: Path, tiny_folde
 
 
 @pytest.mark.parametrize(
-    ("method", "every", "calls"), [("gepa", 1, 0), ("gepa", 0, 5), ("rl", 0, 2)], ids=["evaluation", "fast", "slow"]
+    ("method", "every", "calls"), [("gepa", 1, 1), ("gepa", 0, 6), ("rl", 0, 3)], ids=["evaluation", "fast", "slow"]
 )
 def test_a_run_stops_at_a_reward_outside_its_bounds(
     method: str, every: int, calls: int, tmp_path: Path, tiny_folder: Path

@@ -40,7 +40,8 @@
         h("button", { class: "push", onclick: ask }, "the same problem under all contexts")),
       turns,
       h("div", { class: "turn grader" }, h("h4", {}, "the grader said"), rollout.feedback ? Board.text(rollout.feedback) : h("p", { class: "quiet small" }, "Nothing.")),
-    ];
+      rollout.error ? h("div", { class: "turn grader" }, h("h4", {}, "the grade is faulty"), Board.text(rollout.error)) : null,
+    ].filter(Boolean);
   }
 
   function sideBySide(group, run) {

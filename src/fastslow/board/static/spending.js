@@ -3,8 +3,8 @@
 (() => {
   const { h, count } = Board;
   const UNITS = { rollouts: "rollouts", tokens: "tokens", seconds: "seconds", cost: "cost" };
-  const ORDER = ["slow", "fast", "rescore", "fast-minibatch", "fast-score", "evaluation", "reflection"];
-  const WORDS = { slow: "slow loop", fast: "fast loop", rescore: "re-scoring", "fast-minibatch": "minibatches", "fast-score": "anchors", evaluation: "evaluation", reflection: "reflection" };
+  const ORDER = ["slow", "fast", "rescore", "fast-minibatch", "fast-score", "evaluation", "reflection", "preflight"];
+  const WORDS = { slow: "slow loop", fast: "fast loop", rescore: "re-scoring", "fast-minibatch": "minibatches", "fast-score": "anchors", evaluation: "evaluation", reflection: "reflection", preflight: "before step 1" };
   const ordered = (names) => ORDER.filter((name) => names.includes(name)).concat(names.filter((name) => !ORDER.includes(name)));
   const colour = (name) => Board.style({ slow: 0, rescore: 4, "fast-minibatch": 1, "fast-score": 3, fast: 1, evaluation: 6, reflection: 2 }[name] ?? 5);
 
@@ -21,7 +21,7 @@
     return h("div", { class: "scroll" }, h("table", { class: "spend" },
       h("thead", {}, h("tr", {}, heads.map((name, index) => h("th", { class: index && index < 8 ? "num" : null, scope: "col" }, name)))),
       h("tbody", {}, names.map((name) => row(h("span", {}, h("span", { class: "key", style: { background: colour(name).stroke } }), WORDS[name] || name), data.totals[name])),
-        row("training", sum(names.filter((name) => name !== "evaluation")), true), row("all", sum(names), true))));
+        row("training", sum(names.filter((name) => !["evaluation", "preflight"].includes(name))), true), row("all", sum(names), true))));
   }
 
   function byCycle(data) {

@@ -54,6 +54,8 @@ class LocalEngine:
                 "launch it as before"
             )
         self.trainer.prepare(checkpoint)
+        if self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled:
+            self.sampler.shares = None  # what was sampled before had all weights in one process
         if checkpoint is not None and self.trainer.teacher:
             self.trainer.teacher.load(checkpoint)
 

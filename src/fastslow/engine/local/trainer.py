@@ -19,6 +19,7 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType
 from datasets import Dataset
 from numpy.typing import ArrayLike, DTypeLike
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
@@ -51,7 +52,7 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         num_generations=slow.group,
         max_steps=slow.steps,
         learning_rate=slow.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
+        lr_scheduler_type="constant_with_warmup",  # see create_scheduler
         warmup_steps=slow.warmup_steps,
         adam_beta1=slow.betas[0],
         adam_beta2=slow.betas[1],
@@ -63,6 +64,8 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         epsilon_high=slow.ratio_cap if cispo else slow.clip,
         # Distillation has no KL penalty, but the divergence from the base model may be measured.
         beta=slow.kl if recipe.method != "distill" or recipe.evaluation.divergence else 0.0,
+        # The k3 estimator times the importance ratio: its gradient is that of the KL divergence, also for older rollouts.
+        use_bias_correction_kl=True,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         max_completion_length=sampling.max_tokens,
@@ -116,6 +119,14 @@ class FastSlowTrainer(SharedPrefixTrainer):
                 # accelerate shards on accelerators only; on CPUs every process would silently hold all weights.
                 state.distributed_type = DistributedType.MULTI_XPU
         super().create_accelerator_and_postprocess()
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Linear warm-up, then constant. transformers' own starts at 0, so that its first step trains nothing."""
+        warmup = max(1, self.args.warmup_steps)
+        if getattr(self, "lr_scheduler", None) is None:
+            self.lr_scheduler: Any = LambdaLR(optimizer or self.optimizer, lambda done: min(1.0, (done + 1) / warmup))
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
 
     def prepare(self, checkpoint: Path | None = None) -> None:
         """Wrap the model, create the optimizer and open the trackers; restore a checkpoint if given."""

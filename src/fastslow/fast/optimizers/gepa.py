@@ -7,6 +7,7 @@ the grader's progress breaks ties, because a search by right answers alone would
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,13 +15,14 @@ from typing import Any
 from gepa import optimize
 from gepa.core.adapter import EvaluationBatch
 from gepa.core.state import GEPAState, ValsetEvaluation
+from gepa.proposer.base import CandidateProposal
 from gepa.proposer.reflective_mutation.reflection_lm import ReflectionProposal
 from gepa.strategies.proposal_sampling import IndependentSampling
 
 from fastslow.fast.drafts import Draft, side_by_side
 from fastslow.fast.pool import Member
 from fastslow.fast.reflection import Attempt, Request
-from fastslow.fast.scores import mean_score
+from fastslow.fast.scores import is_more, mean_score
 from fastslow.fast.search import Search
 from fastslow.records import Context, Rollout
 from fastslow.seeds import derive_seed
@@ -38,6 +40,15 @@ Records = Mapping[int, Sequence[Mapping[str, Any]]]
 """The attempts under a context, by component number."""
 Job = tuple[Candidate, Records, list[int]]
 """A context, the attempts under it, and the components to edit."""
+
+
+class Improvement:
+    """Accepts a child whose minibatch scores add up to more than its parent's. gepa's own criterion adds them up in their
+    order, where 0.1 + 0.2 is more than 0.3."""
+
+    def should_accept(self, proposal: CandidateProposal, state: GEPAState) -> bool:
+        before, after = (proposal.subsample_scores_before or []), (proposal.subsample_scores_after or [])
+        return is_more(math.fsum(after), math.fsum(before))
 
 
 class _Quiet:
@@ -66,6 +77,7 @@ class Gepa(Search):
             reflection_strategy=self,
             reflection_minibatch_size=min(self.recipe.minibatch, len(self.anchors)),
             sampling_strategy=IndependentSampling(self.recipe.proposals),
+            acceptance_criterion=Improvement(),
             use_merge=len(self.components) > 1,
             stop_callbacks=[lambda state: self.finished()],
             callbacks=[self],

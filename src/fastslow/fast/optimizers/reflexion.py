@@ -24,6 +24,7 @@ from fastslow.fast.optimizers.steps import Steps
 from fastslow.fast.reflection import Attempt, ReflectionFailed, TextRequest
 from fastslow.fast.reflection.lessons import fit, line_key, shuffled
 from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
+from fastslow.fast.scores import is_more
 from fastslow.records import Context
 
 OWN = 3
@@ -68,7 +69,7 @@ class Reflexion(Steps):
         tries = self.try_out([(self._second_try(lesson), [batch[lesson.problem]]) for lesson in lessons])
         for lesson, second in zip(lessons, tries, strict=True):
             gain = second.scores[lesson.problem] - trial.scores[lesson.problem]
-            self._keep(replace(lesson, helped=gain > 0))
+            self._keep(replace(lesson, helped=is_more(gain, 0)))
         text = self._shown([each.text for each in self.memory if each.helped and each.component == self.component])
         if text == self.current.texts[self.component]:
             return

@@ -6,6 +6,7 @@ import difflib
 import re
 
 from fastslow.fast.reflection.base import Request, TextRequest
+from fastslow.text import hidden_characters
 
 KEPT_SHARE = 0.5
 """Share of the parent's words that a `light` edit keeps, in order."""
@@ -98,6 +99,8 @@ def _check(text: str, request: Request) -> None:
 def _check_words(text: str) -> None:
     if not text.split():
         raise Unusable("the revised text was empty")
+    if hidden := hidden_characters(text):
+        raise Unusable(f"the revised text has characters that a reader does not see: {hidden!a}")
     if _is_garbage(text):
         raise Unusable("the revised text was not readable instructions")
 
@@ -110,7 +113,7 @@ def _check_length(text: str, wanted: Request | TextRequest) -> None:
 
 def _is_garbage(text: str) -> bool:
     """Broken characters, mostly symbols, or the same few words over and over."""
-    if "\ufffd" in text or any(letter not in "\t\n\r" and ord(letter) < 32 for letter in text):
+    if "\ufffd" in text:
         return True
     solid = "".join(text.split())
     if sum(letter.isalnum() for letter in solid) < len(solid) / 2:

@@ -9,6 +9,8 @@ import time
 from typing import Any
 
 from fastslow.fast.reflection.base import ChatFailed, Reply
+from fastslow.models.encode import defused_for_servers
+from fastslow.text import redacted
 
 LONGEST_PAUSE = 300.0
 """The longest pause, in seconds, even if a server asks for a longer one."""
@@ -59,7 +61,7 @@ class LiteLLMChat:
     def _arguments(self, litellm: Any, messages: list[dict[str, str]], seed: int) -> dict[str, Any]:
         arguments: dict[str, Any] = {
             "model": self.model,
-            "messages": messages,
+            "messages": [{**message, "content": defused_for_servers(message["content"])} for message in messages],
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "seed": seed % 2**31,
@@ -105,7 +107,7 @@ class LiteLLMChat:
         where = f" at {self.base_url}" if self.base_url else ""
         name, words = type(error).__name__, " ".join(str(error).split())
         words = words.removeprefix("litellm.").removeprefix(f"{name}: ").removeprefix(f"{name}: ")  # it says it twice
-        return f"reflection model '{self.model}'{where}: {name}: {words[:500]}"
+        return redacted(f"reflection model '{self.model}'{where}: {name}: {words[:500]}")
 
 
 def _litellm() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastslow.fast.reflection.base import ChatFailed, Reply
+from fastslow.models.encode import TextEncoder
 
 
 class LocalChat:
@@ -25,10 +26,9 @@ class LocalChat:
                 permanent=True,
                 asked=False,
             )
-        prompt = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-        ).to(self.model.device)
-        prompt_tokens = prompt["input_ids"].shape[1]
+        ids = TextEncoder(self.tokenizer).chat(messages, add_generation_prompt=True)
+        prompt = torch.tensor([ids], device=self.model.device)
+        prompt_tokens = len(ids)
         limit = self._room(prompt_tokens)
         was_training = self.model.training
         self.model.eval()
@@ -37,8 +37,8 @@ class LocalChat:
             with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
                 torch.manual_seed(seed)
                 output = self.model.generate(
-                    input_ids=prompt["input_ids"],
-                    attention_mask=prompt["attention_mask"],
+                    input_ids=prompt,
+                    attention_mask=torch.ones_like(prompt),
                     max_new_tokens=limit,
                     **self._sampling(),
                 )

@@ -76,7 +76,7 @@ def fence_of(texts: Iterable[str]) -> str:
 
 def _write_attempt(number: int, attempt: Attempt) -> str:
     parts = {"Problem": attempt.question, "Its answer": attempt.answer, "Feedback": attempt.feedback}
-    written = "\n".join(f"{name}:\n{_part(part) or '(empty)'}" for name, part in parts.items())
+    written = "\n".join(f"{name}:\n{_part(part)}" for name, part in parts.items())
     return f"## Attempt {number}, score {attempt.score:g}\n{written}"
 
 
@@ -100,8 +100,8 @@ def show_attempts(attempts: Sequence[Attempt]) -> str:
     return "\n\n".join(
         f"## Attempt {number}, score {attempt.score:g}\n"
         f"Problem:\n{_part(attempt.question)}\n"
-        f"Its answer:\n{_part(attempt.answer) or '(empty)'}\n"
-        f"Feedback:\n{_part(attempt.feedback) or '(none)'}"
+        f"Its answer:\n{_part(attempt.answer)}\n"
+        f"Feedback:\n{_part(attempt.feedback, '(none)')}"
         for number, attempt in enumerate(attempts, start=1)
     )
 
@@ -114,8 +114,10 @@ def closing(what: str, fence: str, max_tokens: int) -> str:
     )
 
 
-def _part(text: str) -> str:
-    return shorten(text.strip(), LONGEST_PART)
+def _part(text: str, empty: str = "(empty)") -> str:
+    """A text of somebody else's, fenced, so that nothing in it can pass for a part of the prompt."""
+    shown = shorten(text.strip(), LONGEST_PART)
+    return fenced(shown, fence_of([shown])) if shown else empty
 
 
 def shorten(text: str, longest: int) -> str:

@@ -3,22 +3,25 @@
 Wherever a test uses a name that the answer defines, it gets a stand-in: calling that has the other process do the work and
 send back what came of it, as data. So nothing the answer does to Python, to its own process or to its connection can make a
 wrong value equal to the expected one, end the tests early with a good result, or read what is expected.
+
+Nothing that the answer names is looked up here: even one of Python's own functions stays in the other process. What a test
+compares an answer with is computed from the arguments as they were before the answer changed them.
 """
 
 from __future__ import annotations
 
-import ast
 import builtins
+import copy
 import importlib
 import operator
 import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import wire
+from .pieces import Piece, names_of
+from .stand_in import StandIn, is_known
 
-TESTS = "tests.py"
 _LONGEST = 300
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """The one part of what Python shows that is another one every time."""
@@ -29,11 +32,16 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "LtE": operator.le,
     "Gt": operator.gt,
     "GtE": operator.ge,
-    "Is": operator.is_,
-    "IsNot": operator.is_not,
+    "Is": lambda left, right: left is right or is_known(left, right),
+    "IsNot": lambda left, right: left is not right and not is_known(left, right),
     "In": lambda item, whole: item in whole,
     "NotIn": lambda item, whole: item not in whole,
 }
+
+
+_ENDS = ("StopIteration", "StopAsyncIteration")
+_ALIASES = {"np": "numpy", "pd": "pandas"}
+"""What tests call by another name than its own. What the answer calls so does not count."""
 
 
 class _Ended(BaseException):
@@ -53,18 +61,25 @@ class Judge:
         self._tell = tell
         self._place: dict[str, Any] = {}
         self._lent: list[Callable[..., Any]] = []
-        self._exceptions: dict[tuple[str, ...], type[Exception]] = {}
-        self._calls = 0
+        self._exceptions: dict[tuple[Any, ...], type[Exception]] = {}
+        self._calls = self._checks = 0
         self._over = False
+        self._changed: list[tuple[Any, Any]] = []
+        """Arguments that the answer has changed in place, each with a copy from before."""
+        self._later: list[tuple[Any, Any]] | None = None
+        """Changes of arguments that wait for the end of an assertion."""
 
     def judge(self, tests: list[dict[str, Any]], setup: str, entry: str | None) -> dict[str, Any]:
         """What is to be said about the answer, under the key `verdict` in one word. `setup` runs before the tests, here."""
-        pieces = [_Piece(test) for test in tests]
+        pieces = [Piece(test) for test in tests]
         try:
             space = self._space(self._loaded(), pieces, setup, entry)
+            suspects = {name for name, value in space.items() if isinstance(value, StandIn)}
             for number, piece in enumerate(pieces):
                 self._at(number, piece.text)
-                self._run(piece, space)
+                self._run(piece, space, suspects)
+            if not self._checks and any(piece.only_in_loops for piece in pieces):
+                raise AssertionError  # loops over what the answer returned have made no comparison
             return {"verdict": "ended" if self._over else "passed", **self._place}
         except BaseException as error:
             if self._over:
@@ -89,40 +104,75 @@ class Judge:
             raise self._ended()
         return [name for name in names if isinstance(name, str)]
 
-    def _space(self, names: list[str], pieces: list[_Piece], setup: str, entry: str | None) -> dict[str, Any]:
+    def _space(self, names: list[str], pieces: list[Piece], setup: str, entry: str | None) -> dict[str, Any]:
         """The names that tests see: stand-ins for the answer's. An answer may not replace what the tests compare with, so
         one that goes by a built-in name is seen only where it is what the tests are about."""
-        space: dict[str, Any] = {"__name__": "tests", "__check__": self._check}
-        used = _names(setup).union(*(piece.names for piece in pieces), [entry] if entry else []) & set(names)
+        space: dict[str, Any] = {"__name__": "tests", "__check__": self._check, "__true__": self._true}
+        used = names_of(setup).union(*(piece.names for piece in pieces), [entry] if entry else []) & set(names)
         own = {name for name in used if name not in vars(builtins)}
         for name in (own | ({entry} if entry in used else set())) or used:
             kind, value = self.ask("name", name)
-            if kind == "module":  # the judge uses its own copy
-                value = importlib.import_module(name if name in sys.stdlib_module_names else value)
+            if kind == "module":  # the judge uses its own copy, of the module that everybody calls so
+                value = importlib.import_module(_ALIASES.get(name, name))
             space[name] = value
         exec(setup, space)
         if entry is not None and entry not in space:
             raise NameError(f"name '{entry}' is not defined")
         return space
 
-    def _run(self, piece: _Piece, space: dict[str, Any]) -> None:
+    def _run(self, piece: Piece, space: dict[str, Any], suspects: set[str]) -> None:
+        self._changed.clear()
         if piece.call is None:
-            exec(piece.code, space)
+            before = self._checks
+            exec(piece.compiled(suspects), space)
+            if piece.only_in_module_loops and self._checks == before:
+                raise AssertionError
             return
+        self._checks += 1
         value = eval(piece.call, space)
         if not _same(value, piece.expected):
             raise _Failed(piece.text, value, piece.expected, True)
 
-    def _check(self, operation: str, text: str, left_text: str, right_text: str, left: Any, right: Any) -> None:
-        """Stands in the place of an assertion that compares two values, and remembers them when it fails."""
+    def _check(self, operation: str, text: str, texts: Any, from_answer: Any, left: Any, right: Any) -> None:
+        """Stands in the place of an assertion that compares two values, and remembers them when it fails. `from_answer` says
+        which sides use what the answer gave; the other side is computed from unchanged arguments."""
         self._at(self._place["test"], text)
-        before = self._calls
-        first = left()
-        from_answer = self._calls > before
-        second = right()
+        before, self._checks = self._calls, self._checks + 1
+        first = self._as_given(left) if from_answer == (False, True) else left()
+        asked = self._calls > before
+        second = self._as_given(right) if from_answer == (True, False) else right()
         if not _OPERATORS[operation](first, second):
-            got, expected, call = (first, second, left_text) if from_answer else (second, first, right_text)
+            got, expected, call = (first, second, texts[0]) if asked else (second, first, texts[1])
             raise _Failed(call, got, expected, operation == "Eq")
+
+    def _true(self, text: str, condition: Callable[[], Any]) -> None:
+        """Stands in the place of any other assertion. Arguments change when it is over."""
+        self._at(self._place["test"], text)
+        self._checks += 1
+        outer, self._later = self._later, []
+        try:
+            holds = bool(condition())
+        finally:
+            waiting, self._later = self._later, outer
+            for value, changed in waiting:
+                self._apply(value, changed)
+        if not holds:
+            raise AssertionError
+
+    def _as_given(self, side: Callable[[], Any]) -> Any:
+        now = [(value, copy.copy(value)) for value, _ in self._changed]
+        for value, before in self._changed:
+            _change(value, before)
+        try:
+            return _copied(side())
+        finally:
+            for value, current in now:
+                _change(value, current)
+
+    def _apply(self, value: Any, changed: Any) -> None:
+        if not any(value is known for known, _ in self._changed):
+            self._changed.append((value, copy.copy(value)))
+        _change(value, changed)
 
     def ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
         """Have the other process do something with what is plain data or a stand-in."""
@@ -133,14 +183,17 @@ class Judge:
             wire.send(self._requests, {"do": do, "args": packed, "kwargs": named})
         except OSError:
             raise self._ended() from None
-        reply = self._reply()
+        reply = self._reply(do)
         while "call" in reply:
             wire.send(self._requests, self._lend(reply))
-            reply = self._reply()
+            reply = self._reply(do)
         try:
-            for value, changed in zip(args, reply["changed"], strict=True):
-                if isinstance(value, wire.CHANGEABLE):
-                    _change(value, self._unpack(changed))
+            for value, sent, changed in zip(args, packed, reply["changed"], strict=True):
+                if isinstance(value, wire.CHANGEABLE) and sent != changed:
+                    if self._later is None:
+                        self._apply(value, self._unpack(changed))
+                    else:
+                        self._later.append((value, self._unpack(changed)))
             return self._unpack(reply["value"])
         except Exception:  # data that no honest pack() has written
             raise self._ended() from None
@@ -158,7 +211,7 @@ class Judge:
         except Exception as error:
             return {"raised": type(error).__name__, "message": str(error)}
 
-    def _reply(self) -> dict[str, Any]:
+    def _reply(self, do: str = "") -> dict[str, Any]:
         try:
             reply = wire.receive(self._replies)
         except (OSError, EOFError, ValueError, RecursionError):
@@ -166,36 +219,38 @@ class Judge:
         if not isinstance(reply, dict):
             raise self._ended()
         if "raised" in reply:
-            raise self._exception(reply)
+            raise self._exception(reply, ends_iteration=do == "next")
         return reply
 
-    def _exception(self, reply: dict[str, Any]) -> Exception:
-        """The answer's exception as one of the judge's own, of the same name and the nearest kind there is here."""
+    def _exception(self, reply: dict[str, Any], *, ends_iteration: bool) -> Exception:
+        """The answer's exception as one of the judge's own, of the same name and the nearest kind there is here. Only an
+        iterator may end an iteration: raised elsewhere, it would end a test's `map` or `zip` early."""
         try:
             ancestry = tuple(map(str, reply["raised"]))
             line = reply["line"] if isinstance(reply["line"], int) else None
             words = f"{ancestry[0]}: {reply['message']}"[:_LONGEST].rstrip(": ")
             about = {"error": words, "line": line, "code": str(reply["code"])}
-            error = self._kind(ancestry)(*self._unpack(reply["args"]))
+            error = self._kind(ancestry, ends_iteration)(*self._unpack(reply["args"]))
         except Exception:  # data that no honest program has sent; it becomes the verdict "ended"
             raise self._ended() from None
         error.about_answer = about  # type: ignore[attr-defined]
         return error
 
-    def _kind(self, ancestry: tuple[str, ...]) -> type[Exception]:
-        if ancestry not in self._exceptions:
-            base = _nearest_error(ancestry)
-            self._exceptions[ancestry] = base if base.__name__ == ancestry[0] else type(ancestry[0], (base,), {})
-        return self._exceptions[ancestry]
+    def _kind(self, ancestry: tuple[str, ...], ends_iteration: bool = False) -> type[Exception]:
+        key = (ends_iteration, *ancestry)
+        if key not in self._exceptions:
+            base = _nearest_error([name for name in ancestry if ends_iteration or name not in _ENDS])
+            self._exceptions[key] = base if base.__name__ == ancestry[0] else type(ancestry[0], (base,), {})
+        return self._exceptions[key]
 
     def _pack(self, value: Any) -> Any:
         return wire.pack(value, self._keep)
 
     def _keep(self, value: Any) -> Any:
         if isinstance(value, StandIn):
-            return {"kept": object.__getattribute__(value, "_number")}
-        if builtin := wire.pack_builtin(value):
-            return builtin
+            return {"kept": [object.__getattribute__(value, "_number"), None]}
+        if (builtin := wire.builtin_name(value)) is not None:
+            return {"builtin": builtin}
         if not callable(value):
             raise TypeError(
                 f"a test gives the answer an object of type {type(value).__name__}, which is not plain data"
@@ -209,124 +264,8 @@ class Judge:
     def _find(self, stand_in: dict[str, Any]) -> Any:
         if "exception" in stand_in:
             return self._kind(tuple(map(str, stand_in["exception"][1])))
-        return StandIn(self, int(stand_in["kept"]))
-
-
-class StandIn:
-    """Something of the answer's that is not plain data: a function, a class, an object, a generator.
-
-    It can be called and looked into. It is compared and computed with only where the other side is a stand-in too: what the
-    answer's own __eq__ says about the expected value is no evidence.
-    """
-
-    def __init__(self, judge: Judge, number: int) -> None:
-        object.__setattr__(self, "_judge", judge)
-        object.__setattr__(self, "_number", number)
-
-    def _ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
-        judge: Judge = object.__getattribute__(self, "_judge")
-        return judge.ask(do, self, *args, **kwargs)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._ask("call", *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._ask("getattr", name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._ask("setattr", name, value)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._ask("getitem", key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._ask("setitem", key, value)
-
-    def __iter__(self) -> Any:
-        return self._ask("iter")
-
-    def __next__(self) -> Any:
-        return self._ask("next")
-
-    def __len__(self) -> int:
-        return int(self._ask("len"))
-
-    def __str__(self) -> str:
-        return str(self._ask("str"))
-
-    def __repr__(self) -> str:
-        return str(self._ask("repr"))
-
-    def __bool__(self) -> bool:
-        return self._ask("bool") is True
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __instancecheck__(self, value: Any) -> bool:
-        return isinstance(value, StandIn) and self._ask("isinstance", value) is True
-
-
-def _between_stand_ins(do: str) -> Callable[[Any, Any], Any]:
-    def compute(self: StandIn, other: Any) -> Any:
-        return self._ask(do, other) if isinstance(other, StandIn) else NotImplemented
-
-    return compute
-
-
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "matmul", "and", "or", "xor"):
-    setattr(StandIn, f"__{_name}__", _between_stand_ins(f"{_name}_" if _name in ("and", "or") else _name))
-
-
-class _Piece:
-    """One test, read and compiled."""
-
-    def __init__(self, test: dict[str, Any]) -> None:
-        self.call = compile(test["call"], TESTS, "eval") if "call" in test else None
-        self.text: str = test["call"] if "call" in test else test["code"].strip()
-        self.expected = wire.unpack(test.get("expected"), lambda packed: packed)
-        self._tree = ast.parse(self.text)
-        self.names = _names(self.text)
-        checked = ast.fix_missing_locations(_Assertions().visit(ast.parse(self.text)))
-        self.code = compile(checked, TESTS, "exec")
-
-    def statement(self, error: BaseException) -> str:
-        """The statement of the test that an error came through last."""
-        line, part = 0, error.__traceback__
-        while part is not None:
-            if part.tb_frame.f_code.co_filename == TESTS:
-                line = part.tb_lineno
-            part = part.tb_next
-        around = [node for node in ast.walk(self._tree) if isinstance(node, ast.stmt) and _covers(node, line)]
-        return ast.unparse(around[-1]) if around else self.text
-
-
-class _Assertions(ast.NodeTransformer):
-    """Turns `assert left == right` into a call of `__check__`, which keeps the two values."""
-
-    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        compare = node.test
-        if not isinstance(compare, ast.Compare) or len(compare.ops) != 1:
-            return node
-        if any(isinstance(each, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for each in ast.walk(compare)):
-            return node  # these would mean something else inside a function of their own
-        sides = [compare.left, compare.comparators[0]]
-        arguments: list[ast.expr] = [
-            ast.Constant(type(compare.ops[0]).__name__),
-            ast.Constant(ast.unparse(node)),
-            *(ast.Constant(ast.unparse(side)) for side in sides),
-            *(ast.Lambda(ast.arguments([], [], None, [], [], None, []), side) for side in sides),
-        ]
-        return ast.copy_location(ast.Expr(ast.Call(ast.Name("__check__", ast.Load()), arguments, [])), node)
-
-
-def _names(code: str) -> set[str]:
-    names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
-    return {name for name in names if not name.startswith("__")}
-
-
-def _covers(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)
+        number, known = stand_in["kept"]  # whatever else the answer sends raises, and becomes the verdict "ended"
+        return StandIn(self, int(number), known if isinstance(known, str) else None)
 
 
 def _verdict(error: BaseException) -> dict[str, Any]:
@@ -358,6 +297,15 @@ def _same(value: Any, expected: Any) -> bool:
     if isinstance(expected, dict) and isinstance(value, dict):
         return value.keys() == expected.keys() and all(_same(value[key], expected[key]) for key in expected)
     return bool(value == expected)
+
+
+def _copied(value: Any) -> Any:
+    """A copy that later changes of what it is made of do not reach."""
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(map(_copied, value))
+    if type(value) is dict:
+        return {key: _copied(inner) for key, inner in value.items()}
+    return copy.copy(value) if isinstance(value, wire.CHANGEABLE) else value
 
 
 def _change(value: Any, changed: Any) -> None:

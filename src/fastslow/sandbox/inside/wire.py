@@ -101,10 +101,10 @@ def _pack_rarity(value: Any, keep: Callable[[Any], Any]) -> Any:
     return keep(value)
 
 
-def pack_builtin(value: Any) -> Any:
-    """Python's own functions and types go over by name; None for all others."""
+def builtin_name(value: Any) -> str | None:
+    """The name of one of Python's own functions and types; None for all others."""
     name = getattr(value, "__name__", None)
-    return {"builtin": name} if isinstance(name, str) and vars(builtins).get(name) is value else None
+    return name if isinstance(name, str) and vars(builtins).get(name) is value else None
 
 
 def unpack(packed: Any, find: Callable[[Any], Any]) -> Any:
@@ -143,5 +143,4 @@ _RARITIES: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
     "named": _named,
     "text": _from_text,
     "numpy": _from_numpy,
-    "builtin": lambda name, _: vars(builtins)[name],
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,7 @@ def as_svg(figure: Any) -> str:
     return text[text.index("<svg") :]
 
 
+@lru_cache(maxsize=16)  # a page and a file show the same figure, and drawing one takes a second
 def _svg(figure: Any) -> str:
     from matplotlib import rc_context
 

@@ -14,6 +14,8 @@ from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+GRACE = 5.0
+"""Seconds that cancelled code has to clean up; after that it is left behind."""
 
 
 @cache
@@ -33,7 +35,7 @@ def settle(future: asyncio.Future[T], result: T) -> None:
 async def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on another loop and await its result here.
 
-    Cancelled here, it is cancelled there, and has cleaned up before this returns.
+    Cancelled here, it is cancelled there, and has cleaned up before this returns, unless that takes longer than `GRACE`.
     """
     here = asyncio.get_running_loop()
     finished: asyncio.Future[asyncio.Task[T]] = here.create_future()
@@ -55,5 +57,5 @@ async def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any,
         return (await asyncio.shield(finished)).result()
     except asyncio.CancelledError:
         loop.call_soon_threadsafe(stop)
-        await finished
+        await asyncio.wait({finished}, timeout=GRACE)
         raise

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fastslow.tasks.adapters.event_loops import settle
+from fastslow.tasks.adapters.event_loops import GRACE, settle
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -28,7 +28,8 @@ async def run_in_thread(
 
     A pool of threads would limit how many rollouts are under way, and so the size of their batches. The context variables
     of the program are the caller's. It may ask from further threads of its own. Where this is cancelled, the question that
-    the program waits on, and any later one, raises `Abandoned`, and this returns when the program has ended.
+    the program waits on, and any later one, raises `Abandoned`, and this returns when the program has ended, or after
+    `GRACE`.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[Result | None, BaseException | None]] = loop.create_future()
@@ -74,8 +75,9 @@ async def run_in_thread(
             abandoned = list(waiting)
         for waits in abandoned:
             waits.cancel()
-        await ended
-        thread.join()  # it has nothing left to do
+        await asyncio.wait({ended}, timeout=GRACE)
+        if ended.done():
+            thread.join()  # it has nothing left to do
     if raised is not None:
         raise raised
     return result  # type: ignore[return-value]

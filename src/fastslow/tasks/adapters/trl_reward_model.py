@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from trl.data_utils import apply_chat_template
 from trl.trainer.utils import get_config_model_id
 
 from fastslow.errors import TaskError
+from fastslow.models.encode import TextEncoder
 from fastslow.models.load import choose_device, dtype_to_ask
 from fastslow.text import one_line
 
@@ -23,10 +23,12 @@ class RewardModel:
             if isinstance(model, str):
                 device = choose_device("auto")
                 dtype = dtype_to_ask(device)
-                model = AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, dtype=dtype)
+                model = AutoModelForSequenceClassification.from_pretrained(
+                    model, num_labels=1, dtype=dtype, trust_remote_code=False
+                )
                 model.to(device)
             name = get_config_model_id(model.config)
-            tokenizer = tokenizer or AutoTokenizer.from_pretrained(name)
+            tokenizer = tokenizer or AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         except Exception as error:  # a damaged file shows as OSError, ValueError, RuntimeError or safetensors' own
             raise TaskError(
                 f"reward model '{shown}' cannot be loaded ({type(error).__name__}: {one_line(error)}); expected a sequence "
@@ -39,14 +41,13 @@ class RewardModel:
         self.__name__ = name.rstrip("/").rpartition("/")[2]
 
     def __call__(self, *, prompts: list[Any], completions: list[Any], **_: Any) -> list[float]:
-        texts = [
-            prompt + completion
-            if isinstance(prompt, str)
-            else apply_chat_template({"messages": prompt + completion}, self.tokenizer)["text"]
+        text = TextEncoder(self.tokenizer)
+        ids = [
+            text.encode(prompt + completion) if isinstance(prompt, str) else text.chat(prompt + completion)
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
-        inputs = self.tokenizer(
-            text=texts, return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False
+        inputs = self.tokenizer.pad(
+            {"input_ids": ids}, return_tensors="pt", padding=True, padding_side="right", return_attention_mask=True
         ).to(next(self.model.parameters()).device)
         with torch.inference_mode():
             rewards: list[float] = self.model(**inputs).logits[:, 0].tolist()

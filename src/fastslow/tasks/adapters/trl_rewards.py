@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from fastslow.errors import RecipeError, TaskError
-from fastslow.tasks.adapters.grader import JUDGES
+from fastslow.tasks.adapters.grader import JUDGES, GraderError
 from fastslow.tasks.adapters.trl_functions import (
     Numbers,
     RewardFunction,
@@ -129,7 +129,9 @@ class TRLTask(QuestionTask):
         question = one_line(self.messages(example)[-1]["content"], 60)
         counted = [(reward, value) for reward, value in applied if reward.weight]
         if not counted:
-            return Feedback(0.0, f"No reward function applies to this answer to '{question}', so it counts 0.")
+            raise GraderError(
+                f"no reward function gave a number for an answer to '{question}'; expected one that is neither None nor NaN"
+            )
         score = sum(reward.size * reward.share(value) for reward, value in counted)
         fact = ", ".join(f"{reward.name} gave {value:g} (best {reward.best:g})" for reward, value in counted)
         columns = {name: row.get(name) for name in self._columns}

@@ -33,6 +33,8 @@ def _read_file(source: str) -> list[Row]:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise TaskError(f"'{source}' is not a kind of file that can be read; expected one of {', '.join(_READERS)}")
+    if path.exists() and not path.is_file():
+        raise TaskError(f"'{source}' is not a regular file; expected a {', '.join(_READERS)} file")
     try:
         return reader(path)
     except FileNotFoundError:

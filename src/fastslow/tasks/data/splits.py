@@ -14,12 +14,15 @@ from fastslow.tasks.data.rows import Row
 def content_id(content: Any) -> str:
     """A short name for a value: the same content has the same name in every process and every run."""
     text = content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 def hold_out(rows: dict[Split, list[Row]], share: float, key: Callable[[Row], str]) -> dict[Split, list[Row]]:
     """Move a share of the training rows to each split that has none; rows of one key always stay together."""
-    keys = sorted({key(row) for row in rows["train"]}, key=lambda name: hashlib.sha256(name.encode()).digest())
+    keys = sorted(
+        {key(row) for row in rows["train"]},
+        key=lambda name: hashlib.sha256(name.encode("utf-8", "backslashreplace")).digest(),
+    )
     count = max(1, round(share * len(keys)))
     places: dict[Split, list[str]] = {"validation": keys[:count], "test": keys[count : 2 * count]}
     moved: dict[str, Split] = {name: split for split, names in places.items() if split not in rows for name in names}

@@ -1,0 +1,114 @@
+"""Text is data: no special token ever arises from what a context, a row, an answer or a proposal says.
+
+A tokenizer reads the text of a special token, such as `<|im_end|>`, as that token wherever it stands, so a text could end its
+own turn and write the next one. Here only the chat template's own special tokens count. In all other text they are encoded
+as the characters they are written with. Text without them is encoded as the tokenizer does it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Message = Mapping[str, str]
+_THOUGHTS = ("<think>", "</think>")
+"""Models write these themselves, and templates read them in answers."""
+
+
+_TOOLS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+"""Tasks with tools write these into their messages, and models into their answers."""
+
+
+class TextEncoder:
+    """How one tokenizer encodes texts and chats."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+        self._of_template: str | None = None
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, none of them special."""
+        return [token for part in self._cut(whole(text)) for token in self._tokens(part)]
+
+    def chat(self, messages: Sequence[Message], **template: Any) -> list[int]:
+        """The tokens of messages in the chat template; only the template's own special tokens are special."""
+        messages = [{key: whole(text) for key, text in message.items()} for message in messages]
+        texts = [text for message in messages for text in message.values()]
+        if not any(map(self._markup.search, texts)):
+            encoded = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **template)
+            return list(encoded["input_ids"])
+        mark = _unused(texts)
+        found: list[str] = []
+
+        def take(match: re.Match[str]) -> str:
+            found.append(match[0])
+            return f"{mark}{len(found) - 1}{mark}"
+
+        marked = [{key: self._markup.sub(take, text) for key, text in message.items()} for message in messages]
+        rendered = str(self.tokenizer.apply_chat_template(marked, tokenize=False, **template))
+        ids: list[int] = []
+        # A template may drop a text, or show it twice: every mark says which text it stands for.
+        for place, part in enumerate(rendered.split(mark)):
+            ids += self.encode(found[int(part)]) if place % 2 else self._tokens(part)
+        return ids
+
+    def defused(self, text: str) -> str:
+        """The text with a space inside every special token's text: for templates that others will encode."""
+        return self._markup.sub(_spaced, text)
+
+    def _tokens(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
+
+    def _cut(self, text: str) -> list[str]:
+        """The text in parts, cut inside every special token's text; one of a single character is dropped."""
+        parts: list[str] = []
+        while match := self._markup.search(text):
+            parts.append(text[: match.start() + 1] if len(match[0]) > 1 else text[: match.start()])
+            text = text[match.start() + 1 :]
+        return [*parts, text]
+
+    @property
+    def _markup(self) -> re.Pattern[str]:
+        """The special tokens, and those that the chat template builds turns with, special or not."""
+        template = str(getattr(self.tokenizer, "chat_template", None) or "")
+        if self._of_template != template:
+            added = getattr(self.tokenizer, "added_tokens_decoder", {}).values()
+            special = [str(token.content) for token in added if token.special]
+            special += [str(token) for token in getattr(self.tokenizer, "all_special_tokens", ())]
+            others = [str(token.content) for token in added]
+            built_with = [word for word in others if word in template or re.fullmatch(r"<\|.*\|>", word)]
+            words = {word for word in (*special, *built_with) if word and not word.isspace()} - {*_THOUGHTS, *_TOOLS}
+            longest_first = sorted(words, key=lambda word: (-len(word), word))
+            self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+            self._of_template = template
+        return self._pattern
+
+
+_COMMON = re.compile(
+    r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>|<｜[^｜<>]{1,40}｜>"
+)
+"""Special tokens of well-known models."""
+
+
+def defused_for_servers(text: str) -> str:
+    """The text with a space inside the special tokens of well-known models: a server has a tokenizer of its own."""
+    return _COMMON.sub(_spaced, text)
+
+
+def _spaced(match: re.Match[str]) -> str:
+    return f"{match[0][0]} {match[0][1:]}"
+
+
+def whole(text: str) -> str:
+    """The text with U+FFFD in place of lone surrogates, which tokenizers refuse."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _unused(texts: Sequence[str]) -> str:
+    """A character of the private use area that no text contains."""
+    taken = set().union(*texts)
+    return next(chr(code) for code in range(0xF0000, 0x110000) if chr(code) not in taken)

@@ -1,0 +1,72 @@
+"""Whose code a run folder executes.
+
+A recipe can name code: graders, reward functions and tasks in Python, environments, models with code of their own. Runs that
+were started on this machine are remembered in the user's cache folder; nobody else's folder is. Commands that would execute
+what a folder names ask for `--trust` if the folder is not remembered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from fastslow.errors import RunError
+from fastslow.recipe import Recipe
+from fastslow.text import one_line
+
+_CODE_OPTIONS = ("grader", "rewards", "environment")
+
+
+def code_of(recipe: Recipe) -> list[str]:
+    """What a run of the recipe executes beside fastslow and its libraries, as KEY=VALUE."""
+    found = ["model.trust_remote_code=true"] if recipe.model.trust_remote_code else []
+    for task in recipe.tasks:
+        if ":" in task.name or task.name.startswith("verifiers/"):
+            found.append(f"task={one_line(task.name, 100)}")
+        found += [f"task.{key}={one_line(task.options[key], 100)}" for key in _CODE_OPTIONS if task.options.get(key)]
+    return found
+
+
+def remember(folder: Path, recipe: Recipe) -> None:
+    """Note that this user started the run of a folder. Without a writable cache folder nothing is remembered."""
+    if code_of(recipe):
+        note = _note(folder)
+        try:
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text(_fingerprint(recipe))
+        except OSError:
+            return
+
+
+def require_trust(folder: Path, recipe: Recipe, trust: bool) -> None:
+    """Raise if the folder names code, was not made here, and the user does not say that it can be trusted."""
+    named = code_of(recipe)
+    if trust:
+        remember(folder, recipe)
+    if not named or trust or _is_remembered(folder, recipe):
+        return
+    raise RunError(
+        f"'{folder}' was not made by you on this machine, and its recipe executes code: {', '.join(named)}; read that code "
+        "first, and repeat the command with --trust if you trust it"
+    )
+
+
+def _is_remembered(folder: Path, recipe: Recipe) -> bool:
+    try:
+        return _note(folder).read_text() == _fingerprint(recipe)
+    except OSError:
+        return False
+
+
+def _note(folder: Path) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return cache / "fastslow" / "runs" / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()
+
+
+def _fingerprint(recipe: Recipe) -> str:
+    """A change of the tasks or of the model would execute other code."""
+    settings: list[Any] = [recipe.model.name, recipe.model.trust_remote_code]
+    settings += [(task.name, sorted(task.options.items(), key=str)) for task in recipe.tasks]
+    return hashlib.sha256(repr(settings).encode()).hexdigest()

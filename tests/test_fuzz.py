@@ -1,0 +1,143 @@
+"""Whatever a recipe, a dataset, a run folder or a proposal holds: one clear error or success, never another exception."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from fastslow.commands.app import main
+from fastslow.errors import FastSlowError
+from fastslow.fast.reflection.answer import Unusable, read_text
+from fastslow.fast.reflection.base import TextRequest
+from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, walk
+from fastslow.runs.checkpoint import Checkpoints
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.lineage import show_contexts
+from fastslow.runs.spending import show_ledger
+from fastslow.snapshot import open_snapshot
+from fastslow.tasks.registry import build_task
+from fastslow.text import hidden_characters
+
+HOSTILE = settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+words = st.text(max_size=12) | st.sampled_from(
+    ["", "nano", "[/x]", "$\\frac{$", "a:b", "\x1b[2J", "\x00", "../..", "\ud800"]
+)
+numbers = st.integers() | st.floats() | st.sampled_from([10**12, -1, 10**30])
+values = st.recursive(
+    st.none() | st.booleans() | numbers | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = [key for key, _ in walk(Recipe)]
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    head, _, rest = key.partition(".")
+    return {head: nested(rest, value) if rest else value}
+
+
+@HOSTILE
+@given(st.lists(st.tuples(st.sampled_from(KEYS), values), max_size=3))
+def test_recipes(changes: list[tuple[str, Any]]) -> None:
+    data: dict[str, Any] = {"model": "nano", "task": "rulebook"}
+    for key, value in changes:
+        data.update(nested(key, value))
+    with contextlib.suppress(FastSlowError):
+        dump_recipe(build_recipe(data))
+
+
+@HOSTILE
+@given(
+    data=st.binary(max_size=200)
+    | values.map(lambda value: yaml.safe_dump(value, allow_unicode=True).encode("utf-8", "replace"))
+)
+def test_recipe_files(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_bytes(data)
+    with contextlib.suppress(FastSlowError):
+        load_recipe(tmp_path / "recipe.yaml")
+
+
+@HOSTILE
+@given(key=st.sampled_from(KEYS) | words, value=words)
+def test_overrides_end_with_0_or_2_and_no_escape_sequence(key: str, value: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("model: nano\ntask: rulebook\n")
+    said = io.StringIO()
+    with (
+        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(io.StringIO()),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main(["recipe", str(tmp_path / "recipe.yaml"), "--", f"{key}={value}"])
+    assert ended.value.code in (0, 2)
+    assert "\x1b" not in said.getvalue()
+    assert "Traceback" not in said.getvalue()
+    assert "unexpected" not in said.getvalue()
+
+
+rows = st.dictionaries(st.sampled_from(["question", "answer", "id", "x"]), values, max_size=4)
+
+
+@HOSTILE
+@given(
+    data=st.binary(max_size=100) | st.lists(rows, max_size=6).map(lambda all: "\n".join(map(json.dumps, all)).encode())
+)
+def test_datasets(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(data)
+    recipe = build_recipe({"model": "nano", "task": {"name": "dataset", "path": str(tmp_path / "rows.jsonl")}})
+    with contextlib.suppress(FastSlowError):
+        task = build_task(recipe)
+        for example in task.examples("train"):
+            task.messages(example)  # type: ignore[attr-defined]
+
+
+FILES = ("run.json", "recipe.yaml", "metrics.jsonl", "ledger.jsonl", "evals.jsonl", "contexts/cycle-0000.json",
+         "checkpoints/step-000001/state.json", "checkpoints/step-000001/manifest.json")  # fmt: skip
+
+
+@HOSTILE
+@given(
+    name=st.sampled_from(FILES),
+    data=st.binary(max_size=60) | values.map(lambda value: (json.dumps(value) + "\n").encode()),
+)
+def test_run_folders(name: str, data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    with RunFolder.create(folder, build_recipe({"model": "nano", "task": "given"})) as run:
+        run.append("metrics", {"step": 1})
+        run.save_cycle(0, {"cycle": 0})
+        run.checkpoints.write(1, lambda path: (path / "state.json").write_text('{"pool": []}') and None)
+    (folder / name).write_bytes(data)
+    console = Console(file=io.StringIO())
+    for look in (
+        lambda: open_snapshot(folder),
+        lambda: RunFolder.open(folder).latest_checkpoint(),
+        lambda: RunFolder.open(folder).rewind(1),
+        lambda: Checkpoints(folder / "checkpoints").latest(),
+        lambda: show_contexts(RunFolder.open(folder), console, full=False),
+        lambda: show_ledger(RunFolder.open(folder), console, steps=True),
+    ):
+        with contextlib.suppress(FastSlowError):
+            look()
+
+
+@HOSTILE
+@given(st.text(max_size=80), st.booleans())
+def test_proposals(answer: str, truncated: bool) -> None:
+    """What is taken from an answer can be read by people."""
+    request = TextRequest("", lambda _: "", max_tokens=50, count_tokens=len)
+    with contextlib.suppress(Unusable):
+        text = read_text(f"```\n{answer}\n```", truncated, request)
+        assert text.strip()
+        assert not hidden_characters(text)
