@@ -156,7 +156,7 @@ def run(
         ran = _run(job | {"folder": folder}, tests or {}, stdin)
         if not ran.said:  # the fork server was ended in this very moment; the next one will do
             ran = _run(job | {"folder": folder}, tests or {}, stdin)
-    if "started" not in ran.said:
+    if "started" not in ran.said and ran.reason != "output":  # who writes too much may be ended before that is reported
         why = ran.said.get("refused")
         raise SandboxError(f"model-written code cannot be run here: {why}" if why else _NOT_STARTED)
     return ran

@@ -43,7 +43,7 @@ def test_ape_first_guesses_from_right_answers_and_then_says_the_best_in_other_wo
     first, rest = chat.heard[: ape.WIDTH], chat.heard[ape.WIDTH :]
     assert rest
     for heard in first:
-        assert "Right answer:\nanswer of system" in heard
+        assert "Right answer:\n```\nanswer of system" in heard
         assert not any(f"question problem-{even} " in heard for even in range(0, 12, 2))  # those are never solved
     assert all("says it differently" in heard and "Right answer" not in heard for heard in rest)
 
