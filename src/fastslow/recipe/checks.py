@@ -132,12 +132,12 @@ def _check_optimizer(recipe: Recipe) -> None:
             f"fast.optimizer={fast.optimizer} breeds from two texts, but fast.population={fast.population}; raise "
             "fast.population, or choose another fast.optimizer"
         )
-    if fast.optimizer != "gepa":
+    if fast.optimizer not in ("gepa", "digest"):
         _check_budget(fast, min(fast.anchors, fast.cycle * recipe.slow.problems))
 
 
 def _check_budget(fast: FastRecipe, anchors: int) -> None:
-    """gepa starts with any budget; the others start a step only if the budget covers it."""
+    """gepa and digest start with any budget; the others start a step only if the budget covers it."""
     least = (2 * min(fast.minibatch, anchors) + anchors) * fast.samples
     budget = math.ceil(fast.budget * LEAST_SHARE) if fast.adaptive else fast.budget
     if 0 < budget < least:
