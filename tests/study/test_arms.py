@@ -47,6 +47,15 @@ def test_arms_of_one_method_are_named_by_what_differs(tmp_path: Path) -> None:
     assert alone[0].look.colour == arms[0].look.colour != alone[1].look.colour  # no other method to be told from
 
 
+def test_arms_that_differ_in_much_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
+    digest = {"fast": {"optimizer": "digest", "population": 2, "cycle": 2}}
+    arms, remarks = gather(
+        [made_run(tmp_path / "a", [0.1, 0.3]), made_run(tmp_path / "b", [0.1, 0.4], settings=digest)]
+    )
+    assert [arm.label for arm in arms] == ["FST (gepa)", "FST (digest)"]
+    assert remarks[1] == "FST (digest) has, besides: fast.population=2, fast.cycle=2"
+
+
 @pytest.mark.parametrize(
     ("settings", "key"),
     [

@@ -15,6 +15,9 @@ from fastslow.study.curves import Curve, read_curve
 
 ENDS = ("slow.steps", "rollouts")
 """Settings that say when a run ends; runs of one arm may differ in them."""
+OPTIMIZER = "fast.optimizer"
+MOST_NAMED = 2
+"""Settings that an arm is named by; where more differ, one of them, if it tells the arms apart."""
 MEASURE = (
     *("task", "stages"),
     *("evaluation.problems", "evaluation.k", "evaluation.temperature", "evaluation.top_p"),
@@ -103,14 +106,19 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
     for members in sorted_groups:
         method = members[0].recipe.method
         alike = [group for group in sorted_groups if group[0].recipe.method == method]
-        differing = _differences([_arm_settings(settings[group[0].path]) for group in alike])
+        choices = [_arm_settings(settings[group[0].path]) for group in alike]
         own = _arm_settings(settings[members[0].path])
-        described = ", ".join(f"{key}={own.get(key)}" for key in differing if key != "model.name")
+        differing = [key for key in _differences(choices) if key != "model.name"]
+        shown = _telling(differing, choices)
+        described = own[OPTIMIZER] if shown == [OPTIMIZER] else ", ".join(f"{key}={own.get(key)}" for key in shown)
         start = f" from {own['model.name']}" if len(models) > 1 else ""
         label = LOOKS[method].name + start + (f" ({described})" if described else "")
         variant = alike.index(members)
         alone = len(alike) == len(sorted_groups) and 0 < variant <= len(MORE_COLOURS)
         look = replace(LOOKS[method], colour=MORE_COLOURS[variant - 1]) if alone else None
+        if shown != differing:
+            others = ", ".join(f"{key}={own.get(key)}" for key in differing if key not in shown)
+            remarks.append(f"{label} has, besides: {others}")
         arms.append(make_arm(label, method, members, variant, look, rollouts))
     remarks += [f"{arm.label}, seed {seed}: {how}" for arm in arms for seed, how in arm.unfinished.items()]
     return arms, remarks
@@ -165,6 +173,15 @@ def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     keys = dict.fromkeys(key for each in settings for key in each)
     return [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings)]
+
+
+def _telling(keys: list[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of settings that differ, those that name an arm: one that tells all arms apart, where more than `MOST_NAMED` differ."""
+    if len(keys) > MOST_NAMED:
+        for key in sorted(keys, key=lambda key: key != OPTIMIZER):
+            if len({repr(each.get(key)) for each in settings}) == len(settings):
+                return [key]
+    return keys
 
 
 def _require_same_measure(settings: Mapping[Path, Mapping[str, Any]]) -> None:

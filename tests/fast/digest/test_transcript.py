@@ -50,6 +50,12 @@ def test_what_quotes_the_answer_is_passed_over() -> None:
     assert left.text == "Name 'one option' only."
 
 
+def test_of_the_question_only_short_quotations_stay() -> None:
+    words = "There is no box in the answer to 'Put 3, 5 and 4 in…'.\nWrite 'in order' with a capital."
+    (first,), (second,) = read_feedback("system", words, "no idea", "Put 3, 5 and 4 in order")
+    assert (first.text, second.text) == ("There is no box in the answer to '…'.", "Write 'in order' with a capital.")
+
+
 def test_a_rule_is_found_beside_what_else_stands_in_its_line() -> None:
     rule, other = "A visa takes ten days. Urgent ones take two.", "Parcels: by van; letters: by bike."
     transcript = heard(
@@ -94,6 +100,22 @@ def test_a_rule_that_is_sometimes_said_with_another_label_is_no_verdict() -> Non
 def test_rules_without_labels_in_their_words_stay() -> None:
     said = ["Answer with one word.", "Use at most 7 steps.", "Use at most 9 steps.", "Use at most 11 steps."]
     assert statements(heard(*said, answers=("7", "9", "11"), questions=("7 steps", "9 steps", "11 steps", "x"))) == said
+
+
+def test_what_only_says_the_numbers_of_a_problem_is_no_rule() -> None:
+    questions = tuple(f"A path over {', '.join(str((n + step) % 12) for step in range(6))}." for n in range(12))
+    rule = "Begin at the source."
+    expected = [f"expected {7 * n}, given {n}." for n in range(12)]  # of one problem each
+    steps = [f"it must go to {n % 6}." for n in range(12)]  # of a few of the problems that have the number
+    assert statements(heard(*(f"{rule} {each}" for each in expected), questions=questions)) == [rule]
+    assert statements(heard(*(f"{rule} {each}" for each in steps), questions=questions)) == [rule]
+
+
+def test_rules_that_are_alike_but_for_a_number_stay() -> None:
+    floors = [1 + n % 5 for n in range(20)]
+    said = [f"Visitors of floor {floor} wait." for floor in floors]
+    questions = tuple(f"Somebody calls for floor {floor}" for floor in floors)
+    assert len(statements(heard(*said, questions=questions))) == 5
 
 
 def test_a_label_is_what_a_short_answer_comes_to() -> None:

@@ -23,6 +23,10 @@ LONGEST_LABEL = 3
 """Words of an answer that may be one of a few labels."""
 FILLINGS = 3
 """A sentence that is said with this many different labels in it may be a verdict."""
+VARIANTS = 4
+"""A sentence that is said with this many different numbers in it may be about the numbers of single problems."""
+LONG_QUOTATION = 4
+"""Words of the question that a grader quotes to say which problem it means."""
 
 _BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|\s+(?=[–—]\s)")
 _QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|`[^`]*`|(?<!\w)'.*?'(?!\w)")
@@ -158,7 +162,9 @@ class Transcript:
                 if part in problems:
                     problems[part][row.problem] += 1
         said = {each.key: problems[parts[0]] for parts, each in found.items()}
-        passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics)
+        passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics) | calculations(
+            said, numbered(found.values()), self.words
+        )
         return {parts: each for parts, each in found.items() if each.key not in passed_over}
 
     def _labels(self, topics: Topics) -> frozenset[str]:
@@ -214,6 +220,32 @@ def verdicts(
     return frozenset(found)
 
 
+def numbered(said: Iterable[Said]) -> dict[str, tuple[str, ...]]:
+    """By key, the words of every statement with a number in it."""
+    words = {each.key: (component_of(each.key), *word_list(each.text)) for each in said}
+    return {key: each for key, each in words.items() if any(map(str.isdigit, each))}
+
+
+def calculations(
+    said: Mapping[str, Mapping[str, int]], worded: Mapping[str, tuple[str, ...]], words: Mapping[str, frozenset[str]]
+) -> frozenset[str]:
+    """Statements about the numbers of single problems: "it must go to 36". They are alike but for their numbers, and most of
+    them are made of one problem each, or of less than half of the problems that have these numbers in their question."""
+    families: dict[tuple[str, ...], list[str]] = {}
+    for key, each in worded.items():
+        families.setdefault(tuple("" if word.isdigit() else word for word in each), []).append(key)
+    told = {problem for problems in said.values() for problem in problems}
+    found: set[str] = set()
+    for members in families.values():
+        if len(members) >= VARIANTS:
+            numbers = [frozenset(filter(str.isdigit, worded[key])) for key in members]
+            having = sum(wanted <= words[problem] for wanted in numbers for problem in told)
+            made = [len(said[key]) for key in members]
+            if 2 * made.count(1) > len(members) or 2 * sum(made) < having or not having:
+                found |= set(members)
+    return frozenset(found)
+
+
 def label_words(answer: str) -> frozenset[str]:
     """The words of what an answer comes to, if these are so few that it may be a label: what is boxed, else what stands after
     the last colon of the last line."""
@@ -223,15 +255,15 @@ def label_words(answer: str) -> frozenset[str]:
     return frozenset(words) if len(words) <= LONGEST_LABEL else frozenset()
 
 
-def read_feedback(component: str, feedback: str, answer: str) -> list[list[Said]]:
+def read_feedback(component: str, feedback: str, answer: str, question: str = "") -> list[list[Said]]:
     """The parts of each line of a feedback, each where it first stands. What quotes the answer concerns that answer alone and
-    is passed over."""
-    answer = _plain(answer)
+    is passed over; what is quoted of the question, to say which problem is meant, is left out."""
+    answer, question = _plain(answer), _plain(question)
     seen: set[str] = set()
     lines = []
     for line in feedback.splitlines():
         found = []
-        for part in parts_of(component, line):
+        for part in parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line)):
             if part.key not in seen and not _quotes(part.text, answer):
                 found.append(part)
             seen.add(part.key)
@@ -242,8 +274,18 @@ def read_feedback(component: str, feedback: str, answer: str) -> list[list[Said]
 
 def _quotes(text: str, answer: str) -> bool:
     """Whether it has several words of the answer in quotation marks; they may be cut short."""
-    quoted = [_plain(each[0][1:-1].rstrip(".… ")) for each in _QUOTED.finditer(text)]
+    quoted = [_unquoted(each[0]) for each in _QUOTED.finditer(text)]
     return any(" " in each and each in answer for each in quoted)
+
+
+def _shortened(quoted: str, question: str) -> str:
+    """A quotation, without its words if they are many and stand in the question."""
+    words = _unquoted(quoted)
+    return f"{quoted[0]}…{quoted[-1]}" if words.count(" ") >= LONG_QUOTATION - 1 and words in question else quoted
+
+
+def _unquoted(quoted: str) -> str:
+    return _plain(quoted[1:-1].rstrip(".… "))
 
 
 def _plain(text: str) -> str:

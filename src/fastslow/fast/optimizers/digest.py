@@ -143,7 +143,7 @@ class Digest(Search):
             attempt = self.attempt(rollout, component)
             if attempt is not None:
                 self._failed.setdefault(component, []).append(attempt)
-                found += read_feedback(component, attempt.feedback, attempt.answer)
+                found += read_feedback(component, attempt.feedback, attempt.answer, attempt.question)
         return found
 
     # Asking ------------------------------------------------------------------------------------------------------------
