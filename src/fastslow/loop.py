@@ -22,6 +22,7 @@ slow/update.py, engine/base.py (the engine protocol), record.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,9 +42,12 @@ from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.view import View
 from fastslow.seeds import derive_seed
+from fastslow.slow.allocation import FLOOR, Even, Group, Informative, Plan, play_rounds
 from fastslow.slow.distillation import build_distillation
 from fastslow.slow.update import build_update
 from fastslow.state import State
+from fastslow.tasks.base import Example
+from fastslow.tasks.stages import Stages
 
 
 class Loop:
@@ -96,44 +100,70 @@ class Loop:
             if self.evolution and state.cycle_due:
                 state.pool = self.evolution.evolve(self.stream.take(position, length * problems))
             if self.learns:
-                rollouts, played = self._play(position)
+                groups, played = self._play()
                 if self.evolution:
                     self.evolution.draft()
-                update = self._update(rollouts)
+                update = self._update(groups)
                 with state.clock.phase("update"):
                     numbers = self.engine.update(update)
                 self._count_sync(numbers.get("sync_seconds"))
             state.step += 1
             if self.learns:
-                self.record.step(rollouts, played, update, numbers)
+                self.record.step(groups, played, update, numbers)
             self._end_step(last=state.done)
             self.player.faulty.end_step()
 
-    def _play(self, position: int) -> tuple[list[Rollout], list[Rollout]]:
-        """The rollouts of a step, and those of them that were sampled for it; the cache supplies the others."""
-        state, group = self.state, self.recipe.slow.group
-        minibatch = self.stream.take(position, self.recipe.slow.problems)
-        contexts = [self.seed_context] if self.distills else state.pool.active(group)
-        examples = [example for example in minibatch for _ in range(group)]
-        pairs = list(zip(examples, compose(contexts, len(minibatch), group), strict=True))
-        claimed = state.memory.cache.claim(pairs, state.step)
-        played, timing = self.player.play(
-            [pair for pair, waiting in zip(pairs, claimed, strict=True) if waiting is None],
-            self.recipe.sampling.training(),
-            policy_step=state.step,
-            seed=derive_seed(self.recipe.seed, "slow", state.step),
-        )
-        self.record.book("slow", played, timing)
-        state.ledger.book("slow", reused=len(pairs) - len(played))
-        state.memory.trained(played)
-        state.clock.phases |= {"sampling": timing.sampling, "grading": timing.grading}
-        return fill(claimed, played), played
+    def _play(self) -> tuple[list[Group], list[Rollout]]:
+        """The groups of a step, and those of their rollouts that were sampled for it; the cache supplies the others."""
+        state, sampled = self.state, list[Rollout]()
+        seed = (self.recipe.seed, "slow", state.step)
 
-    def _update(self, rollouts: Sequence[Rollout]) -> Update:
+        def play(pairs: Sequence[tuple[Example, Context]], number: int) -> list[Rollout]:
+            claimed = state.memory.cache.claim(pairs, state.step)
+            played, timing = self.player.play(
+                [pair for pair, waiting in zip(pairs, claimed, strict=True) if waiting is None],
+                self.recipe.sampling.training(),
+                policy_step=state.step,
+                seed=derive_seed(*seed, number) if number else derive_seed(*seed),
+            )
+            self.record.book("slow", played, timing)
+            state.ledger.book("slow", reused=len(pairs) - len(played))
+            state.clock.count({"sampling": timing.sampling, "grading": timing.grading})
+            sampled.extend(played)
+            return fill(claimed, played)
+
+        groups = play_rounds(self._plan(), self.recipe.slow, play)
+        state.memory.trained(sampled)
+        return groups, sampled
+
+    def _plan(self) -> Plan:
+        """Which problems this step plays: its own and, where the recipe lets it choose, others near it in the stream."""
+        state, slow = self.state, self.recipe.slow
+        contexts = [self.seed_context] if self.distills else state.pool.active(slow.group)
+        steps = self._near(state.step) if state.memory.chances or slow.fill else [state.step]
+        problems = [each for step in steps for each in self.stream.take(step * slow.problems, slow.problems)]
+        if state.memory.chances is None:
+            return Even(problems, contexts, slow.group)
+        state.memory.chances.forget(state.step)
+        expected = state.memory.chances.expect(
+            [each.id for each in problems], [context.id for context in contexts], state.step
+        )
+        return Informative(problems, contexts, slow.group, expected, floor=math.ceil(FLOOR * slow.problems))
+
+    def _near(self, here: int) -> list[int]:
+        """The steps of this cycle and the last that have the same task, this one first, then those to come."""
+        length = self.recipe.fast.cycle
+        start = here - here % length
+        steps = [*range(here, start + length), *range(start, here), *range(max(0, start - length), start)]
+        stages = self.player.task if isinstance(self.player.task, Stages) else None
+        return [step for step in steps if not stages or stages.at(step).name == stages.at(here).name]
+
+    def _update(self, groups: Sequence[Group]) -> Update:
         """The update made from the rollouts of a step."""
         state, slow = self.state, self.recipe.slow
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
         if not self.distills:
-            return build_update(rollouts, slow, state.step + 1)
+            return build_update(rollouts, slow, state.step + 1, [len(group.rollouts) for group in groups])
         if state.cycle_due:
             self.engine.freeze_teacher()
         teachers = compose(state.pool.active(slow.group), len(rollouts) // slow.group, slow.group)

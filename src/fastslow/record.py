@@ -20,6 +20,7 @@ from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST, Purpose
 from fastslow.runs.view import View
 from fastslow.runs.witness import write_witness
+from fastslow.slow.allocation import Group
 from fastslow.slow.update import rollout_advantages
 from fastslow.state import State
 from fastslow.tasks.base import Task
@@ -28,7 +29,7 @@ from fastslow.tasks.stages import Stages
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
 IDLE = 10
 """Steps without a gradient after which the run says that nothing is learnt."""
-TRACKED = ("reward", "reward_std", "zero_variance", "response_length", "truncated", "faulty_grades")
+TRACKED = ("reward", "reward_std", "zero_variance", "informative", "response_length", "truncated", "faulty_grades")
 
 
 class Record:
@@ -55,9 +56,11 @@ class Record:
         self.state.ledger.book_rollouts(purpose, rollouts, timing.total)
         self.view.spent(self.state.ledger.training_rollouts)
 
-    def step(self, rollouts: Sequence[Rollout], played: Sequence[Rollout], update: Update, numbers: Numbers) -> None:
+    def step(self, groups: Sequence[Group], played: Sequence[Rollout], update: Update, numbers: Numbers) -> None:
         """Write a row for the completed step; `played` are its rollouts that were not reused."""
         state, clock = self.state, self.state.clock
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        sizes = [len(group.rollouts) for group in groups]
         scores = [rollout.score for rollout in rollouts]
         by_context: dict[str, list[float]] = {}
         for rollout in rollouts:
@@ -73,7 +76,9 @@ class Record:
             "reward_played": float(np.mean([rollout.score for rollout in played])) if played else None,
             "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
             "contexts": len(by_context),
+            "problems": len(groups),
             "zero_variance": update.zero_variance,
+            "informative": update.informative,
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
@@ -89,7 +94,9 @@ class Record:
         if self.run:
             self.run.append("metrics", row)
             if self.recipe.output.save_rollouts:
-                learnt = None if self.recipe.method == "distill" else rollout_advantages(rollouts, self.recipe.slow)
+                learnt = (
+                    None if self.recipe.method == "distill" else rollout_advantages(rollouts, self.recipe.slow, sizes)
+                )
                 self.run.save_rollouts(state.step, rollouts, advantages=learnt)
         self.engine.report({f"fastslow/{key}": float(row[key]) for key in (*TRACKED, *self._spent())})
         self.view.step(state.step, self.recipe.slow.steps, row)

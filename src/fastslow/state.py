@@ -38,6 +38,11 @@ class Clock:
         yield
         self.phases[name] = time.perf_counter() - started
 
+    def count(self, phases: Mapping[str, float]) -> None:
+        """Add seconds to phases that may come several times in a step."""
+        for name, seconds in phases.items():
+            self.phases[name] = self.phases.get(name, 0.0) + seconds
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Do not count evaluation as training time."""
@@ -55,7 +60,8 @@ class State:
         """Slow steps completed."""
         self.pool = Pool.from_texts(seed_texts)
         self.ledger = Ledger()
-        self.memory = Memory(recipe.fast, evolves=recipe.method != "rl")
+        predicts = recipe.method != "gepa" and recipe.slow.allocation == "informative"
+        self.memory = Memory(recipe.fast, evolves=recipe.method != "rl", predicts=predicts)
         self.clock = Clock()
 
     @property

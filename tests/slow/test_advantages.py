@@ -42,13 +42,18 @@ def brute_force(rewards: np.ndarray, contexts: np.ndarray, baseline: str, std: s
     return result
 
 
+def groups_of(contexts: np.ndarray, baseline: str) -> np.ndarray:
+    problems = np.broadcast_to(np.arange(len(contexts))[:, None], contexts.shape)
+    return baseline_groups(problems, contexts, baseline)
+
+
 @pytest.mark.parametrize("std", ["group", "batch", "none"])
 @pytest.mark.parametrize("baseline", ["problem", "prompt"])
 @given(batch=batches())
 @repeatable
 def test_advantages_are_the_closed_form(batch, baseline: str, std: str) -> None:
     rewards, contexts = batch
-    found = advantages(rewards, baseline_groups(contexts, baseline), std)
+    found = advantages(rewards, groups_of(contexts, baseline), std)
     np.testing.assert_allclose(found, brute_force(rewards, contexts, baseline, std), rtol=1e-9, atol=1e-9)
 
 
@@ -67,7 +72,7 @@ def test_the_problem_baseline_is_trls_formula(batch, std: str) -> None:
         "none": torch.ones(()),
     }[std]
     expected = ((flat - mean) / scale).view(-1, group).numpy()
-    found = advantages(rewards, baseline_groups(contexts, "problem"), std)
+    found = advantages(rewards, groups_of(contexts, "problem"), std)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
 
@@ -75,7 +80,7 @@ def test_the_problem_baseline_is_trls_formula(batch, std: str) -> None:
 @repeatable
 def test_advantages_of_a_group_sum_to_zero_and_ignore_a_constant(batch) -> None:
     rewards, contexts = batch
-    groups = baseline_groups(contexts, "prompt")
+    groups = groups_of(contexts, "prompt")
     found = advantages(rewards, groups, "group")
     for group in np.unique(groups):
         assert abs(found[groups == group].sum()) < 1e-6
@@ -86,7 +91,7 @@ def test_advantages_of_a_group_sum_to_zero_and_ignore_a_constant(batch) -> None:
 @pytest.mark.parametrize("baseline", ["problem", "prompt"])
 def test_equal_rewards_give_exactly_nothing(baseline: str, std: str) -> None:
     contexts = np.array([[0, 0, 1, 1], [0, 0, 1, 1]])
-    groups = baseline_groups(contexts, baseline)
+    groups = groups_of(contexts, baseline)
     for reward in (0.0, 0.1, 1.0):
         rewards = np.full((2, 4), reward)
         assert not advantages(rewards, groups, std).any()
@@ -97,15 +102,15 @@ def test_baselines_compare_who_they_say() -> None:
     """One context is always right, the other always wrong: that is signal between contexts and none within them."""
     rewards = np.array([[1.0, 1.0, 0.0, 0.0]])
     contexts = np.array([[0, 0, 1, 1]])
-    assert informative(rewards, baseline_groups(contexts, "problem")).all()
-    assert not informative(rewards, baseline_groups(contexts, "prompt")).any()
+    assert informative(rewards, groups_of(contexts, "problem")).all()
+    assert not informative(rewards, groups_of(contexts, "prompt")).any()
 
 
 @given(batch=batches(), baseline=st.sampled_from(["problem", "prompt"]))
 @repeatable
 def test_informative_is_having_a_different_peer(batch, baseline: str) -> None:
     rewards, contexts = batch
-    found = informative(rewards, baseline_groups(contexts, baseline))
+    found = informative(rewards, groups_of(contexts, baseline))
     for problem, row in enumerate(rewards):
         for index, number in enumerate(contexts[problem]):
             peers = {r for r, n in zip(row, contexts[problem], strict=True) if baseline == "problem" or n == number}
@@ -128,7 +133,8 @@ def token_batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[list[li
 @repeatable
 def test_the_scale_turns_a_token_mean_into_a_mean_over_problems(batch) -> None:
     tokens, kept, losses = batch
-    scale = prompt_mean_scale(tokens, kept)
+    problems = np.repeat(np.arange(len(tokens)), tokens.shape[1])
+    scale = prompt_mean_scale(tokens.ravel(), kept.ravel(), problems).reshape(tokens.shape)
     per_problem = []
     for row, keep in zip(losses, kept, strict=True):
         of_problem = [loss for rollout, k in zip(row, keep, strict=True) if k for loss in rollout]

@@ -51,6 +51,8 @@ class Update:
     rows: Sequence[Row]
     zero_variance: float
     """Fraction of groups whose rewards are all equal."""
+    informative: float = 0.0
+    """Fraction of the step's rollouts in the other groups: they have a gradient."""
 
 
 @dataclass(frozen=True)

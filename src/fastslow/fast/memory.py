@@ -1,7 +1,8 @@
 """The rollouts that the two loops share; none with default settings.
 
 The fast loop stores rollouts that the slow loop can train on (`reuse`). The slow loop stores rollouts that score the contexts
-(`rescore: from-rollouts`, `adaptive`) and that the reflector reads (`overlap`).
+(`rescore: from-rollouts`, `adaptive`) and that the reflector reads (`overlap`). Both say how likely problems are solved
+(`slow.allocation: informative`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fastslow.recipe import FastRecipe
 from fastslow.recipe.checks import READS_ROLLOUTS
 from fastslow.records import Context, Rollout
 from fastslow.rollouts.cache import RolloutCache
+from fastslow.rollouts.chances import Chances
 from fastslow.rollouts.stored import from_data, to_data
 from fastslow.tasks.base import Example
 
@@ -25,8 +27,9 @@ from fastslow.tasks.base import Example
 class Memory:
     """Kept for one cycle and saved with the run."""
 
-    def __init__(self, recipe: FastRecipe, *, evolves: bool = True) -> None:
+    def __init__(self, recipe: FastRecipe, *, evolves: bool = True, predicts: bool = False) -> None:
         self.recipe = recipe
+        self.chances = Chances() if predicts else None
         self.cache = RolloutCache(recipe.reuse_age)
         self.evidence = Evidence()
         self.allowance = Allowance()
@@ -34,20 +37,24 @@ class Memory:
         # Without a fast loop the evidence would never be used or cleared.
         self.reads = recipe.rescore == "from-rollouts" or recipe.optimizer in READS_ROLLOUTS
         self.watches = evolves and (self.reads or recipe.adaptive or recipe.overlap)
-        self.kept = self.watches or (evolves and recipe.reuse)
+        self.kept = self.watches or predicts or (evolves and recipe.reuse)
         """Whether there is anything to save with the run."""
 
     @property
     def budget(self) -> int:
         return self.allowance.budget(self.recipe.budget)
 
-    def scored(self, purpose: str, rollouts: Iterable[Rollout]) -> None:
+    def scored(self, purpose: str, rollouts: Sequence[Rollout]) -> None:
         """Store rollouts of the fast loop, except minibatches: the reflector reads those (see `RolloutCache`)."""
+        if self.chances:
+            self.chances.observe(rollouts)
         if self.recipe.reuse and purpose != "fast-minibatch":
             self.cache.add(rollouts)
 
-    def trained(self, rollouts: Iterable[Rollout]) -> None:
+    def trained(self, rollouts: Sequence[Rollout]) -> None:
         """Store rollouts sampled by the slow loop, without the reused ones."""
+        if self.chances:
+            self.chances.observe(rollouts)
         if self.watches:
             self.evidence.add(rollouts)
 
@@ -74,6 +81,7 @@ class Memory:
             "allowance": self.allowance.to_dict(),
             "evidence": to_data(self.evidence.rollouts),
             "cache": to_data(self.cache.rollouts),
+            "chances": self.chances.to_data() if self.chances else None,
         }
 
     def restore(self, data: Mapping[str, Any] | None, ahead: Sequence[Example]) -> None:
@@ -83,6 +91,8 @@ class Memory:
             self.evidence = Evidence(from_data(data["evidence"], ahead))
             self.cache.clear()
             self.cache.add(from_data(data["cache"], ahead))
+            if self.chances and data.get("chances"):
+                self.chances = Chances.from_data(data["chances"])
 
     # Drafts ------------------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,8 @@ def check_recipe(recipe: Recipe) -> None:
         _check_population(recipe)
     if recipe.method != "rl":
         _check_optimizer(recipe)
+    if recipe.method != "gepa":
+        _check_allocation(recipe)
     slow = recipe.slow
     rollouts = slow.problems * slow.group
     if rollouts % slow.microbatch:
@@ -110,6 +112,28 @@ def _check_population(recipe: Recipe) -> None:
             f"slow.baseline=prompt compares rollouts that share a context, but slow.group={group} over "
             f"fast.population={population} leaves one each; raise slow.group or lower fast.population"
         )
+
+
+def _check_allocation(recipe: Recipe) -> None:
+    slow, fast = recipe.slow, recipe.fast
+    if slow.allocation == "even" and not slow.fill:
+        return
+    chosen = "slow.allocation=informative" if slow.allocation == "informative" else f"slow.fill={slow.fill:g}"
+    if recipe.method == "distill":
+        raise ValueError(
+            f"{chosen} looks for differing rewards, but method=distill does not train on rewards; remove it or set method=fst"
+        )
+    if slow.allocation == "informative" and slow.baseline == "prompt":
+        raise ValueError(
+            f"{chosen} plays groups of unequal sizes, in which slow.baseline=prompt may find one rollout of a context alone; "
+            "set slow.baseline=problem"
+        )
+    for setting, used in (("rescore=from-rollouts", fast.rescore == "from-rollouts"), ("adaptive", fast.adaptive)):
+        if recipe.method == "fst" and used and slow.allocation == "informative":
+            raise ValueError(
+                f"fast.{setting} takes the training rewards for a fair sample of the problems, but {chosen} chooses "
+                f"those that are neither easy nor hard; remove fast.{setting.partition('=')[0]}, or set slow.allocation=even"
+            )
 
 
 def _check_optimizer(recipe: Recipe) -> None:

@@ -125,8 +125,17 @@ class SlowRecipe(Section):
     aggregation: Literal["problem", "token"] = "problem"
     """CISPO and `distill`: `problem` averages over the tokens of each problem and then over problems, `token` over all
     tokens of the batch."""
+    allocation: Literal["even", "informative"] = "even"
+    """`even` plays G rollouts of each problem. `informative` spends the same number of rollouts where the rewards of a group
+    are expected to differ, from what both loops saw of the problems; it chooses among those of this cycle and the last."""
+    rounds: int = Field(default=2, ge=1, le=3)
+    """Rounds of a step with `allocation: informative`: after each one, rollouts go on to where they teach."""
+    fill: float = Field(default=0.0, ge=0, le=1)
+    """While less than this share of a step's rollouts is in groups with different rewards, play further problems."""
+    fill_cap: float = Field(default=2.0, ge=1)
+    """The most that a step may spend for `fill`, as a multiple of `slow.problems` times `slow.group`."""
     drop_zero_variance: bool = True
-    """Leave groups whose rewards are all equal out of the update; they are not replaced."""
+    """Leave groups whose rewards are all equal out of the update."""
     kl: float = Field(default=1e-3, ge=0)
     """Coefficient of the KL penalty to the base model, whose estimate (k3 times the importance ratio) is averaged over all
     tokens of the update, whatever `slow.aggregation` says; 0 loads no reference model. `distill` has no such penalty."""

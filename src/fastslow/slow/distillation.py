@@ -29,17 +29,17 @@ def build_distillation(
 
     Rollouts without teacher prompts (None) are left out.
     """
-    shape = (-1, slow.group)
-    rewards_PG = np.array([rollout.score for rollout in rollouts], dtype=np.float64).reshape(shape)
-    tokens_PG = np.array([rollout.completion_tokens for rollout in rollouts]).reshape(shape)
-    kept_PG = np.array([prompt is not None for prompt in prompts]).reshape(shape) & (tokens_PG > 0)
-    groups_PG = np.broadcast_to(np.arange(len(rewards_PG))[:, None], rewards_PG.shape)
-    weights_PG = prompt_mean_scale(tokens_PG, kept_PG) if slow.aggregation == "problem" else np.ones(rewards_PG.shape)
+    problems_N = np.arange(len(rollouts)) // slow.group
+    rewards_N = np.array([rollout.score for rollout in rollouts], dtype=np.float64)
+    tokens_N = np.array([rollout.completion_tokens for rollout in rollouts])
+    kept_N = np.array([prompt is not None for prompt in prompts]) & (tokens_N > 0)
+    by_problem = slow.aggregation == "problem"
+    weights_N = prompt_mean_scale(tokens_N, kept_N, problems_N) if by_problem else np.ones(len(rollouts))
     rows = [
         Row(turn, float(weight), rollout.policy_step, tuple(prompt))
-        for rollout, teacher_prompts, weight, kept in zip(rollouts, prompts, weights_PG.flat, kept_PG.flat, strict=True)
+        for rollout, teacher_prompts, weight, kept in zip(rollouts, prompts, weights_N, kept_N, strict=True)
         if kept and teacher_prompts is not None
         for turn, prompt in zip(rollout.turns, teacher_prompts, strict=True)
     ]
-    varied_P = informative(rewards_PG, groups_PG).any(axis=1)
-    return Update(step, rows, 1 - float(varied_P.mean()))
+    share = float(informative(rewards_N, problems_N).mean())  # groups of one size
+    return Update(step, rows, 1 - share, share)

@@ -1,0 +1,80 @@
+"""What the rollouts of both loops say about each problem's chance of success."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastslow.records import Rollout
+
+HALF_LIFE = 8.0
+"""Steps after which a rollout counts half in what is expected of its problem: the policy has changed."""
+FORGOTTEN = 5 * HALF_LIFE
+OTHER_TEXT = 0.5
+"""What a rollout under a context that is not played any more counts for."""
+PAIRS = 10
+"""Pairs of rollouts of one problem that count for half as many differing ones as if all problems were alike."""
+
+
+class Chances:
+    """What every problem's rollouts so far say about its chance of success."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[tuple[int, str, float]]] = {}
+        """By problem: step of the policy, context and score."""
+
+    def observe(self, rollouts: Iterable[Rollout]) -> None:
+        for rollout in rollouts:
+            seen = (rollout.policy_step, rollout.context.id, rollout.score)
+            self._seen.setdefault(rollout.example.id, []).append(seen)
+
+    def forget(self, step: int) -> None:
+        """Drop what is too old to matter."""
+        recent = {
+            problem: [each for each in seen if step - each[0] < FORGOTTEN] for problem, seen in self._seen.items()
+        }
+        self._seen = {problem: seen for problem, seen in recent.items() if seen}
+
+    def expect(self, problems: Iterable[str], contexts: Iterable[str], step: int) -> dict[str, tuple[float, float]]:
+        """The Beta distribution of each problem's chance at this step, under these contexts. Its prior has the mean of all
+        problems, and the weight that follows from how often two rollouts of one problem differ."""
+        active = set(contexts)
+        counts = {problem: self._count(seen, active, step) for problem, seen in self._seen.items()}
+        right, wrong = (sum(count[part] for count in counts.values()) for part in (0, 1))
+        mean = (right + 1) / (right + wrong + 2)
+        within = self._differing(mean) / 2
+        prior = within / (mean * (1 - mean) - within)
+        found = {}
+        for problem in problems:
+            own_right, own_wrong = counts.get(problem, (0.0, 0.0))
+            found[problem] = prior * mean + own_right, prior * (1 - mean) + own_wrong
+        return found
+
+    def _differing(self, mean: float) -> float:
+        """How often two rollouts of one problem differ; always less than those of two problems do."""
+        apart = 2 * mean * (1 - mean)
+        pairs, differing = float(PAIRS), PAIRS * apart / 2
+        for seen in self._seen.values():
+            right = sum(score for _, _, score in seen)
+            pairs += len(seen) * (len(seen) - 1) / 2
+            differing += right * (len(seen) - right)
+        return min(differing / pairs, 0.9 * apart)
+
+    @staticmethod
+    def _count(seen: Iterable[tuple[int, str, float]], active: set[str], step: int) -> tuple[float, float]:
+        right = wrong = 0.0
+        for policy_step, context, score in seen:
+            weight = 0.5 ** ((step - policy_step) / HALF_LIFE) * (1.0 if context in active else OTHER_TEXT)
+            right, wrong = right + weight * score, wrong + weight * (1 - score)
+        return right, wrong
+
+    def to_data(self) -> dict[str, Any]:
+        return dict(self._seen)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Chances:
+        found = cls()
+        found._seen = {
+            problem: [(step, context, score) for step, context, score in seen] for problem, seen in data.items()
+        }
+        return found

@@ -1,0 +1,180 @@
+"""Which problems a step plays: spent where rewards differ, and sound updates from groups of any size."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from fastslow.recipe.model import SlowRecipe
+from fastslow.records import Context, Feedback, Rollout
+from fastslow.rollouts.chances import Chances
+from fastslow.slow.advantages import advantages
+from fastslow.slow.allocation import Even, Group, Informative, Plan, play_rounds
+from fastslow.tasks.base import Example
+
+CONTEXTS = [Context({"system": text}) for text in ("one", "two")]
+
+
+def examples(count: int) -> list[Example]:
+    return [Example(f"p{index}", {}) for index in range(count)]
+
+
+def answered(example: Example, context: Context, score: float) -> Rollout:
+    return Rollout(example, context, 0, (), Feedback(score, ""))
+
+
+def player(chances: dict[str, float], seed: int) -> Callable[[Sequence[tuple[Example, Context]], int], list[Rollout]]:
+    draw = random.Random(seed)
+    return lambda pairs, number: [
+        answered(example, context, float(draw.random() < chances[example.id])) for example, context in pairs
+    ]
+
+
+def teaching(groups: Sequence[Group]) -> float:
+    total = sum(len(group.rollouts) for group in groups)
+    return sum(len(group.rollouts) for group in groups if group.informative) / total
+
+
+def informative(count: int, size: int, known: dict[str, tuple[float, float]] | None = None, floor: int = 1) -> Plan:
+    expected = {f"p{index}": (0.5, 0.5) for index in range(count)} | (known or {})
+    return Informative(examples(count), CONTEXTS, size, expected, floor)
+
+
+MOSTLY_DECIDED = {f"p{index}": (0.0, 0.02, 0.98, 0.5)[index % 4] for index in range(128)}
+
+
+@pytest.mark.parametrize(("known", "least"), [("others", 0.5), ("these", 0.8)])
+def test_rollouts_go_where_rewards_differ_and_there_are_as_many(known: str, least: float) -> None:
+    """One problem in four is neither hard nor solved. Four earlier rollouts are known, of these problems or of others."""
+    slow = SlowRecipe(problems=16, group=8, allocation="informative")
+    shares, even = [], []
+    for seed in range(20):
+        play, chances = player(MOSTLY_DECIDED, seed), Chances()
+        seen = examples(128)[64:] if known == "others" else examples(64)
+        chances.observe(play([(example, CONTEXTS[0]) for example in seen for _ in range(4)], 0))
+        expected = chances.expect(MOSTLY_DECIDED, [context.id for context in CONTEXTS], 0)
+        groups = play_rounds(Informative(examples(64), CONTEXTS, 8, expected, floor=2), slow, play)
+        assert sum(len(group.rollouts) for group in groups) == 128
+        shares.append(teaching(groups))
+        plain = Even(examples(16), CONTEXTS, 8)
+        even.append(teaching(play_rounds(plain, SlowRecipe(problems=16, group=8), play)))
+    assert np.mean(even) < 0.4
+    assert np.mean(shares) > least
+
+
+def test_contexts_are_balanced_and_the_first_problems_are_played_whatever_is_known() -> None:
+    solved = {f"p{index}": (9.0, 0.1) for index in range(3)}
+    plan = informative(20, 8, solved, floor=3)
+    chances = {f"p{index}": 0.5 for index in range(20)}
+    groups = play_rounds(plan, SlowRecipe(problems=8, group=8, allocation="informative", rounds=3), player(chances, 0))
+    assert {"p0", "p1", "p2"} <= {group.example.id for group in groups}
+    for group in groups:
+        shares = Counter(rollout.context.id for rollout in group.rollouts)
+        assert len(shares) == 2
+        assert max(shares.values()) - min(shares.values()) <= 1
+
+
+def test_even_groups_are_the_next_problems() -> None:
+    groups = play_rounds(
+        Even(examples(3), CONTEXTS, 4), SlowRecipe(problems=3, group=4), player({f"p{i}": 1.0 for i in range(3)}, 0)
+    )
+    assert [group.example.id for group in groups] == ["p0", "p1", "p2"]
+    assert [[CONTEXTS.index(r.context) for r in group.rollouts] for group in groups] == [[0, 0, 1, 1]] * 3
+
+
+@pytest.mark.parametrize("allocation", ["even", "informative"])
+def test_a_step_goes_on_until_enough_of_it_teaches_or_its_cap(allocation: str) -> None:
+    slow = SlowRecipe(problems=4, group=4, allocation=allocation, fill=0.7, fill_cap=2.0)
+
+    def plan() -> Plan:
+        return Even(examples(30), CONTEXTS, 4) if allocation == "even" else informative(30, 4)
+
+    never = play_rounds(plan(), slow, player({f"p{i}": 0.0 for i in range(30)}, 0))
+    assert sum(len(group.rollouts) for group in never) == 32
+    always = play_rounds(plan(), slow, lambda pairs, number: [answered(*pair, n % 2) for n, pair in enumerate(pairs)])
+    assert sum(len(group.rollouts) for group in always) == 16
+
+
+# Bias -----------------------------------------------------------------------------------------------------------------
+
+
+def outcomes(
+    make: Callable[[], Plan], slow: SlowRecipe, chance: dict[tuple[str, str], float]
+) -> Iterator[tuple[float, list[Group]]]:
+    """Every course that a step can take, with its probability: all scores of a round are tried, round by round."""
+
+    def courses(earlier: list[list[float]]) -> Iterator[tuple[float, list[Group]]]:
+        plan, asked = make(), list[tuple[Example, Context]]()
+
+        def play(pairs: Sequence[tuple[Example, Context]], number: int) -> list[Rollout]:
+            if number == len(earlier):
+                asked.extend(pairs)
+                raise StopIteration
+            return [answered(*pair, score) for pair, score in zip(pairs, earlier[number], strict=True)]
+
+        try:
+            groups = play_rounds(plan, slow, play)
+        except StopIteration:
+            odds = [chance[example.id, context.texts["system"]] for example, context in asked]
+            for scores in itertools.product((0.0, 1.0), repeat=len(asked)):
+                weight = math.prod(p if score else 1 - p for p, score in zip(odds, scores, strict=True))
+                for rest, end in courses([*earlier, list(scores)]):
+                    yield weight * rest, end
+        else:
+            yield 1.0, groups
+
+    return courses([])
+
+
+def expected_update(
+    make: Callable[[], Plan], slow: SlowRecipe, chance: dict[tuple[str, str], float]
+) -> dict[tuple[str, str], float]:
+    """The expected update of each problem's chance under each context: the derivative of log p(score), times the advantage,
+    averaged over the group."""
+    found = dict.fromkeys(chance, 0.0)
+    total = 0.0
+    for weight, groups in outcomes(make, slow, chance):
+        total += weight
+        for group in groups:
+            scores = np.array([rollout.score for rollout in group.rollouts])
+            weights = advantages(scores, np.zeros(len(scores), dtype=int), "group") / len(scores)
+            for rollout, advantage in zip(group.rollouts, weights, strict=True):
+                key = group.example.id, rollout.context.texts["system"]
+                p = chance[key]
+                found[key] += weight * advantage * (rollout.score - p) / (p * (1 - p))
+    assert total == pytest.approx(1)
+    return found
+
+
+@pytest.mark.parametrize("chances", [(0.5, 0.5, 0.5), (0.1, 0.5, 0.9), (0.05, 0.3, 0.6), (0.95, 0.8, 0.02)])
+def test_choosing_by_scores_keeps_the_direction_of_every_problem_s_update(chances: tuple[float, ...]) -> None:
+    """By enumeration: whatever is stopped or extended, the expected update raises the chance of every problem under every
+    context, and where each problem is played alike it differs from an even step's in length only."""
+    slow = SlowRecipe(problems=2, group=4, allocation="informative", rounds=2)
+    chance = {
+        (f"p{index}", text): min(0.98, p * factor)
+        for index, p in enumerate(chances)
+        for text, factor in (("one", 1.0), ("two", 1.3))
+    }
+    update = expected_update(lambda: informative(3, 4), slow, chance)
+    assert all(value > 0 for value in update.values())
+
+
+def test_the_length_of_an_update_differs_from_an_even_step_s_by_a_known_factor() -> None:
+    """A problem that is played in any case: what stopping and extending does to its expected update (docs/rollouts.md)."""
+    factors = {}
+    for p in (0.1, 0.5, 0.9):
+        chance = {("p0", "one"): p, ("p0", "two"): p, ("p1", "one"): 0.5, ("p1", "two"): 0.5}
+        slow = SlowRecipe(problems=2, group=4, allocation="informative", rounds=2)
+        ours = expected_update(lambda: informative(2, 4), slow, chance)
+        even = expected_update(lambda: Even(examples(2), CONTEXTS, 4), SlowRecipe(problems=2, group=4), chance)
+        factors[p] = sum(ours[key] for key in ours if key[0] == "p0") / sum(even[key] for key in even if key[0] == "p0")
+    assert factors[0.1] == pytest.approx(factors[0.9], rel=1e-9)
+    assert 0.5 < factors[0.1] < 1.1
+    assert 0.8 < factors[0.5] < 1.2
