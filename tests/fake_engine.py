@@ -73,6 +73,8 @@ class FakeEngine:
         self.events: list[tuple[str, Any]] = []
         """What was asked of the engine, in order: sampled prompts (as text), updates, checkpoints."""
         self.fails_at: int | None = None
+        self.diverges: dict[int, dict[str, float]] = {}
+        """Other numbers of an update, by its step."""
 
     async def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
@@ -96,7 +98,7 @@ class FakeEngine:
             raise RuntimeError("the power is out")
         self.events.append(("update", update))
         self.skill += 1e-3 * len(update.rows)
-        return {"loss": 0.0, "grad_norm": 1.0, "learning_rate": 1e-3}
+        return {"loss": 0.0, "grad_norm": 1.0, "learning_rate": 1e-3, **self.diverges.get(update.step, {})}
 
     def score(self, turns: Sequence[Turn]) -> list[TokenScores]:
         return [TokenScores((-1.0,), (-1.5,), None) for _ in turns]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
-from fake_runs import ANCHORS, BUDGET, GROUP, PROBLEMS, SAVED, STEPS, T, outcome, recipe_of, resume, run
+from fake_runs import ANCHORS, BUDGET, GROUP, PROBLEMS, SAVED, STEPS, T, make_loop, outcome, recipe_of, resume, run
 
 from fastslow.engine.base import Update
+from fastslow.errors import RunError
 from fastslow.loop import Loop
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
@@ -186,6 +188,36 @@ def _booked_before(opened: RunFolder, latest: tuple[int, Path] | None) -> int:
         return 0
     rows = [row for row in opened.rows("ledger") if row["step"] <= latest[0]]
     return sum(entry["rollouts"] for row in rows for entry in row["spent"].values())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"loss": math.nan}, "the loss is nan"),
+        ({"grad_norm": math.inf}, "the gradient norm is inf"),
+        ({"largest_weight": math.nan}, "the largest weight is nan"),
+    ],
+)
+def test_a_run_that_diverges_stops_and_keeps_its_last_good_checkpoint(
+    numbers: dict[str, float], said: str, tmp_path: Path
+) -> None:
+    engine = FakeEngine()
+    engine.diverges = {4: numbers}
+    loop = make_loop(tmp_path / "run", recipe_of(output={"checkpoint_every": 1}), engine)
+    with pytest.raises(
+        RunError, match=rf"diverged at step 4: {said}; .* lower slow.learning_rate .* --step 3,"
+    ) as stopped:
+        loop.run()
+    assert "\n" not in str(stopped.value)
+    assert loop.record.checkpoints.steps() == [1, 2, 3]
+    assert [row["step"] for row in RunFolder.open(tmp_path / "run").rows("metrics")] == [1, 2, 3]
+
+
+def test_a_step_without_rows_has_no_loss_to_diverge(tmp_path: Path) -> None:
+    engine = FakeEngine(chance=-1.0)
+    engine.diverges = {1: {"loss": math.nan, "grad_norm": math.nan}}
+    loop, _ = run(tmp_path / "run", recipe_of("rl"), engine)
+    assert loop.state.step == STEPS
 
 
 @pytest.mark.parametrize(("chance", "budget", "warned"), [(-1.0, 0, True), (2.0, 0, True), (0.3, 24, False)])

@@ -216,6 +216,16 @@ def test_a_last_checkpoint_that_cannot_be_saved_is_an_error_and_can_be_resumed(
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [1, 2]
 
 
+def test_a_learning_rate_that_breaks_the_weights_ends_the_run_and_saves_nothing(
+    by_words: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(RunError, match=r"diverged at step 1: the largest weight is nan; .* lower slow.learning_rate"):
+        run(tmp_path / "run", *SAVED, *by_words, "slow.learning_rate=1e308")
+    opened = RunFolder.open(tmp_path / "run")
+    assert opened.read_json("run.json")["status"] == "failed"  # type: ignore[index]
+    assert opened.checkpoints.steps() == []
+
+
 def test_a_reflection_model_that_is_down_does_not_stop_training(by_words: list[str], tmp_path: Path) -> None:
     opened = RunFolder.open(
         run(

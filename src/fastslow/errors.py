@@ -17,6 +17,10 @@ class ModelError(FastSlowError):
     """A model cannot be found or loaded."""
 
 
+class Diverged(ModelError):
+    """A loss, gradient, weight or probability is not a finite number."""
+
+
 class RunError(FastSlowError):
     """A run folder is missing, in use, damaged or cannot be written."""
 

@@ -4,7 +4,7 @@
     for each cycle: look ahead at the problems of the next T steps; evolve Φ on them under the current weights (GEPA);
     then T times: sample one group of G rollouts per problem, G/K under each context; make one CISPO update.
 
-`Loop.run` is this algorithm, top to bottom. RL-only skips the fast loop, GEPA-only skips the updates. FST-distill samples
+`Loop._run` is this algorithm, top to bottom. RL-only skips the fast loop, GEPA-only skips the updates. FST-distill samples
 under the seed text and distils the contexts, its teachers, into the weights (slow/distillation.py). Stages change only the
 problems in the stream: nothing is reset at a boundary, and a cycle across one looks ahead at problems of both stages.
 
@@ -26,7 +26,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fastslow.engine.base import Engine, Update
+from fastslow.engine.base import Engine, Update, require_finite
+from fastslow.errors import Diverged
 from fastslow.evaluation.during import Evaluation
 from fastslow.fast.cycle import Evolution
 from fastslow.fast.pool import compose
@@ -84,6 +85,12 @@ class Loop:
 
     def run(self, checkpoint: Path | None = None, spent: Ledger | None = None) -> None:
         """Run to the end, from a checkpoint if given; `spent` is what was spent before the first step."""
+        try:
+            self._run(checkpoint, spent)
+        except Diverged as error:
+            raise self.record.diverged(error) from error
+
+    def _run(self, checkpoint: Path | None, spent: Ledger | None) -> None:
         state, problems, length = self.state, self.recipe.slow.problems, self.recipe.fast.cycle
         if checkpoint is not None:
             state.restore(checkpoint, self.stream)
@@ -109,6 +116,7 @@ class Loop:
                 self._count_sync(numbers.get("sync_seconds"))
             state.step += 1
             if self.learns:
+                require_finite(update, numbers)
                 self.record.step(groups, played, update, numbers)
             self._end_step(last=state.done)
             self.player.faulty.end_step()

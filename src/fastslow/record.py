@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastslow.engine.base import Engine, Numbers, Update
-from fastslow.errors import RunError, cause
+from fastslow.errors import Diverged, RunError, cause
 from fastslow.evaluation.during import Measured
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
@@ -155,6 +155,19 @@ class Record:
             if last:
                 raise
             self.view.message(f"{error}; training continues, and the next checkpoint is saved as scheduled", "warning")
+
+    def diverged(self, error: Diverged) -> RunError:
+        """What ended the run, at which step, and what to do."""
+        good = [step for step in self.checkpoints.steps() if step < self.state.step][-1:]
+        start_from = (
+            f"; to start it from the last good checkpoint: fastslow export {self.folder} DIR --step {good[0]}, then model=DIR"
+            if good
+            else ""
+        )
+        return RunError(
+            f"training has diverged at step {self.state.step}: {error}; start a new run with a lower "
+            f"slow.learning_rate (it was {self.recipe.slow.learning_rate:g}){start_from}"
+        )
 
     def _save(self) -> None:
         step, world = self.state.step, self.engine.world

@@ -20,7 +20,7 @@ def one_line(value: object, limit: int = 300) -> str:
 def printable(text: str) -> str:
     """The text without control characters, which could clear the screen or hide what it says, and without credentials."""
     shown = redacted(text)
-    if shown.isprintable():
+    if shown.replace("\n", "").replace("\t", "").isprintable():
         return shown
     return "".join(
         letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in shown

@@ -9,6 +9,7 @@ from scipy.stats import chisquare
 from transformers import GenerationConfig, PreTrainedModel
 
 from fastslow.engine.local.generate import generate
+from fastslow.errors import Diverged
 from fastslow.records import Completion, Sampling
 
 TOKENIZER = tiny.make_tokenizer()
@@ -162,3 +163,11 @@ def test_the_models_own_settings_come_back_after_a_failure(model: PreTrainedMode
     with pytest.raises(IndexError):
         sample(model, [[10**6]], Sampling(1.0, 1.0, 1))
     assert model.generation_config is own
+
+
+def test_a_model_without_probabilities_is_an_error(prompts: list[list[int]]) -> None:
+    broken = tiny.make_model(TOKENIZER).eval()
+    with torch.no_grad():
+        broken.lm_head.weight.fill_(torch.nan)
+    with pytest.raises(Diverged, match="NaN"):
+        sample(broken, prompts, Sampling(1.0, 1.0, 4))

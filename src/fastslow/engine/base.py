@@ -16,11 +16,13 @@ Failures:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from fastslow.errors import Diverged
 from fastslow.records import Completion, Sampling, Turn
 from fastslow.world import World
 
@@ -94,7 +96,8 @@ class Engine(Protocol):
 
     def update(self, update: Update) -> Numbers:
         """Make one optimizer step and return its metrics: loss, grad_norm, entropy, kl, learning_rate, sampler_mismatch,
-        distillation; `sync_seconds` is the time spent on sending the new weights to the sampler."""
+        distillation; `largest_weight` is the largest absolute value of a trained weight after the step, `sync_seconds` the
+        time spent on sending the new weights to the sampler."""
         ...
 
     def score(self, turns: Sequence[Turn]) -> list[TokenScores]:
@@ -124,3 +127,12 @@ class Engine(Protocol):
     def close(self) -> None:
         """End of the run: close trackers and connections."""
         ...
+
+
+def require_finite(update: Update, numbers: Numbers) -> None:
+    """Raise `Diverged` if the loss, the gradient or a weight of an update is not a finite number."""
+    measured = {"loss": "the loss", "grad_norm": "the gradient norm"} if update.rows else {}
+    for key, name in {**measured, "largest_weight": "the largest weight"}.items():
+        value = numbers.get(key)
+        if value is not None and not math.isfinite(value):
+            raise Diverged(f"{name} is {value}")

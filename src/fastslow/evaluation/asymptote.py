@@ -13,9 +13,8 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 from scipy.optimize import least_squares
-from scipy.special import expit
+from scipy.special import expit, fdtrc, ndtri, stdtrit  # scipy.stats has the same, and takes a second to import
 
 from fastslow.errors import FastSlowError
 
@@ -61,13 +60,17 @@ class Asymptote:
 
 
 def curve(compute: Floats, start: float, limit: float, middle: float, steepness: float) -> Floats:
-    return start + (limit - start) * _fraction(compute, np.log(middle), steepness)
+    return start + (limit - start) * _fraction(_log(compute), np.log(middle), steepness)
 
 
-def _fraction(compute: Floats, log_middle: float, steepness: float) -> Floats:
-    """The fraction of A − R0 reached: 1 / (1 + (Cmid/C)^B)."""
+def _log(compute: Floats) -> Floats:
     with np.errstate(divide="ignore"):
-        return expit(steepness * (np.log(compute) - log_middle))
+        return np.log(compute)
+
+
+def _fraction(log_compute: Floats, log_middle: float, steepness: float) -> Floats:
+    """The fraction of A − R0 reached: 1 / (1 + (Cmid/C)^B)."""
+    return expit(steepness * (log_compute - log_middle))
 
 
 def fit_asymptote(
@@ -91,13 +94,21 @@ def fit_asymptote(
     best = _fit(compute / scale, rewards, _starts(rewards, ceiling), ceiling)
     residuals = rewards - curve(compute / scale, *best)
     draw, limits = np.random.default_rng(seed), []
+    fitted_again: dict[tuple[int, ...], float] = {}  # few runs give the same draw more than once, and fits take long
+
+    def limit_of(x: Floats, y: Floats) -> float:
+        return float(_fit(x / scale, y, [best, _flatter(best, ceiling)], ceiling)[1])
+
     for _ in range(draws):
         if len(runs) >= 3:
-            chosen = [runs[index] for index in draw.integers(len(runs), size=len(runs))]
-            again_x, again_y = _joined(chosen)
+            chosen = tuple(sorted(draw.integers(len(runs), size=len(runs)).tolist()))
+            if chosen not in fitted_again:
+                fitted_again[chosen] = limit_of(*_joined([runs[index] for index in chosen]))
+            limits.append(fitted_again[chosen])
         else:
-            again_x, again_y = compute, curve(compute / scale, *best) + draw.choice(residuals, size=len(residuals))
-        limits.append(_fit(again_x / scale, again_y, [best, _flatter(best, ceiling)], ceiling)[1])
+            limits.append(
+                limit_of(compute, curve(compute / scale, *best) + draw.choice(residuals, size=len(residuals)))
+            )
     units, fitted = (len(runs), 1) if len(runs) >= 3 else (len(rewards), 4)
     start, limit, middle, steepness = (float(value) for value in best)
     low, high = _widened(limit, limits, units, max(units - fitted, 1), ceiling)
@@ -109,7 +120,7 @@ def _widened(limit: float, limits: Sequence[float], units: int, freedom: int, ce
     """The middle 95% of the bootstrap draws, widened around the estimate."""
     # With this method the coverage is 95% on average for any number of draws.
     low, high = np.quantile(limits, [0.025, 0.975], method="weibull")
-    factor = np.sqrt(units / freedom) * stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975)
+    factor = np.sqrt(units / freedom) * stdtrit(freedom, 0.975) / ndtri(0.975)
     below, above = max(limit - low, 0.0), max(high - limit, 0.0)
     return float(max(limit - factor * below, 0.0)), float(min(limit + factor * above, ceiling))
 
@@ -146,7 +157,7 @@ def _changes(best: Floats, compute: Floats, rewards: Floats) -> bool:
         return False
     if freedom < 1 or fitted < 1e-12:
         return True
-    return bool(stats.f.sf((constant - fitted) / 3 / (fitted / freedom), 3, freedom) < 0.01)
+    return bool(fdtrc(3, freedom, (constant - fitted) / 3 / (fitted / freedom)) < 0.01)
 
 
 def _fit(compute: Floats, rewards: Floats, starts: Sequence[Floats], ceiling: float) -> Floats:
@@ -154,16 +165,17 @@ def _fit(compute: Floats, rewards: Floats, starts: Sequence[Floats], ceiling: fl
     low = np.array([0.0, 0.0, np.log(1e-4), np.log(STEEPNESS[0])])
     high = np.array([ceiling, ceiling, np.log(1e2), np.log(STEEPNESS[1])])
 
+    log_compute = _log(compute)
+
     def residual(parameters: Floats) -> Floats:
         start, limit, log_middle, log_steepness = parameters
-        return start + (limit - start) * _fraction(compute, log_middle, np.exp(log_steepness)) - rewards
+        return start + (limit - start) * _fraction(log_compute, log_middle, np.exp(log_steepness)) - rewards
 
     def slopes(parameters: Floats) -> Floats:
         start, limit, log_middle, log_steepness = parameters
-        fraction, steepness = _fraction(compute, log_middle, np.exp(log_steepness)), np.exp(log_steepness)
+        fraction, steepness = _fraction(log_compute, log_middle, np.exp(log_steepness)), np.exp(log_steepness)
         bend = (limit - start) * fraction * (1 - fraction) * steepness
-        with np.errstate(divide="ignore", invalid="ignore"):
-            distance = np.where(compute > 0, np.log(compute) - log_middle, 0.0)
+        distance = np.where(compute > 0, log_compute - log_middle, 0.0)
         return np.stack([1 - fraction, fraction, -bend, bend * distance], axis=1)
 
     fits = []

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fastslow.errors import ModelError
+from fastslow.errors import Diverged
 from fastslow.prefix.draw import draw, uniforms
 from fastslow.prefix.level_attention import Level, Pass, Store, shared_prefixes
 from fastslow.prefix.tree import PromptTree, Tokens, lexicographic, prompt_tree
@@ -23,6 +23,7 @@ from fastslow.records import Completion, Finished, Sampling
 
 BLOCK = 128
 """Initial columns for the completion tokens of the rows; they are doubled whenever they are full."""
+NO_PROBABILITIES = "the model's probabilities are not numbers (NaN), so its weights are damaged"
 
 
 class SharedSampler:
@@ -221,10 +222,7 @@ class _Decoding:
         ends = (place + 1 for place, token in enumerate(ids) if token in self.sampler.eos_ids)
         end = next(ends, len(ids))
         if any(map(math.isnan, logprobs[:end])):
-            raise ModelError(
-                "the model's probabilities are NaN: its weights are damaged or training has diverged; lower "
-                "slow.learning_rate and resume from an earlier checkpoint"
-            )
+            raise Diverged(NO_PROBABILITIES)
         return Completion(tuple(ids[:end]), tuple(logprobs[:end]))
 
 

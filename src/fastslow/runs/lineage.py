@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree
 
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
@@ -18,6 +20,8 @@ from fastslow.text import number, one_line, printable
 
 DEEPEST = 8
 """Deeper generations are shown at this depth, so that the tree fits the screen."""
+NARROWEST = 20
+"""Cells that a line of the tree has at least."""
 SHOWN_CHANGES = 12
 SHOWN_FEEDBACK = 2
 FEEDBACK_WIDTH = 240
@@ -34,6 +38,11 @@ class Member:
     score: float | None = None
     scored_at: int | None = None
     edits: list[dict[str, Any]] = field(default_factory=list)
+
+    @cached_property
+    def lines(self) -> dict[str, list[str]]:
+        """The texts as a terminal may show them, by component."""
+        return {name: printable(text).splitlines() for name, text in self.texts.items()}
 
 
 def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
@@ -92,10 +101,51 @@ def _ancestry(members: Mapping[str, Member], ids: Iterable[str]) -> set[str]:
     return found
 
 
+@dataclass
+class Branch:
+    """A context in the tree: one line about it, then lines with their styles."""
+
+    head: Text
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    children: list[Branch] = field(default_factory=list)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Drawn line by line: rich's own tree takes a minute for thousands of contexts."""
+        guides = ("|   ", "+-- ", "`-- ") if options.ascii_only else ("│   ", "├── ", "└── ")
+        styles = {name: console.get_style(name) for name in ("none", "dim", "red", "green", "cyan")}
+
+        def drawn(branch: Branch, first: str, rest: str) -> Iterator[Segment]:
+            width = max(options.max_width - len(rest), NARROWEST)
+            before = first
+            for line in console.render_lines(branch.head, options.update(width=width), pad=False):
+                yield from (Segment(before, styles["dim"]), *line, Segment.line())
+                before = rest
+            for text, style in branch.lines:
+                for part in _wrapped(text, width):
+                    yield from (Segment(before, styles["dim"]), Segment(part, styles[style]), Segment.line())
+            for child in branch.children:
+                last = child is branch.children[-1]
+                yield from drawn(child, rest + guides[1 + last], rest + ("    " if last else guides[0]))
+
+        yield from drawn(self, "", "")
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    """The text in lines of at most so many cells, broken at spaces where it has some."""
+    text = text.expandtabs()
+    most = width if text.isascii() else width // 2  # a letter may take two cells
+    while len(text) > most and cell_len(text) > width:
+        space = text.rfind(" ", 1, most + 1)
+        end = space if space > 0 else most
+        yield text[:end]
+        text = text[end:].removeprefix(" ")
+    yield text
+
+
 def _tree(
     members: Mapping[str, Member], shown: Iterable[str], best: str | None, alive: Iterable[str], full: bool
-) -> Tree:
-    tree = Tree("contexts, by parent", guide_style="dim")
+) -> Branch:
+    tree = Branch(Text("contexts, by parent"))
     shown, alive = set(shown), set(alive)
     kept = [id for id in members if id in shown]
     children: dict[str | None, list[str]] = {}
@@ -104,13 +154,14 @@ def _tree(
     drawn: set[str] = set()
     # A descendant can produce the text of its own ancestor, so not every tree has a root.
     for root in [*children.get(None, ()), *kept]:
-        waiting: list[tuple[str, Tree, int]] = [(root, tree, 0)]
+        waiting: list[tuple[str, Branch, int]] = [(root, tree, 0)]
         while waiting:
             id, above, depth = waiting.pop()
             if id in drawn:
                 continue
             drawn.add(id)
-            branch = above.add(_node(members, id, id == best, id in alive, full))
+            branch = _branch(members, id, id == best, id in alive, full)
+            above.children.append(branch)
             below = (branch, depth + 1) if depth < DEEPEST else (above, depth)
             waiting += [(child, *below) for child in reversed(children.get(id, ()))]
     return tree
@@ -120,7 +171,7 @@ def _first_parent(members: Mapping[str, Member], id: str) -> str | None:
     return next((parent for parent in members[id].parents if parent in members), None)
 
 
-def _node(members: Mapping[str, Member], id: str, best: bool, alive: bool, full: bool) -> RenderableType:
+def _branch(members: Mapping[str, Member], id: str, best: bool, alive: bool, full: bool) -> Branch:
     member = members[id]
     head = Text.assemble((id, "bold" if alive else "dim bold"), f"  born in cycle {member.born}")
     if member.score is not None:
@@ -129,41 +180,43 @@ def _node(members: Mapping[str, Member], id: str, best: bool, alive: bool, full:
         head.append(f", from {' and '.join(member.parents)}")
     if best:
         head.append("  best", style="bold green")
-    return Group(head, *_changes(members, member, full), *_reasons(member, full))
+    return Branch(head, [*_changes(members, member, full), *_reasons(member, full)])
 
 
-def _changes(members: Mapping[str, Member], member: Member, full: bool) -> Iterator[Text]:
+def _changes(members: Mapping[str, Member], member: Member, full: bool) -> Iterator[tuple[str, str]]:
     """The difference from the parent's text; without a parent, the whole text."""
     parent = _first_parent(members, member.id)
-    before = members[parent].texts if parent is not None else {}
-    lines = [line for name, text in member.texts.items() for line in _diff(name, before.get(name, ""), text)]
+    before = members[parent].lines if parent is not None else {}
+    lines = [line for name, new in member.lines.items() for line in _diff(name, before.get(name, []), new)]
     shown = lines if full else lines[:SHOWN_CHANGES]
     yield from shown
     if len(shown) < len(lines):
-        yield Text(f"… {len(lines) - len(shown)} more lines", style="dim")
+        yield f"… {len(lines) - len(shown)} more lines", "dim"
 
 
-def _diff(component: str, before: str, after: str) -> Iterator[Text]:
+def _diff(component: str, old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The lines that were removed and added. Lines are compared as wholes: to compare their letters takes minutes for
     thousands of rewritten contexts."""
-    if before == after:
+    if old == new:
         return
-    yield Text(f"[{printable(component)}]", style="dim")
-    old, new = printable(before).splitlines(), printable(after).splitlines()
-    for _, start, end, first, last in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if old[start:end] != new[first:last]:
-            yield from (Text(f"- {line}", style="red") for line in old[start:end])
-            yield from (Text(f"+ {line}", style="green") for line in new[first:last])
+    yield f"[{printable(component)}]", "dim"
+    for kind, start, end, first, last in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind != "equal":
+            yield from ((f"- {line}", "red") for line in old[start:end])
+            yield from ((f"+ {line}", "green") for line in new[first:last])
 
 
-def _reasons(member: Member, full: bool) -> Iterator[Text]:
+def _reasons(member: Member, full: bool) -> Iterator[tuple[str, str]]:
     for edit in member.edits if full else member.edits[:1]:
         gain = f"{number(edit.get('before'))} -> {number(edit.get('after'))} on the minibatch"
-        yield Text(printable(f"edit of {edit['component']}: {gain}; {edit.get('reason') or 'accepted'}"), style="cyan")
-        feedback = edit.get("feedback") or []
-        for text in feedback if full else feedback[:SHOWN_FEEDBACK]:
-            line = " ".join(printable(text).split())
-            yield Text(f"  feedback: {line if full else one_line(line, FEEDBACK_WIDTH)}", style="dim")
+        said = [
+            f"edit of {edit['component']}: {gain}; {edit.get('reason') or 'accepted'}",
+            *(edit.get("feedback") or []),
+        ]
+        reason, *feedback = printable("\n".join(" ".join(text.split()) for text in said)).split("\n")
+        yield reason, "cyan"
+        for line in feedback if full else feedback[:SHOWN_FEEDBACK]:
+            yield f"  feedback: {line if full else one_line(line, FEEDBACK_WIDTH)}", "dim"
 
 
 def _table(cycles: Iterable[dict[str, Any]]) -> Table:

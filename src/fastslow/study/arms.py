@@ -11,7 +11,7 @@ from fastslow.errors import FastSlowError, RunError
 from fastslow.recipe import flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
-from fastslow.study.curves import Curve, read_curve
+from fastslow.study.curves import Curve, curve_of
 
 ENDS = ("slow.steps", "rollouts")
 """Settings that say when a run ends; runs of one arm may differ in them."""
@@ -144,7 +144,7 @@ def make_arm(
                 f"'{folders[seed]}' and '{run.path}' have the same seed and do not differ in any setting that "
                 f"{LOOKS[method].name} uses; remove one of them"
             )
-        curve = read_curve(run.path)
+        curve = curve_of(run)
         if rollouts is not None and not (curve := curve.within(rollouts)).rewards:
             raise FastSlowError(
                 f"'{run.path}' has no evaluation within {rollouts:,} rollouts; raise --rollouts or remove this run"

@@ -114,8 +114,11 @@ def _number(value: float | None) -> float:
 
 def read_curve(folder: str | Path) -> Curve:
     """The curve of a run so far, from its folder."""
-    run = RunFolder.open(folder)
+    return curve_of(RunFolder.open(folder))
+
+
+def curve_of(run: RunFolder) -> Curve:
     rows = run.rows("evals")
     if not rows:
-        raise RunError(f"'{folder}' has no evaluations; train it with evaluation.every above 0")
+        raise RunError(f"'{run.path}' has no evaluations; train it with evaluation.every above 0")
     return Curve.from_rows(rows, run.recipe.method, read_divergence(run.path))

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
+from fastslow.errors import Diverged
+from fastslow.prefix.sampling import NO_PROBABILITIES
 from fastslow.records import Completion, Sampling
 
 
@@ -36,6 +38,8 @@ class _Recorder(LogitsProcessor):
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         self.record(input_ids[:, -1])
+        if scores.isnan().any():
+            raise Diverged(NO_PROBABILITIES)
         # Runs before temperature and top_p; the trainer's log-probabilities include temperature but not top_p.
         self.pending = torch.log_softmax(scores.float() / self.temperature, dim=-1)
         return scores

@@ -7,6 +7,7 @@ log-probabilities are computed, not their values.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -19,6 +20,8 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType
 from datasets import Dataset
 from numpy.typing import ArrayLike, DTypeLike
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import get_total_norm
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -182,13 +185,22 @@ class FastSlowTrainer(SharedPrefixTrainer):
         self.state.global_step += 1
         self.state.epoch = self.state.global_step / self.args.max_steps
         self.control = self.callback_handler.on_step_end(self.args, self.state, self.control)
+        largest = self._largest_weight()
         logs: dict[str, float | None] = {
             "loss": self.accelerator.gather(loss).mean().item(),
             "grad_norm": norm.item() if isinstance(norm, torch.Tensor) else norm,
             "learning_rate": learning_rate,
         }
         self.log(logs)  # adds the metrics of the loss, and sends all to the trackers
-        return logs
+        return {**logs, "largest_weight": largest}
+
+    def _largest_weight(self) -> float:
+        """The largest absolute value of a trained weight; NaN or infinity if one is."""
+        weights = [weight.detach() for weight in self.model.parameters() if weight.requires_grad and weight.numel()]
+        largest = get_total_norm(weights, math.inf)
+        if isinstance(largest, DTensor):
+            largest = largest.full_tensor()
+        return self.accelerator.gather(largest.to(self.args.device)).max().item()
 
     def close(self) -> None:
         """Close the trackers."""

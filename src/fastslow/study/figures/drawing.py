@@ -99,7 +99,9 @@ def mean_line(lines: Sequence[tuple[Any, Any]]) -> tuple[Any, list[Any]]:
 
 
 def save(figure: Any, folder: Path, name: str) -> None:
-    """Write a figure as PNG and as SVG."""
+    """Write a figure as PNG and as SVG, with the same layout: to find one takes as long as to draw."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine(None)
     with files.temporary(folder / f"{name}.png") as unfinished:
         figure.savefig(unfinished, format="png", dpi=150)
     files.write_bytes(folder / f"{name}.svg", files.encode(_svg(figure)))
