@@ -38,7 +38,7 @@ from fastslow.records import Context, Rollout
 from fastslow.rollouts.cache import fill
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import replay
-from fastslow.rollouts.stream import open_stream
+from fastslow.rollouts.stream import near_steps, open_stream
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.view import View
@@ -48,7 +48,6 @@ from fastslow.slow.distillation import build_distillation
 from fastslow.slow.update import build_update
 from fastslow.state import State
 from fastslow.tasks.base import Example
-from fastslow.tasks.stages import Stages
 
 
 class Loop:
@@ -148,7 +147,8 @@ class Loop:
         """Which problems this step plays: its own and, where the recipe lets it choose, others near it in the stream."""
         state, slow = self.state, self.recipe.slow
         contexts = [self.seed_context] if self.distills else state.pool.active(slow.group)
-        steps = self._near(state.step) if state.memory.chances or slow.fill else [state.step]
+        near = near_steps(self.player.task, state.step, self.recipe.fast.cycle)
+        steps = near if state.memory.chances or slow.fill else [state.step]
         problems = [each for step in steps for each in self.stream.take(step * slow.problems, slow.problems)]
         if state.memory.chances is None:
             return Even(problems, contexts, slow.group)
@@ -157,14 +157,6 @@ class Loop:
             [each.id for each in problems], [context.id for context in contexts], state.step
         )
         return Informative(problems, contexts, slow.group, expected, floor=math.ceil(FLOOR * slow.problems))
-
-    def _near(self, here: int) -> list[int]:
-        """The steps of this cycle and the last that have the same task, this one first, then those to come."""
-        length = self.recipe.fast.cycle
-        start = here - here % length
-        steps = [*range(here, start + length), *range(start, here), *range(max(0, start - length), start)]
-        stages = self.player.task if isinstance(self.player.task, Stages) else None
-        return [step for step in steps if not stages or stages.at(step).name == stages.at(here).name]
 
     def _update(self, groups: Sequence[Group]) -> Update:
         """The update made from the rollouts of a step."""

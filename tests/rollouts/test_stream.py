@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.rollouts.stream import StagedStream, Stream, open_stream
+from fastslow.rollouts.stream import StagedStream, Stream, near_steps, open_stream
 from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.stages import Stage, Stages
@@ -112,3 +112,11 @@ def test_stages_follow_one_another_and_each_task_goes_on_where_it_was(
 
 def test_a_task_without_stages_has_a_plain_stream() -> None:
     assert open_stream(Numbers(9), 4, 5).take(3, 20) == Stream(examples(9), 5).take(3, 20)
+
+
+def test_near_are_the_steps_of_this_cycle_and_the_last_with_the_same_task() -> None:
+    assert near_steps(Numbers(3), 5, 4) == [5, 6, 7, 4, 0, 1, 2, 3]
+    assert near_steps(Numbers(3), 1, 4) == [1, 2, 3, 0]
+    staged = Stages([Stage("a", 6, Numbers(3)), Stage("b", 9, Numbers(3))])
+    assert near_steps(staged, 5, 4) == [5, 4, 0, 1, 2, 3]
+    assert near_steps(staged, 9, 4) == [9, 10, 11, 8, 6, 7]

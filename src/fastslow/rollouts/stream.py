@@ -62,3 +62,12 @@ class StagedStream:
 def open_stream(task: Task, problems: int, seed: int) -> Stream | StagedStream:
     """The training problems of a task, `problems` per step."""
     return StagedStream(task, problems, seed) if isinstance(task, Stages) else Stream(task.examples("train"), seed)
+
+
+def near_steps(task: Task, here: int, cycle: int) -> list[int]:
+    """The steps with the same task in this cycle of `cycle` steps and in the last: this step, those to come, the others."""
+    start = here - here % cycle
+    steps = [*range(here, start + cycle), *range(start, here), *range(max(0, start - cycle), start)]
+    if not isinstance(task, Stages):
+        return steps
+    return [step for step in steps if task.at(step).name == task.at(here).name]

@@ -244,8 +244,7 @@ def findings(comparison: Comparison, limits: Mapping[str, Asymptote | str] | Non
         said.append(f"{base.label} never improves on its reward before training ({peak.words()}).")
     for arm in comparison.others:
         margin = comparison.margin(arm)
-        settled = margin.has_interval and (margin.low > 0 or margin.high < 0)
-        how = "" if settled else ", not significant over these seeds" if margin.has_interval else ""
+        how = "" if margin.settled(0) else ", not significant over these seeds" if margin.has_interval else ""
         how = ", one seed" if margin.seeds < 2 else how
         said.append(
             f"{arm.label} ends at {comparison.end(arm).mean:.2f}, {base.label} at {comparison.end(base).mean:.2f}; "

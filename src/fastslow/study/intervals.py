@@ -24,6 +24,10 @@ class Estimate:
     def has_interval(self) -> bool:
         return not math.isnan(self.low)
 
+    def settled(self, value: float) -> bool:
+        """Whether the interval excludes a value."""
+        return self.has_interval and not self.low <= value <= self.high
+
     def within(self, floor: float, ceiling: float) -> Estimate:
         """The same estimate with its interval clipped to the possible values."""
         return replace(self, low=max(self.low, floor), high=min(self.high, ceiling)) if self.has_interval else self

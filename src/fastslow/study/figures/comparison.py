@@ -69,7 +69,10 @@ def reward_title(comparison: Comparison) -> str:
     best = max(comparison.arms, key=worth)
     ends = [(arm.label, comparison.end(arm).mean) for arm in comparison.arms]
     if best is not base and len(comparison.arms) > 1:
-        saved = comparison.saving(best, "rollouts")
+        saved, margin = comparison.saving(best, "rollouts"), comparison.margin(best)
+        if margin.settled(0) and not saved.settled(1):
+            end, other = comparison.end(best).mean, comparison.end(base).mean
+            return f"{best.label} ends at {end:.2f}, {base.label} at {other:.2f}: a lead of {margin.words()}"
         if not math.isnan(saved.mean):
             reached = f"{best.label} reaches the peak of {base.label} with {_times(saved, 'rollouts')}"
             return f"{reached}, and ends at {comparison.end(best).mean:.2f}"
