@@ -5,10 +5,10 @@ expected to differ, since a group whose rewards are all equal has no gradient. E
 about its problem's chance of success p. A step plays in rounds: each round's rollouts go, a few at a time, to the problems
 with the largest
 
-    E[p (1 − p)] / (1 + n / 2G),
+    E[p (1 − p)] · added / (1 + n / 4G),
 
-where n is what the problem has in this step already; p (1 − p) n is what a group of n teaches, and the divisor says that the
-same problem teaches the less, the more of it there is. So groups that look decided are left, and others get their rollouts.
+where n is what the problem has in this step already. A group of n teaches p (1 − p) (n − 1), so its first rollouts add one less
+than there are, and the divisor says that the same problem teaches the less, the more of it there is. So groups that look decided are left, and others get their rollouts.
 Some problems are played whatever is known of them, so that hard and solved ones stay in sight.
 
 Bias: which problem is played next depends on the scores so far and on nothing else. Among answers of equal score to one
@@ -126,7 +126,8 @@ class Informative:
         return asked
 
     def _value(self, group: Group, worth: Mapping[int, float]) -> float:
-        return worth[id(group)] / (1 + group.asked / (2 * self._size))
+        added = self._part if group.asked else self._part - 1
+        return worth[id(group)] * added / (1 + group.asked / (4 * self._size))
 
     def _expected(self, group: Group) -> float:
         """E[p (1 − p)] under the Beta distribution, given the rollouts of this step."""
