@@ -7,9 +7,10 @@ with the largest
 
     E[p (1 − p)] · added / (1 + n / 4G),
 
-where n is what the problem has in this step already. A group of n teaches p (1 − p) (n − 1), so its first rollouts add one less
-than there are, and the divisor says that the same problem teaches the less, the more of it there is. So groups that look decided are left, and others get their rollouts.
-Some problems are played whatever is known of them, so that hard and solved ones stay in sight.
+where n is what the problem has in this step already. A group of n teaches p (1 − p) (n − 1), so its first rollouts add one
+less than there are; the divisor says that the same problem teaches the less, the more of it there is. So groups that look
+decided are left, and others get their rollouts. Some problems are played whatever is known of them, so that hard and solved
+ones stay in sight.
 
 Bias: which problem is played next depends on the scores so far and on nothing else. Among answers of equal score to one
 problem under one context the rule changes nothing, so with scores of 0 and 1 the expected update of each problem keeps its
