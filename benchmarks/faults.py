@@ -4,12 +4,12 @@
 
 A small run of both loops, with an engine of pure Python, is disturbed once in every way: killed before each of its file
 operations and in the middle of each file it writes; each operation refused (disk full, read-only, no permission, too many
-open files, input/output error), once and from then on; killed and signalled at random moments; under limits of open files
-and of file size; with a clock that jumps; with graders and reflectors that fail in every way; and every file of its folder
-damaged in several ways. Afterwards it is resumed without disturbance. A fault ends well if the run ends equal to an
-undisturbed one, if a command ends with one clear message and changes nothing, or, where the grader or the reflector is
-another one, if the run ends and counts the faults. The table counts these ends and lists everything else; the exit code is 1
-if there is anything else.
+open files, input/output error), once and from then on; killed and signalled at random moments; out of memory from some
+operation on; under limits of open files and of file size; with a clock that jumps; with graders and reflectors that fail in
+every way; and every file of its folder damaged in several ways. Afterwards it is resumed without disturbance. A fault ends
+well if the run ends equal to an undisturbed one, if a command ends with one clear message and changes nothing, or, where the
+grader or the reflector is another one, if the run ends and counts the faults. The table counts these ends and lists
+everything else; the exit code is 1 if there is anything else.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,15 @@ REFUSALS = {
     "too many open files": errno.EMFILE,
     "input/output error": errno.EIO,
 }
+MEMORY = {
+    "address space": (resource.RLIMIT_AS, "VmSize:"),
+    "data": (resource.RLIMIT_DATA, "VmData:"),
+}
+"""Limits of memory, with the line of /proc/self/status that says how much is in use."""
+SPARE = (2**10, 2**15, 2**18, 2**21)
+"""Bytes that may still be taken."""
+HOG: list[bytes] = []
+"""What takes all other memory of a starved process."""
 WRITING = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 Watch = Callable[[int], None]
 
@@ -115,16 +125,20 @@ def in_child(do: Callable[[], None]) -> tuple[int, str]:
     child = os.fork()
     if child == 0:
         os.close(reading)
-        code, said = 0, ""
+        code, said = 3, ""
         try:
-            do()
-        except FastSlowError as error:
-            code, said = 2, str(error)
-        except BaseException:
-            code, said = 3, traceback.format_exc()
-        with contextlib.suppress(OSError):
+            try:
+                do()
+                code = 0
+            except FastSlowError as error:
+                HOG.clear()
+                code, said = 2, str(error)
+            except BaseException:
+                HOG.clear()
+                said = traceback.format_exc()
             os.write(writing, said.encode("utf-8", "replace")[:4000])
-        os._exit(code)
+        finally:
+            os._exit(code)
     os.close(writing)
     said = b""
     while part := os.read(reading, 4096):
@@ -250,6 +264,13 @@ class Campaign:
                     str(number),
                     lambda folder, s=name, t=after: self._signal(folder, s, t),
                 )
+        for number in range(1, self.operations + 1, 2 * self.every):
+            for (kind, limit), spare in product(MEMORY.items(), SPARE):
+                self.try_fault(
+                    f"no more {kind} from an operation on",
+                    f"{number}, {spare} bytes left",
+                    lambda folder, n=number, w=limit, s=spare: self._starve(folder, n, w, s),
+                )
         for kind, disturbed in self._surroundings().items():
             for number in range(3):
                 other = kind.startswith(("a grader", "a reflector"))
@@ -275,6 +296,24 @@ class Campaign:
                 raise OSError(code, os.strerror(code))
 
         watched(folder, refuse)
+        run(folder)
+
+    def _starve(self, folder: Path, number: int, limit: tuple[int, str], spare: int) -> None:
+        def lower(count: int) -> None:
+            if count == number:
+                what, field = limit
+                used = next(line for line in Path("/proc/self/status").read_text().splitlines() if field in line)
+                kept_free = [bytes(512) for _ in range(spare // 512)]
+                resource.setrlimit(what, (int(used.split()[1]) * 1024, resource.getrlimit(what)[1]))
+                size = 2**16
+                while size >= 256:  # what Python and the C library hold in reserve is used up too
+                    try:
+                        HOG.append(bytes(size))
+                    except MemoryError:
+                        size //= 2
+                kept_free.clear()
+
+        watched(folder, lower)
         run(folder)
 
     def _signal(self, folder: Path, name: str, after: float) -> None:

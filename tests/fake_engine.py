@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,28 +18,26 @@ END = 0
 
 
 class Words:
-    """A tokenizer whose tokens are words."""
+    """A tokenizer whose tokens are words, with the same numbers in every process."""
 
     chat_template = "words"
     bos_token_id = None
     all_special_ids = (END,)
 
     def __init__(self) -> None:
-        self.words, self.ids = ["<end>"], {"<end>": END}
+        self.words = {END: "<end>"}
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        for word in text.split():
-            if word not in self.ids:
-                self.ids[word] = len(self.words)
-                self.words.append(word)
-        return {"input_ids": [self.ids[word] for word in text.split()]}
+        ids = {word: 1 + (zlib.crc32(word.encode(errors="surrogatepass")) & 0xFFFFFFF) for word in text.split()}
+        self.words |= {number: word for word, number in ids.items()}
+        return {"input_ids": [ids[word] for word in text.split()]}
 
     def apply_chat_template(self, messages: Sequence[Message], tokenize: bool = True, **_: Any) -> Any:
         text = " ".join(f"<{message['role']}> {message['content']}" for message in messages)
         return self(text) if tokenize else text
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
-        return " ".join(self.words[token] for token in ids if token != END)
+        return " ".join(self.words.get(token, "?") for token in ids if token != END)
 
 
 class Numbered(QuestionTask):

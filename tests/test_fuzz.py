@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +88,58 @@ def test_overrides_end_with_0_or_2_and_no_escape_sequence(key: str, value: str, 
     assert "\x1b" not in said.getvalue()
     assert "Traceback" not in said.getvalue()
     assert "unexpected" not in said.getvalue()
+
+
+PLAIN = "model: nano\ntask: rulebook\nsampling: {max_tokens: 16}\n"
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "said"),
+    [
+        (BOMB, [], "more than 100,000 values"),
+        (PLAIN, [f"seed={'9' * 5000}"], "seed"),
+        (PLAIN, ["slow.group=1000000000000"], "slow.group"),
+        (PLAIN, ["task={name: dataset, path: FOLDER/fifo.jsonl}"], "fifo.jsonl"),
+        (PLAIN, ["output.folder=FOLDER/dangling"], "dangling"),
+        (PLAIN, ["task={name: verifiers/lacking}"], "No module named 'nothing_of_that_name'"),
+    ],
+    ids=[
+        "alias bomb",
+        "a number of 5,000 digits",
+        "a group of 10^12",
+        "a fifo",
+        "a dangling link",
+        "a missing package",
+    ],
+)
+def test_the_worst_recipes_end_with_one_line_at_once_and_leave_nothing(
+    recipe: str, overrides: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_module("fastslow.start")  # libraries take longer to import than all of this
+    if "verifiers" in "".join(overrides):
+        pytest.importorskip("verifiers.v1.tasksets")
+
+    os.mkfifo(tmp_path / "fifo.jsonl")
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent" / "folder")
+    (tmp_path / "lacking.py").write_text("import nothing_of_that_name\n")
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before, heard, started = sorted(tmp_path.rglob("*")), io.StringIO(), time.process_time()
+    given_folder = (
+        [] if any("output.folder" in override for override in overrides) else [f"output.folder={tmp_path / 'run'}"]
+    )
+    with contextlib.redirect_stderr(heard), pytest.raises(SystemExit) as ended:
+        main(["train", "recipe.yaml", *(each.replace("FOLDER", str(tmp_path)) for each in overrides), *given_folder])
+    assert time.process_time() - started < 2
+    assert ended.value.code == 2
+    assert heard.getvalue().count("\n") == 1
+    assert said in heard.getvalue()
+    assert "unexpected" not in heard.getvalue()
+    assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in str(path)] == before
 
 
 rows = st.dictionaries(st.sampled_from(["question", "answer", "id", "x"]), values, max_size=4)

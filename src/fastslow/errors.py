@@ -39,4 +39,6 @@ def cause(error: BaseException) -> str:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     if isinstance(error, FastSlowError):
         return str(error)
+    if isinstance(error, MemoryError):
+        return f"out of memory ({error})" if str(error) else "out of memory"
     return " ".join(f"{type(error).__name__}: {error}".split())

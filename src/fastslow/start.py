@@ -99,7 +99,7 @@ def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> 
         find_optimizer(recipe.fast.optimizer)  # reports a missing package before the model is loaded
     try:
         return assemble(recipe, folder, world, task)
-    except (FastSlowError, torch.OutOfMemoryError):
+    except (FastSlowError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # libraries check settings and packages in ways of their own
         raise RecipeError(f"the run cannot be set up with this recipe: {one_line(cause(error))}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,26 @@ from helpers import EXAMPLE
 
 from fastslow import assembly, start
 from fastslow.commands.app import main
-from fastslow.engine.local import shared_prefix
+from fastslow.engine.local import out_of_memory, shared_prefix
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.errors import RecipeError, RunError
-from fastslow.recipe import load_recipe
+from fastslow.recipe import build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 
 BRIEF = ("method=rl", "slow.steps=2", "evaluation.problems=4", "output.checkpoint_every=1")
+RECIPE = build_recipe({"model": "nano", "task": "rulebook"})
 
 
 def full(*_: Any, **__: Any) -> Any:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))], ids=repr)
+def test_a_machine_without_memory_is_one_line(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"^out of memory: free some, .*$"), out_of_memory.explained(RECIPE, tmp_path):
+        raise error
+    with pytest.raises(OSError, match="No space"), out_of_memory.explained(RECIPE, tmp_path):
+        raise OSError(errno.ENOSPC, "No space")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def fail() -> NoReturn:
         (lambda: os.kill(os.getpid(), signal.SIGINT), Interrupted, "interrupted", "KeyboardInterrupt:"),
         (lambda: sys.exit(0), RunError, "failed", "SystemExit: 0"),
         (fail, ValueError, "failed", "ValueError: broken"),
+        (lambda: bytes(2**62) and None, MemoryError, "failed", "out of memory"),
     ],
 )
 def test_the_folder_says_how_the_run_ended(

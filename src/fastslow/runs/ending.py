@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,8 @@ def ending(run: RunFolder | None, folder: Path, view: View) -> Iterator[None]:
         with _stopped_by_signals():
             yield
     except BaseException as error:
+        if isinstance(error, MemoryError):
+            traceback.clear_frames(error.__traceback__)  # what they hold is needed to record the end
         view.close()
         _record(run, error)
         if isinstance(error, KeyboardInterrupt):
@@ -51,7 +54,7 @@ def _record(run: RunFolder | None, error: BaseException) -> None:
     status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
     try:
         run.set_status(status, error=redacted(cause(error)))
-    except RunError as problem:  # the disk is full, say: what ended the run matters more
+    except (RunError, MemoryError) as problem:  # the disk is full, say: what ended the run matters more
         error.add_note(str(problem))
 
 

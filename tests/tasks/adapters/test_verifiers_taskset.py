@@ -233,6 +233,17 @@ def test_what_cannot_be_played_is_refused_with_a_reason(name: str, options: dict
         load(name, **options)
 
 
+def test_a_package_that_an_environment_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the public wordle lacks nltk and textarena."""
+    (tmp_path / "lacks_a_package.py").write_text(
+        "import verifiers as vf\nimport nothing_of_that_name\ndef load_environment():\n    return vf.Environment()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TaskError, match="No module named 'nothing_of_that_name'") as refused:
+        load("lacks-a-package")
+    assert "before 0.4" not in str(refused.value)
+
+
 def test_what_fails_in_a_rollout_is_raised() -> None:
     task = load("nano-refused", arguments={"taskset": {"kind": "crash"}}, holdout=0)
     with pytest.raises(TaskError, match=r"the environment failed: .*KeyError"):

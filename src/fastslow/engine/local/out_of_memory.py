@@ -1,7 +1,8 @@
-"""Explain CUDA out-of-memory errors: the phase they occurred in, and the setting to change."""
+"""Explain out-of-memory errors: of a GPU with the phase they occurred in, and the setting to change."""
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ PHASES = {
 
 @contextmanager
 def explained(recipe: Recipe, folder: Path) -> Iterator[None]:
-    """Turn a CUDA out-of-memory error into a `RunError` that says what to change."""
+    """Turn an out-of-memory error into a `RunError` that says what to change."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -39,6 +40,12 @@ def explained(recipe: Recipe, folder: Path) -> Iterator[None]:
         again = f"resume with `fastslow train --resume {folder} KEY=VALUE`"
         started = (folder / "run.json").exists()
         raise RunError(f"out of GPU memory while {phase}: {advice}" + (f" ({again})" if started else "")) from error
+    except (MemoryError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+            raise
+        traceback.clear_frames(error.__traceback__)  # what they hold is needed to say so
+        again = f"; then resume with `fastslow train --resume {folder}`" if (folder / "run.json").exists() else ""
+        raise RunError(f"out of memory: free some, or raise the limit of the process{again}") from None
 
 
 def _phase(error: BaseException) -> str:
