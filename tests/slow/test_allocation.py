@@ -49,9 +49,10 @@ def informative(count: int, size: int, known: dict[str, tuple[float, float]] | N
 MOSTLY_DECIDED = {f"p{index}": (0.0, 0.02, 0.98, 0.5)[index % 4] for index in range(128)}
 
 
-@pytest.mark.parametrize(("known", "least"), [("others", 0.55), ("these", 0.85)])
+@pytest.mark.parametrize(("known", "least"), [("others", 0.3), ("these", 0.75)])
 def test_rollouts_go_where_rewards_differ_and_there_are_as_many(known: str, least: float) -> None:
-    """One problem in four is neither hard nor solved. Four earlier rollouts are known, of these problems or of others."""
+    """One problem in four is neither hard nor solved. Four earlier rollouts are known, of these problems or of others, which
+    says less: no problem gets more rollouts than in an even step."""
     slow = SlowRecipe(problems=16, group=8, allocation="informative")
     shares, even = [], []
     for seed in range(20):
@@ -64,7 +65,7 @@ def test_rollouts_go_where_rewards_differ_and_there_are_as_many(known: str, leas
         shares.append(teaching(groups))
         plain = Even(examples(16), CONTEXTS, 8)
         even.append(teaching(play_rounds(plain, SlowRecipe(problems=16, group=8), play)))
-    assert np.mean(even) < 0.4
+    assert np.mean(even) < 0.35
     assert np.mean(shares) > least
 
 
@@ -170,15 +171,24 @@ def test_choosing_by_scores_keeps_the_direction_of_every_problem_s_update(chance
     assert raised == {"p0", "p1", "p2"}
 
 
-def test_the_length_of_an_update_differs_from_an_even_step_s_by_a_known_factor() -> None:
-    """A problem that is played in any case: what stopping and extending does to its expected update (docs/rollouts.md)."""
-    factors = {}
-    for p in (0.1, 0.5, 0.9):
-        chance = {("p0", "one"): p, ("p0", "two"): p, ("p1", "one"): 0.5, ("p1", "two"): 0.5}
-        slow = SlowRecipe(problems=2, group=4, allocation="informative", rounds=2)
-        ours = expected_update(lambda: informative(2, 4), slow, chance)
-        even = expected_update(lambda: Even(examples(2), CONTEXTS, 4), SlowRecipe(problems=2, group=4), chance)
-        factors[p] = sum(ours[key] for key in ours if key[0] == "p0") / sum(even[key] for key in even if key[0] == "p0")
-    assert factors[0.1] == pytest.approx(factors[0.9], rel=1e-9)
-    assert 0.8 < factors[0.1] < 1
-    assert 1 < factors[0.5] < 1.2
+def mixed_groups(p: float, *, left: bool) -> float:
+    """The expected update of a group of four, written out; `left`: only if its first two rewards differ."""
+    total = 0.0
+    for outcome in itertools.product((0.0, 1.0), repeat=4):
+        scores = np.array(outcome)
+        if scores.std() and not (left and scores[0] == scores[1]):
+            odds = np.where(scores, p, 1 - p).prod()
+            weights = (scores - scores.mean()) / (scores.std(ddof=1) + 1e-4) / 4
+            total += odds * (weights * (scores - p)).sum() / (p * (1 - p))
+    return total
+
+
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.9])
+def test_of_a_group_that_is_left_early_the_update_is_shorter_and_no_other(p: float) -> None:
+    """It is left as soon as its first two rewards are equal, because others promise more (docs/rollouts.md)."""
+    slow, known = SlowRecipe(problems=2, group=4, allocation="informative"), {"p2": (3.0, 3.0), "p3": (3.0, 3.0)}
+    chance = {(f"p{index}", text): 0.5 if index else p for index in range(4) for text in ("one", "two")}
+    found = expected_update(lambda: informative(4, 4, known), slow, chance)
+    assert found["p0", "one"] + found["p0", "two"] == pytest.approx(mixed_groups(p, left=True))
+    even = expected_update(lambda: Even(examples(2), CONTEXTS, 4), SlowRecipe(problems=2, group=4), chance)
+    assert even["p0", "one"] + even["p0", "two"] == pytest.approx(mixed_groups(p, left=False))

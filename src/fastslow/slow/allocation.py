@@ -5,12 +5,11 @@ expected to differ, since a group whose rewards are all equal has no gradient. E
 about its problem's chance of success p. A step plays in rounds: each round's rollouts go, a few at a time, to the problems
 with the largest
 
-    E[p (1 − p)] · added / (1 + n / 4G),
+    E[p (1 − p)] · added,
 
-where n is what the problem has in this step already. A group of n teaches p (1 − p) (n − 1), so its first rollouts add one
-less than there are; the divisor says that the same problem teaches the less, the more of it there is. So groups that look
-decided are left, and others get their rollouts. Some problems are played whatever is known of them, so that hard and solved
-ones stay in sight.
+where a group of n rollouts teaches p (1 − p) (n − 1), so that its first rollouts add one less than there are. So groups that
+look decided are left, and others get their rollouts. No problem gets more than G: a few problems, however informative, teach
+less than many. Some are played whatever is known of them, so that hard and solved ones stay in sight.
 
 Bias: which problem is played next depends on the scores so far and on nothing else. Among answers of equal score to one
 problem under one context the rule changes nothing, so with scores of 0 and 1 the expected update of each problem keeps its
@@ -56,8 +55,9 @@ class Plan(Protocol):
 
     groups: list[Group]
 
-    def ask(self, rollouts: int) -> list[tuple[Group, Context]]:
-        """What to play next, of about so many rollouts; the caller adds the rollouts to their groups."""
+    def ask(self, rollouts: int, last: bool) -> list[tuple[Group, Context]]:
+        """What to play next, of about so many rollouts; the caller adds the rollouts to their groups. `last`: no round is
+        planned after this one."""
         ...
 
 
@@ -68,7 +68,7 @@ def play_rounds(plan: Plan, slow: SlowRecipe, play: Play) -> list[Group]:
     budgets = [round(whole * share) for share in shares]
     spent = number = 0
     while budgets:
-        asked = plan.ask(budgets.pop(0))
+        asked = plan.ask(budgets.pop(0), last=not budgets)
         rollouts = play([(group.example, context) for group, context in asked], number)
         for (group, _), rollout in zip(asked, rollouts, strict=True):
             group.rollouts.append(rollout)
@@ -87,7 +87,7 @@ class Even:
         self.groups: list[Group] = []
         self._waiting, self._contexts, self._size = list(candidates), contexts, size
 
-    def ask(self, rollouts: int) -> list[tuple[Group, Context]]:
+    def ask(self, rollouts: int, last: bool) -> list[tuple[Group, Context]]:
         count = min(len(self._waiting), rollouts // self._size)
         opened = [Group(example, asked=self._size) for example in self._waiting[:count]]
         self._waiting = self._waiting[count:]
@@ -113,26 +113,28 @@ class Informative:
         self._contexts, self._size, self._chances, self._floor = contexts, size, chances, floor
         self._part = max(2, size // 2)
 
-    def ask(self, rollouts: int) -> list[tuple[Group, Context]]:
+    def ask(self, rollouts: int, last: bool) -> list[tuple[Group, Context]]:
+        """Groups get half of their rollouts; the other half waits for what the first says, and comes in the last round."""
+        first = self._candidates[: self._floor] if not self.groups else []
+        worth = {id(group): self._value(group) for group in self._candidates}
+        best = sorted(self._candidates, key=lambda group: -worth[id(group)])
         asked: list[tuple[Group, Context]] = []
-        required = self._candidates[: self._floor] if not self.groups else []
-        worth = {id(group): self._expected(group) for group in self._candidates}
-        for _ in range(rollouts // self._part):
-            group = required.pop(0) if required else max(self._candidates, key=lambda each: self._value(each, worth))
+        for group in {id(group): group for group in [*first, *best]}.values():
+            missing = self._size - group.asked
+            count = min(missing if last else self._part, missing, rollouts - len(asked))
+            if count < max(1, min(2, missing)):  # a rollout alone has nothing to be compared with
+                continue
             if not group.asked:
                 self.groups.append(group)
             place = self.groups.index(group) * self._part + group.asked
-            asked += [(group, self._contexts[(place + n) % len(self._contexts)]) for n in range(self._part)]
-            group.asked += self._part
+            asked += [(group, self._contexts[(place + n) % len(self._contexts)]) for n in range(count)]
+            group.asked += count
         return asked
 
-    def _value(self, group: Group, worth: Mapping[int, float]) -> float:
-        added = self._part if group.asked else self._part - 1
-        return worth[id(group)] * added / (1 + group.asked / (4 * self._size))
-
-    def _expected(self, group: Group) -> float:
-        """E[p (1 − p)] under the Beta distribution, given the rollouts of this step."""
+    def _value(self, group: Group) -> float:
+        """E[p (1 − p)] under the Beta distribution, given the rollouts of this step, times what another part adds."""
         right, wrong = self._chances[group.example.id]
         own = sum(rollout.score for rollout in group.rollouts)
         right, wrong = right + own, wrong + len(group.rollouts) - own
-        return right * wrong / ((right + wrong) * (right + wrong + 1))
+        added = self._part if group.asked else self._part - 1
+        return added * right * wrong / ((right + wrong) * (right + wrong + 1))
