@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastslow.errors import RunError
 from fastslow.fast.digest.journal import key_of
 from fastslow.fast.digest.transcript import (
+    FIELDS,
     Graded,
     Transcript,
     label_words,
@@ -142,3 +145,9 @@ def test_a_transcript_survives_the_disk_and_nothing_said_is_lost(feedback: list[
         for line in words.splitlines():
             letters = [letter for letter in line if letter.isalpha()]
             assert [letter for part in parts_of("system", line) for letter in part.text if letter.isalpha()] == letters
+    assert set(transcript.to_data()) == FIELDS
+
+
+def test_what_another_version_wrote_is_one_error() -> None:
+    with pytest.raises(RunError, match="lack declared, keys, labels: another version"):
+        Transcript.from_data({"parts": [], "rows": [], "words": {}})

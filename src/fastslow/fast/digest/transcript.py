@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastslow.errors import RunError
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
 from fastslow.fast.digest.topics import Topics, word_list, words_of
 
@@ -27,6 +28,9 @@ VARIANTS = 4
 """A sentence that is said with this many different numbers in it may be about the numbers of single problems."""
 LONG_QUOTATION = 4
 """Words of the question that a grader quotes to say which problem it means."""
+
+FIELDS = {"keys", "words", "labels", "parts", "declared", "rows"}
+"""What a transcript is saved as."""
 
 _BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|\s+(?=[–—]\s)")
 _QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|`[^`]*`|(?<!\w)'.*?'(?!\w)")
@@ -106,6 +110,11 @@ class Transcript:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Transcript:
+        if missing := FIELDS - data.keys():
+            raise RunError(
+                f"the notes of fast.optimizer=digest in this run lack {', '.join(sorted(missing))}: another version of fastslow "
+                "wrote them; resume with that version, or start a new run"
+            )
         found, keys = cls(), data["keys"]
         found.words = {problem: frozenset(words) for problem, words in data["words"].items()}
         found.labels = set(data["labels"])

@@ -59,7 +59,7 @@ class Digest(Search):
     def _open(self) -> None:
         """Take up what earlier cycles left, and read what the slow loop has drawn since."""
         kept = next((notes["digest"] for notes in self.notes.values() if "digest" in notes), None)
-        self.transcript = Transcript.from_data(kept["transcript"]) if kept else Transcript()
+        self.transcript = Transcript.from_data(kept.get("transcript", {})) if kept else Transcript()
         base = kept["base"] if kept else dict(self.carried.best.context.texts)
         self.base = Context(base)
         self.contexts.setdefault(self.base.id, self.base)
