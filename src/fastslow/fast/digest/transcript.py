@@ -112,8 +112,8 @@ class Transcript:
     def from_data(cls, data: Mapping[str, Any]) -> Transcript:
         if missing := FIELDS - data.keys():
             raise RunError(
-                f"the notes of fast.optimizer=digest in this run lack {', '.join(sorted(missing))}: another version of fastslow "
-                "wrote them; resume with that version, or start a new run"
+                f"the notes of fast.optimizer=digest in this run lack {', '.join(sorted(missing))}: another version of "
+                "fastslow wrote them; resume with that version, or start a new run"
             )
         found, keys = cls(), data["keys"]
         found.words = {problem: frozenset(words) for problem, words in data["words"].items()}
