@@ -141,6 +141,8 @@ class Loop:
 
         groups = play_rounds(self._plan(), self.recipe.slow, play)
         state.memory.trained(sampled)
+        if state.memory.chances:
+            state.memory.chances.train([group.example.id for group in groups], state.step)
         return groups, sampled
 
     def _plan(self) -> Plan:
@@ -152,10 +154,10 @@ class Loop:
         problems = [each for step in steps for each in self.stream.take(step * slow.problems, slow.problems)]
         if state.memory.chances is None:
             return Even(problems, contexts, slow.group)
-        state.memory.chances.forget(state.step)
-        expected = state.memory.chances.expect(
-            [each.id for each in problems], [context.id for context in contexts], state.step
-        )
+        chances, start = state.memory.chances, state.step - state.step % self.recipe.fast.cycle
+        chances.forget(state.step)
+        problems = chances.untrained(problems, since=start)
+        expected = chances.expect([each.id for each in problems], [context.id for context in contexts], state.step)
         return Informative(problems, contexts, slow.group, expected, floor=math.ceil(FLOOR * slow.problems))
 
     def _update(self, groups: Sequence[Group]) -> Update:

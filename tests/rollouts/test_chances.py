@@ -49,7 +49,16 @@ def test_age_and_other_texts_count_less_and_what_is_old_is_forgotten() -> None:
     evidence = {name: sum(beta) - sum(found["d"]) for name, beta in found.items()}
     assert evidence == pytest.approx({"a": 0.5, "b": 1.0, "c": OTHER_TEXT, "d": 0.0})
     chances.forget(int(FORGOTTEN))
-    assert set(chances.to_data()) == {"b", "c"}
+    assert set(chances.to_data()["seen"]) == {"b", "c"}
+
+
+def test_what_was_trained_on_is_left_out_until_the_next_cycle() -> None:
+    chances, problems = Chances(), [Example(name, {}) for name in "abc"]
+    chances.train(["a"], 2)
+    chances.train(["b"], 4)
+    chances = Chances.from_data(json.loads(json.dumps(chances.to_data())))
+    assert [each.id for each in chances.untrained(problems, since=4)] == ["a", "c"]
+    assert [each.id for each in chances.untrained(problems, since=0)] == ["c"]
 
 
 def test_it_survives_json() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fastslow.records import Rollout
+from fastslow.records import Example, Rollout
 
 HALF_LIFE = 8.0
 """Steps after which a rollout counts half in what is expected of its problem: the policy has changed."""
@@ -22,14 +22,25 @@ class Chances:
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[int, str, float]]] = {}
         """By problem: step of the policy, context and score."""
+        self._trained: dict[str, int] = {}
+        """By problem: the step that last trained on it."""
 
     def observe(self, rollouts: Iterable[Rollout]) -> None:
         for rollout in rollouts:
             seen = (rollout.policy_step, rollout.context.id, rollout.score)
             self._seen.setdefault(rollout.example.id, []).append(seen)
 
+    def train(self, problems: Iterable[str], step: int) -> None:
+        """Note that a step trained on these problems."""
+        self._trained |= dict.fromkeys(problems, step)
+
+    def untrained(self, problems: Sequence[Example], since: int) -> list[Example]:
+        """Those that no step has trained on since this one."""
+        return [problem for problem in problems if self._trained.get(problem.id, -1) < since]
+
     def forget(self, step: int) -> None:
         """Drop what is too old to matter."""
+        self._trained = {problem: last for problem, last in self._trained.items() if step - last < FORGOTTEN}
         recent = {
             problem: [each for each in seen if step - each[0] < FORGOTTEN] for problem, seen in self._seen.items()
         }
@@ -69,12 +80,13 @@ class Chances:
         return right, wrong
 
     def to_data(self) -> dict[str, Any]:
-        return dict(self._seen)
+        return {"seen": dict(self._seen), "trained": dict(self._trained)}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Chances:
         found = cls()
+        found._trained = dict(data["trained"])
         found._seen = {
-            problem: [(step, context, score) for step, context, score in seen] for problem, seen in data.items()
+            problem: [(step, context, score) for step, context, score in seen] for problem, seen in data["seen"].items()
         }
         return found
