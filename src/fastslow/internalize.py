@@ -29,7 +29,7 @@ from fastslow.records import Context, Feedback, Rollout
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import Prompts, replay
 from fastslow.rollouts.stream import open_stream
-from fastslow.runs.folder import RunFolder
+from fastslow.runs.folder import INTERNALIZED, RunFolder
 from fastslow.runs.lock import Lock
 from fastslow.runs.solved import SolvedRollout, read_solved
 from fastslow.runs.trust import remember, require_trust
@@ -42,9 +42,6 @@ from fastslow.state import State
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task
 
-FOLDER = "internalized"
-"""The result, in the run folder."""
-NUMBERS = "internalized.json"
 UNFINISHED = ".unfinished-"
 
 
@@ -80,7 +77,7 @@ def internalize_run(
     """
     settings, view = settings or Settings(), view or make_view(Console(quiet=True))
     snapshot = open_snapshot(folder, step)
-    run, place = snapshot.run, Path(out or Path(folder) / FOLDER).absolute()
+    run, place = snapshot.run, Path(out or Path(folder) / INTERNALIZED).absolute()
     _require_text(snapshot)
     if place.exists():
         raise RunError(f"'{place}' exists; remove it, or choose another folder with --out")
@@ -207,7 +204,7 @@ class _Job:
             "seconds": self.state.clock.seconds,
         }
         if self.folder:
-            self.folder.write_json(NUMBERS, numbers)
+            self.folder.write_json(f"{INTERNALIZED}.json", numbers)
             if not self.recipe.stages:
                 slow = self.recipe.slow.model_copy(update={"steps": self.state.step})
                 self.folder.write_recipe(self.recipe.model_copy(update={"slow": slow}))

@@ -51,7 +51,8 @@ def internalize(
     Needs a run with saved rollouts (output.save_rollouts=true). The run is unchanged; an interrupted command starts over.
     """
     quiet()
-    from fastslow.internalize import FOLDER, Settings, internalize_run
+    from fastslow.internalize import Settings, internalize_run
+    from fastslow.runs.folder import INTERNALIZED
     from fastslow.runs.view import PlainView
     from fastslow.study.suite import read_task
 
@@ -62,7 +63,7 @@ def internalize(
     kept = "" if numbers["kept"] is None else f"{numbers['kept']:.0%} of the reward with text is kept without it; "
     console.print(
         f"{kept}{numbers['rollouts']:,} rollouts of {numbers['problems']:,} problems, {numbers['seconds']:,.0f} s of "
-        f"training; written to {out or run / FOLDER}",
+        f"training; written to {out or run / INTERNALIZED}",
         highlight=False,
         soft_wrap=True,
     )
