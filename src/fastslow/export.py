@@ -25,8 +25,8 @@ def export_run(
 ) -> Path:
     """Write a run's policy and contexts to `target` as a standard Hugging Face folder.
 
-    `internalized` takes the weights of `fastslow internalize`, which read the seed text only. `trust` allows a folder that was
-    made elsewhere to execute the code of its model.
+    `internalized` takes the weights of `fastslow internalize`, which read the seed text only. `trust` allows a folder that
+    was made elsewhere to execute the code of its model.
     """
     target = Path(target)
     if target.exists() and any(target.iterdir()):

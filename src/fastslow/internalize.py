@@ -265,20 +265,24 @@ class _Job:
         return -sum(logprobs) / len(logprobs) if logprobs else None
 
     def _distil(self) -> list[float | None]:
-        """On-policy distillation from the run's weights under its best text; the KL of each step."""
-        state, slow, seed = self.state, self.recipe.slow, derive_seed(self.recipe.seed, "internalize")
-        stream = open_stream(self.player.task, slow.problems, seed)
+        """On-policy distillation from the run's weights under its best text, one rollout a problem; the KL of each step."""
+        state, seed = self.state, derive_seed(self.recipe.seed, "internalize")
+        count = self.recipe.slow.problems * self.recipe.slow.group
+        alone = self.recipe.slow.model_copy(update={"group": 1})
+        stream = open_stream(self.player.task, count, seed)
         found: list[float | None] = []
         for number in range(self.settings.steps):
-            minibatch = stream.take((self.snapshot.step + number) * slow.problems, slow.problems)
-            pairs = [(example, self.seed) for example in minibatch for _ in range(slow.group)]
+            minibatch = stream.take((self.snapshot.step + number) * count, count)
             rollouts, timing = self.player.play(
-                pairs, self.recipe.sampling.training(), policy_step=state.step, seed=derive_seed(seed, number)
+                [(example, self.seed) for example in minibatch],
+                self.recipe.sampling.training(),
+                policy_step=state.step,
+                seed=derive_seed(seed, number),
             )
             self.record.book("slow", rollouts, timing)
             state.step += 1
             prompts = self._replayed(rollouts, self.best)
-            numbers = self.engine.update(build_distillation(rollouts, prompts, slow, state.step))
+            numbers = self.engine.update(build_distillation(rollouts, prompts, alone, state.step))
             found.append(numbers.get("distillation"))
             reward = sum(rollout.score for rollout in rollouts) / len(rollouts)
             self.view.message(

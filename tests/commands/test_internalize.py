@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from helpers import BRIEF, EXAMPLE
+from helpers import EXAMPLE
 
 from fastslow import start
 from fastslow.commands.app import main
@@ -20,8 +21,8 @@ def call(*arguments: str | Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def run(by_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    recipe = load_recipe(EXAMPLE, [*BRIEF, *by_words, "evaluation.every=0"])
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    recipe = load_recipe(EXAMPLE, ["slow.steps=2", "evaluation.every=0", "evaluation.problems=2"])
     return start.train(recipe, tmp_path_factory.mktemp("runs") / "fst")
 
 
@@ -31,7 +32,7 @@ def test_a_table_shows_reward_and_kl_before_and_after(
     with RunFolder.open(run, lock=True) as opened:
         opened.set_status("interrupted")
     out = tmp_path / "out"
-    assert call("internalize", run, "--out", out, "--epochs", "1", "--score", "0.1", "--also", "rulebook/harbour") == 0
+    assert call("internalize", run, "--out", out, "--epochs", "1", "--also", "rulebook/harbour") == 0
     shown = capsys.readouterr().out
     assert "warning: " in shown
     assert "is not finished; its checkpoint of step 2 is used" in shown
@@ -46,9 +47,8 @@ def test_a_table_shows_reward_and_kl_before_and_after(
     ("arguments", "expected"),
     [
         (["nowhere"], "no run folder 'nowhere'"),
-        (["RUN", "--score", "1"], "nothing to learn from; accept lower scores with --score"),
-        (["RUN", "--score", "0.1", "--also", "[1]"], "--also [1]: expected a name"),
-        (["RUN", "--score", "0.1", "--also", "rulebok"], "did you mean 'rulebook'?"),
+        (["RUN", "--also", "[1]"], "--also [1]: expected a name"),
+        (["RUN", "--also", "rulebok"], "did you mean 'rulebook'?"),
         (["RUN", "--checkpoint", "7"], "no checkpoint of step 7"),
     ],
 )
@@ -62,10 +62,7 @@ def test_bad_input_gets_one_line(
     assert {path.name for path in run.iterdir() if path.is_dir()} == {"checkpoints", "contexts", "rollouts"}
 
 
-def test_a_run_without_saved_rollouts_is_refused(
-    by_words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = [*BRIEF, *by_words, "evaluation.every=0", "output.save_rollouts=false"]
-    run = start.train(load_recipe(EXAMPLE, settings), tmp_path / "run")
-    assert call("internalize", run) == 2
+def test_a_run_without_saved_rollouts_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("*.parquet"))
+    assert call("internalize", bare, "--trust") == 2
     assert "has no saved rollouts" in capsys.readouterr().err

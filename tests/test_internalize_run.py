@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import BRIEF, EXAMPLE
+from helpers import EXAMPLE
 
 from fastslow import internalize, start
 from fastslow.errors import RunError
@@ -20,7 +20,7 @@ from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.snapshot import open_snapshot
 
-SHORT = Settings(epochs=2, batch=4, score=0.1, learning_rate=1e-2)
+SHORT = Settings(epochs=2, batch=8)
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
@@ -29,8 +29,8 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def run(by_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    recipe = load_recipe(EXAMPLE, [*BRIEF, *by_words, "evaluation.every=0", "slow.learning_rate=1e-3"])
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    recipe = load_recipe(EXAMPLE, ["slow.steps=2", "evaluation.every=0", "evaluation.problems=4"])
     return start.train(recipe, tmp_path_factory.mktemp("runs") / "fst")
 
 
@@ -105,8 +105,8 @@ def test_a_run_that_was_not_internalized_cannot_be_exported_so(run: Path, tmp_pa
 
 def test_a_run_without_text_or_rollouts_is_refused(run: Path, tmp_path: Path) -> None:
     plain = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("internalized"))
-    with pytest.raises(RunError, match=r"the highest is 0\.\d+.*--score"):
-        internalize_run(plain)
+    with pytest.raises(RunError, match=r"\(the highest is 1\).* --score"):
+        internalize_run(plain, None, Settings(score=1.5), trust=True)
     seed = json.loads((plain / "contexts" / "seed.json").read_text())
     best = open_snapshot(plain).pool.best.context.id
     (plain / "contexts" / "seed.json").write_text(json.dumps({**seed, "id": best}))
