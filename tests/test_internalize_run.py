@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def done(run: Path) -> tuple[Path, dict[str, Any], dict[str, str]]:
     """An internalized run, its numbers, and the run's files before."""
     before = fingerprint(run)
     also = {"name": "rulebook", "book": "harbour"}
-    return run, internalize_run(run, None, Settings(**{**SHORT.__dict__, "steps": 1}), also=also), before
+    return run, internalize_run(run, None, replace(SHORT, sample=8, steps=1), also=also), before
 
 
 def test_the_answers_get_likelier_under_the_seed_text_and_the_run_stays_as_it_was(
@@ -49,7 +50,11 @@ def test_the_answers_get_likelier_under_the_seed_text_and_the_run_stays_as_it_wa
     first, *later = [row["held_back_loss"] for row in numbers["epochs"]]
     assert min(later) < first
     assert numbers["rollouts"] >= numbers["problems"] > 1
+    assert 0 < numbers["sampled"] <= 8  # those that were solved
     assert len(numbers["distillation"]) == 1
+    ledger = RunFolder.open(run / "internalized").read_json("ledger.json")
+    assert ledger is not None
+    assert ledger["slow"]["rollouts"] == 8 + 8
     assert list(numbers["before"]) == list(numbers["after"]) == ["seed", "best context", "other task"]
     assert numbers["after"]["seed"]["kl"] > 0
     left = fingerprint(run)

@@ -1,16 +1,18 @@
 """`fastslow internalize`: train a run's weights to do under the seed text what they do with the run's text.
 
-    solved ← the run's saved rollouts that were solved, the newest of every problem
+    solved ← the run's saved rollouts that were solved, the newest of every problem, and where asked for new ones under its
+             best text
     for each epoch: supervised learning on one of them per problem, under the seed text, until problems that are held back
     are predicted no better; keep the best epoch
     then, where asked for: on-policy distillation, with the run's weights under its best text as the teacher
 
-No rollouts are sampled but for evaluation and distillation. The result is a folder that other commands read as a run whose
+Without these options, only evaluation samples rollouts. The result is a folder that other commands read as a run whose
 only text is the seed text. It appears complete or not at all, and the run is only read: an interrupted command starts over.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -57,6 +59,7 @@ class Settings:
     held_back: float = 0.1
     patience: int = 3
     score: float = 1.0
+    sample: int = 0
     steps: int = 0
 
 
@@ -75,7 +78,7 @@ def internalize_run(
 
     `also` is a task, as in a recipe, to measure forgetting on. `task` replaces the run's.
     """
-    settings, view = settings or Settings(), view or make_view(Console(quiet=True))
+    settings = settings or Settings()
     snapshot = open_snapshot(folder, step)
     run, place = snapshot.run, Path(out or Path(folder) / INTERNALIZED).absolute()
     _require_text(snapshot)
@@ -83,12 +86,15 @@ def internalize_run(
         raise RunError(f"'{place}' exists; remove it, or choose another folder with --out")
     require_trust(run.path, run.recipe, trust)
     stored = read_solved(run, settings.score, settings.per_problem)
-    recipe = _recipe(run.recipe, settings)
+    world = find_world(run.recipe)
+    recipe = _recipe(run.recipe, settings, world.size)
     loaded = _to_train(recipe, distills=settings.steps > 0)
     other = build_task(recipe.model_copy(update={"task": TaskRecipe(**also), "stages": []})) if also else None
+    if view is None or not world.main:
+        view = make_view(Console(quiet=True))
     if not is_finished(snapshot):
         view.message(f"'{run.path}' is not finished; its checkpoint of step {snapshot.step} is used", "warning")
-    world, work = find_world(recipe), place.with_name(UNFINISHED + place.name)
+    work = place.with_name(UNFINISHED + place.name)
     made: list[RunFolder] = []
     world.from_main(lambda: made.append(_begin(work, recipe)))
     try:
@@ -116,15 +122,15 @@ def _require_text(snapshot: Snapshot) -> None:
         raise RunError(f"the best context of '{run.path}' is its seed text: it has no text to internalize")
 
 
-def _recipe(run: Recipe, settings: Settings) -> Recipe:
+def _recipe(run: Recipe, settings: Settings, processes: int) -> Recipe:
     """The recipe of the result: trained weights that read the seed text only, as in RL only."""
     group = run.slow.group
     problems = max(1, settings.batch // group)
     rollouts = problems * group
-    microbatch = max(size for size in range(1, min(run.slow.microbatch, rollouts) + 1) if rollouts % size == 0)
+    fitting = (size for size in range(1, run.slow.microbatch + 1) if rollouts % (size * processes) == 0)
     slow = {
         "problems": problems,
-        "microbatch": microbatch,
+        "microbatch": max(fitting, default=1),
         "learning_rate": settings.learning_rate or run.slow.learning_rate,
         "loss": "cispo",
     }
@@ -179,11 +185,12 @@ class _Job:
     def run(self, stored: Mapping[str, Sequence[SolvedRollout]], other: Task | None) -> dict[str, Any]:
         if self.snapshot.weights is not None:
             self.engine.load(self.snapshot.weights)
-        solved, lost = self._under_seed(stored)
         self.engine.prepare()
         if self.settings.steps:
             self.engine.freeze_teacher()
         before = self._measure(other)
+        sampled = self._sampled()
+        solved = self._under_seed([*sampled, *self._recorded(stored)])
         epochs = self._imitate(solved)
         distillation = self._distil()
         after = self._measure(other)
@@ -195,7 +202,7 @@ class _Job:
             "settings": {**asdict(self.settings), "learning_rate": self.recipe.slow.learning_rate},
             "problems": len(solved),
             "rollouts": sum(map(len, solved.values())),
-            "lost": lost,
+            "sampled": len(sampled),
             "epochs": epochs,
             "distillation": distillation,
             "before": before,
@@ -211,14 +218,33 @@ class _Job:
             self.folder.set_status("finished", steps=self.state.step)
         return numbers
 
-    def _under_seed(self, stored: Mapping[str, Sequence[SolvedRollout]]) -> tuple[dict[str, list[Rollout]], int]:
-        """The rollouts as if they had been played under the seed text, and the number of those that could not be."""
+    def _recorded(self, stored: Mapping[str, Sequence[SolvedRollout]]) -> list[Rollout]:
+        """The stored rollouts of problems that the task still has."""
         examples = {each.id: each for each in self.player.task.examples("train") if each.id in stored}
-        rollouts = [
-            Rollout(examples[each.example], self.seed, each.policy_step, each.turns, Feedback(1.0))
+        return [
+            Rollout(examples[each.example], self.best, each.policy_step, each.turns, Feedback(1.0))
             for problem in examples
             for each in stored[problem]
         ]
+
+    def _sampled(self) -> list[Rollout]:
+        """Solved rollouts under the best text, one for each of the problems that would come next in the run's stream."""
+        run, count = self.snapshot.run.recipe, self.settings.sample
+        if not count:
+            return []
+        stream = open_stream(self.player.task, run.slow.problems, derive_seed(run.seed, "stream"))
+        cycles = math.ceil(self.snapshot.step / run.fast.cycle)
+        rollouts, timing = self.player.play(
+            [(example, self.best) for example in stream.take(cycles * run.fast.cycle * run.slow.problems, count)],
+            run.sampling.training(),
+            policy_step=self.snapshot.step,
+            seed=derive_seed(run.seed, "internalize"),
+        )
+        self.record.book("slow", rollouts, timing)
+        return [each for each in rollouts if each.score >= self.settings.score and each.turns and not each.faults]
+
+    def _under_seed(self, rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
+        """The rollouts by problem, as if they had been played under the seed text; without those that could not be."""
         found: dict[str, list[Rollout]] = {}
         for rollout, prompts in zip(rollouts, self._replayed(rollouts, self.seed), strict=True):
             if prompts is not None:
@@ -227,10 +253,10 @@ class _Job:
                 found.setdefault(rollout.example.id, []).append(replace(rollout, turns=turns))
         if not found:
             raise RunError(
-                f"none of the {len(stored)} solved problems of '{self.snapshot.run.path}' can be asked under the seed text; "
-                "check that the data of the task are still those of the run"
+                f"none of the solved problems of '{self.snapshot.run.path}' can be asked under the seed text; check that the "
+                "data of the task are still those of the run"
             )
-        return found, sum(map(len, stored.values())) - sum(map(len, found.values()))
+        return found
 
     def _imitate(self, solved: Solved) -> list[dict[str, Any]]:
         """Supervised learning; at the end, the weights are those of the best epoch, which has a checkpoint."""

@@ -19,7 +19,7 @@ def internalize(
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Most epochs of supervised learning.")] = 30,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Rollouts per step.")] = 32,
     learning_rate: Annotated[
-        float | None, typer.Option("--learning-rate", help="AdamW's learning rate; the run's by default.")
+        float | None, typer.Option("--learning-rate", min=0, help="AdamW's learning rate; the run's by default.")
     ] = None,
     per_problem: Annotated[
         int, typer.Option("--per-problem", min=1, help="Most rollouts used of a problem, the newest first.")
@@ -33,6 +33,10 @@ def internalize(
     patience: Annotated[
         int, typer.Option("--patience", min=1, help="Stop after so many epochs without a better one.")
     ] = 3,
+    sample: Annotated[
+        int,
+        typer.Option("--sample", min=0, help="Rollouts to sample with text on further problems, to learn from too."),
+    ] = 0,
     steps: Annotated[
         int, typer.Option("--steps", min=0, help="Steps of on-policy distillation afterwards; they sample rollouts.")
     ] = 0,
@@ -56,7 +60,7 @@ def internalize(
     from fastslow.runs.view import PlainView
     from fastslow.study.suite import read_task
 
-    settings = Settings(epochs, batch, learning_rate, per_problem, held_back, patience, score, steps)
+    settings = Settings(epochs, batch, learning_rate, per_problem, held_back, patience, score, sample, steps)
     other = read_task(also, "--also") if also else None
     numbers = internalize_run(run, out, settings, step=checkpoint, also=other, trust=trust, view=PlainView(console))
     console.print(_table(numbers))
