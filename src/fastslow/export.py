@@ -14,20 +14,25 @@ from fastslow.models.encode import TextEncoder
 from fastslow.models.load import load_trained
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
-from fastslow.runs.folder import RunFolder
+from fastslow.runs.folder import INTERNALIZED, RunFolder
 from fastslow.runs.trust import require_trust
 from fastslow.snapshot import Snapshot, open_snapshot
 from fastslow.tasks.base import SYSTEM
 
 
-def export_run(folder: str | Path, target: str | Path, step: int | None = None, *, trust: bool = False) -> Path:
+def export_run(
+    folder: str | Path, target: str | Path, step: int | None = None, *, internalized: bool = False, trust: bool = False
+) -> Path:
     """Write a run's policy and contexts to `target` as a standard Hugging Face folder.
 
-    `trust` allows a folder that was made elsewhere to execute the code of its model.
+    `internalized` takes the weights of `fastslow internalize`, which read the seed text only. `trust` allows a folder that
+    was made elsewhere to execute the code of its model.
     """
     target = Path(target)
     if target.exists() and any(target.iterdir()):
         raise RunError(f"'{target}' is not empty; choose a new folder")
+    if internalized:
+        folder = _internalized(Path(folder))
     snapshot = open_snapshot(folder, step)
     if snapshot.run.recipe.model.trust_remote_code:  # the task is not loaded
         require_trust(snapshot.run.path, snapshot.run.recipe, trust)
@@ -41,6 +46,13 @@ def export_run(folder: str | Path, target: str | Path, step: int | None = None, 
     (target / "contexts.json").write_text(json.dumps(pool, indent=2, ensure_ascii=False))
     (target / "README.md").write_text(model_card(snapshot.run, snapshot.step, snapshot.pool))
     return target
+
+
+def _internalized(run: Path) -> Path:
+    RunFolder.open(run)
+    if not (run / INTERNALIZED).is_dir():
+        raise RunError(f"'{run}' has no internalized weights; make them with `fastslow internalize {run}`")
+    return run / INTERNALIZED
 
 
 def save_policy(snapshot: Snapshot, target: Path) -> None:
@@ -63,6 +75,18 @@ def set_default_system(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
         "{%- set messages = [{'role': 'system', 'content': context + '\\n\\n' + messages[0]['content']}] + messages[1:] -%}"
         "{%- else -%}{%- set messages = [{'role': 'system', 'content': context}] + messages -%}{%- endif -%}"
     ) + str(tokenizer.chat_template or "")
+
+
+def _internalized_note(run: RunFolder) -> str:
+    numbers = run.read_json(f"{INTERNALIZED}.json")
+    if numbers is None:
+        return ""
+    before, after = numbers["before"], numbers["after"]
+    return (
+        f"\nThis is the seed text: the weights were then trained to do without the evolved text what they did with it "
+        f"(`fastslow internalize`). Validation reward: {before['best context']['mean']:.3f} with that text before; under the "
+        f"seed text {before['seed']['mean']:.3f} before and {after['seed']['mean']:.3f} after.\n"
+    )
 
 
 def model_card(run: RunFolder, step: int, pool: Pool) -> str:
@@ -91,7 +115,7 @@ tags: [fastslow, reinforcement-learning]
 
 Trained with `fastslow` (method `{recipe.method}`, {step} steps, seed {recipe.seed}). The chat template puts the context
 below in front of every system message; `contexts.json` holds the whole pool.
-
+{_internalized_note(run)}
 ## Context
 
 {texts}

@@ -19,6 +19,7 @@ from fastslow.commands.divergence import divergence
 from fastslow.commands.doctor import doctor
 from fastslow.commands.eval import evaluate
 from fastslow.commands.export import export
+from fastslow.commands.internalize import internalize
 from fastslow.commands.ledger import ledger
 from fastslow.commands.quickstart import quickstart
 from fastslow.commands.recipe import show_recipe
@@ -51,6 +52,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "contexts": contexts,
     "answers": answers,
     "ledger": ledger,
+    "internalize": internalize,
     "export": export,
     "doctor": doctor,
 }

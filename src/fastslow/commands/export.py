@@ -14,10 +14,14 @@ def export(
     run: RunPath,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the model.")],
     checkpoint: AtStep = None,
+    internalized: Annotated[
+        bool,
+        typer.Option("--internalized", help="Export the weights of `fastslow internalize`, with the seed text."),
+    ] = False,
     trust: Trust = False,
 ) -> None:
     """Export a run as a Hugging Face model folder: merged weights, best context as system prompt, pool, model card."""
     quiet()
     from fastslow.export import export_run
 
-    console.print(f"exported to {export_run(run, folder, checkpoint, trust=trust)}")
+    console.print(f"exported to {export_run(run, folder, checkpoint, internalized=internalized, trust=trust)}")

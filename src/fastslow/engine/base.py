@@ -42,7 +42,8 @@ class Row:
     policy_step: int
     """The step of the policy that sampled it. Importance ratios use the log-probabilities from sampling."""
     teacher_prompt: Sequence[int] = ()
-    """Distillation: the prompt that the teacher gets instead of the turn's prompt."""
+    """Distillation: the prompt that the teacher gets instead of the turn's prompt. All rows of an update have one, or
+    none has: those have the policy loss."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Engine(Protocol):
         ...
 
     def load(self, checkpoint: Path) -> None:
-        """Load the policy's weights from a checkpoint, to sample and score only."""
+        """Load the policy's weights from a checkpoint, without optimizer and step."""
         ...
 
     def save(self, folder: Path, *, teacher: bool = False) -> None:

@@ -26,6 +26,8 @@ from fastslow.runs.lock import Lock
 from fastslow.runs.rollout_table import RolloutWriter
 
 Log = Literal["metrics", "evals", "ledger"]
+INTERNALIZED = "internalized"
+"""The folder in a run folder with the result of `fastslow internalize`, and, with .json, the file in it with the numbers."""
 LOGS: tuple[Log, ...] = ("metrics", "evals", "ledger")
 PACKAGES = ("fastslow", "torch", "transformers", "trl", "gepa")
 

@@ -170,7 +170,7 @@ def suite_table(spokes: Sequence[Spoke], k: int) -> Table:
     return table
 
 
-def read_task(text: str) -> dict[str, Any]:
+def read_task(text: str, option: str = "--task") -> dict[str, Any]:
     """A task from the command line: NAME, or YAML with its options."""
     try:
         read = yaml.safe_load(text)
@@ -181,7 +181,7 @@ def read_task(text: str) -> dict[str, Any]:
     if isinstance(read, dict) and "name" in read:
         return read
     raise FastSlowError(
-        f"--task {text}: expected a name (rulebook/harbour) or options ({{name: rulebook, book: harbour}})"
+        f"{option} {text}: expected a name (rulebook/harbour) or options ({{name: rulebook, book: harbour}})"
     )
 
 

@@ -72,6 +72,7 @@ class LocalEngine:
         self.trainer.teacher.freeze()
 
     def load(self, checkpoint: Path) -> None:
+        self.trainer._last_loaded_step = -1  # the weights of a sampler with its own copy are out of date
         if not _is_sharded(checkpoint) or self.trainer.is_fsdp_enabled:
             self.trainer._load_from_checkpoint(str(checkpoint))
             return

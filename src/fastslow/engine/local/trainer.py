@@ -297,7 +297,8 @@ class FastSlowTrainer(SharedPrefixTrainer):
             ),
             "filled": torch.tensor((len(update.rows) + fillers) / max(len(update.rows), 1), device=device),
         }
-        if self.teacher:
+        # Updates without teacher prompts have the policy loss, also in an engine with a teacher.
+        if self.teacher and all(row.teacher_prompt for row in update.rows):
             read = [row.teacher_prompt if row else [pad_id] for row in rows]
             batch["teacher_ids"] = padded(read, pad_id, "left")
             batch["teacher_mask"] = mask(read, [True] * len(rows), "left")
@@ -318,7 +319,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
         return sampled
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        if self.teacher:
+        if self.teacher and "teacher_ids" in inputs:
             return self._distillation_loss(model, self.teacher, inputs)
         loss = super()._compute_loss(model, inputs)
         self._note_mismatch(inputs)
