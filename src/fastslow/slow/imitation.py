@@ -25,8 +25,8 @@ Solved = Mapping[str, Sequence[Rollout]]
 
 def build_imitation(rollouts: Sequence[Rollout], step: int) -> Update:
     """Rows for one step from solved rollouts, whose prompts are already those of the seed text."""
-    tokens_P1 = np.array([rollout.completion_tokens for rollout in rollouts])[:, None]
-    weights = prompt_mean_scale(tokens_P1, tokens_P1 > 0).ravel()
+    tokens_N = np.array([rollout.completion_tokens for rollout in rollouts])
+    weights = prompt_mean_scale(tokens_N, tokens_N > 0, np.arange(len(rollouts)))
     rows = [
         Row(_of_current_policy(turn), float(weight), step - 1)
         for rollout, weight in zip(rollouts, weights, strict=True)
