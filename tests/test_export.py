@@ -50,8 +50,14 @@ def test_an_exported_run_answers_like_the_policy_under_its_best_context(
     assert "slow:" in card
     measured = snapshot.run.rows("evals")[-1]["results"]["seed"]["mean"]
     assert f"| 2 | seed | 4 | {measured:.3f} |" in card
-    with pytest.raises(RunError, match="not empty"):
-        export_run(run, folder)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for taken in (folder, tmp_path / "file", tmp_path / "link"):
+        with pytest.raises(RunError, match="not an empty folder"):
+            export_run(run, taken)
+    with pytest.raises(RunError, match="was not written"):
+        export_run(run, tmp_path / "file" / "model")
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("text", ["plain", "quotes \" and ' and {{ braces }} {% raw %}", "lines\nand\ttabs \\n"])

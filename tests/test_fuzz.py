@@ -118,7 +118,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 def test_the_worst_recipes_end_with_one_line_at_once_and_leave_nothing(
     recipe: str, overrides: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import_module("fastslow.start")  # libraries take longer to import than all of this
+    import_module("fastslow.start")  # modules take longer to load than all of this
     if "verifiers" in "".join(overrides):
         pytest.importorskip("verifiers.v1.tasksets")
 

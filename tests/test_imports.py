@@ -19,7 +19,18 @@ for code, *arguments in (
     [0, "--help"],
     [2, "train", {str(EXAMPLE)!r}, "slow.steps=many"],
     [2, "train", {str(EXAMPLE)!r}, "output.folder=taken"],
+    [2, "train", {str(EXAMPLE)!r}, "output.folder=dangling"],
+    [2, "train", {str(EXAMPLE)!r}, "output.folder=taken/run.json/folder"],
+    [2, "train", {str(EXAMPLE)!r}, "task={{name: dataset, path: rows.jsonl}}"],
     [2, "train", "--resume", "nowhere"],
+    [2, "eval", "nowhere"],
+    [2, "divergence", "nowhere"],
+    [2, "internalize", "nowhere"],
+    [2, "export", "nowhere", "model"],
+    [2, "export", "taken", "taken"],
+    [2, "compare", "nowhere"],
+    [2, "suite", "nowhere", "--task", "rulebook/harbour"],
+    [2, "study", "unknown"],
 ):
     try:
         main(arguments)
@@ -43,6 +54,8 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("work")
     (folder / "taken").mkdir()
     (folder / "taken" / "run.json").touch()
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "rows.jsonl").write_text('{"text": 1}\n')
     code = ["import json, sys", "found = {}"]
     for name, (part, _) in PARTS.items():
         code += [part, f"found[{name!r}] = [module for module in sys.modules if '.' not in module]"]

@@ -1,17 +1,17 @@
-"""Build the task, the engine and the player from a recipe."""
+"""Build the task, the engine and the player from a recipe.
+
+torch and transformers are imported when they are needed: a mistake that can be seen without them must not wait for them.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers.integrations import get_available_reporting_integrations
-
 from fastslow.engine.base import Engine
-from fastslow.engine.local.engine import LocalEngine
 from fastslow.errors import RecipeError, TaskError
-from fastslow.models.load import choose_device, load_policy
 from fastslow.recipe import Recipe
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
@@ -22,6 +22,8 @@ from fastslow.tasks.scripted import scripted_rollout
 from fastslow.world import World
 
 CHECKED_EXAMPLES = 64
+LAUNCHED = ("LOCAL_RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+"""Variables by which accelerate knows that a launcher has started this process."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,11 @@ class Parts:
 
 
 def find_world(recipe: Recipe) -> World:
-    """Rank and number of the processes that the launcher started."""
+    """Rank and number of the processes that the launcher started; without one, torch is not imported."""
+    if not any(name in os.environ for name in LAUNCHED):
+        return World()
+    from fastslow.models.load import choose_device
+
     return World.launched(cpu=choose_device(recipe.model.device) == "cpu")
 
 
@@ -43,10 +49,13 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     """Load everything a recipe names; `task` replaces the recipe's."""
     if task is not None and recipe.stages:
         raise RecipeError("a task was given as an object, but the recipe has stages; keep one of them (task: given)")
-    check_trackers(recipe.output.report_to)
     task = task or build_task(recipe)
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
+    check_trackers(recipe.output.report_to)
+    from fastslow.engine.local.engine import LocalEngine
+    from fastslow.models.load import load_policy
+
     policy = load_policy(recipe.model)
     chat = ChatFormat(policy.tokenizer, recipe.sampling.chat_template_kwargs)
     check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, policy.max_length)
@@ -56,6 +65,8 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
 
 def check_trackers(names: Sequence[str]) -> None:
     """Reject trackers that are not installed or that transformers does not support."""
+    from transformers.integrations import get_available_reporting_integrations
+
     known = get_available_reporting_integrations()
     if missing := [name for name in names if name not in known]:
         raise RecipeError(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from fastslow.errors import RunError
 from fastslow.fast.pool import Pool
 from fastslow.models.encode import TextEncoder
-from fastslow.models.load import load_trained
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
 from fastslow.runs.folder import INTERNALIZED, RunFolder
 from fastslow.runs.trust import require_trust
 from fastslow.snapshot import Snapshot, open_snapshot
 from fastslow.tasks.base import SYSTEM
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def export_run(
@@ -28,23 +31,21 @@ def export_run(
     `internalized` takes the weights of `fastslow internalize`, which read the seed text only. `trust` allows a folder that
     was made elsewhere to execute the code of its model.
     """
-    target = Path(target)
-    if target.exists() and any(target.iterdir()):
-        raise RunError(f"'{target}' is not empty; choose a new folder")
+    target = Path(target).absolute()
+    if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
+        raise RunError(f"'{target}' exists and is not an empty folder; choose a new one")
     if internalized:
         folder = _internalized(Path(folder))
     snapshot = open_snapshot(folder, step)
     if snapshot.run.recipe.model.trust_remote_code:  # the task is not loaded
         require_trust(snapshot.run.path, snapshot.run.recipe, trust)
-    model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
     best = snapshot.pool.best.context
-    if SYSTEM in best.texts:
-        set_default_system(tokenizer, best.texts[SYSTEM])
-    model.save_pretrained(target)
-    tokenizer.save_pretrained(target)
     pool = {"best": best.id, "step": snapshot.step, "contexts": snapshot.pool.to_dict()}
-    (target / "contexts.json").write_text(json.dumps(pool, indent=2, ensure_ascii=False))
-    (target / "README.md").write_text(model_card(snapshot.run, snapshot.step, snapshot.pool))
+    others = {
+        "contexts.json": json.dumps(pool, indent=2, ensure_ascii=False),
+        "README.md": model_card(snapshot.run, snapshot.step, snapshot.pool),
+    }
+    _write(snapshot, target, best.texts.get(SYSTEM), others)
     return target
 
 
@@ -57,13 +58,31 @@ def _internalized(run: Path) -> Path:
 
 def save_policy(snapshot: Snapshot, target: Path) -> None:
     """Write only the policy of a run as a model folder, with the adapter merged and the chat template unchanged."""
-    model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
-    with files.explained(target):
-        temporary = target.with_name(files.TEMPORARY + target.name)
-        shutil.rmtree(temporary, ignore_errors=True)
-        model.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
-        temporary.rename(target)
+    _write(snapshot, target, None, {})
+
+
+def _write(snapshot: Snapshot, target: Path, system: str | None, others: Mapping[str, str]) -> None:
+    """A model folder, complete or not at all. A folder that cannot be written is found before the model is loaded."""
+    folder = target.with_name(files.TEMPORARY + target.name)
+    with files.nothing_left_behind(target.parent):
+        try:
+            with files.explained(target):
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+            from fastslow.models.load import load_trained  # torch takes seconds to import
+
+            model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
+            if system is not None:
+                set_default_system(tokenizer, system)
+            with files.explained(target):
+                model.save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+                for name, text in others.items():
+                    (folder / name).write_text(text)
+                folder.rename(target)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def set_default_system(tokenizer: PreTrainedTokenizerBase, text: str) -> None:

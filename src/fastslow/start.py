@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
-import torch
 from rich.console import Console
 
 from fastslow.assembly import Parts, assemble, find_world
@@ -18,7 +18,6 @@ from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.reflection import Reflector, build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.loop import Loop
-from fastslow.models.load import choose_device, load_to_ask
 from fastslow.preflight import preflight
 from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.records import Sampling
@@ -99,9 +98,11 @@ def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> 
         find_optimizer(recipe.fast.optimizer)  # reports a missing package before the model is loaded
     try:
         return assemble(recipe, folder, world, task)
-    except (FastSlowError, MemoryError, torch.OutOfMemoryError):
+    except (FastSlowError, MemoryError):
         raise
     except Exception as error:  # libraries check settings and packages in ways of their own
+        if out_of_memory.of_gpu(error):
+            raise
         raise RecipeError(f"the run cannot be set up with this recipe: {one_line(cause(error))}") from error
 
 
@@ -160,8 +161,13 @@ def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
     if reflection.kind == "policy":
         sampling = Sampling(max(reflection.temperature, 1e-3), 1.0, reflection.max_tokens)
         chat = PolicyChat(parts.engine, parts.player.chat, sampling)
-    device = choose_device(recipe.model.device)
-    return build_reflector(reflection, chat, lambda name: load_to_ask(name, device))
+    return build_reflector(reflection, chat, lambda name: _load_to_ask(name, recipe))
+
+
+def _load_to_ask(name: str, recipe: Recipe) -> tuple[Any, Any]:
+    from fastslow.models.load import choose_device, load_to_ask  # they import torch
+
+    return load_to_ask(name, choose_device(recipe.model.device))
 
 
 def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[int, Path] | None:

@@ -11,11 +11,12 @@ import pytest
 import torch
 from helpers import EXAMPLE
 
-from fastslow import assembly, start
+from fastslow import start
 from fastslow.commands.app import main
 from fastslow.engine.local import out_of_memory, shared_prefix
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.errors import RecipeError, RunError
+from fastslow.models import load
 from fastslow.recipe import build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 
@@ -49,7 +50,7 @@ def test_a_machine_without_memory_is_one_line(error: Exception, tmp_path: Path) 
             r"while updating: lower slow\.microbatch=\d+ to \d+ .*gradient_checkpointing=true.*model\.lora.*"
             r"resume with `fastslow train --resume",
         ),
-        (assembly, "load_policy", r"while loading: train an adapter .*; or use a smaller model[^(]*in a new run$"),
+        (load, "load_policy", r"while loading: train an adapter .*; or use a smaller model[^(]*in a new run$"),
     ],
 )
 def test_the_error_says_which_setting_makes_room(

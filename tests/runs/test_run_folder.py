@@ -65,7 +65,7 @@ def test_a_recipe_of_the_users_is_not_overwritten(tmp_path: Path, recipe: Recipe
 
 def test_a_path_that_cannot_be_made_is_explained(tmp_path: Path, recipe: Recipe) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="Not a directory"):
+    with pytest.raises(RunError, match="is not a folder"):
         RunFolder.create(tmp_path / "file" / "run", recipe)
 
 

@@ -6,6 +6,8 @@ Commands import the rest of the package inside their functions: help and mistake
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
@@ -53,7 +55,9 @@ def quiet() -> None:
     warnings.filterwarnings("ignore")
     warnings.filterwarnings("default", category=FastSlowWarning)
     logging.disable(logging.WARNING)
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    os.environ.update(TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")  # read when they are imported
+    if loaded := sys.modules.get("transformers.utils.logging"):
+        loaded.set_verbosity_error()
+        loaded.disable_progress_bar()
+    elif loaded := sys.modules.get("huggingface_hub.utils"):
+        loaded.disable_progress_bars()

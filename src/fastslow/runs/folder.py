@@ -8,6 +8,7 @@ under a temporary name and renamed, so a reader never sees a partial file.
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -87,7 +88,12 @@ class RunFolder:
         return cls(path, Lock(path / "lock") if lock else None)
 
     def refuse_existing(self) -> None:
-        """Raise if the folder holds a run, or a file that a new run would overwrite."""
+        """Raise if the folder holds a run, or a file that a new run would overwrite, or if it cannot be made."""
+        there = next(each for each in (self.path.absolute(), *self.path.absolute().parents) if os.path.lexists(each))
+        if not there.is_dir():
+            raise RunError(f"output.folder={self.path}: '{there}' is not a folder; choose another output.folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise RunError(f"output.folder={self.path}: '{there}' is read-only; choose another output.folder")
         if (self.path / "run.json").exists():
             raise RunError(
                 f"'{self.path}' already holds a run; resume it with `fastslow train --resume {self.path}`, or choose "

@@ -10,7 +10,6 @@ from fastslow.errors import FastSlowError
 from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
-from fastslow.start import resume, train
 from fastslow.study.curves import Curve, read_curve
 
 METHODS: tuple[Method, ...] = ("fst", "rl", "gepa")
@@ -38,6 +37,8 @@ def train_or_resume(recipe: Callable[[], Recipe], path: Path) -> Path:
     """Train a run to its end, from the start or from its newest checkpoint; `recipe` is called only for a new run."""
     if finished(path):
         return path
+    from fastslow.start import resume, train  # not before the settings are checked: it imports torch
+
     return resume(path) if (path / "run.json").exists() else train(recipe(), path)
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
 from fastslow.errors import RunError
 from fastslow.recipe import Recipe
 
@@ -34,7 +32,9 @@ def explained(recipe: Recipe, folder: Path) -> Iterator[None]:
     """Turn an out-of-memory error into a `RunError` that says what to change."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not of_gpu(error):
+            raise
         phase = _phase(error)
         advice = "; or ".join(_advice(phase, recipe))
         again = f"resume with `fastslow train --resume {folder} KEY=VALUE`"
@@ -46,6 +46,11 @@ def explained(recipe: Recipe, folder: Path) -> Iterator[None]:
         traceback.clear_frames(error.__traceback__)  # what they hold is needed to say so
         again = f"; then resume with `fastslow train --resume {folder}`" if (folder / "run.json").exists() else ""
         raise RunError(f"out of memory: free some, or raise the limit of the process{again}") from None
+
+
+def of_gpu(error: Exception) -> bool:
+    """Whether it is torch's error, which is known by its name: mistakes are reported before torch is imported."""
+    return type(error).__name__ == "OutOfMemoryError"
 
 
 def _phase(error: BaseException) -> str:
