@@ -318,6 +318,7 @@ class Campaign:
 
     def _signal(self, folder: Path, name: str, after: float) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored by what nohup starts
         sender = os.fork()
         if sender == 0:
             time.sleep(after)

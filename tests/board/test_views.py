@@ -110,6 +110,18 @@ def test_a_learnt_line_names_its_edit_gain_and_cost(finished: Path) -> None:
     )
 
 
+def test_a_line_that_was_judged_says_what_it_brings(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "judged"
+    shutil.copytree(finished, folder)
+    for path in sorted(folder.glob("contexts/cycle-*.json")):
+        cycle = json.loads(path.read_text())
+        judged = [{"component": "system", "line": "say yes", "problems": 7, "effect": 0.3, "deviation": 0.1}, 5]
+        path.write_text(json.dumps({**cycle, "lines": judged}))
+    lines = {line["text"]: line for line in read(views_of(folder).text())["rules"]["lines"]}
+    assert lines["say yes"]["effect"] == [0.3, 0.1, 7]
+    assert lines["answer"]["effect"] is None
+
+
 def test_the_matrix_has_the_scores_of_every_scored_context(finished: Path) -> None:
     views = views_of(finished)
     for cycle in RunFolder.open(finished).cycles():

@@ -28,7 +28,15 @@ def full(*_: Any, **__: Any) -> Any:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        ImportError("lib.so: failed to map segment from shared object"),
+    ],
+    ids=repr,
+)
 def test_a_machine_without_memory_is_one_line(error: Exception, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"^out of memory: free some, .*$"), out_of_memory.explained(RECIPE, tmp_path):
         raise error

@@ -148,6 +148,22 @@ def test_the_table_has_a_row_for_every_cycle(run: RunFolder) -> None:
     assert "960" in table
 
 
+def test_lines_that_were_judged_are_listed_with_what_they_bring(tmp_path: Path, recipe: Recipe) -> None:
+    run = RunFolder.create(tmp_path / "run", recipe)
+    text = "Answer.\nPut it in a box."
+    judged = [
+        {"component": "system", "line": line, "problems": 7, "effect": effect, "deviation": 0.1}
+        for line, effect in (("Put it in a box.", 0.31), ("Never mind.", -0.2))
+    ]
+    entry = cycle(0, "best", [record("best", text, [], 0, score=0.5, at=0)], [])
+    run.write_json("contexts/cycle-0000.json", {**entry, "lines": judged})
+    short, full = (shown(run, full=each).split("what each line brings")[1] for each in (False, True))
+    assert "Put it in a box." in short
+    assert "+0.31" in short
+    assert "Never mind." not in short
+    assert "-0.20" in full
+
+
 def test_colours_tell_added_from_removed(run: RunFolder) -> None:
     console = Console(
         file=io.StringIO(), width=120, force_terminal=True, color_system="standard", record=True, _environ={}

@@ -34,6 +34,7 @@ def rules(lineage: Lineage, metrics: Sequence[Mapping[str, Any]], evals: Sequenc
                 "text": line,
                 "shares": [round(shares.get(entry.number, 0), 3) for entry in cycles],
                 "in_best": [entry.number in in_best.get(line, ()) for entry in cycles],
+                "effect": next((each.effects[line] for each in reversed(cycles) if line in each.effects), None),
                 **_origin(line, lines, lineage, entries[next(iter(shares))], rollouts, validation),
             }
             for line, shares in present.items()

@@ -44,6 +44,8 @@ class Entry:
     edits: list[dict[str, Any]]
     rejected: int
     rollouts: float
+    effects: dict[str, list[float | None]]
+    """By line: what it brings on the problems it is about, the deviation of that, and the number of these problems."""
 
 
 class Lineage:
@@ -138,6 +140,10 @@ class Lineage:
                 edits=kept_edits,
                 rejected=len(records(data.get("rejected"))),
                 rollouts=fast_rollouts(mapping(data.get("spent"))),
+                effects={
+                    str(line.get("line")): [rounded(line.get(name)) for name in ("effect", "deviation", "problems")]
+                    for line in records(data.get("lines"))
+                },
             )
         )
 

@@ -116,6 +116,7 @@ class Evolution:
                 "edits": [asdict(edit) for edit in found.edits],
                 "rejected": [asdict(proposal) for proposal in found.rejected],
                 "contexts": [{"id": context.id, **asdict(context)} for context in found.contexts],
+                "lines": [asdict(each) for each in found.lines],
                 "generations": found.generations,
                 "faults": found.faults,
                 "budget": budget,

@@ -60,6 +60,18 @@ class Rejected:
 
 
 @dataclass
+class LineEffect:
+    """What a line of the texts is expected to bring on the problems that it is about."""
+
+    component: str
+    line: str
+    problems: int
+    """Of how many problems the grader has said it."""
+    effect: float
+    deviation: float
+
+
+@dataclass
 class Cycle:
     """What a cycle found."""
 
@@ -76,6 +88,8 @@ class Cycle:
     rejected: list[Rejected] = field(default_factory=list)
     dropped: list[Member] = field(default_factory=list)
     """Contexts that were scored on the anchors but are not in the new population."""
+    lines: list[LineEffect] = field(default_factory=list)
+    """What is known of single lines, where the optimizer judges them."""
 
 
 class Search(ABC):

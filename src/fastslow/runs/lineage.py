@@ -65,6 +65,8 @@ def _show(run: RunFolder, console: Console, full: bool) -> None:
     shown = members if full else _ancestry(members, alive)
     console.print(_tree(members, shown, best, alive, full))
     console.print(_table(cycles))
+    if judged := cycles[-1].get("lines"):
+        console.print(_line_table(judged, members.get(str(best)), full))
     if len(shown) < len(members):
         rest = len(members) - len(shown)
         console.print(Text(f"hidden contexts without a surviving descendant: {rest}; --full shows them", style="dim"))
@@ -217,6 +219,20 @@ def _reasons(member: Member, full: bool) -> Iterator[tuple[str, str]]:
         yield reason, "cyan"
         for line in feedback if full else feedback[:SHOWN_FEEDBACK]:
             yield f"  feedback: {line if full else one_line(line, FEEDBACK_WIDTH)}", "dim"
+
+
+def _line_table(judged: Iterable[dict[str, Any]], best: Member | None, full: bool) -> Table:
+    """The lines of the best text, or all that were judged, with what each brings on the problems it is about."""
+    table = Table("line of the best text" if not full else "line", title="what each line brings", title_justify="left")
+    for name in ("effect where it applies", "± deviation", "problems"):
+        table.add_column(name, justify="right")
+    written = {line for lines in best.lines.values() for line in lines} if best else set()
+    for record in sorted(judged, key=lambda record: -record["effect"]):
+        line = printable(record["line"])
+        if full or line in written:
+            numbers = (f"{record['effect']:+.2f}", f"{record['deviation']:.2f}", f"{record['problems']}")
+            table.add_row(Text(line, style="green" if full and line in written else ""), *numbers)
+    return table
 
 
 def _table(cycles: Iterable[dict[str, Any]]) -> Table:

@@ -39,7 +39,7 @@ class Simulated:
         found = loop.evolve(
             self.pool, ahead, cycle=self.cycle, policy_step=self.cycle, seed=self.seed + self.cycle, budget=budget
         )
-        self.pool, self.cycle = found.pool, self.cycle + 1
+        self.pool, self.cycle, self.lines = found.pool, self.cycle + 1, found.lines
         return str(found.pool.best.context.texts["system"])
 
     def share(self, text: str) -> float:
@@ -66,6 +66,20 @@ def test_rules_that_hurt_leave_again() -> None:
         for _ in range(3):
             last = run.evolve()
         assert run.world.reward(last) >= run.world.reward(simulated.SEED_TEXT) - 0.02
+
+
+def test_what_each_line_brings_is_told() -> None:
+    """A cautious estimate: between nothing and the effect for true lines, and below nothing for most false ones."""
+    true, false = [], []
+    for seed in range(3):
+        run = Simulated(seed, rules=5, wrong=0.3, false_kinds=2, effect=0.5)
+        run.evolve()
+        run.evolve()
+        for each in run.lines:
+            assert each.problems > 0
+            (true if each.line in run.world.oracle_text.splitlines() else false).append(each.effect)
+    assert 0 < min(true) <= sum(true) / len(true) < 0.5
+    assert sum(false) / len(false) < 0
 
 
 def test_a_text_that_grew_too_long_for_the_model_shrinks() -> None:

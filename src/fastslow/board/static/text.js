@@ -18,13 +18,21 @@
     return h("span", { class: "strip", title: "share of the population that has the line, cycle by cycle; underlined where the best text has it" },
       shown.map(([share, index]) => h("i", { class: (share ? "" : "none") + (line.in_best[index] ? " best" : ""), style: { height: `${Math.max(10, share * 100)}%` } })));
   };
-  const ruleRow = (line, cycles, open) =>
+  const effectCell = (effect) => {
+    if (!effect || effect[0] === null) return h("td", {}, "–");
+    const [mean, deviation, problems] = effect;
+    const sure = Math.abs(mean) > 2 * deviation;
+    return h("td", { class: "arrow", title: `posterior mean and deviation, from all rollouts with and without the line; the grader said it of ${count(problems)} problems` },
+      h("span", { class: sure ? (mean > 0 ? "up" : "down") : "" }, `${mean > 0 ? "+" : "−"}${score(Math.abs(mean))}`),
+      h("span", { class: "quiet" }, ` ± ${score(deviation)}, ${count(problems)} problem${problems === 1 ? "" : "s"}`));
+  };
+  const ruleRow = (line, cycles, open, judged) =>
     h("tr", {},
       h("td", { class: "rule" }, Board.text(line.text)),
       h("td", {}, stateOf({ ...line, cycles })),
       h("td", {}, line.seed ? h("span", { class: "quiet" }, "seed text") : `cycle ${line.cycle}, step ${line.step}`),
       h("td", {}, line.child ? h("button", { class: "plain mono", onclick: () => open(line.child) }, line.child) : "–"),
-      h("td", {}, line.child ? Board.arrow(...line.anchors) : "–"),
+      judged ? effectCell(line.effect) : h("td", {}, line.child ? Board.arrow(...line.anchors) : "–"),
       h("td", {}, line.child ? Board.arrow(...line.validation) : "–"),
       h("td", { class: "num" }, line.child ? count(line.spent) : "–"),
       h("td", {}, strip(line)));
@@ -34,17 +42,18 @@
     const learnt = rules.lines.filter((line) => !line.seed);
     const shown = () => (all ? rules.lines : [...learnt].sort((a, b) => weight(b) - weight(a) || a.cycle - b.cycle).slice(0, 12));
     const weight = (line) => (line.in_best[line.in_best.length - 1] ? 2 : line.shares[line.shares.length - 1] > 0 ? 1 : 0);
-    const heads = ["line of the text", "now", "learnt", "by the edit", "on the anchors", "validation around it", "rollouts of the cycle", "by cycle"];
+    const judged = rules.lines.some((line) => line.effect);
+    const heads = ["line of the text", "now", "learnt", "by the edit", judged ? "what it brings" : "on the anchors", "validation around it", "rollouts of the cycle", "by cycle"];
     const body = h("tbody");
     const more = h("button", { class: "plain", onclick: () => { all = !all; draw(); } });
     const draw = () => {
-      body.replaceChildren(...shown().map((line) => ruleRow(line, rules.cycles, open)));
+      body.replaceChildren(...shown().map((line) => ruleRow(line, rules.cycles, open, judged)));
       more.textContent = all ? "show what is alive first" : `show all ${rules.lines.length} lines`;
     };
     draw();
     return h("section", { class: "block", id: "learnt", style: { marginTop: 0 } },
       h("h2", {}, "What was learnt"),
-      h("p", {}, "Each line that reached the population: the cycle and the edit that brought it, the score of parent and child on the anchors under the same weights, the validation reward before and after that cycle, and what the fast loop spent in it."),
+      h("p", {}, `Each line that reached the population: the cycle and the edit that brought it, ${judged ? "what it brings on the problems it is about" : "the score of parent and child on the anchors under the same weights"}, the validation reward before and after that cycle, and what the fast loop spent in it.`),
       learnt.length
         ? [h("div", { class: "scroll" }, h("table", { class: "rules" }, h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col", class: name.startsWith("rollouts") ? "num" : null }, name)))), body)), rules.lines.length > 12 || all ? more : null]
         : Board.empty("No line has been learnt yet", "So far every population holds the seed text alone. Rejected proposals are listed with the context they came from, below."));

@@ -40,12 +40,21 @@ def explained(recipe: Recipe, folder: Path) -> Iterator[None]:
         again = f"resume with `fastslow train --resume {folder} KEY=VALUE`"
         started = (folder / "run.json").exists()
         raise RunError(f"out of GPU memory while {phase}: {advice}" + (f" ({again})" if started else "")) from error
-    except (MemoryError, OSError) as error:
-        if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+    except (MemoryError, OSError, ImportError) as error:
+        if not _of_machine(error):
             raise
         traceback.clear_frames(error.__traceback__)  # what they hold is needed to say so
         again = f"; then resume with `fastslow train --resume {folder}`" if (folder / "run.json").exists() else ""
         raise RunError(f"out of memory: free some, or raise the limit of the process{again}") from None
+
+
+def _of_machine(error: MemoryError | OSError | ImportError) -> bool:
+    """Whether memory ran out; a library that does not fit is reported as one that cannot be imported."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or any(
+        words in str(error) for words in ("failed to map segment", "cannot allocate memory")
+    )
 
 
 def of_gpu(error: Exception) -> bool:

@@ -28,10 +28,10 @@ from fastslow.fast.digest.asking import MOST_EXAMPLES, MOST_STATEMENTS, Heard, r
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import Choice, Model
 from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
-from fastslow.fast.digest.writing import Writer
+from fastslow.fast.digest.writing import Line, Writer
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt
-from fastslow.fast.search import Cycle, Search
+from fastslow.fast.search import Cycle, LineEffect, Search
 from fastslow.records import Context, Rollout
 from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
@@ -247,7 +247,12 @@ class Digest(Search):
             self.generations,
             self.faults,
             self.scoring.reused,
+            lines=[self._effect(model, line) for line in model.lines],
         )
+
+    def _effect(self, model: Model, line: Line) -> LineEffect:
+        problems = model.journal.statements[line.key].problems
+        return LineEffect(component_of(line.key), line.text, len(problems), *model.effect(line.key))
 
     def _member(self, model: Model, key: str, choice: Choice, place: int) -> Member:
         scores = {example.id: model.expected(choice, example.id) for example in self.anchors}
