@@ -131,7 +131,25 @@ def test_a_baseline_that_never_rises_is_to_be_surpassed(tmp_path: Path) -> None:
     assert not found.baseline_rises
     assert found.costs(found.arms[0], "steps") == {0: 20}
     assert found.saving(found.arms[0], "steps").words() == "baseline never rises"
-    assert findings(found)[0] == "RL only never improves on its reward before training (0.10)."
+    said = "RL only does not improve on its reward before training beyond noise (best: 0.10)."
+    assert findings(found)[0] == said
+
+
+@pytest.mark.parametrize(
+    ("rewards", "seeds", "rises"),
+    [
+        ([0.1, 0.2], 1, False),  # the difference of two evaluations has a deviation of 0.07
+        ([0.1, 0.25], 1, True),
+        ([0.1, 0.25, *[0.1] * 20], 1, False),  # the highest of many
+        ([0.1, 0.2], 4, True),
+        ([0.5, 0.2], 4, False),
+    ],
+)
+def test_only_a_rise_beyond_the_noise_of_evaluations_counts(
+    rewards: list[float], seeds: int, rises: bool, tmp_path: Path
+) -> None:
+    runs = [made_run(tmp_path / str(seed), rewards, method="rl", seed=seed) for seed in range(seeds)]
+    assert Comparison.of(gather(runs)[0]).baseline_rises == rises
 
 
 def test_one_seed_has_no_intervals_and_frozen_weights_no_steps(tmp_path: Path) -> None:

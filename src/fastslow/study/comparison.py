@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any
 
 from fastslow.errors import FastSlowError
@@ -97,8 +98,17 @@ class Comparison:
 
     @property
     def baseline_rises(self) -> bool:
-        """Whether the baseline improves on its reward before training, with any seed."""
-        return any(curve.peak > curve.rewards[0] for curve in self.baseline.curves.values())
+        """Whether some evaluation of the baseline, averaged over seeds, is above that before training beyond the noise of
+        evaluations: with 95% confidence, although the highest of several is looked at."""
+        curves = list(self.baseline.curves.values())
+        later = range(1, min(len(curve.rewards) for curve in curves))
+        needed = NormalDist().inv_cdf(1 - 0.05 / max(1, len(later)))
+        for at in later:
+            gained = sum(curve.rewards[at] - curve.rewards[0] for curve in curves)
+            noise = math.hypot(*(curve.deviation(place) for curve in curves for place in (0, at)))
+            if gained > needed * noise:
+                return True
+        return False
 
     def costs(self, arm: Arm, of: Cost) -> dict[int, float]:
         """The cost at which each seed reached the baseline's peak; infinity where it did not."""
@@ -241,7 +251,7 @@ def findings(comparison: Comparison, limits: Mapping[str, Asymptote | str] | Non
     said = []
     peak = over_seeds(list(comparison.peaks.values()), 0.0, 1.0)
     if comparison.others and not comparison.baseline_rises:
-        said.append(f"{base.label} never improves on its reward before training ({peak.words()}).")
+        said.append(f"{base.label} does not improve on its reward before training beyond noise (best: {peak.words()}).")
     for arm in comparison.others:
         margin = comparison.margin(arm)
         how = "" if margin.settled(0) else ", not significant over these seeds" if margin.has_interval else ""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal
 
 from fastslow.errors import RunError
@@ -76,6 +77,10 @@ class Curve:
         """The curve truncated at so many rollouts."""
         kept = [index for index, spent in enumerate(self.rollouts) if spent <= rollouts]
         return Curve(**{each.name: tuple(getattr(self, each.name)[index] for index in kept) for each in fields(self)})
+
+    def deviation(self, at: int) -> float:
+        """The standard deviation of an evaluation over problems, from its 95% interval."""
+        return (self.highs[at] - self.lows[at]) / 2 / NormalDist().inv_cdf(0.975)
 
     @property
     def peak(self) -> float:

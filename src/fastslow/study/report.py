@@ -73,7 +73,7 @@ def summaries(comparison: Comparison) -> list[Summary]:
     cost = Summary(
         f"Cost to reach the peak of {base.label} ({peak:.2f})"
         if comparison.baseline_rises
-        else f"Cost to exceed {base.label} before training ({peak:.2f}), its best",
+        else f"Cost to exceed {base.label} ({peak:.2f} at best), which does not improve beyond noise",
         ["", "steps", "times fewer", "rollouts", "times fewer"],
         rows(
             lambda arm: comparison.cost(arm, "steps").words(0),
