@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import importlib
 import io
 import json
 import os
@@ -54,6 +55,8 @@ from fastslow.runs import files
 from fastslow.runs.view import make_view
 from fastslow.world import World
 
+for library in ("pandas", "pyarrow.parquet", "fastslow.fast.optimizers.gepa"):  # once, not in thousands of processes
+    importlib.import_module(library)
 RECIPE = build_recipe(
     {
         "model": "none",
