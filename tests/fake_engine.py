@@ -64,6 +64,7 @@ class FakeEngine:
     """Says `yes` with a chance that grows with its updates and with the text it reads; writes everything down."""
 
     in_flight = False
+    retries = 0
 
     def __init__(self, chance: float = 0.3) -> None:
         self.tokenizer, self.world = Words(), World()

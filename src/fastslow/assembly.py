@@ -6,9 +6,10 @@ torch and transformers are imported when they are needed: a mistake that can be 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastslow.engine.base import Engine
 from fastslow.errors import RecipeError, TaskError
@@ -38,7 +39,7 @@ class Parts:
 
 def find_world(recipe: Recipe) -> World:
     """Rank and number of the processes that the launcher started; without one, torch is not imported."""
-    if not any(name in os.environ for name in LAUNCHED):
+    if recipe.engine.kind == "tinker" or not any(name in os.environ for name in LAUNCHED):
         return World()
     from fastslow.models.load import choose_device
 
@@ -53,18 +54,42 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
     check_trackers(recipe.output.report_to)
+    source = _load(recipe, folder, world)
+    chat = ChatFormat(source.tokenizer, recipe.sampling.chat_template_kwargs)
+    check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, source.max_length)
+    engine = source.open()
+    return Parts(task, engine, Player(task, engine, chat, recipe.grading), seed_texts)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What an engine is made from; the prompts are checked before it is."""
+
+    tokenizer: Any
+    max_length: int | None
+    open: Callable[[], Engine]
+
+
+def _load(recipe: Recipe, folder: Path, world: World) -> _Source:
+    """Only the modules of the chosen engine are imported: with a training service, the run needs no torch."""
+    if recipe.engine.kind == "tinker":
+        from fastslow.engine.tinker.engine import TinkerEngine
+        from fastslow.engine.tinker.sdk import connect
+        from fastslow.models.tokenizer import describe
+
+        model = describe(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
+        return _Source(model.tokenizer, model.max_length, lambda: TinkerEngine(recipe, model, connect(recipe)))
     from fastslow.engine.local.engine import LocalEngine
     from fastslow.models.load import load_policy
 
     policy = load_policy(recipe.model)
-    chat = ChatFormat(policy.tokenizer, recipe.sampling.chat_template_kwargs)
-    check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, policy.max_length)
-    engine = LocalEngine(policy, recipe, folder, world)
-    return Parts(task, engine, Player(task, engine, chat, recipe.grading), seed_texts)
+    return _Source(policy.tokenizer, policy.max_length, lambda: LocalEngine(policy, recipe, folder, world))
 
 
 def check_trackers(names: Sequence[str]) -> None:
     """Reject trackers that are not installed or that transformers does not support."""
+    if not names:
+        return
     from transformers.integrations import get_available_reporting_integrations
 
     known = get_available_reporting_integrations()

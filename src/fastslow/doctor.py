@@ -31,6 +31,7 @@ from fastslow.study.quickstart import RECIPE
 State = Literal["good", "absent", "wrong"]
 USES = {
     "vllm": "sampling.backend=vllm",
+    "tinker": "engine.kind=tinker",
     "tasks": "codeio, math, hover, reasoning-gym",
     "dspy": "DSPy programs, fast.optimizer=miprov2",
     "verifiers": "verifiers environments",

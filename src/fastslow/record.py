@@ -17,7 +17,7 @@ from fastslow.rollouts.faults import is_faulty
 from fastslow.rollouts.play import Timing
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import FAST, Purpose
+from fastslow.runs.ledger import FAST, RETRIES, Purpose
 from fastslow.runs.view import View
 from fastslow.runs.witness import write_witness
 from fastslow.slow.allocation import Group
@@ -53,12 +53,16 @@ class Record:
 
     def book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
         """Book sampled rollouts."""
-        self.state.ledger.book_rollouts(purpose, rollouts, timing.total)
+        self.state.ledger.book_rollouts(
+            purpose, rollouts, timing.total, retries=timing.retries, prices=self.recipe.engine.prices
+        )
         self.view.spent(self.state.ledger.training_rollouts)
 
     def step(self, groups: Sequence[Group], played: Sequence[Rollout], update: Update, numbers: Numbers) -> None:
         """Write a row for the completed step; `played` are its rollouts that were not reused."""
         state, clock = self.state, self.state.clock
+        retries = int(numbers.get("retries") or 0)
+        state.ledger.book("slow", cost=numbers.get("cost") or 0.0, faults={RETRIES: retries} if retries else {})
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         sizes = [len(group.rollouts) for group in groups]
         scores = [rollout.score for rollout in rollouts]
@@ -122,8 +126,11 @@ class Record:
     def evaluation(self, measured: Measured, seconds: float) -> None:
         """Write a row for an evaluation after `seconds` of training."""
         state = self.state
-        state.ledger.book_rollouts("evaluation", measured.rollouts, measured.seconds)
-        state.ledger.book_rollouts("evaluation", measured.divergence_rollouts, measured.divergence_seconds)
+        prices = self.recipe.engine.prices
+        state.ledger.book_rollouts("evaluation", measured.rollouts, measured.seconds, prices=prices)
+        state.ledger.book_rollouts(
+            "evaluation", measured.divergence_rollouts, measured.divergence_seconds, prices=prices
+        )
         state.clock.phases["evaluation"] = measured.seconds
         row = {
             "step": state.step,

@@ -2,14 +2,14 @@
 
 An engine samples, makes one optimizer step at a time, scores completions under the policy and its base model, saves,
 restores and exports. It knows nothing of contexts, groups, budgets or tasks. The `local` engine runs TRL and accelerate in
-the processes of the run; a remote training service can be another.
+the processes of the run; `tinker` is a client of a training service.
 
 Failures:
 - An engine that does not support a recipe (its method, loss or sharding) raises `RecipeError` when it is constructed, before
   any rollout is sampled.
-- `sample` and `update` complete or raise. A remote engine retries transient errors itself; an exception ends the run, which
-  then resumes from its newest checkpoint. An update that raised may or may not have been applied: the loop never repeats it,
-  it restores a checkpoint.
+- `sample` and `update` complete or raise. A remote engine retries transient errors itself, and after a lost session continues
+  from a state that the service saved; an exception ends the run, which then resumes from its newest checkpoint. An update
+  that raised may or may not have been applied: the loop never repeats it, it restores a checkpoint.
 - `save` writes only to the folder it is given; the caller renames the folder into place once every process has returned, so a
   checkpoint is complete or absent.
 """
@@ -81,6 +81,11 @@ class Engine(Protocol):
     """The engine accepts thousands of concurrent single-prompt requests. Otherwise each call computes one batch, and the
     prompts of all waiting rollouts are batched."""
 
+    @property
+    def retries(self) -> int:
+        """Requests repeated so far after failures of a service; 0 for an engine in this process."""
+        ...
+
     async def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
     ) -> list[Completion]:
@@ -98,7 +103,8 @@ class Engine(Protocol):
     def update(self, update: Update) -> Numbers:
         """Make one optimizer step and return its metrics: loss, grad_norm, entropy, kl, learning_rate, sampler_mismatch,
         distillation; `largest_weight` is the largest absolute value of a trained weight after the step, `sync_seconds` the
-        time spent on sending the new weights to the sampler."""
+        time spent on sending the new weights to the sampler, `cost` and `retries` what a service charged and the requests
+        that were repeated."""
         ...
 
     def score(self, turns: Sequence[Turn]) -> list[TokenScores]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from fastslow.errors import ModelError
-from fastslow.models.gguf import convert_gguf
+from fastslow.models.tokenizer import ADAPTER, not_loaded, read_tokenizer, resolve
 from fastslow.recipe import LoraRecipe, ModelRecipe
 
 
@@ -43,42 +43,16 @@ def choose_device(wanted: str) -> str:
     return wanted
 
 
-def resolve(name: str) -> str:
-    """The argument of `from_pretrained`: a folder for `nano`, local models and GGUF files, otherwise the hub id."""
-    if name == "nano":
-        return str(Path(__file__).parent / "nano")
-    path = Path(name).expanduser()
-    if path.suffix == ".gguf":
-        if not path.is_file():
-            raise ModelError(f"no GGUF file '{name}'; give the path of an existing .gguf file")
-        return str(convert_gguf(path))
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelError(f"folder '{name}' holds no config.json; expected a model saved by save_pretrained")
-        return str(path)
-    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        raise ModelError(f"no model folder '{name}'; give an existing folder, a .gguf file or a hub id (owner/name)")
-    return name
-
-
 def load_pretrained(name: str, **arguments: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load model and tokenizer by name; any failure is a `ModelError`."""
     source = resolve(name)
     # Said in any case: unsaid, transformers asks on the terminal, and "y" executes what the folder brings.
     arguments.setdefault("trust_remote_code", False)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            source, padding_side="left", trust_remote_code=arguments["trust_remote_code"]
-        )
+        tokenizer = read_tokenizer(source, trust_remote_code=arguments["trust_remote_code"])
         model = AutoModelForCausalLM.from_pretrained(source, **arguments)
     except Exception as error:  # a damaged file raises OSError, ValueError, RuntimeError or a safetensors error
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(
-            f"model '{name}' cannot be loaded: {reason} (a hub id needs network or a filled cache; "
-            "a local folder or .gguf file works offline)"
-        ) from error
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
+        raise not_loaded(name, error) from error
     return model, tokenizer
 
 
@@ -103,7 +77,7 @@ def load_trained(recipe: ModelRecipe, weights: Path | None) -> tuple[PreTrainedM
     base, tokenizer = load_pretrained(recipe.name, dtype="auto", **arguments)
     if weights is None:
         return base, tokenizer
-    if recipe.lora is None:
+    if not (weights / ADAPTER).exists():
         model, _ = load_pretrained(str(weights), dtype=base.dtype, **arguments)
         return model, tokenizer
     return PeftModel.from_pretrained(base, str(weights)).merge_and_unload(), tokenizer

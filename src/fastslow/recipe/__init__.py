@@ -1,12 +1,14 @@
 """What a run is: typed, validated, loaded from YAML, overridden by dotted `key=value`."""
 
 from fastslow.recipe.model import (
+    EngineRecipe,
     EvaluationRecipe,
     FastRecipe,
     GradingRecipe,
     LoraRecipe,
     ModelRecipe,
     OutputRecipe,
+    PricesRecipe,
     Recipe,
     ReflectionRecipe,
     SamplingRecipe,
@@ -27,12 +29,14 @@ from fastslow.recipe.read import (
 
 __all__ = [
     "MACHINE_SETTINGS",
+    "EngineRecipe",
     "EvaluationRecipe",
     "FastRecipe",
     "GradingRecipe",
     "LoraRecipe",
     "ModelRecipe",
     "OutputRecipe",
+    "PricesRecipe",
     "Recipe",
     "ReflectionRecipe",
     "SamplingRecipe",

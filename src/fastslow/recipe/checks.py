@@ -39,6 +39,7 @@ def check_recipe(recipe: Recipe) -> None:
     _check_tasks(recipe)
     _check_credentials(recipe)
     _check_size(recipe)
+    _check_engine(recipe)
     if recipe.method in ("fst", "distill"):
         _check_population(recipe)
     if recipe.method != "rl":
@@ -52,7 +53,8 @@ def check_recipe(recipe: Recipe) -> None:
             f"slow.microbatch={slow.microbatch} does not divide the {rollouts} rollouts of a step "
             f"(slow.problems={slow.problems} × slow.group={slow.group}); choose a divisor of {rollouts}"
         )
-    if recipe.evaluation.divergence and not slow.kl and recipe.model.lora is None and recipe.method != "gepa":
+    full = recipe.model.lora is None and recipe.engine.kind == "local"
+    if recipe.evaluation.divergence and not slow.kl and full and recipe.method != "gepa":
         raise ValueError(
             "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
         )
@@ -61,6 +63,40 @@ def check_recipe(recipe: Recipe) -> None:
         raise ValueError(
             f"fast.overlap asks for edits while the model trains, but the reflector '{reflector}' shares the model, or "
             "its random numbers, with training; set fast.reflection to lessons or a LiteLLM name, or fast.overlap=false"
+        )
+
+
+def _check_engine(recipe: Recipe) -> None:
+    """What a training service cannot do."""
+    if recipe.engine.kind == "local":
+        return
+    slow, sampling = recipe.slow, recipe.sampling
+    if recipe.method == "distill":
+        raise ValueError(
+            "engine.kind=tinker cannot run method=distill: the API returns log-probabilities of tokens, and distillation "
+            "needs those of the whole vocabulary; set engine=local, or method=fst"
+        )
+    if recipe.model.lora is not None:
+        raise ValueError(
+            "engine.kind=tinker trains the server's own adapter, but the recipe has model.lora; remove it and set engine.rank"
+        )
+    if sampling.backend != "transformers":
+        raise ValueError(
+            f"engine.kind=tinker samples on the server; remove sampling.backend={sampling.backend}, or set engine=local"
+        )
+    if recipe.output.report_to:
+        raise ValueError(
+            "output.report_to needs engine=local, which has the trackers of transformers; remove it (metrics.jsonl and "
+            "fastslow board have the same numbers)"
+        )
+    if recipe.method == "gepa":
+        return
+    if slow.loss != "cispo":
+        raise ValueError(f"engine.kind=tinker has slow.loss=cispo only, not {slow.loss}; set it, or set engine=local")
+    if sampling.temperature != 1:
+        raise ValueError(
+            f"engine.kind=tinker trains on log-probabilities at temperature 1, but sampling.temperature="
+            f"{sampling.temperature:g}; set it to 1, or set engine=local"
         )
 
 

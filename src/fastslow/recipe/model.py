@@ -68,6 +68,52 @@ class LoraRecipe(Section):
     """Which layers are adapted."""
 
 
+class PricesRecipe(Section):
+    """What a training service charges, in dollars for a million tokens; the ledger then shows costs."""
+
+    prompt: float = Field(default=0.0, ge=0)
+    """Prompt tokens: of rollouts, and of completions that are scored under the base model."""
+    completion: float = Field(default=0.0, ge=0)
+    """Sampled tokens."""
+    training: float = Field(default=0.0, ge=0)
+    """Tokens of an update, prompts included; an update with a KL penalty needs a forward pass more and counts twice."""
+
+
+class EngineRecipe(Section):
+    """What samples and trains the policy; `engine: KIND` alone is short for this."""
+
+    kind: Literal["local", "tinker"] = "local"
+    """`local` runs TRL in the processes of the run. `tinker` trains a LoRA adapter on a server of the Tinker API: the hosted
+    one, SkyRL's, or another (docs/scale.md). The API key is read from TINKER_API_KEY."""
+    base_url: str | None = None
+    """`tinker`: address of the server; by default the hosted service, or TINKER_BASE_URL."""
+    model: str | None = None
+    """`tinker`: the name by which the server knows the model; by default `model.name`, which also names the tokenizer."""
+    rank: int = Field(default=32, ge=1, le=4096)
+    """`tinker`: rank of the adapter. The server chooses the adapted layers and alpha; `model.lora` must not be set."""
+    reduction: Literal["auto", "sum", "sequence-mean"] = "auto"
+    """`tinker`: how the server combines token losses: `sum` is the API's own, `sequence-mean` is that of SkyRL's JAX backend;
+    `auto` measures it on a separate adapter before the first step."""
+    save_every: int = Field(default=1, ge=1)
+    """`tinker`: steps between saved states on the server. After a lost session, later updates are repeated from them."""
+    timeout: float = Field(default=600.0, gt=0)
+    """`tinker`: seconds to wait for one request, also while the server is down."""
+    prices: PricesRecipe | None = None
+    """`tinker`: prices of the service."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _no_credentials(cls, value: str | None) -> str | None:
+        if value is not None and has_credentials(value):
+            raise ValueError(
+                "the address holds a user, a password or a key, which would end up in the run folder; set TINKER_API_KEY in "
+                "the environment"
+            )
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("expected an address that starts with http:// or https://")
+        return value
+
+
 class TaskByName(BaseModel):
     """A task by name; every other key is an option of that task (`fastslow tasks NAME` lists them)."""
 
@@ -342,6 +388,8 @@ class Recipe(Section):
     `NAME@STEPS` is short for `{name: NAME, steps: STEPS}`. Weights, optimizer and contexts are carried across a boundary,
     and the look-ahead of a cycle may reach into the next stage. Every task is evaluated throughout and at the end of each
     stage, as `LABEL on TASK` in `evals.jsonl`; the current task is also evaluated as `LABEL`."""
+    engine: EngineRecipe = EngineRecipe()
+    """What samples and trains the policy: this machine, or a training service."""
     slow: SlowRecipe = Field(default=SlowRecipe(), validate_default=True)
     """The slow loop."""
     fast: FastRecipe = FastRecipe()
@@ -364,6 +412,11 @@ class Recipe(Section):
     @classmethod
     def _model_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _engine_kind(cls, value: Any) -> Any:
+        return {"kind": value} if isinstance(value, str) else value
 
     @field_validator("task", mode="before")
     @classmethod

@@ -22,6 +22,9 @@ MACHINE_SETTINGS = (
     "sampling.vllm_memory",
     "sampling.vllm_sleep",
     "model.gradient_checkpointing",
+    "engine.base_url",
+    "engine.save_every",
+    "engine.timeout",
 )
 """They fit a run to a machine and do not change what it learns, so they can be changed on resume."""
 
@@ -167,9 +170,10 @@ def apply_override(data: dict[str, Any], override: str) -> None:
     target: Any = data
     for name in parents:
         inner = target.get(name)
-        if isinstance(inner, str) and name in ("model", "task", "reflection"):
+        if isinstance(inner, str) and name in ("model", "task", "reflection", "engine"):
             # The short form is expanded into the long one.
-            inner = long_reflection(inner) if name == "reflection" else {"name": inner}
+            short = "kind" if name == "engine" else "name"
+            inner = long_reflection(inner) if name == "reflection" else {short: inner}
         elif inner is None:
             inner = {}
         elif not isinstance(inner, dict):

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from fastslow.recipe import PricesRecipe
 from fastslow.records import Rollout
 
 Purpose = Literal["slow", "fast-score", "fast-minibatch", "rescore", "evaluation", "reflection", "preflight"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
 """The purposes of fast-loop rollouts."""
+RETRIES = "service"
+"""The fault under which requests are counted that a training service made the engine repeat."""
 TRAINING: tuple[Purpose, ...] = ("slow", *FAST, "reflection")
 """The purposes that training itself needs: neither evaluation nor the calls before step 1."""
 
@@ -77,18 +80,29 @@ class Ledger:
             rollouts, calls, prompt_tokens, completion_tokens, seconds, cost, dict(faults or {}), reused
         )
 
-    def book_rollouts(self, purpose: Purpose, rollouts: Sequence[Rollout], seconds: float) -> None:
+    def book_rollouts(
+        self,
+        purpose: Purpose,
+        rollouts: Sequence[Rollout],
+        seconds: float,
+        *,
+        retries: int = 0,
+        prices: PricesRecipe | None = None,
+    ) -> None:
         """Book the cost of sampled rollouts; reused ones are booked by number, with `book(reused=…)`."""
-        faults: Counter[str] = Counter()
+        faults: Counter[str] = Counter({RETRIES: retries} if retries else {})
         for rollout in rollouts:
             faults.update(rollout.faults)
+        prompt_tokens = sum(rollout.prompt_tokens for rollout in rollouts)
+        completion_tokens = sum(rollout.completion_tokens for rollout in rollouts)
         self.book(
             purpose,
             rollouts=len(rollouts),
             calls=sum(len(rollout.turns) for rollout in rollouts),
-            prompt_tokens=sum(rollout.prompt_tokens for rollout in rollouts),
-            completion_tokens=sum(rollout.completion_tokens for rollout in rollouts),
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
             seconds=seconds,
+            cost=(prices.prompt * prompt_tokens + prices.completion * completion_tokens) / 1e6 if prices else 0.0,
             faults=faults,
         )
 

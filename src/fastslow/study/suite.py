@@ -18,6 +18,7 @@ from rich.text import Text
 
 from fastslow.errors import FastSlowError, Interrupted
 from fastslow.export import save_policy
+from fastslow.models.tokenizer import ADAPTER
 from fastslow.recipe import Recipe, build_recipe, load_recipe, read_stored_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
@@ -197,7 +198,7 @@ def _weights(source: Source, template: Recipe, out: Path) -> str:
     """The model to load: the base model, a checkpoint with full weights, or a checkpoint's adapter merged into the base."""
     if source.snapshot is None:
         return template.model.name
-    if source.snapshot.run.recipe.model.lora is None:
+    if not (source.snapshot.path / ADAPTER).exists():
         return str(source.snapshot.path.resolve())
     target = out / "models" / source.slug
     if not (target / "config.json").exists():
@@ -210,6 +211,7 @@ def _recipe(template: Recipe, task: dict[str, Any], source: Source, weights: str
     steps = cycles * template.fast.cycle
     data |= {"method": "gepa", "task": task, "stages": [], "seed": source.seed, "rollouts": None}
     data["model"] |= {"name": weights, "lora": None}
+    data["engine"] = {"kind": "local"}  # the weights are here, not on a server
     data["slow"] |= {"steps": steps}
     data["evaluation"] |= {"every": steps, "k": k, "divergence": False}
     data["output"] |= {"folder": None, "checkpoint_every": steps, "save_rollouts": False}

@@ -29,6 +29,7 @@ class LocalEngine:
     """See `Engine` for the contract of each method."""
 
     in_flight = False
+    retries = 0
 
     def __init__(self, policy: Policy, recipe: Recipe, folder: Path, world: World) -> None:
         self.recipe, self.world = recipe.model, world

@@ -1,0 +1,1 @@
+"""The engine behind the Tinker API: a policy that a server samples and trains."""

@@ -1,0 +1,331 @@
+"""`Service` by the `tinker` package.
+
+The package sends requests from a thread of its own, repeats those that fail in transit under the same number, so that a
+server carries each out once, and polls for results. Its errors become `Lost`, `Refused` or `Unreachable` here. Its telemetry is
+switched off. The API key comes from the environment and is written nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastslow.concurrency import wait_for
+from fastslow.engine.tinker.saved import server_name
+from fastslow.engine.tinker.service import Adam, Loss, Lost, Refused, Sequenced, Unreachable
+from fastslow.errors import RecipeError
+from fastslow.recipe import Recipe
+from fastslow.records import Completion, Sampling
+from fastslow.text import one_line
+
+if TYPE_CHECKING:
+    import httpx
+    import tinker
+
+OLDEST, NEWEST = (0, 25), (0, 26)
+"""Versions of the package: from the first, before the second. SkyRL 0.4.0 needs 0.25; later ones fail when it samples."""
+HOSTED = "https://tinker.thinkingmachines.dev/services/tinker-prod"
+NO_KEY = "tml-none"
+"""The package insists on a key; a server of one's own needs none."""
+QUICK = 20.0
+"""Seconds for the first answer of a server."""
+FORGOTTEN = ("not loaded", "not found", "stale", "expired", "unknown session", "does not exist")
+"""Words by which servers say that they no longer have an adapter, a session or a result."""
+
+
+def connect(recipe: Recipe) -> SdkService:
+    """A session with the recipe's server. A wrong package, address, key or model is a `RecipeError`."""
+    _require_package()
+    address = recipe.engine.base_url or os.environ.get("TINKER_BASE_URL") or HOSTED
+    key = os.environ.get("TINKER_API_KEY")
+    if key is None and address == HOSTED:
+        raise RecipeError("engine.kind=tinker with the hosted service needs an API key; set TINKER_API_KEY")
+    service = SdkService(address, server_name(recipe), key or NO_KEY)
+    try:
+        _require_server(address)
+        wait_for(service.check())
+    except BaseException:
+        service.close()
+        raise
+    return service
+
+
+def _require_package() -> None:
+    wanted = f"{_dotted(OLDEST)} or later, before {_dotted(NEWEST)}"
+    try:
+        version = metadata.version("tinker")
+    except metadata.PackageNotFoundError:
+        raise RecipeError(
+            f"engine.kind=tinker needs the package tinker, version {wanted}: pip install 'fastslow[tinker]'"
+        ) from None
+    if not OLDEST <= tuple(int(part) for part in version.split(".")[:2]) < NEWEST:
+        raise RecipeError(
+            f"tinker {version} is installed, but engine.kind=tinker needs {wanted}: pip install 'fastslow[tinker]'"
+        )
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _require_server(address: str) -> None:
+    """The package waits minutes for a server that is not there."""
+    import httpx
+
+    try:
+        answer = httpx.get(f"{address.rstrip('/')}/api/v1/healthz", timeout=QUICK)
+    except httpx.HTTPError as error:
+        raise RecipeError(
+            f"no server answers at engine.base_url={address} ({one_line(error) or type(error).__name__}); start it, or "
+            "correct the address"
+        ) from None
+    if answer.status_code in (401, 403):
+        raise _wrong_key(address)
+    if answer.status_code != 200:
+        raise RecipeError(
+            f"engine.base_url={address} answers, but not as a server of the Tinker API (HTTP {answer.status_code} for "
+            "/api/v1/healthz); correct the address"
+        )
+
+
+def _wrong_key(address: str) -> RecipeError:
+    given = "the key in TINKER_API_KEY" if os.environ.get("TINKER_API_KEY") else "requests without TINKER_API_KEY"
+    return RecipeError(f"{address} does not accept {given}; set TINKER_API_KEY to a valid key of this server")
+
+
+class SdkService:
+    """See `Service`."""
+
+    def __init__(self, address: str, model: str, key: str) -> None:
+        os.environ.setdefault("TINKER_TELEMETRY", "0")
+        self.address, self.model, self._key = address, model, key
+        self.repeated = 0
+        self._client = self._open()
+
+    def _open(self) -> tinker.ServiceClient:
+        import httpx
+        import tinker
+
+        return tinker.ServiceClient(
+            base_url=self.address, api_key=self._key, http_client=httpx.AsyncClient(transport=_transport(self))
+        )
+
+    async def check(self) -> None:
+        """Raise if the server refuses the key or does not have the model."""
+        import tinker
+
+        try:
+            found = await self._client.get_server_capabilities_async()
+        except (tinker.AuthenticationError, tinker.PermissionDeniedError):
+            raise _wrong_key(self.address) from None
+        except (tinker.TinkerError, ValueError) as error:
+            version = metadata.version("tinker")
+            raise RecipeError(
+                f"{self.address} does not answer as tinker {version} expects ({one_line(error, 200)}); use a server for this "
+                "version of the API"
+            ) from None
+        names = [model.model_name for model in found.supported_models if model.model_name]
+        if self.model not in names:
+            raise RecipeError(
+                f"{self.address} does not have the model '{self.model}' (engine.model, or model.name without it); it has "
+                f"{', '.join(names[:20]) or 'none'}"
+            )
+
+    async def create(self, rank: int, seed: int) -> SdkAdapter:
+        async with _explained(self.address):
+            client = await self._client.create_lora_training_client_async(base_model=self.model, rank=rank, seed=seed)
+        return SdkAdapter(client, self.address)
+
+    async def restore(self, state: str, *, optimizer: bool = True) -> SdkAdapter:
+        client = self._client
+        make = (
+            client.create_training_client_from_state_with_optimizer_async
+            if optimizer
+            else client.create_training_client_from_state_async
+        )
+        async with _explained(self.address):
+            return SdkAdapter(await make(state), self.address)
+
+    async def sampler(self, weights: str | None) -> SdkSampler:
+        named = {"base_model": self.model} if weights is None else {"model_path": weights}
+        async with _explained(self.address):
+            return SdkSampler(await self._client.create_sampling_client_async(**named), self.address)
+
+    async def download(self, weights: str, folder: Path) -> None:
+        import httpx
+
+        run, _, name = weights.removeprefix("tinker://").partition("/")
+        async with _explained(self.address):
+            found = await self._client.create_rest_client().get_checkpoint_archive_url_async(run, name)
+            with tempfile.TemporaryFile() as packed:
+                async with (
+                    httpx.AsyncClient(timeout=None, follow_redirects=True) as client,
+                    client.stream("GET", found.url) as answer,
+                ):
+                    answer.raise_for_status()
+                    async for part in answer.aiter_bytes():
+                        packed.write(part)
+                packed.seek(0)
+                with tarfile.open(fileobj=packed) as archive:
+                    archive.extractall(folder, filter="data")
+
+    async def delete(self, saved: str) -> None:
+        run, _, name = saved.removeprefix("tinker://").partition("/")
+        async with _explained(self.address):
+            await self._client.create_rest_client().delete_checkpoint_async(run, _kind(name))
+
+    async def reconnect(self) -> None:
+        from fastslow.concurrency import in_thread
+
+        self._client = await in_thread(self._open)
+
+    def close(self) -> None:
+        """The package ends its session when the client is collected."""
+        del self._client
+
+
+def _kind(name: str) -> str:
+    """The name of something saved, with its kind: SkyRL leaves that out of the addresses of published weights."""
+    return name if "/" in name else f"sampler_weights/{name}"
+
+
+class SdkSampler:
+    """See `Sampler`."""
+
+    def __init__(self, client: tinker.SamplingClient, address: str) -> None:
+        self._client, self._address = client, address
+
+    async def sample(self, prompt: Sequence[int], sampling: Sampling, seed: int, ends: Sequence[int]) -> Completion:
+        from tinker import types
+
+        settings = types.SamplingParams(
+            max_tokens=sampling.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=seed,
+            stop=list(ends),
+        )
+        async with _explained(self._address):
+            answer = await self._client.sample_async(types.ModelInput.from_ints(list(prompt)), 1, settings)
+        sequence = answer.sequences[0]
+        if sequence.logprobs is None or len(sequence.logprobs) != len(sequence.tokens):
+            raise Refused("it returned a completion without the log-probability of every token")
+        return Completion(tuple(sequence.tokens), tuple(map(float, sequence.logprobs)))
+
+    async def score(self, tokens: Sequence[int]) -> list[float]:
+        from tinker import types
+
+        async with _explained(self._address):
+            found = await self._client.compute_logprobs_async(types.ModelInput.from_ints(list(tokens)))
+        # Some servers begin with None for the first token, others with the second token.
+        values = [float(value) for value in list(found)[-(len(tokens) - 1) :] if value is not None]
+        if len(values) != len(tokens) - 1:
+            raise Refused(f"it returned {len(values)} log-probabilities for {len(tokens)} tokens")
+        return values
+
+
+class SdkAdapter:
+    """See `Adapter`."""
+
+    def __init__(self, client: tinker.TrainingClient, address: str) -> None:
+        self._client, self._address = client, address
+
+    async def forward(self, sequences: Sequence[Sequenced], loss: Loss) -> list[list[float]]:
+        async with _explained(self._address):
+            done = await self._client.forward_async(list(map(_datum, sequences)), loss)
+            return _logprobs(await done)
+
+    async def backward(
+        self, sequences: Sequence[Sequenced], loss: Loss, settings: Mapping[str, float]
+    ) -> list[list[float]]:
+        async with _explained(self._address):
+            done = await self._client.forward_backward_async(
+                list(map(_datum, sequences)), loss, loss_fn_config=dict(settings) or None
+            )
+            return _logprobs(await done)
+
+    async def step(self, adam: Adam) -> Mapping[str, float]:
+        from tinker import types
+
+        settings = types.AdamParams(
+            learning_rate=adam.learning_rate,
+            beta1=adam.betas[0],
+            beta2=adam.betas[1],
+            eps=adam.eps,
+            weight_decay=adam.weight_decay,
+            grad_clip_norm=adam.max_grad_norm,
+        )
+        async with _explained(self._address):
+            done = await self._client.optim_step_async(settings)
+            return dict((await done).metrics or {})
+
+    async def save(self, name: str) -> str:
+        async with _explained(self._address):
+            return str((await (await self._client.save_state_async(name))).path)
+
+    async def publish(self, name: str) -> str:
+        async with _explained(self._address):
+            return str((await (await self._client.save_weights_for_sampler_async(name))).path)
+
+
+def _datum(sequence: Sequenced) -> tinker.Datum:
+    """Each token but the last predicts the next."""
+    from tinker import types
+
+    tokens = list(sequence.tokens)
+    return types.Datum(
+        model_input=types.ModelInput.from_ints(tokens[:-1]),
+        loss_fn_inputs={
+            "target_tokens": tokens[1:],
+            "logprobs": list(sequence.logprobs),
+            "advantages": list(sequence.advantages),
+        },
+    )
+
+
+def _logprobs(answer: Any) -> list[list[float]]:
+    return [[float(value) for value in output["logprobs"].data] for output in answer.loss_fn_outputs]
+
+
+@asynccontextmanager
+async def _explained(address: str) -> AsyncIterator[None]:
+    """Turn the errors of the package into those of `service.py`."""
+    import httpx
+    import tinker
+    from tinker.lib.retryable_exception import RetryableException
+
+    try:
+        yield
+    except (tinker.AuthenticationError, tinker.PermissionDeniedError):
+        raise _wrong_key(address) from None
+    except (tinker.NotFoundError, RetryableException) as error:
+        raise Lost(one_line(error, 200)) from error
+    except (tinker.APIConnectionError, tinker.InternalServerError, tinker.RateLimitError, httpx.HTTPError) as error:
+        raise Unreachable(one_line(error, 200) or type(error).__name__) from error
+    except (tinker.TinkerError, ValueError) as error:
+        words = one_line(error, 300)
+        raise (Lost if any(word in words.lower() for word in FORGOTTEN) else Refused)(words) from error
+
+
+def _transport(service: SdkService) -> httpx.AsyncBaseTransport:
+    """A transport that counts the requests that will be sent again."""
+    import httpx
+
+    class Counting(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            try:
+                answer = await super().handle_async_request(request)
+            except httpx.NetworkError:
+                service.repeated += 1
+                raise
+            if answer.status_code == 429 or answer.status_code >= 500:
+                service.repeated += 1
+            return answer
+
+    return Counting(limits=httpx.Limits(max_connections=None, max_keepalive_connections=100), retries=0)

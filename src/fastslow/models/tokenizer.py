@@ -1,0 +1,78 @@
+"""The tokenizer and the length limit of a model, without its weights: a run on a training service needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformers import AutoConfig, AutoTokenizer
+
+from fastslow.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+ADAPTER = "adapter_config.json"
+"""The file by which a checkpoint with an adapter is known."""
+
+
+def resolve(name: str) -> str:
+    """The argument of `from_pretrained`: a folder for `nano`, local models and GGUF files, otherwise the hub id."""
+    if name == "nano":
+        return str(Path(__file__).parent / "nano")
+    path = Path(name).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise ModelError(f"no GGUF file '{name}'; give the path of an existing .gguf file")
+        from fastslow.models.gguf import convert_gguf
+
+        return str(convert_gguf(path))
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(f"folder '{name}' holds no config.json; expected a model saved by save_pretrained")
+        return str(path)
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        raise ModelError(f"no model folder '{name}'; give an existing folder, a .gguf file or a hub id (owner/name)")
+    return name
+
+
+def read_tokenizer(source: str, *, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model, with a padding token."""
+    tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=trust_remote_code)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class Described:
+    """What is known of a model without its weights."""
+
+    tokenizer: PreTrainedTokenizerBase
+    max_length: int | None
+    """Maximum sequence length, prompt and completion together, if the config has one."""
+    ends: Sequence[int]
+    """Tokens that end a completion."""
+
+
+def describe(name: str, *, trust_remote_code: bool) -> Described:
+    """Load the tokenizer and the config of a model."""
+    source = resolve(name)
+    try:
+        tokenizer = read_tokenizer(source, trust_remote_code=trust_remote_code)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code).get_text_config()
+    except Exception as error:
+        raise not_loaded(name, error) from error
+    of_config = getattr(config, "eos_token_id", None)
+    ends = {tokenizer.eos_token_id, *(of_config if isinstance(of_config, list) else [of_config])} - {None}
+    return Described(tokenizer, getattr(config, "max_position_embeddings", None), tuple(sorted(ends)))
+
+
+def not_loaded(name: str, error: Exception) -> ModelError:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ModelError(
+        f"model '{name}' cannot be loaded: {reason} (a hub id needs network or a filled cache; "
+        "a local folder or .gguf file works offline)"
+    )
