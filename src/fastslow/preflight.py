@@ -73,7 +73,7 @@ def _grade(recipe: Recipe, parts: Parts, problems: list[Example], number: int, s
             policy_step=0,
             seed=derive_seed(recipe.seed, "preflight", number, len(batch)),
         )
-        spent.book_rollouts("preflight", rollouts, timing.total, retries=timing.retries, prices=recipe.engine.prices)
+        spent.book_rollouts("preflight", rollouts, timing.total, prices=recipe.engine.prices)
         faulty += [rollout for rollout in rollouts if is_faulty(rollout)]
         if not faulty:
             return

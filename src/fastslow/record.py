@@ -45,6 +45,8 @@ class Record:
         self._written = state.ledger.snapshot()
         """The part of the ledger that is already in ledger.jsonl."""
         self._steps_without_signal = 0
+        self._retries = 0
+        """Repeated requests of the engine that are already in the ledger."""
 
     def begin(self) -> None:
         """The run starts, or resumes, from the current state."""
@@ -53,16 +55,19 @@ class Record:
 
     def book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
         """Book sampled rollouts."""
-        self.state.ledger.book_rollouts(
-            purpose, rollouts, timing.total, retries=timing.retries, prices=self.recipe.engine.prices
-        )
+        self.state.ledger.book_rollouts(purpose, rollouts, timing.total, prices=self.recipe.engine.prices)
+        self._book_service(purpose)
         self.view.spent(self.state.ledger.training_rollouts)
+
+    def _book_service(self, purpose: Purpose, cost: float = 0.0) -> None:
+        """Book what a training service charged beyond rollouts, and the requests repeated since the last call."""
+        repeated, self._retries = self.engine.retries - self._retries, self.engine.retries
+        self.state.ledger.book(purpose, cost=cost, faults={RETRIES: repeated} if repeated else {})
 
     def step(self, groups: Sequence[Group], played: Sequence[Rollout], update: Update, numbers: Numbers) -> None:
         """Write a row for the completed step; `played` are its rollouts that were not reused."""
         state, clock = self.state, self.state.clock
-        retries = int(numbers.get("retries") or 0)
-        state.ledger.book("slow", cost=numbers.get("cost") or 0.0, faults={RETRIES: retries} if retries else {})
+        self._book_service("slow", numbers.get("cost") or 0.0)
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         sizes = [len(group.rollouts) for group in groups]
         scores = [rollout.score for rollout in rollouts]
@@ -131,6 +136,7 @@ class Record:
         state.ledger.book_rollouts(
             "evaluation", measured.divergence_rollouts, measured.divergence_seconds, prices=prices
         )
+        self._book_service("evaluation")
         state.clock.phases["evaluation"] = measured.seconds
         row = {
             "step": state.step,

@@ -103,7 +103,7 @@ class SayTheWord(QuestionTask):
 class Guesser:
     """Knows the word with a probability that the context's text sets; draws from the seed alone."""
 
-    world, max_length, in_flight = World(), None, False
+    world, max_length, in_flight, retries = World(), None, False, 0
     chances = {"wait": 0.0, "the": 0.4, "answer": 1.0}  # noqa: RUF012
 
     def __init__(self) -> None:

@@ -271,7 +271,7 @@ def test_a_value_of_the_wrong_type_is_named_by_its_key() -> None:
         ("learning_rate", "slow.learning_rate"),
         ("slow.population", "fast.population"),
         ("slow.minibatch", "fast.minibatch"),
-        ("fast.rank", "model.lora.rank"),
+        ("fast.rank", "model.lora.rank or engine.rank"),
         ("model.lora.precision", "model.precision"),
         ("temperature", "fast.reflection.temperature or sampling.temperature or evaluation.temperature"),
         ("lerning_rate", "slow.learning_rate"),

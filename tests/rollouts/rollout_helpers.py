@@ -68,6 +68,7 @@ class ScriptedEngine:
     world: World = field(default_factory=World)
     max_length: int | None = None
     in_flight: bool = False
+    retries: int = 0
 
     @property
     def chat(self) -> ChatFormat:

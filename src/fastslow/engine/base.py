@@ -103,8 +103,7 @@ class Engine(Protocol):
     def update(self, update: Update) -> Numbers:
         """Make one optimizer step and return its metrics: loss, grad_norm, entropy, kl, learning_rate, sampler_mismatch,
         distillation; `largest_weight` is the largest absolute value of a trained weight after the step, `sync_seconds` the
-        time spent on sending the new weights to the sampler, `cost` and `retries` what a service charged and the requests
-        that were repeated."""
+        time spent on sending the new weights to the sampler, `cost` what a service charged for the update."""
         ...
 
     def score(self, turns: Sequence[Turn]) -> list[TokenScores]:

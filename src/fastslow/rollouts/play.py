@@ -31,8 +31,6 @@ class Timing:
     sampling: float = 0.0
     grading: float = 0.0
     """Extra time for grading; grading while other completions are sampled is not counted."""
-    retries: int = 0
-    """Requests that the engine repeated meanwhile."""
 
     @property
     def total(self) -> float:
@@ -71,7 +69,7 @@ class Player:
     async def _play(
         self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, policy_step: int, seed: int
     ) -> tuple[list[Rollout], Timing]:
-        started, retries = time.perf_counter(), self.engine.retries
+        started = time.perf_counter()
         seats: Seats
         if self.engine.in_flight:
             seats = InFlight(self.engine, sampling, seed)
@@ -89,9 +87,7 @@ class Player:
         except BaseExceptionGroup as errors:  # the first is the cause; the others were cancelled because of it
             raise errors.exceptions[0] from None
         total = time.perf_counter() - started
-        return [rollout.result() for rollout in rollouts], Timing(
-            seats.seconds, total - seats.seconds, self.engine.retries - retries
-        )
+        return [rollout.result() for rollout in rollouts], Timing(seats.seconds, total - seats.seconds)
 
     async def _rollout(
         self,

@@ -81,16 +81,10 @@ class Ledger:
         )
 
     def book_rollouts(
-        self,
-        purpose: Purpose,
-        rollouts: Sequence[Rollout],
-        seconds: float,
-        *,
-        retries: int = 0,
-        prices: PricesRecipe | None = None,
+        self, purpose: Purpose, rollouts: Sequence[Rollout], seconds: float, *, prices: PricesRecipe | None = None
     ) -> None:
         """Book the cost of sampled rollouts; reused ones are booked by number, with `book(reused=…)`."""
-        faults: Counter[str] = Counter({RETRIES: retries} if retries else {})
+        faults: Counter[str] = Counter()
         for rollout in rollouts:
             faults.update(rollout.faults)
         prompt_tokens = sum(rollout.prompt_tokens for rollout in rollouts)

@@ -473,7 +473,7 @@ def test_what_is_trained_on_is_refused_where_it_is_measured_on(split: Split, hel
 class WordEngine:
     """Answers each prompt with what it asks for, in tokens of a tiny tokenizer; wrong where the text says so."""
 
-    world, in_flight = World(), False
+    world, in_flight, retries = World(), False, 0
 
     def __init__(self, max_length: int | None = None) -> None:
         self.max_length = max_length

@@ -1,8 +1,8 @@
 """The engine behind a server of the Tinker API: it samples, trains a LoRA adapter and keeps its states; see `Engine`.
 
 One step on the server: the rows of an update (rows.py) give a gradient, one optimizer step applies it, the state is saved,
-and the new weights are published for sampling. A lost session loses nothing: a new adapter starts from the last saved state, and
-the updates after it are repeated from their rows, each once. A server may keep one copy of the weights for training and
+and the new weights are published for sampling. A lost session loses nothing: a new adapter starts from the last saved state,
+and the updates after it are repeated from their rows, each once. A server may keep one copy of the weights for training and
 sampling, so older weights are never sampled once newer ones exist.
 """
 
@@ -163,7 +163,6 @@ class TinkerEngine:
             raise self._unreachable(error) from error
 
     def update(self, update: Update) -> Numbers:
-        before = self.retries
         slow = self.recipe.slow
         numbers: dict[str, float | None] = {
             "learning_rate": slow.learning_rate * min(1.0, update.step / max(1, slow.warmup_steps))
@@ -171,7 +170,7 @@ class TinkerEngine:
         self._step = update.step
         if update.rows:
             numbers |= wait_for(self._updated(update))
-        return {**numbers, "retries": self.retries - before}
+        return numbers
 
     async def _updated(self, update: Update) -> dict[str, float | None]:
         numbers = await self._write(lambda: self._apply(update))

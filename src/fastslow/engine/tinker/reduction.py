@@ -44,8 +44,8 @@ async def find_reduction(service: Service) -> Reduction:
             return reduction
     raise RecipeError(
         f"{service.address} combines the losses of tokens in an unknown way: four tokens without advantage change the "
-        f"gradient by {longer / alone:.3f} and a sequence without advantages by {beside / alone:.3f}, expected 1 and 1 (sum) or "
-        f"{expected['sequence-mean'][0]:.3f} and 0.5 (sequence-mean); use a server that sums, as the API does"
+        f"gradient by {longer / alone:.3f} and a sequence without advantages by {beside / alone:.3f}, expected 1 and 1 (sum) "
+        f"or {expected['sequence-mean'][0]:.3f} and 0.5 (sequence-mean); use a server that sums, as the API does"
     )
 
 

@@ -75,10 +75,10 @@ def rescaled(rows: Sequence[Sequenced], reduction: Reduction, multiple: int) -> 
 
 
 def completion_part(update: Update, logprobs: Sequence[Sequence[float]]) -> list[Floats]:
-    """The log-probabilities of completions, from those of whole sequences."""
+    """The log-probabilities of completions, from those of whole sequences, which fillers may follow."""
     return [
         np.asarray(values[-len(row.turn.completion.ids) :], dtype=np.float64)
-        for row, values in zip(update.rows, logprobs, strict=True)
+        for row, values in zip(update.rows, logprobs[: len(update.rows)], strict=True)
     ]
 
 

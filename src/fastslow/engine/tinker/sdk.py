@@ -1,8 +1,8 @@
 """`Service` by the `tinker` package.
 
 The package sends requests from a thread of its own, repeats those that fail in transit under the same number, so that a
-server carries each out once, and polls for results. Its errors become `Lost`, `Refused` or `Unreachable` here. Its telemetry is
-switched off. The API key comes from the environment and is written nowhere.
+server carries each out once, and polls for results. Its errors become `Lost`, `Refused` or `Unreachable` here. Its telemetry
+is switched off. The API key comes from the environment and is written nowhere.
 """
 
 from __future__ import annotations
