@@ -7,6 +7,7 @@ is switched off. The API key comes from the environment and is written nowhere.
 
 from __future__ import annotations
 
+import json
 import os
 import tarfile
 import tempfile
@@ -20,6 +21,7 @@ from fastslow.concurrency import wait_for
 from fastslow.engine.tinker.saved import server_name
 from fastslow.engine.tinker.service import Adam, Loss, Lost, Refused, Sequenced, Unreachable
 from fastslow.errors import RecipeError
+from fastslow.models.tokenizer import ADAPTER
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Sampling
 from fastslow.text import one_line
@@ -174,6 +176,7 @@ class SdkService:
                 packed.seek(0)
                 with tarfile.open(fileobj=packed) as archive:
                     archive.extractall(folder, filter="data")
+        complete_config(folder)
 
     async def delete(self, saved: str) -> None:
         run, _, name = saved.removeprefix("tinker://").partition("/")
@@ -188,6 +191,18 @@ class SdkService:
     def close(self) -> None:
         """The package ends its session when the client is collected."""
         del self._client
+
+
+def complete_config(folder: Path) -> None:
+    """Name the adapted layers in an adapter's config, from its weights: SkyRL does not, and peft would then choose others."""
+    file = folder / ADAPTER
+    config = json.loads(file.read_text())
+    if config.get("target_modules"):
+        return
+    with (folder / "adapter_model.safetensors").open("rb") as weights:
+        names = json.loads(weights.read(int.from_bytes(weights.read(8), "little")))
+    layers = {name.split(".lora_")[0].rpartition(".")[2] for name in names if ".lora_" in name}
+    file.write_text(json.dumps({**config, "target_modules": sorted(layers), "task_type": "CAUSAL_LM"}, indent=2))
 
 
 def _kind(name: str) -> str:
