@@ -1,13 +1,15 @@
 # make demo: set up and run the quickstart. make test: set up for development, then lint, types and tests. make install: set up.
+# make test-cluster: set up SkyRL's server beside it, and train on it.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+SKYRL ?= .skyrl
 # Only what is imported gets compiled, at its first import, and is kept for the next one. The pip that comes with Python 3.11
 # takes 1.4 times as long as the one in constraints.txt.
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install develop demo test lint types pages docs
+.PHONY: install develop demo test test-cluster lint types pages docs
 install: $(VENV)/.installed
 develop: $(VENV)/.develop
 
@@ -30,6 +32,10 @@ demo: install
 test: develop
 	$(MAKE) --jobs 2 lint types pages
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test-cluster: develop
+	@python=$$(tests/cluster/set_up.sh $(SKYRL)) || { echo "the tests against SkyRL's server are skipped"; exit 0; }; \
+	FASTSLOW_SKYRL_PYTHON=$$python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster -s
 
 lint: develop
 	$(BIN)/ruff check .

@@ -1,5 +1,5 @@
-"""What every engine promises (engine/base.py), asked of each of them: the local one, all weights and an adapter, and the
-engine of pure Python that the tests of the loop use."""
+"""What every engine promises (engine/base.py), asked of each of them: the local one, all weights and an adapter, the client
+of a training service, and the engine of pure Python that the tests of the loop use."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
+from fake_service import FakeService, Server
 from helpers import local_engine
 from slow_helpers import REWARDS, make_recipe
 from transformers import AutoModelForCausalLM
 
 from fastslow.concurrency import wait_for
 from fastslow.engine.base import Engine, Update
+from fastslow.engine.tinker.engine import TinkerEngine
 from fastslow.errors import RunError
+from fastslow.models.tokenizer import describe
+from fastslow.recipe import build_recipe
 from fastslow.records import Completion, Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.slow.update import build_update
 from fastslow.world import World
@@ -26,7 +30,7 @@ SAMPLING = Sampling(1.0, 1.0, 6)
 Make = Callable[[], Engine]
 
 
-@pytest.fixture(params=["local", "adapter", "fake"])
+@pytest.fixture(params=["local", "adapter", "tinker", "fake"])
 def make(request: pytest.FixtureRequest, tiny_folder: Path, tmp_path: Path) -> Make:
     """Makes the same engine again and again."""
     if request.param == "fake":
@@ -34,6 +38,11 @@ def make(request: pytest.FixtureRequest, tiny_folder: Path, tmp_path: Path) -> M
         for engine in engines:
             engine.tokenizer("0 1 2 3 4 5 6 7 8 9 10 11 12")
         return engines.pop
+    if request.param == "tinker":
+        server, model = Server((*range(3, 20), 2)), describe(str(tiny_folder), trust_remote_code=False)
+        data = make_recipe(tiny_folder, steps=3, learning_rate=0.05, kl=0.1).model_dump()
+        chosen = build_recipe({**data, "engine": {"kind": "tinker", "base_url": "http://fake", "reduction": "sum"}})
+        return lambda: TinkerEngine(chosen, model, FakeService(server))
     lora = {"rank": 4, "alpha": 8} if request.param == "adapter" else None
     recipe = make_recipe(tiny_folder, lora=lora, steps=3, learning_rate=0.05, kl=0.1)
     return lambda: local_engine(recipe, tmp_path / "run", World())

@@ -1,0 +1,222 @@
+"""Mistakes in `engine:` are found before anything is spent: one line that says what was given and what to do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import fastslow
+
+from fastslow.engine.tinker import sdk
+from fastslow.engine.tinker.sdk import connect
+from fastslow.errors import RecipeError
+from fastslow.recipe import Recipe, build_recipe
+from fastslow.runs.folder import RunFolder
+
+Serve = Callable[[dict[str, tuple[int, Any]]], str]
+CONFIG = {"/api/v1/client/config": (200, {"pjwt_auth_enabled": False})}
+HEALTHY = {"/api/v1/healthz": (200, {"status": "ok"})} | CONFIG
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts servers that answer every path with one status and one body."""
+    started: list[ThreadingHTTPServer] = []
+
+    def start(answers: dict[str, tuple[int, Any]]) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                status, body = answers.get(self.path.partition("?")[0], (404, {"detail": "Not Found"}))
+                data = json.dumps(body).encode()
+                self.rfile.read(int(self.headers.get("content-length") or 0))
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = answer
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        started.append(server)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in started:
+        server.shutdown()
+        server.server_close()
+
+
+def recipe(address: str | None, **engine: Any) -> Recipe:
+    settings = {"kind": "tinker", "base_url": address, **engine}
+    return build_recipe({"model": "nano", "task": "rulebook", "engine": settings})
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_no_server_at_the_address() -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(RecipeError, match=rf"no server answers at engine.base_url={address} .*; start it, or correct"):
+        connect(recipe(address))
+
+
+def test_a_server_of_something_else(serve: Serve) -> None:
+    with pytest.raises(
+        RecipeError, match=r"answers, but not as a server of the Tinker API \(HTTP 404 for /api/v1/healthz\)"
+    ):
+        connect(recipe(serve({})))
+
+
+@pytest.mark.parametrize("key", [None, "tml-secret"])
+def test_a_wrong_key_is_not_repeated(key: str | None, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    if key:
+        monkeypatch.setenv("TINKER_API_KEY", key)
+    address = serve(HEALTHY | {"/api/v1/get_server_capabilities": (401, {"detail": "no"})})
+    with pytest.raises(RecipeError, match="set TINKER_API_KEY to a valid key") as refused:
+        connect(recipe(address))
+    assert "secret" not in str(refused.value)
+
+
+def test_the_hosted_service_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    monkeypatch.delenv("TINKER_BASE_URL", raising=False)
+    with pytest.raises(RecipeError, match="needs an API key; set TINKER_API_KEY"):
+        connect(recipe(None))
+
+
+def test_a_model_that_the_server_does_not_have(serve: Serve) -> None:
+    models = {"supported_models": [{"model_name": "Qwen/Qwen3-8B"}, {"model_name": "Qwen/Qwen3-32B"}]}
+    address = serve(HEALTHY | {"/api/v1/get_server_capabilities": (200, models)})
+    with pytest.raises(RecipeError, match=r"does not have the model 'nano' .*; it has Qwen/Qwen3-8B, Qwen/Qwen3-32B"):
+        connect(recipe(address))
+    connect(recipe(address, model="Qwen/Qwen3-8B")).close()
+
+
+def test_a_server_of_another_version(serve: Serve) -> None:
+    address = serve(HEALTHY | {"/api/v1/get_server_capabilities": (422, {"detail": "field required"})})
+    with pytest.raises(RecipeError, match=r"does not answer as tinker 0\.25\.\d+ expects"):
+        connect(recipe(address))
+
+
+@pytest.mark.parametrize("version", ["0.24.1", "0.26.0", "1.0.0", None])
+def test_a_package_of_another_version(version: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(name: str) -> str:
+        if version is None:
+            raise metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(sdk.metadata, "version", found)
+    with pytest.raises(RecipeError, match=r"0\.25 or later, before 0\.26: pip install 'fastslow\[tinker\]'"):
+        connect(recipe("http://127.0.0.1:1"))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"method": "distill"}, "engine.kind=tinker cannot run method=distill"),
+        ({"model": {"name": "nano", "lora": {}}}, "remove it and set engine.rank"),
+        ({"slow": {"loss": "grpo"}}, "engine.kind=tinker has slow.loss=cispo only"),
+        ({"sampling": {"temperature": 0.7}}, "at temperature 1"),
+        ({"sampling": {"backend": "vllm"}}, "remove sampling.backend=vllm"),
+        ({"output": {"report_to": ["wandb"]}}, "output.report_to needs engine=local"),
+        ({"engine": {"kind": "tinker", "base_url": "http://user:word@host"}}, "set TINKER_API_KEY in the environment"),
+        ({"engine": {"kind": "tinker", "base_url": "host:80"}}, "starts with http:// or https://"),
+        ({"engine": "cloud"}, "engine.kind='cloud'"),
+    ],
+)
+def test_what_a_service_cannot_do_is_refused_in_one_line(change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(RecipeError) as refused:
+        build_recipe({"model": "nano", "task": "rulebook", "engine": "tinker", **change})
+    assert expected in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_run_is_refused_with_exit_code_2_and_leaves_no_folder(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text("{model: nano, task: rulebook, sampling: {max_tokens: 16}}")
+    port = free_port()
+    done = fastslow(
+        "train",
+        file,
+        f"engine={{kind: tinker, base_url: 'http://127.0.0.1:{port}'}}",
+        f"output.folder={tmp_path / 'run'}",
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: no server answers at engine.base_url=http://127.0.0.1:{port}")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_line_changes_the_engine() -> None:
+    local = build_recipe({"model": "nano", "task": "rulebook"})
+    cluster = build_recipe(
+        {"model": "nano", "task": "rulebook", "engine": {"kind": "tinker", "base_url": "http://host"}}
+    )
+    assert local.engine.kind == "local"
+    assert cluster.model_copy(update={"engine": local.engine}) == local
+    assert build_recipe({"model": "nano", "task": "rulebook", "engine": "local"}) == local
+
+
+def test_an_adapter_names_its_layers(tmp_path: Path) -> None:
+    header = json.dumps({"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": {}, "m.q_proj.lora_B.weight": {}})
+    (tmp_path / "adapter_model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "target_modules": None}))
+    sdk.complete_config(tmp_path)
+    found = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert found == {"r": 4, "target_modules": ["q_proj", "up_proj"], "task_type": "CAUSAL_LM"}
+
+
+RUN_WITHOUT_TORCH = """
+import io, sys
+for name in ("torch", "trl", "accelerate", "peft"):
+    sys.modules[name] = None  # as if they were not installed
+sys.path[:0] = sys.argv[1:3]
+from fake_service import FakeService, Server
+from rich.console import Console
+from fastslow.engine.tinker import sdk
+from fastslow.recipe import build_recipe
+from fastslow.runs.view import PlainView
+server = Server(list(range(3, 30)) + [2])
+sdk.connect = lambda recipe: FakeService(server)
+from fastslow.start import train
+recipe = build_recipe({
+    "model": "nano", "engine": {"kind": "tinker", "base_url": "http://fake", "reduction": "sum"},
+    "task": {"name": "rulebook", "book": "library"},
+    "slow": {"steps": 2, "problems": 2, "group": 4, "microbatch": 8},
+    "fast": {"population": 2, "cycle": 2, "anchors": 2, "budget": 8, "minibatch": 2},
+    "sampling": {"max_tokens": 8}, "evaluation": {"problems": 2, "divergence": True}, "output": {"checkpoint_every": 1},
+})
+train(recipe, sys.argv[3], PlainView(Console(file=io.StringIO())))
+import tinker  # the package itself does without, too
+"""
+
+
+def test_a_run_on_a_service_needs_no_torch(tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_WITHOUT_TORCH, str(here), str(here.parent), str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = RunFolder.open(tmp_path / "run").rows("metrics")
+    assert [row["step"] for row in rows] == [1, 2]
