@@ -39,6 +39,8 @@ RANK, ALPHA = 4, 32
 LAYERS = [f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")]
 """What SkyRL adapts, with an alpha of its own."""
 AWAY = 1e6
+SEED_TEXT = "Answer the question. " * 12
+"""So long that all prompts have 65 to 96 tokens: the server compiles for 32, 48, 64, 96, … tokens, which takes 15 s each."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,8 @@ def recipe_for(server: Any, method: str = "fst", **slow: Any) -> Recipe:
             "slow": {"steps": 3, "problems": 2, "group": 4, "microbatch": 8, "warmup_steps": 0, "learning_rate": 1e-3}
             | {"kl": 0.0}
             | slow,
-            "fast": {"population": 2, "cycle": 3, "anchors": 3, "budget": 8, "minibatch": 2, "proposer": "full"},
+            "fast": {"population": 2, "cycle": 3, "anchors": 3, "budget": 8, "minibatch": 2, "proposer": "full"}
+            | {"seed_text": SEED_TEXT, "max_tokens": 75},
             "sampling": {"max_tokens": 16},
             "evaluation": {"every": 0},
             "output": {"checkpoint_every": 2, "save_rollouts": False},

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fastslow.commands.answers import answers
 from fastslow.commands.board import board
+from fastslow.commands.check import check
 from fastslow.commands.compare import compare
 from fastslow.commands.contexts import contexts
 from fastslow.commands.divergence import divergence
@@ -41,6 +42,7 @@ TRACEBACK = "FASTSLOW_TRACEBACK"
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "quickstart": quickstart,
+    "check": check,
     "recipe": show_recipe,
     "tasks": tasks,
     "eval": evaluate,

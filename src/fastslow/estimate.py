@@ -1,0 +1,184 @@
+"""What a recipe would spend, and what it lacks, before anything is spent: for `fastslow check`.
+
+Rollouts are counted from the recipe, at most: a search may end early, and a step may reuse rollouts. Prompts are measured on
+the first training problems under the seed text, one turn each; completions count with the most tokens that they may have.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from fastslow.assembly import CHECKED_EXAMPLES, check_lengths, check_trackers, choose_seed_texts
+from fastslow.errors import FastSlowError
+from fastslow.fast.optimizers import find_optimizer
+from fastslow.models.tokenizer import describe, resolve
+from fastslow.recipe import Recipe
+from fastslow.recipe.checks import READS_ROLLOUTS
+from fastslow.rollouts.chat import ChatFormat
+from fastslow.tasks import Task
+from fastslow.tasks.registry import build_task
+from fastslow.tasks.scripted import scripted_rollout
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Rollouts of a whole run, at most, by purpose."""
+
+    slow: int
+    fast: int
+    evaluation: int
+
+    @property
+    def total(self) -> int:
+        return self.slow + self.fast + self.evaluation
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A line of the check; `missing` if the run cannot start because of it."""
+
+    what: str
+    found: str
+    missing: bool = False
+
+
+def count_rollouts(recipe: Recipe) -> Rollouts:
+    slow, fast, evaluation = recipe.slow, recipe.fast, recipe.evaluation
+    contexts = 1 if recipe.method == "rl" else 2
+    cycles = 0 if recipe.method == "rl" else math.ceil(slow.steps / fast.cycle)
+    anchors = min(fast.anchors, fast.cycle * slow.problems) * fast.samples
+    rescored = 0
+    if cycles and fast.rescore == "all" and fast.optimizer not in READS_ROLLOUTS:
+        rescored = anchors * (1 + (cycles - 1) * fast.population)  # the first cycle has the seed text only
+    played = 0 if recipe.method == "gepa" else slow.steps * slow.problems * slow.group
+    searched = cycles * fast.budget + rescored
+    if slow.fill:
+        played = math.ceil(played * slow.fill_cap)
+    if recipe.rollouts is not None:  # the run ends in the step in which they are spent
+        share = min(1.0, recipe.rollouts / max(1, played + searched))
+        played, searched = math.ceil(played * share), math.ceil(searched * share)
+    often = 1 + math.ceil(slow.steps / evaluation.every) if evaluation.every else 0
+    measured = often * contexts * evaluation.problems * (evaluation.k + evaluation.divergence)
+    return Rollouts(played, searched, measured)
+
+
+def check(recipe: Recipe) -> Iterator[Finding]:
+    """Problems, rollouts, tokens, memory or cost, and what is missing."""
+    yield from _missing("trackers", lambda: check_trackers(recipe.output.report_to))
+    if recipe.method != "rl":
+        yield from _missing("optimizer", lambda: find_optimizer(recipe.fast.optimizer))
+        yield from _reflection_key(recipe)
+    rollouts = count_rollouts(recipe)
+    try:
+        task = build_task(recipe)
+        prompt = _prompt_tokens(recipe, task)
+    except FastSlowError as error:
+        yield Finding("task and model", str(error), missing=True)
+        return
+    trained, held_out = len(task.examples("train")), len(task.examples("validation"))
+    yield Finding("problems", f"{trained:,} to train on, {held_out:,} for validation")
+    yield Finding(
+        "rollouts",
+        f"at most {rollouts.total:,}: {rollouts.slow:,} slow, {rollouts.fast:,} fast, {rollouts.evaluation:,} evaluation",
+    )
+    completion = recipe.sampling.max_tokens
+    longest = f", and up to {recipe.fast.max_tokens:,} more under evolved contexts" if recipe.method != "rl" else ""
+    yield Finding(
+        "tokens",
+        f"prompts of {prompt:.0f} on average under the seed text{longest}; completions of at most {completion:,}; together at "
+        f"most {rollouts.total * (prompt + completion):,.0f} with the seed text",
+    )
+    if recipe.engine.kind == "tinker":
+        yield _cost(recipe, rollouts, prompt)
+        yield from _missing(
+            "server", lambda: _connect(recipe), f"{recipe.engine.base_url or 'the hosted service'} has the model"
+        )
+    else:
+        yield _memory(recipe)
+
+
+def _missing(what: str, needed: Callable[[], object], good: str = "") -> Iterator[Finding]:
+    try:
+        needed()
+    except FastSlowError as error:
+        yield Finding(what, str(error), missing=True)
+    else:
+        if good:
+            yield Finding(what, good)
+
+
+def _connect(recipe: Recipe) -> None:
+    from fastslow.engine.tinker.sdk import connect
+
+    connect(recipe).close()
+
+
+def _reflection_key(recipe: Recipe) -> Iterator[Finding]:
+    reflection = recipe.fast.reflection
+    if reflection.kind != "litellm" or reflection.base_url:
+        return
+    import litellm
+
+    absent = [
+        key for key in litellm.validate_environment(str(reflection.model))["missing_keys"] if key not in os.environ
+    ]
+    if absent:
+        yield Finding("reflection", f"{reflection.model} needs {', '.join(absent)} in the environment", missing=True)
+
+
+def _prompt_tokens(recipe: Recipe, task: Task) -> float:
+    """Mean length of the first prompts; raises if one does not fit the model."""
+    model = describe(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
+    chat = ChatFormat(model.tokenizer, recipe.sampling.chat_template_kwargs)
+    texts = choose_seed_texts(task, recipe.fast.seed_text)
+    check_lengths(task, chat, texts, recipe.sampling.max_tokens, model.max_length)
+    asked = [scripted_rollout(task, example, texts=texts).asks for example in task.examples("train")[:CHECKED_EXAMPLES]]
+    lengths = [len(chat.prompt(asks[0].messages, asks[0].context(texts))) for asks in asked if asks]
+    return mean(lengths) if lengths else 0.0
+
+
+def _cost(recipe: Recipe, rollouts: Rollouts, prompt: float) -> Finding:
+    prices = recipe.engine.prices
+    if prices is None:
+        return Finding("cost", "unknown: set engine.prices to what the service charges")
+    completion = recipe.sampling.max_tokens
+    sampled = rollouts.total * (prices.prompt * prompt + prices.completion * completion)
+    passes = 2 * prices.training + prices.prompt if recipe.slow.kl else prices.training
+    trained = rollouts.slow * (prompt + completion) * passes
+    return Finding(
+        "cost",
+        f"at most ${(sampled + trained) / 1e6:,.2f}: ${sampled / 1e6:,.2f} to sample, ${trained / 1e6:,.2f} to train, without "
+        "the reflection model",
+    )
+
+
+def _memory(recipe: Recipe) -> Finding:
+    """Weights, gradients and Adam's two moments; a copy of the base model if there is a KL penalty without an adapter."""
+    weights = _count_weights(Path(resolve(recipe.model.name)))
+    if weights is None:
+        return Finding("memory", "unknown: the model is not in a local folder of safetensors")
+    if recipe.method == "gepa":
+        needed, parts = 4 * weights, "weights"
+    elif recipe.model.lora is not None:
+        needed, parts = 4 * weights, "frozen weights in fp32, half in bf16; an adapter adds little"
+    else:
+        needed = (16 + (4 if recipe.slow.kl else 0)) * weights
+        parts = "weights, gradients, optimizer" + (", base model" if recipe.slow.kl else "")
+    return Finding("memory", f"{needed / 2**30:,.2f} GiB for {weights:,} weights ({parts}), without activations")
+
+
+def _count_weights(folder: Path) -> int | None:
+    """From the headers of the files; a weight that two layers share is stored once."""
+    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+    total = 0
+    for path in files:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    return total if files else None

@@ -1,0 +1,85 @@
+"""`fastslow check`: what a recipe would spend and what it lacks, before anything is spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine
+from fake_runs import recipe_of, run
+from helpers import fastslow
+
+from fastslow.estimate import Finding, check, count_rollouts
+from fastslow.recipe import build_recipe
+from fastslow.runs.ledger import FAST
+
+
+@pytest.mark.parametrize("method", ["fst", "rl", "gepa"])
+def test_a_run_spends_at_most_what_was_counted(method: str, tmp_path: Path) -> None:
+    recipe = recipe_of(method, evaluation={"divergence": method != "gepa"})
+    counted = count_rollouts(recipe)
+    loop, _ = run(tmp_path / "run", recipe, FakeEngine())
+    ledger = loop.state.ledger
+    assert ledger["slow"].rollouts == counted.slow
+    # gepa finishes the generation in which its budget runs out.
+    assert 0.5 * counted.fast <= ledger.total(FAST).rollouts <= 1.5 * counted.fast
+    assert 0.5 * counted.evaluation <= ledger["evaluation"].rollouts <= counted.evaluation
+
+
+def test_a_rollout_budget_is_the_most(tmp_path: Path) -> None:
+    counted = count_rollouts(recipe_of("rl", rollouts=10))
+    assert counted.slow == 10
+
+
+def found(**changes: Any) -> dict[str, Finding]:
+    data = {"model": "nano", "task": {"name": "rulebook", "book": "library"}, "sampling": {"max_tokens": 32}, **changes}
+    return {finding.what: finding for finding in check(build_recipe(data))}
+
+
+def test_a_local_run_needs_memory() -> None:
+    lines = found()
+    assert not any(finding.missing for finding in lines.values())
+    # Of fp32 weights: themselves, gradients, two moments, and the base model for the KL penalty.
+    assert "for 6,540,288 weights" in lines["memory"].found
+    assert lines["memory"].found.startswith("0.12 GiB")
+    assert found(slow={"kl": 0})["memory"].found.startswith("0.10 GiB")
+    assert "cost" not in lines
+
+
+def test_a_run_on_a_service_has_a_cost_and_needs_the_server() -> None:
+    engine = {
+        "kind": "tinker",
+        "base_url": "http://127.0.0.1:9",
+        "prices": {"prompt": 1, "completion": 2, "training": 3},
+    }
+    settings: dict[str, Any] = {"method": "rl", "evaluation": {"every": 0}, "slow": {"steps": 10, "kl": 0}}
+    lines = found(engine=engine, **settings)
+    assert lines["server"].missing
+    assert "no server answers at engine.base_url=http://127.0.0.1:9" in lines["server"].found
+    prompt = float(lines["tokens"].found.split()[2])
+    total, sampled, trained = (float(word.strip("$:")) for word in lines["cost"].found.split() if word.startswith("$"))
+    assert sampled == pytest.approx(2560 * (prompt + 2 * 32) / 1e6, abs=0.01)
+    assert trained == pytest.approx(2560 * 3 * (prompt + 32) / 1e6, abs=0.01)
+    assert total == pytest.approx(sampled + trained, abs=0.011)
+    assert "unknown" in found(engine={**engine, "prices": None}, **settings)["cost"].found
+
+
+def test_what_is_missing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert found(fast={"reflection": "openai/gpt-5.2"})["reflection"].found == (
+        "openai/gpt-5.2 needs OPENAI_API_KEY in the environment"
+    )
+    assert "no model folder './none'" in found(model="./none")["task and model"].found
+    assert "does not fit the model's 1024" in found(sampling={"max_tokens": 1020})["task and model"].found
+
+
+def test_the_command_says_it_all_in_one_table(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text("{model: nano, task: rulebook, sampling: {max_tokens: 32}}")
+    done = fastslow("check", file)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines() if line[:1].strip()][-1] == "nothing"
+    done = fastslow("check", file, "model=./none")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: task and model: no model folder './none'")
