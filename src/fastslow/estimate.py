@@ -91,8 +91,8 @@ def check(recipe: Recipe) -> Iterator[Finding]:
     longest = f", and up to {recipe.fast.max_tokens:,} more under evolved contexts" if recipe.method != "rl" else ""
     yield Finding(
         "tokens",
-        f"prompts of {prompt:.0f} on average under the seed text{longest}; completions of at most {completion:,}; together at "
-        f"most {rollouts.total * (prompt + completion):,.0f} with the seed text",
+        f"prompts of {prompt:.0f} on average under the seed text{longest}; completions of at most {completion:,}; together "
+        f"at most {rollouts.total * (prompt + completion):,.0f} with the seed text",
     )
     if recipe.engine.kind == "tinker":
         yield _cost(recipe, rollouts, prompt)
@@ -153,8 +153,8 @@ def _cost(recipe: Recipe, rollouts: Rollouts, prompt: float) -> Finding:
     trained = rollouts.slow * (prompt + completion) * passes
     return Finding(
         "cost",
-        f"at most ${(sampled + trained) / 1e6:,.2f}: ${sampled / 1e6:,.2f} to sample, ${trained / 1e6:,.2f} to train, without "
-        "the reflection model",
+        f"at most ${(sampled + trained) / 1e6:,.2f}: ${sampled / 1e6:,.2f} to sample, ${trained / 1e6:,.2f} to train, "
+        "without the reflection model",
     )
 
 
