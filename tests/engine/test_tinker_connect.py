@@ -22,20 +22,23 @@ from fastslow.errors import RecipeError
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.runs.folder import RunFolder
 
-Serve = Callable[[dict[str, tuple[int, Any]]], str]
+Serve = Callable[[dict[str, Any]], str]
 CONFIG = {"/api/v1/client/config": (200, {"pjwt_auth_enabled": False})}
 HEALTHY = {"/api/v1/healthz": (200, {"status": "ok"})} | CONFIG
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts servers that answer every path with one status and one body."""
+    """Starts servers that answer every path with a status and a body; of a list of answers, each but the last once."""
     started: list[ThreadingHTTPServer] = []
 
-    def start(answers: dict[str, tuple[int, Any]]) -> str:
+    def start(answers: dict[str, Any]) -> str:
         class Handler(BaseHTTPRequestHandler):
             def answer(self) -> None:
-                status, body = answers.get(self.path.partition("?")[0], (404, {"detail": "Not Found"}))
+                found = answers.get(self.path.partition("?")[0], (404, {"detail": "Not Found"}))
+                if isinstance(found, list):
+                    found = found.pop(0) if len(found) > 1 else found[0]
+                status, body = found
                 data = json.dumps(body).encode()
                 self.rfile.read(int(self.headers.get("content-length") or 0))
                 self.send_response(status)
@@ -108,6 +111,14 @@ def test_a_model_that_the_server_does_not_have(serve: Serve) -> None:
     with pytest.raises(RecipeError, match=r"does not have the model 'nano' .*; it has Qwen/Qwen3-8B, Qwen/Qwen3-32B"):
         connect(recipe(address))
     connect(recipe(address, model="Qwen/Qwen3-8B")).close()
+
+
+def test_requests_that_are_refused_for_the_moment_are_sent_again_and_counted(serve: Serve) -> None:
+    good = (200, {"supported_models": [{"model_name": "nano"}]})
+    answers = [(429, {"detail": "too many"}), (503, {"detail": "starting"}), good]
+    service = connect(recipe(serve(HEALTHY | {"/api/v1/get_server_capabilities": answers})))
+    assert service.repeated == 2
+    service.close()
 
 
 def test_a_server_of_another_version(serve: Serve) -> None:
