@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformers import AutoConfig, AutoTokenizer
-
 from fastslow.errors import ModelError
 
 if TYPE_CHECKING:
@@ -40,6 +38,8 @@ def resolve(name: str) -> str:
 
 def read_tokenizer(source: str, *, trust_remote_code: bool) -> PreTrainedTokenizerBase:
     """The tokenizer of a model, with a padding token."""
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left", trust_remote_code=trust_remote_code)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -59,6 +59,8 @@ class Described:
 
 def describe(name: str, *, trust_remote_code: bool) -> Described:
     """Load the tokenizer and the config of a model."""
+    from transformers import AutoConfig
+
     source = resolve(name)
     try:
         tokenizer = read_tokenizer(source, trust_remote_code=trust_remote_code)
