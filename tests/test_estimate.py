@@ -16,7 +16,7 @@ from fastslow.runs.ledger import FAST
 
 
 @pytest.mark.parametrize("method", ["fst", "rl", "gepa"])
-def test_a_run_spends_at_most_what_was_counted(method: str, tmp_path: Path) -> None:
+def test_a_run_spends_about_what_was_counted(method: str, tmp_path: Path) -> None:
     recipe = recipe_of(method, evaluation={"divergence": method != "gepa"})
     counted = count_rollouts(recipe)
     loop, _ = run(tmp_path / "run", recipe, FakeEngine())

@@ -1,7 +1,8 @@
 """What a recipe would spend, and what it lacks, before anything is spent: for `fastslow check`.
 
-Rollouts are counted from the recipe, at most: a search may end early, and a step may reuse rollouts. Prompts are measured on
-the first training problems under the seed text, one turn each; completions count with the most tokens that they may have.
+Rollouts are counted from the recipe: a search may end early, a step may reuse rollouts, and gepa finishes the generation in
+which its budget runs out. Prompts are measured on the first training problems under the seed text, one turn each; evolved
+contexts make them longer. Completions count with the most tokens that they may have.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from fastslow.tasks.scripted import scripted_rollout
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Rollouts of a whole run, at most, by purpose."""
+    """Rollouts of a whole run by purpose."""
 
     slow: int
     fast: int
@@ -85,14 +86,14 @@ def check(recipe: Recipe) -> Iterator[Finding]:
     yield Finding("problems", f"{trained:,} to train on, {held_out:,} for validation")
     yield Finding(
         "rollouts",
-        f"at most {rollouts.total:,}: {rollouts.slow:,} slow, {rollouts.fast:,} fast, {rollouts.evaluation:,} evaluation",
+        f"about {rollouts.total:,}: {rollouts.slow:,} slow, {rollouts.fast:,} fast, {rollouts.evaluation:,} evaluation",
     )
     completion = recipe.sampling.max_tokens
     longest = f", and up to {recipe.fast.max_tokens:,} more under evolved contexts" if recipe.method != "rl" else ""
     yield Finding(
         "tokens",
         f"prompts of {prompt:.0f} on average under the seed text{longest}; completions of at most {completion:,}; together "
-        f"at most {rollouts.total * (prompt + completion):,.0f} with the seed text",
+        f"{rollouts.total * (prompt + completion):,.0f} with the seed text and completions of full length",
     )
     if recipe.engine.kind == "tinker":
         yield _cost(recipe, rollouts, prompt)
@@ -153,8 +154,8 @@ def _cost(recipe: Recipe, rollouts: Rollouts, prompt: float) -> Finding:
     trained = rollouts.slow * (prompt + completion) * passes
     return Finding(
         "cost",
-        f"at most ${(sampled + trained) / 1e6:,.2f}: ${sampled / 1e6:,.2f} to sample, ${trained / 1e6:,.2f} to train, "
-        "without the reflection model",
+        f"about ${(sampled + trained) / 1e6:,.2f}: ${sampled / 1e6:,.2f} to sample, ${trained / 1e6:,.2f} to train, "
+        "with the seed text and completions of full length, without the reflection model",
     )
 
 

@@ -30,6 +30,8 @@ from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Turn
 from fastslow.runs.view import PlainView
 from fastslow.start import resume, train
+from fastslow.tasks.base import Feedback
+from fastslow.tasks.registry import build_task
 from fastslow.world import World
 
 PYTHON = os.environ.get("FASTSLOW_SKYRL_PYTHON")
@@ -200,6 +202,9 @@ def test_fst_survives_a_server_that_is_killed_and_resumes(server: Any, tmp_path:
     killed = train(recipe, tmp_path / "killed", view())
     killer.join()
     assert facts(killed) == facts(whole)
+    trained = [json.loads(line)["trained_rows"] for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    print(f"rows trained on in each step: {trained}")
+    assert any(trained)
     ledger = json.loads((killed / "ledger.json").read_text())
     assert sum(entry["faults"].get("service", 0) for entry in ledger.values()) > 0
 
@@ -215,13 +220,18 @@ def test_fst_survives_a_server_that_is_killed_and_resumes(server: Any, tmp_path:
 
 
 def test_rl_runs(server: Any, tmp_path: Path) -> None:
-    run = train(recipe_for(server, "rl", steps=2), tmp_path / "rl", view())
+    """With a grader under which the rewards of a group differ, so that every step trains."""
+    recipe = recipe_for(server, "rl", steps=2)
+    task = build_task(recipe)
+    task.grade = lambda example, answer: Feedback((len(answer) % 5) / 4)  # type: ignore[attr-defined]
+    given = build_recipe({**recipe.model_dump(mode="json"), "task": "given"})
+    run = train(given, tmp_path / "rl", view(), task=task)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
     for row in rows:
-        if row["trained_rows"]:
-            assert row["grad_norm"] > 0
-            assert row["sampler_mismatch"] < 1e-3
+        assert row["trained_rows"] >= 4
+        assert row["grad_norm"] > 0
+        assert row["sampler_mismatch"] < 1e-3
 
 
 def test_mistakes_are_found_before_anything_is_spent(server: Any, tmp_path: Path) -> None:
