@@ -191,8 +191,8 @@ def test_fst_survives_a_server_that_is_killed_and_resumes(server: Any, tmp_path:
 
     def kill_in_the_middle() -> None:
         metrics = tmp_path / "killed" / "metrics.jsonl"
-        while not metrics.exists() or not metrics.read_text():
-            time.sleep(0.1)
+        while not metrics.exists() or len(metrics.read_text().splitlines()) < 2:  # of three steps; the second trains
+            time.sleep(0.05)
         server.kill()
         time.sleep(1)
         server.start()
