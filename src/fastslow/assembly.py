@@ -6,13 +6,16 @@ torch and transformers are imported when they are needed: a mistake that can be 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from fastslow.engine.base import Engine
 from fastslow.errors import RecipeError, TaskError
+from fastslow.models.tokenizer import resolve
 from fastslow.recipe import Recipe
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
@@ -50,6 +53,7 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     """Load everything a recipe names; `task` replaces the recipe's."""
     if task is not None and recipe.stages:
         raise RecipeError("a task was given as an object, but the recipe has stages; keep one of them (task: given)")
+    check_sources(recipe)
     task = task or build_task(recipe)
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
@@ -84,6 +88,18 @@ def _load(recipe: Recipe, folder: Path, world: World) -> _Source:
 
     policy = load_policy(recipe.model)
     return _Source(policy.tokenizer, policy.max_length, lambda: LocalEngine(policy, recipe, folder, world))
+
+
+def check_sources(recipe: Recipe) -> None:
+    """Report a missing package or model folder before anything is loaded."""
+    if not recipe.model.name.endswith(".gguf"):  # these would be converted
+        resolve(recipe.model.name)
+    if recipe.sampling.backend == "vllm" and "vllm" not in sys.modules and find_spec("vllm") is None:
+        raise RecipeError("sampling.backend=vllm needs the package vllm: pip install 'fastslow[vllm]'")
+    if recipe.engine.kind == "tinker":
+        from fastslow.engine.tinker.sdk import require_package
+
+        require_package()
 
 
 def check_trackers(names: Sequence[str]) -> None:

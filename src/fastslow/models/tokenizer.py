@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ def resolve(name: str) -> str:
         return str(path)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise ModelError(f"no model folder '{name}'; give an existing folder, a .gguf file or a hub id (owner/name)")
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        raise ModelError(f"model '{name}' is neither a folder, a .gguf file nor a hub id (owner/name)")
     return name
 
 

@@ -43,7 +43,7 @@ FORGOTTEN = ("not loaded", "not found", "stale", "expired", "unknown session", "
 
 def connect(recipe: Recipe) -> SdkService:
     """A session with the recipe's server. A wrong package, address, key or model is a `RecipeError`."""
-    _require_package()
+    require_package()
     address = recipe.engine.base_url or os.environ.get("TINKER_BASE_URL") or HOSTED
     key = os.environ.get("TINKER_API_KEY")
     if key is None and address == HOSTED:
@@ -58,7 +58,7 @@ def connect(recipe: Recipe) -> SdkService:
     return service
 
 
-def _require_package() -> None:
+def require_package() -> None:
     wanted = f"{_dotted(OLDEST)} or later, before {_dotted(NEWEST)}"
     try:
         version = metadata.version("tinker")
