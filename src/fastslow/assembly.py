@@ -53,7 +53,7 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     """Load everything a recipe names; `task` replaces the recipe's."""
     if task is not None and recipe.stages:
         raise RecipeError("a task was given as an object, but the recipe has stages; keep one of them (task: given)")
-    check_sources(recipe)
+    check_packages(recipe)
     task = task or build_task(recipe)
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
@@ -76,6 +76,8 @@ class _Source:
 
 def _load(recipe: Recipe, folder: Path, world: World) -> _Source:
     """Only the modules of the chosen engine are imported: with a training service, the run needs no torch."""
+    if not recipe.model.name.endswith(".gguf"):  # these would be converted
+        resolve(recipe.model.name)
     if recipe.engine.kind == "tinker":
         from fastslow.engine.tinker.engine import TinkerEngine
         from fastslow.engine.tinker.sdk import connect
@@ -90,10 +92,8 @@ def _load(recipe: Recipe, folder: Path, world: World) -> _Source:
     return _Source(policy.tokenizer, policy.max_length, lambda: LocalEngine(policy, recipe, folder, world))
 
 
-def check_sources(recipe: Recipe) -> None:
-    """Report a missing package or model folder before anything is loaded."""
-    if not recipe.model.name.endswith(".gguf"):  # these would be converted
-        resolve(recipe.model.name)
+def check_packages(recipe: Recipe) -> None:
+    """Report a missing package before anything is loaded."""
     if recipe.sampling.backend == "vllm" and "vllm" not in sys.modules and find_spec("vllm") is None:
         raise RecipeError("sampling.backend=vllm needs the package vllm: pip install 'fastslow[vllm]'")
     if recipe.engine.kind == "tinker":
