@@ -1,7 +1,12 @@
-"""The ideas of `digest`, each of which can be switched off to see what it contributes."""
+"""The ideas of `digest`, each of which can be switched off to see what it contributes.
+
+python -m benchmarks.fast_loop run --out RESULTS --optimizers digest --without IDEA …    # on a simulated policy
+python -m benchmarks.fast_loop_ablation IDEA train RECIPE …    # on a real one
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -58,3 +63,13 @@ def without(idea: str | None) -> Iterator[None]:
         for target, value in ABLATIONS[idea] if idea else ():
             stack.enter_context(patch(target, value))
         yield
+
+
+if __name__ == "__main__":
+    from fastslow.commands.app import main
+
+    idea, *command = sys.argv[1:]
+    if idea not in ABLATIONS:
+        sys.exit(f"there is no idea '{idea}'; the ideas are: {', '.join(ABLATIONS)}")
+    with without(idea):
+        main(command)

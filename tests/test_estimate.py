@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,11 @@ def test_the_command_says_it_all_in_one_table(tmp_path: Path) -> None:
     done = fastslow("check", file, "model=./none")
     assert done.returncode == 2
     assert done.stderr.startswith("error: task and model: no model folder './none'")
+
+
+def test_a_sampler_that_is_not_installed_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastslow.assembly.find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    recipe = build_recipe({"model": "nano", "task": "rulebook", "sampling": {"backend": "vllm"}})
+    (lacking,) = [finding for finding in check(recipe) if finding.missing]
+    assert "fastslow[vllm]" in lacking.found

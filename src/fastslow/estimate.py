@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from fastslow.assembly import CHECKED_EXAMPLES, check_lengths, check_trackers, choose_seed_texts
+from fastslow.assembly import CHECKED_EXAMPLES, check_lengths, check_packages, check_trackers, choose_seed_texts
 from fastslow.errors import FastSlowError
 from fastslow.fast.optimizers import find_optimizer
 from fastslow.models.tokenizer import describe, resolve
@@ -101,6 +101,7 @@ def check(recipe: Recipe) -> Iterator[Finding]:
             "server", lambda: _connect(recipe), f"{recipe.engine.base_url or 'the hosted service'} has the model"
         )
     else:
+        yield from _missing("packages", lambda: check_packages(recipe))
         yield _memory(recipe)
 
 

@@ -175,7 +175,7 @@ class SlowRecipe(Section):
     """`even` plays G rollouts of each problem. `informative` spends the same number of rollouts where the rewards of a group
     are expected to differ, from what both loops saw of the problems; it chooses among those of this cycle and the last."""
     rounds: int = Field(default=2, ge=1, le=3)
-    """Rounds of a step with `allocation: informative`: after each one, rollouts go on to where they teach."""
+    """Rounds of a step with `allocation: informative`: after each one, rollouts move to where they teach."""
     fill: float = Field(default=0.0, ge=0, le=1)
     """While less than this share of a step's rollouts is in groups with different rewards, play further problems."""
     fill_cap: float = Field(default=2.0, ge=1)
