@@ -89,6 +89,6 @@ def test_the_command_says_it_all_in_one_table(tmp_path: Path) -> None:
 def test_a_sampler_that_is_not_installed_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastslow.assembly.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
-    recipe = build_recipe({"model": "nano", "task": "rulebook", "sampling": {"backend": "vllm"}})
+    recipe = build_recipe({"model": "nano", "task": "rulebook", "sampling": {"backend": "vllm", "max_tokens": 32}})
     (lacking,) = [finding for finding in check(recipe) if finding.missing]
     assert "fastslow[vllm]" in lacking.found
