@@ -1,4 +1,4 @@
-"""SkyRL's server on a CPU, run by the Python of its own environment: `serve.py MODEL PORT FOLDER`.
+"""SkyRL's server on a CPU, run by the Python of its own environment: `serve.py MODEL PORT FOLDER BACKEND`.
 
 SkyRL starts the process that computes with `uv run`, and reads uv's arguments off its own command line; here both are this
 Python. Everything is kept in the folder, so that a server that was killed can be started again.
@@ -6,6 +6,7 @@ Python. Everything is kept in the folder, so that a server that was killed can b
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -13,16 +14,8 @@ import uvicorn
 from skyrl.tinker import api
 from skyrl.tinker.config import EngineConfig, config_to_argv
 
-BACKEND = {
-    "max_lora_adapters": 6,
-    "max_lora_rank": 4,
-    "train_micro_batch_size": 8,
-    "sample_max_num_sequences": 8,
-}
-"""Small, and the same shapes always: the backend compiles for each."""
 
-
-def main(model: str, port: str, folder: str) -> None:
+def main(model: str, port: str, folder: str, backend: str) -> None:
     def command(_: list[str], config: EngineConfig) -> list[str]:
         return [sys.executable, "-m", "skyrl.tinker.engine", *config_to_argv(config)]
 
@@ -30,7 +23,7 @@ def main(model: str, port: str, folder: str) -> None:
     api.app.state.engine_config = EngineConfig(
         base_model=model,
         backend="jax",
-        backend_config=BACKEND,
+        backend_config=json.loads(backend),
         checkpoints_base=Path(folder) / "checkpoints",
         database_url=f"sqlite:///{folder}/tinker.db",
     )

@@ -1,4 +1,4 @@
-"""Start, kill and restart SkyRL's server from a test."""
+"""Start, kill and restart SkyRL's server from a test or a benchmark."""
 
 from __future__ import annotations
 
@@ -20,9 +20,16 @@ HERE = Path(__file__).parent
 
 
 class SkyRL:
-    """A server of a model in a folder; `python` is that of SkyRL's environment."""
+    """A server of nano; `python` is that of SkyRL's environment, `at_once` how many sequences it samples together."""
 
-    def __init__(self, python: str, folder: Path) -> None:
+    def __init__(self, python: str, folder: Path, *, rank: int = 4, at_once: int = 8) -> None:
+        # Always the same shapes: the backend compiles for each.
+        self.backend = {
+            "max_lora_adapters": 6,
+            "max_lora_rank": rank,
+            "train_micro_batch_size": 8,
+            "sample_max_num_sequences": at_once,
+        }
         self.python, self.folder, self.model = python, folder, nano_in_fp32(folder / "nano")
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
@@ -43,7 +50,7 @@ class SkyRL:
         }
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.python, str(HERE / "serve.py"), str(self.model), str(self.port), str(self.folder)],
+                [self.python, HERE / "serve.py", self.model, str(self.port), self.folder, json.dumps(self.backend)],
                 env=environment,
                 cwd=self.folder,
                 stdout=log,
