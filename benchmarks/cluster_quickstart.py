@@ -5,7 +5,7 @@
     PYTHONPATH=.:tests/cluster python -m benchmarks.cluster_quickstart report
 
 The server trains an adapter and chooses its alpha, so the local engine gets an adapter of the same rank and alpha; both have
-the same learning rate, problems, group sizes and budgets. The report shows the last evaluations, with 95% intervals over seeds.
+the same learning rate, problems, group sizes and budgets. The report has the last evaluations, with 95% intervals over seeds.
 Runs that are finished are kept, and interrupted ones are resumed.
 """
 

@@ -25,6 +25,7 @@ from fastslow.study.intervals import over_seeds
 STARTS = ("bare", "cluttered")
 SETTINGS = (
     "method=gepa",
+    "task.told=0",
     "task.shortest=3",
     "task.longest=5",
     "slow.steps=1000000",
@@ -54,7 +55,7 @@ def cluttered(options: dict[str, Any], seed: int) -> str:
 
 def run_one(optimizer: str, start: str, seed: int, rollouts: int, overrides: list[str], target: Path) -> None:
     from fastslow import RunFolder, load_recipe, train
-    from fastslow.study.quickstart import RECIPE
+    from fastslow.study.studies import RECIPE
 
     recipe = load_recipe(
         RECIPE, [*SETTINGS, *overrides, f"rollouts={rollouts}", f"seed={seed}", f"fast.optimizer={optimizer}"]

@@ -61,7 +61,7 @@ def run_seed(seed: int, out: Path, variants: Sequence[str], overrides: list[str]
     """All variants of one seed in a folder that goes away; their numbers stay."""
     from fastslow import RunFolder, load_recipe
     from fastslow.start import train
-    from fastslow.study.quickstart import RECIPE
+    from fastslow.study.studies import RECIPE
     from fastslow.study.training import at_equal_rollouts
 
     out.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API
 SELF_TEST = (
     *("slow.steps=2", "slow.problems=4", "slow.group=4", "slow.microbatch=16", "slow.warmup_steps=0"),
     *("fast.population=2", "fast.cycle=2", "fast.anchors=4", "fast.budget=16", "fast.minibatch=2"),
-    *("task.told=2", "evaluation.problems=4", "evaluation.every=2", "output.checkpoint_every=2"),
+    *("evaluation.problems=4", "evaluation.every=2", "output.checkpoint_every=2"),
 )
 """Both loops, an evaluation and a checkpoint, as small as possible."""
 

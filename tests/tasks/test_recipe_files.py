@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from fastslow.recipe import load_recipe
-from fastslow.study.quickstart import RECIPE
+from fastslow.study import quickstart, studies
 from fastslow.tasks.registry import check_options
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-FILES = {str(file.relative_to(RECIPES)): file for file in sorted(RECIPES.rglob("*.yaml"))} | {RECIPE.name: RECIPE}
+FILES = {str(file.relative_to(RECIPES)): file for file in sorted(RECIPES.rglob("*.yaml"))} | {
+    file.name: file for file in (quickstart.RECIPE, studies.RECIPE)
+}
 
 
 @pytest.mark.parametrize("file", FILES.values(), ids=FILES.keys())

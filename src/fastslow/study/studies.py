@@ -21,14 +21,12 @@ from fastslow.study.conclusions import CONCLUSIONS, Conclusion
 from fastslow.study.figures.drawing import save
 from fastslow.study.jobs import Job, jobs_of, run_jobs
 from fastslow.study.plans import STUDIES, Study, refuse_wrong_base
-from fastslow.study.quickstart import RECIPE
 from fastslow.study.suite import read_task
 
 SMALL_STAR = {"name": "star-graph", "degree": 2, "path": 3, "nodes": 10}
 """A star graph that nano can write down."""
-DEFAULTS = ("task.told=2", "slow.learning_rate=4e-5")
-"""Added to the quickstart's recipe where none is given: half of the book is in the seed text, so that RL only has something
-to learn, and the learning rate is low enough for its rise to be seen."""
+RECIPE = Path(__file__).with_name("studies.yaml")
+"""Trained where no recipe is given."""
 BOOKS = ("harbour", "orchard")
 """Further rulebooks for recipes with a rulebook, where no further tasks are given."""
 
@@ -47,7 +45,7 @@ def run_study(
     """Train the runs that are not finished, then show the conclusion. `all` runs every study in turn."""
     if name != "all" and name not in STUDIES:
         raise FastSlowError(f"no study '{name}'; expected {', '.join(STUDIES)} or all")
-    base = load_recipe(recipe, overrides) if recipe else load_recipe(RECIPE, (*DEFAULTS, *overrides))
+    base = load_recipe(recipe or RECIPE, overrides)
     refuse_wrong_base(base)
     chosen = list(STUDIES.values()) if name == "all" else [STUDIES[name]]
     plans = [(study, study.variants(base, _tasks(study, base, tasks))) for study in chosen]
