@@ -1,5 +1,5 @@
 # make demo: set up and run the quickstart. make test: set up for development, then lint, types and tests. make install: set up.
-# make test-cluster: set up SkyRL's server beside it, and train on it.
+# make test-cluster: set up SkyRL's server beside it, and train on it. make docs-site: the documents as a site, in site/.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -7,9 +7,11 @@ SKYRL ?= .skyrl
 # Only what is imported gets compiled, at its first import, and is kept for the next one. The pip that comes with Python 3.11
 # takes 1.4 times as long as the one in constraints.txt.
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+# Strict: a link that leads nowhere is an error. The variable silences an advertisement.
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install develop demo test test-cluster lint types pages docs
+.PHONY: install develop demo test test-cluster lint types pages docs docs-site
 install: $(VENV)/.installed
 develop: $(VENV)/.develop
 
@@ -48,7 +50,12 @@ types: develop
 pages: develop
 	$(BIN)/python docs/reference.py --check
 	$(BIN)/python docs/families.py --check
+	$(SITE) --quiet --site-dir $(VENV)/site
 
 docs: develop
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/families.py
+
+docs-site: develop
+	$(SITE)
+	@echo "open site/index.html"
