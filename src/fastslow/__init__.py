@@ -62,11 +62,13 @@ __all__ = list(_HOMES)
 _HOMES |= {"DSPyTask": "tasks.adapters.dspy_program", "FastSlow": "dspy_optimizer", "dspy_lm": "dspy_model"}
 
 
-def __getattr__(name: str) -> Any:
-    """The public names, loaded when used: importing torch takes seconds, and the command line has quick commands too."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"fastslow.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'fastslow' has no attribute '{name}'")
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+
+    def __getattr__(name: str) -> Any:
+        """The public names, loaded when used: importing torch takes seconds, and the command line has quick commands too."""
+        if name in _HOMES:
+            return getattr(importlib.import_module(f"fastslow.{_HOMES[name]}"), name)
+        raise AttributeError(f"module 'fastslow' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
