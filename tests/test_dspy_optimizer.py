@@ -94,14 +94,25 @@ def test_the_asks_of_both_predictors_are_trained(trained: Trained) -> None:
 
 def test_the_program_is_saved_and_loads_into_a_fresh_one(trained: Trained, tmp_path: Path) -> None:
     trained.program.save(tmp_path / "mine.json")
-    for path in (trained.folder / "program.json", tmp_path / "mine.json"):
+    for path, unsafe in ((trained.folder / "program.json", False), (tmp_path / "mine.json", True)):
         loaded = TurnAndShift()
-        loaded.load(path)
+        loaded.load(path, allow_unsafe_lm_state=unsafe)
+        engines = {getattr(predictor.lm, "_engine_spec", None) for predictor in loaded.predictors()}
+        assert len(engines) == 1  # the weights are loaded once
+        assert (engines != {None}) == unsafe
         texts = {name: predictor.signature.instructions for name, predictor in loaded.named_predictors()}
         assert texts == {name: each.signature.instructions for name, each in trained.program.named_predictors()}
         assert set(texts.values()) != {SEED}
     saved = json.loads((trained.folder / "program.json").read_text())
     assert not [key for key in saved["turn"] if "component" in key]
+
+
+def test_the_returned_program_is_bound_to_the_trained_model(trained: Trained) -> None:
+    """Nothing is configured: what answers is the policy of the last checkpoint."""
+    evaluate = dspy.Evaluate(devset=HELD_OUT, metric=by_halves, num_threads=1, display_progress=False)
+    untaught = TurnAndShift()
+    untaught.set_lm(trained.program.get_lm())
+    assert evaluate(trained.program).score > evaluate(untaught).score + 25  # percent
 
 
 def test_the_exported_model_does_in_plain_dspy_what_it_was_trained_to(trained: Trained, tmp_path: Path) -> None:
@@ -117,7 +128,9 @@ def test_the_exported_model_does_in_plain_dspy_what_it_was_trained_to(trained: T
 
     with dspy.context(lm=plain_lm(Engine(served))):
         evaluate = dspy.Evaluate(devset=HELD_OUT, metric=by_halves, num_threads=1)
-        learnt, untaught = evaluate(trained.program).score, evaluate(TurnAndShift()).score
+        plain = TurnAndShift()
+        plain.load(trained.folder / "program.json")
+        learnt, untaught = evaluate(plain).score, evaluate(TurnAndShift()).score
     assert learnt > untaught + 25  # percent
 
 

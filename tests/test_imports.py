@@ -13,6 +13,7 @@ from helpers import EXAMPLE
 TASKS = "import fastslow.tasks.registry as registry; registry.task_classes()"
 RUNS = "from fastslow.runs import checkpoint, folder, ledger, lineage, view"
 METHOD = "import fastslow.loop"
+PYTHON = "import fastslow; fastslow.train, fastslow.Run, fastslow.RowsTask, fastslow.GEPATask"
 COMMANDS = f"""
 from fastslow.commands.app import main
 for code, *arguments in (
@@ -43,6 +44,7 @@ PARTS = {
     "tasks": (TASKS, "torch datasets transformers pyarrow numpy sympy reasoning_gym math_verify bm25s"),
     "runs": (RUNS, "torch pyarrow transformers"),
     "method": (METHOD, "torch transformers accelerate trl peft datasets litellm"),
+    "python": (PYTHON, "torch transformers accelerate trl peft datasets litellm pandas"),
     "help and mistakes": (COMMANDS, "torch transformers accelerate trl peft datasets litellm"),
 }
 """What is run, and what it must not have imported by then. One interpreter runs all, what imports least first."""

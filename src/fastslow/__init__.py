@@ -1,13 +1,39 @@
 """Fast-Slow Training of language models.
 
-from fastslow import load_recipe, train
-train(load_recipe("recipe.yaml"), "runs/mine")
+import fastslow
+run = fastslow.train(model="nano", task="rulebook", slow={"steps": 3}, folder="runs/mine")
+print(run.best_prompt)
 """
 
 import glob
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for editors and type checkers; the names are loaded when they are used
+    from fastslow.api import resume as resume
+    from fastslow.api import train as train
+    from fastslow.dspy_model import dspy_lm as dspy_lm
+    from fastslow.dspy_optimizer import FastSlow as FastSlow
+    from fastslow.errors import FastSlowError as FastSlowError
+    from fastslow.evaluation.stored import evaluate_run as evaluate_run
+    from fastslow.export import export_run as export_run
+    from fastslow.prefix import completion_logprobs as completion_logprobs
+    from fastslow.recipe import Recipe as Recipe
+    from fastslow.recipe import load_recipe as load_recipe
+    from fastslow.records import Context as Context
+    from fastslow.records import Rollout as Rollout
+    from fastslow.run import Run as Run
+    from fastslow.runs.folder import RunFolder as RunFolder
+    from fastslow.tasks import Ask as Ask
+    from fastslow.tasks import Example as Example
+    from fastslow.tasks import Feedback as Feedback
+    from fastslow.tasks import QuestionTask as QuestionTask
+    from fastslow.tasks import Task as Task
+    from fastslow.tasks.adapters.dataset import RowsTask as RowsTask
+    from fastslow.tasks.adapters.dspy_program import DSPyTask as DSPyTask
+    from fastslow.tasks.adapters.gepa_adapter import GEPATask as GEPATask
+    from fastslow.tasks.adapters.trl_rewards import TRLTask as TRLTask
 
 if not glob.glob("/dev/nvidia[0-9]*"):
     # On shared CPU cores, threads that spin while they wait slow torch down many times over. It must be said before
@@ -16,13 +42,16 @@ if not glob.glob("/dev/nvidia[0-9]*"):
     os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 _PUBLIC = {
+    "api": ["resume", "train"],
+    "run": ["Run"],
     "errors": ["FastSlowError"],
     "recipe": ["Recipe", "load_recipe"],
     "tasks": ["Ask", "Example", "Feedback", "QuestionTask", "Task"],
+    "tasks.adapters.dataset": ["RowsTask"],
+    "tasks.adapters.gepa_adapter": ["GEPATask"],
     "tasks.adapters.trl_rewards": ["TRLTask"],
     "records": ["Context", "Rollout"],
     "runs.folder": ["RunFolder"],
-    "start": ["resume", "train"],
     "evaluation.stored": ["evaluate_run"],
     "export": ["export_run"],
     "prefix": ["completion_logprobs"],
@@ -30,11 +59,18 @@ _PUBLIC = {
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names}
 __all__ = list(_HOMES)
 # In need of an extra, so no part of `import *`.
-_HOMES |= {"DSPyTask": "tasks.adapters.dspy_program", "FastSlow": "dspy_optimizer"}
+_HOMES |= {"DSPyTask": "tasks.adapters.dspy_program", "FastSlow": "dspy_optimizer", "dspy_lm": "dspy_model"}
 
 
-def __getattr__(name: str) -> Any:
-    """The public names, loaded when used: importing torch takes seconds, and the command line has quick commands too."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"fastslow.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'fastslow' has no attribute '{name}'")
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+
+    def __getattr__(name: str) -> Any:
+        """The public names, loaded when used: importing torch takes seconds, and the command line has quick commands too."""
+        if name in _HOMES:
+            return getattr(importlib.import_module(f"fastslow.{_HOMES[name]}"), name)
+        raise AttributeError(f"module 'fastslow' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return sorted(_HOMES)

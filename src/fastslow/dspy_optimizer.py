@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.assembly import find_world
-from fastslow.errors import RecipeError, TaskError
-from fastslow.recipe import Recipe, build_recipe, load_recipe
+from fastslow.dspy_model import dspy_lm
+from fastslow.errors import TaskError
+from fastslow.recipe import Recipe, make_recipe
 from fastslow.runs.folder import RunFolder, default_folder
 from fastslow.snapshot import open_snapshot
 from fastslow.start import resume, train
@@ -25,17 +26,17 @@ class FastSlow(dspy.teleprompt.Teleprompter):
     The metric is the same as for dspy.GEPA. The recipe is a mapping, a `Recipe` or the path of a YAML file; its task is
     replaced by the program.
 
-    `compile` returns the program with the instructions of the context that was best on training problems, and writes it to
-    `FOLDER/program.json`. The instructions were evolved for the trained weights in the run folder: `fastslow.export_run(
-    folder, "my-model")` exports those as a Hugging Face folder for any server that dspy.LM supports. Use the dspy adapter
-    that was configured during training.
+    `compile` returns the program with the instructions of the context that was best on training problems, bound to the
+    trained model, which is loaded at the first call. The instructions are also written to `FOLDER/program.json`. Use the dspy
+    adapter that was configured during training. For many calls, export the model (`fastslow.export_run`), serve it with any
+    server that dspy.LM supports, and set that: `program.set_lm(dspy.LM(…))`.
     """
 
     def __init__(
         self, metric: Metric, recipe: Recipe | Mapping[str, Any] | str | Path, folder: str | Path | None = None
     ) -> None:
         super().__init__()
-        self.metric, self.recipe = metric, _with_program(recipe)
+        self.metric, self.recipe = metric, make_recipe({"task": GIVEN}, recipe)
         self.folder = default_folder(self.recipe, "dspy") if folder is None else Path(folder)
 
     def compile(
@@ -57,17 +58,5 @@ class FastSlow(dspy.teleprompt.Teleprompter):
         program = task.program_under(open_snapshot(self.folder).pool.best.context.texts)
         if find_world(self.recipe).main:
             program.save(self.folder / "program.json")
+        program.set_lm(dspy_lm(self.folder))
         return program
-
-
-def _with_program(recipe: Any) -> Recipe:
-    """The recipe with the program as its task."""
-    if isinstance(recipe, Recipe):
-        return build_recipe({**recipe.model_dump(mode="json"), "task": GIVEN})
-    if isinstance(recipe, Mapping):
-        return build_recipe({**recipe, "task": GIVEN})
-    if isinstance(recipe, (str, Path)):
-        return load_recipe(recipe, [f"task={GIVEN}"])
-    raise RecipeError(
-        f"recipe is of type {type(recipe).__name__}; expected a mapping, a Recipe or the path of a YAML file"
-    )

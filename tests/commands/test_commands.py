@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,14 @@ def test_the_commands_of_a_finished_run(
     monkeypatch.chdir("/")
     assert call("contexts", run) == 0
     assert "population by cycle" in capsys.readouterr().out
+    assert call("contexts", run, "--best") == 0
+    prompt = capsys.readouterr().out
+    assert call("contexts", run, "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    (best,) = [each for each in listed if each["best"]]
+    assert prompt == best["texts"]["system"] + "\n"
+    assert call("contexts", run, "--best", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == best
     assert call("ledger", run, "--steps") == 0
     assert "rollouts, by step" in capsys.readouterr().out
     assert call("eval", run, "--k", "2", "--pool", "--split", "test") == 0
@@ -133,3 +142,10 @@ def test_a_real_process_prints_plain_lines_and_nothing_else(by_words: list[str],
     assert done.stderr == ""
     words = {line.split()[0].rstrip(":") for line in done.stdout.splitlines()}
     assert words == {"see", "run", "evaluation", "cycle", "best", "step", "finished"}
+
+
+def test_the_texts_of_several_components_follow_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunFolder.create(tmp_path / "run", load_recipe(EXAMPLE)) as run:
+        run.write_json("contexts/seed.json", {"id": "ab", "texts": {"turn": "[bold]a[/bold]\nb", "shift": "ü"}})
+    assert call("contexts", tmp_path / "run", "--best") == 0
+    assert capsys.readouterr().out == "[turn]\n[bold]a[/bold]\nb\n\n[shift]\nü\n"

@@ -15,7 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastslow.errors import RecipeError
-from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, read_stored_recipe, walk
+from fastslow.recipe import (
+    ModelRecipe,
+    Recipe,
+    build_recipe,
+    dump_recipe,
+    load_recipe,
+    make_recipe,
+    read_stored_recipe,
+    walk,
+)
 from fastslow.tasks.adapters.grader import load_grader
 from fastslow.text import printable
 
@@ -444,3 +453,28 @@ def test_a_recipe_holds_no_credentials(changes: dict[str, Any], tmp_path: Path) 
     assert "hunter2" not in printable(str(refused.value))
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(data))
     assert "hunter2" not in dump_recipe(read_stored_recipe(tmp_path / "recipe.yaml"))  # of an earlier version
+
+
+# From Python values -----------------------------------------------------------------------------------------------------
+
+
+def test_python_values_make_the_recipe_that_a_file_of_them_makes(tmp_path: Path) -> None:
+    values = {
+        "model": ModelRecipe(name="nano", device="cpu"),
+        "task": {"name": "star-graph", "arms": 3},
+        "slow": {"steps": 7, "betas": (0.8, 0.9)},
+        "fast.reflection": "openai/gpt-5.2",
+        "output": {"folder": Path("runs/mine")},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        "model: {name: nano, device: cpu}\ntask: {name: star-graph, arms: 3}\nslow: {steps: 7, betas: [0.8, 0.9]}\n"
+        "fast: {reflection: openai/gpt-5.2}\noutput: {folder: runs/mine}\n"
+    )
+    assert make_recipe(values) == load_recipe(path)
+    changed = make_recipe({"task": "rulebook", "slow": {"steps": 8}, "model": {"device": "auto"}}, path)
+    assert changed == load_recipe(path, ["task=rulebook", "slow.steps=8", "model.device=auto"])
+    assert make_recipe({"slow.steps": 8}, load_recipe(path)) == make_recipe({"slow": {"steps": 8}}, path)
+    assert make_recipe({"model": {"device": "cpu"}}, {"model": "nano", "task": "rulebook"}).model.device == "cpu"
+    with pytest.raises(RecipeError, match=r"'seed' holds 3, which has no keys of its own"):
+        make_recipe({"seed.x": 1}, {"seed": 3})

@@ -83,6 +83,17 @@ def load_trained(recipe: ModelRecipe, weights: Path | None) -> tuple[PreTrainedM
     return PeftModel.from_pretrained(base, str(weights)).merge_and_unload(), tokenizer
 
 
+def load_trained_to_ask(
+    recipe: ModelRecipe, weights: Path | None, device: str
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """`load_trained`, for inference on a device (`auto` chooses one)."""
+    chosen = choose_device(device)
+    model, tokenizer = load_trained(recipe, weights)
+    if dtype_to_ask(chosen) is torch.float32:
+        model = model.float()
+    return model.to(chosen).eval(), tokenizer
+
+
 def load_policy(recipe: ModelRecipe) -> Policy:
     """Load the policy of a recipe: fp32 weights for full training, or a frozen bf16 base with fp32 LoRA adapters."""
     device = choose_device(recipe.device)

@@ -23,6 +23,7 @@ from fastslow.recipe.read import (
     dump_recipe,
     flat,
     load_recipe,
+    make_recipe,
     read_stored_recipe,
     walk,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "dump_recipe",
     "flat",
     "load_recipe",
+    "make_recipe",
     "read_stored_recipe",
     "walk",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ MACHINE_SETTINGS = (
 )
 """They fit a run to a machine and do not change what it learns, so they can be changed on resume."""
 
+EMBEDDED = "nano"
+"""The name of the embedded model, whatever folder of that name there is."""
 
 LARGEST_FILE, MOST_VALUES, DEEPEST = 10**6, 10**5, 50
 """Limits of a recipe file: bytes, values with those that aliases repeat, nesting."""
@@ -111,6 +114,54 @@ def _without_credentials(data: Any) -> Any:
     return redacted(data).replace(f"{HIDDEN}@", "") if isinstance(data, str) else data
 
 
+def make_recipe(
+    settings: Mapping[str, Any], base: Recipe | Mapping[str, Any] | str | os.PathLike[str] | None = None
+) -> Recipe:
+    """A recipe from Python values: sections are mappings, and a key may be dotted (`"slow.steps": 3`).
+
+    The settings are laid over `base`: a recipe, a mapping or the path of a file. A section changes only the keys that it
+    gives; `task` and `stages` are replaced as a whole. Relative paths are those of the current folder.
+    """
+    data = _mapping_of(base)
+    for key, value in settings.items():
+        changed = _as_yaml(value)
+        if isinstance(changed, dict) and key not in ("task", "stages") and "." not in key:
+            data.setdefault(key, {})
+            for inner, setting in changed.items():
+                set_key(data, f"{key}.{inner}", setting)
+        else:
+            set_key(data, key, changed)
+    _anchor(data, Path.cwd())
+    return build_recipe(data)
+
+
+def _mapping_of(base: Any) -> dict[str, Any]:
+    if base is None:
+        return {}
+    if isinstance(base, Recipe):
+        return base.model_dump(mode="json")
+    if isinstance(base, Mapping):
+        return _as_yaml(base)
+    if isinstance(base, str | os.PathLike):
+        data = _read_mapping(Path(base))
+        _anchor(data, Path(base).parent.resolve())
+        return data
+    raise RecipeError(
+        f"recipe is of type {type(base).__name__}; expected a mapping, a Recipe or the path of a YAML file"
+    )
+
+
+def _as_yaml(value: Any) -> Any:
+    """A Python value as a recipe file would hold it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_unset=True)
+    if isinstance(value, Mapping):
+        return {str(key): _as_yaml(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_yaml(inner) for inner in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def build_recipe(data: dict[str, Any]) -> Recipe:
     """Validate a mapping into a recipe; all mistakes are listed in one error."""
     try:
@@ -124,7 +175,7 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
 
     def anchored(section: Any, key: str) -> None:
         value = section.get(key) if isinstance(section, dict) else None
-        if isinstance(value, str) and value and (folder / value).exists():
+        if isinstance(value, str) and value not in ("", EMBEDDED) and (folder / value).exists():
             section[key] = str(folder / value)
 
     anchored(data, "model")
@@ -166,6 +217,11 @@ def apply_override(data: dict[str, Any], override: str) -> None:
         value = text
     except (ValueError, TypeError, RecursionError) as error:
         raise RecipeError(f"override '{one_line(override, 60)}' cannot be read: {one_line(error)}") from None
+    set_key(data, key, value)
+
+
+def set_key(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in a recipe that is still a mapping."""
     *parents, last = key.split(".")
     target: Any = data
     for name in parents:
@@ -177,7 +233,7 @@ def apply_override(data: dict[str, Any], override: str) -> None:
         elif inner is None:
             inner = {}
         elif not isinstance(inner, dict):
-            raise RecipeError(f"override '{override}': '{name}' holds {inner!r}, which has no keys of its own")
+            raise RecipeError(f"override '{key}={value}': '{name}' holds {inner!r}, which has no keys of its own")
         target[name] = inner
         target = inner
     target[last] = value

@@ -1,4 +1,4 @@
-"""The display of a run: a live screen on a terminal, one line per event elsewhere."""
+"""The display of a run: a live screen on a terminal, a panel in a notebook, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -56,8 +56,12 @@ class View(Protocol):
 
 
 def make_view(console: Console | None = None) -> View:
-    """The live screen if the console supports it, plain lines otherwise."""
+    """The live screen if the console supports it, one panel in a notebook, plain lines otherwise."""
     console = console or Console()
+    if console.is_jupyter and not console.quiet:
+        from fastslow.runs.notebook import NotebookView
+
+        return NotebookView()
     drawable = console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
     return LiveView(console) if drawable else PlainView(console)
 

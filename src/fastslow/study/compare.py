@@ -43,11 +43,8 @@ def compare_runs(
             )
         _compare_stages(arms, remarks, out, console)
         return
-    comparison = Comparison.of(arms, baseline)
     with console.status("fitting and drawing"):
-        limits = {arm.label: comparison.asymptote(arm) for arm in arms}
-        said = findings(comparison, limits)
-        subtitle = described(arms)
+        comparison, said, subtitle = concluded(arms, baseline)
         figures = comparison_figures(comparison, subtitle)
         write_csv(out / "table.csv", comparison.table())
         write_csv(out / "points.csv", comparison.points())
@@ -59,6 +56,13 @@ def compare_runs(
     for line in (*said, *remarks):
         console.print(Text(f"· {line}"))
     console.print(Text(f"The report is in {out / 'report.html'}, with figures (PNG, SVG) and tables (CSV) beside it."))
+
+
+def concluded(arms: Sequence[Arm], baseline: str | None = None) -> tuple[Comparison, list[str], str]:
+    """The comparison of arms, the findings in sentences, and what was compared."""
+    comparison = Comparison.of(arms, baseline)
+    limits = {arm.label: comparison.asymptote(arm) for arm in arms}
+    return comparison, findings(comparison, limits), described(arms)
 
 
 def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, console: Console) -> None:

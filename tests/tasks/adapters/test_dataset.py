@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pandas
 import pyarrow
 import pytest
 from hypothesis import given
@@ -17,9 +19,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from pydantic import ValidationError
 
+import fastslow
 from fastslow.errors import TaskError
 from fastslow.tasks.adapters import grader as grading
-from fastslow.tasks.adapters.dataset import DatasetOptions, DatasetTask
+from fastslow.tasks.adapters.dataset import DatasetOptions, DatasetTask, RowsTask
 from fastslow.tasks.adapters.grader import GraderError, exact_match
 from fastslow.tasks.base import Example, Feedback, Split
 from fastslow.tasks.scripted import scripted_rollout
@@ -454,3 +457,53 @@ def test_a_file_in_the_current_folder_does_not_replace_a_library(data: str, monk
     Path("colorsys.py").write_text("def grade(answer, example):\n    return 1.0\n")
     with pytest.raises(TaskError, match="has no 'grade'"):
         build(data, grader="colorsys:grade")
+
+
+# Rows as Python objects ------------------------------------------------------------------------------------------------
+
+
+def test_rows_in_memory_are_the_task_that_a_file_of_them_is(data: str) -> None:
+    ours, theirs = RowsTask(ROWS), build(data)
+    for split in SPLITS:
+        assert list(ours.examples(split)) == list(theirs.examples(split))
+    example = ours.examples("train")[0]
+    assert ours.messages(example) == theirs.messages(example)
+    assert ours.grade(example, "no") == theirs.grade(example, "no")
+    assert fastslow.RowsTask is RowsTask
+
+
+@pytest.mark.parametrize("kind", [list, tuple, iter, pandas.DataFrame, datasets.Dataset.from_list])
+def test_rows_come_as_a_list_a_dataset_or_a_frame(kind: Callable[[Any], Any]) -> None:
+    task = RowsTask(kind(ROWS), lambda answer, row: (1.0, row["answer"]), validation=kind(ROWS[:2]), holdout=0)
+    assert [example.data for example in task.examples("train")] == ROWS
+    assert [example.data for example in task.examples("validation")] == ROWS[:2]
+    assert not task.examples("test")
+    played = scripted_rollout(task, task.examples("train")[3], ["x"])
+    assert played.feedback == Feedback(1.0, "6")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"rows": "rows.jsonl"}, "rows is of type str; expected a list of dicts, a datasets.Dataset or a DataFrame"),
+        ({"rows": {"a": 1}}, "rows is of type dict; expected a list"),
+        ({"rows": [1]}, "rows row 1 is of type int; expected a dict"),
+        ({"rows": []}, "rows is empty; expected at least one problem"),
+        ({"rows": ROWS, "test": [{"question": "?"}]}, "'test' row 1 has no column 'answer'"),
+        ({"rows": [{"text": "?"}]}, "'rows' row 1 has no column 'question', which the task's question names"),
+        ({"rows": ROWS, "grader": "grading:grade"}, "grader is of type str; expected a function"),
+    ],
+)
+def test_wrong_rows_are_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(TaskError) as refused:
+        RowsTask(**arguments)
+    assert words in str(refused.value)
+
+
+def test_a_grader_in_memory_is_blamed_by_name() -> None:
+    def strict(answer: str, row: dict[str, Any]) -> float:
+        raise LookupError("no such thing")
+
+    task = RowsTask(ROWS, strict)
+    with pytest.raises(GraderError, match="grader 'strict' raised LookupError: no such thing"):
+        task.grade(task.examples("train")[0], "x")

@@ -22,7 +22,15 @@ SEEDS_FOR_BAND = 3
 def new_figure(size: tuple[float, float]) -> Any:
     from matplotlib.figure import Figure  # without pyplot: no window, no state, and Agg draws the PNG
 
-    return Figure(figsize=size, layout="constrained")
+    class Shown(Figure):
+        """A figure that a notebook shows; without pyplot it would only print its size."""
+
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=100)
+            return buffer.getvalue()
+
+    return Shown(figsize=size, layout="constrained")
 
 
 def dress(axes: Any, xlabel: str, ylabel: str) -> None:

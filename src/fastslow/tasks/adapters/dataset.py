@@ -1,16 +1,18 @@
-"""A task from the user's own rows: a file or a hub dataset, a prompt template and a grader, all named in the recipe."""
+"""A task from the user's own rows, a prompt template and a grader: Python objects, or a file or hub dataset that the recipe
+names."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from fastslow.tasks.adapters.grader import JUDGES, call_grader, exact_match, load_grader
+from fastslow.errors import TaskError
+from fastslow.tasks.adapters.grader import JUDGES, Grader, call_grader, exact_match, load_grader
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
+from fastslow.tasks.data.source import SourceOptions, complete_splits, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
@@ -40,21 +42,65 @@ class DatasetOptions(SourceOptions):
     contexts."""
 
 
-class DatasetTask(QuestionTask):
-    """Questions and answers of your own, from a file or the Hugging Face hub."""
+class RowsTask(QuestionTask):
+    """Rows and a grader of your own, given as Python objects.
 
-    Options = DatasetOptions
+    `rows` is a list of dicts, a `datasets.Dataset` or a DataFrame. `grader(answer, row)` returns a score from 0 to 1, a
+    (score, text) tuple or a `Feedback`, and may be async; without one, the answer must equal the column `answer`. `prompt`
+    is what the model is asked, with `{column}` for a row's values; by default the column `question`. `seed_text` is the text
+    the context starts from. Where no rows are given for validation or test, a share of `rows`, `holdout`, is held out for
+    it. The remaining arguments are the options of the task `dataset`.
+    """
+
     options: DatasetOptions
 
-    def __init__(self, options: DatasetOptions) -> None:
+    def __init__(
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        grader: Grader | None = None,
+        *,
+        validation: Iterable[Mapping[str, Any]] | None = None,
+        test: Iterable[Mapping[str, Any]] | None = None,
+        question: str = "question",
+        answer: str = "answer",
+        id: str | None = None,
+        prompt: str | None = None,
+        system: str | None = None,
+        seed_text: str = QuestionTask.seed_text,
+        holdout: float = 0.1,
+        grader_threads: bool = False,
+        feedback: Literal["advice", "reference"] = "advice",
+    ) -> None:
+        options = DatasetOptions(
+            path="rows",
+            question=question,
+            answer=answer,
+            id=id,
+            prompt=prompt,
+            system=system,
+            seed_text=seed_text,
+            holdout=holdout,
+            grader_threads=grader_threads,
+            feedback=feedback,
+        )
+        if grader is not None and not callable(grader):
+            raise TaskError(f"grader is of type {type(grader).__name__}; expected a function of (answer, row)")
+        self._set_up(options, grader, getattr(grader, "__name__", type(grader).__name__))
+        given: dict[Split, list[Row]] = {"train": self._checked("rows", _rows("rows", rows))}
+        if validation is not None:
+            given["validation"] = self._checked("validation", _rows("validation", validation))
+        if test is not None:
+            given["test"] = self._checked("test", _rows("test", test))
+        self._examples = name_examples(complete_splits(given, holdout, self._asked, "rows"), self._row_id)
+
+    def _set_up(self, options: DatasetOptions, grader: Grader | None, name: str) -> None:
+        """Everything but the rows."""
         super().__init__(options)
         self.seed_text = options.seed_text
         self.grades_apart = options.grader_threads
         self.grades_at_once = JUDGES
         self._prompt = options.prompt or f"{{{options.question}}}"
-        # Everything is read now, so that a mistake shows before a model is loaded.
-        self._grader = load_grader(options.grader) if options.grader else None
-        self._examples = name_examples(read_splits(options, self._checked, self._asked), self._row_id)
+        self._grader, self._grader_name = grader, name
 
     def examples(self, split: Split) -> Sequence[Example]:
         return self._examples[split]
@@ -67,7 +113,7 @@ class DatasetTask(QuestionTask):
         if self._grader is None:
             expected, asked = example.data[self.options.answer], _fill(self._prompt, example.data)
             return exact_match(answer, _as_text(expected), asked, self.options.feedback == "reference")
-        return call_grader(str(self.options.grader), self._grader, answer, dict(example.data))
+        return call_grader(self._grader_name, self._grader, answer, dict(example.data))
 
     def _checked(self, source: str, rows: list[Row]) -> list[Row]:
         options = self.options
@@ -86,6 +132,35 @@ class DatasetTask(QuestionTask):
         if self.options.id:
             return str(row[self.options.id])
         return content_id(row)
+
+
+class DatasetTask(RowsTask):
+    """Questions and answers of your own, from a file or the Hugging Face hub."""
+
+    Options = DatasetOptions
+
+    def __init__(self, options: DatasetOptions) -> None:
+        # Everything is read now, so that a mistake shows before a model is loaded.
+        self._set_up(options, load_grader(options.grader) if options.grader else None, str(options.grader))
+        self._examples = name_examples(read_splits(options, self._checked, self._asked), self._row_id)
+
+
+def _rows(source: str, given: Any) -> list[Row]:
+    """The rows of a list, a dataset or a DataFrame."""
+    rows = given.to_dict("records") if hasattr(given, "iterrows") else given
+    if isinstance(rows, str | Mapping) or not isinstance(rows, Iterable):
+        raise TaskError(
+            f"{source} is of type {type(given).__name__}; expected a list of dicts, a datasets.Dataset or a DataFrame"
+        )
+    found = list(rows)
+    for number, row in enumerate(found, 1):
+        if not isinstance(row, Mapping):
+            raise TaskError(
+                f"{source} row {number} is of type {type(row).__name__}; expected a dict with the columns as keys"
+            )
+    if not found:
+        raise TaskError(f"{source} is empty; expected at least one problem")
+    return [dict(row) for row in found]
 
 
 def _fields(template: str) -> list[str]:

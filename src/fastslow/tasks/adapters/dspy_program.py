@@ -167,12 +167,12 @@ class _Policy:
     def complete(self, request: Request) -> Response:
         callers = dspy.settings.caller_modules or [None]
         self.component = getattr(callers[-1], _COMPONENT, UNNAMED)
-        answer = self.ask(Ask(self.component, _messages(request), complete=True))
+        answer = self.ask(Ask(self.component, as_messages(request), complete=True))
         said = DSPyMessage.assistant(str(answer))
         return Response(id=None, model=request.model, message=said, finish_reason="stop", usage=Usage())
 
 
-def _messages(request: Request) -> list[Message]:
+def as_messages(request: Request) -> list[Message]:
     spoken = [("system", DSPyMessage.user(request.system))] if request.system else []
     spoken += [(message.role, message) for message in request.messages]
     messages: list[Message] = []

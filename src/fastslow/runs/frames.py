@@ -1,0 +1,116 @@
+"""What a run has written, as pandas DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastslow.errors import RunError, cause
+from fastslow.runs import files
+from fastslow.runs.contexts import read_contexts
+from fastslow.runs.folder import RunFolder, numbers
+from fastslow.runs.ledger import Ledger
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EVALUATED = ("step", "stage", "context", "mean", "low", "high", "best", "k", "problems")
+"""The first columns of the evaluations, where they exist."""
+PLAYED = ("loop", "step", "cycle", "purpose", "example", "context", "score", "question", "answer", "feedback")
+"""The first columns of the rollouts."""
+BY_TOKEN = ("tokens", "logprobs")
+"""Columns of the rollout files with a number for every token."""
+SPENT = ("step", "cycle", "purpose")
+
+
+def metrics_frame(run: RunFolder) -> pd.DataFrame:
+    """One row per slow step; the seconds of each phase are columns `seconds.PHASE`."""
+    rows = []
+    for row in run.rows("metrics"):
+        phases = row.get("phases") or {}
+        kept = {key: value for key, value in row.items() if key != "phases"}
+        rows.append({**kept, **{f"seconds.{phase}": seconds for phase, seconds in phases.items()}})
+    return _frame(rows, ("step",))
+
+
+def evaluations_frame(run: RunFolder) -> pd.DataFrame:
+    """One row per evaluation and context (`seed`, `best context`)."""
+    rows = []
+    with files.understood(run.path):
+        for row in run.rows("evals"):
+            spent = {key: value for key, value in row.items() if key != "results"}
+            for label, result in row["results"].items():
+                scores = {("context_id" if key == "context" else key): value for key, value in result.items()}
+                rows.append({**spent, "context": label, **scores})
+    return _frame(rows, EVALUATED)
+
+
+def contexts_frame(run: RunFolder) -> pd.DataFrame:
+    """One row per context that was in use. The column `text` holds its text; with several components there is a column
+    `text.COMPONENT` for each."""
+    rows = []
+    for record in read_contexts(run):
+        data = record.to_dict()
+        texts = data.pop("texts")
+        shown = (
+            {"text": next(iter(texts.values()))} if len(texts) == 1 else {f"text.{key}": texts[key] for key in texts}
+        )
+        rows.append({**data, **shown})
+    return _frame(rows, ("id",))
+
+
+def ledger_frame(run: RunFolder) -> pd.DataFrame:
+    """One row per step and purpose, with what was spent between this row and the one before."""
+    rows = []
+    with files.understood(run.path):
+        for row in run.rows("ledger"):
+            for purpose, entry in Ledger.from_dict(row["spent"]).spent().items():
+                rows.append({"step": row["step"], "cycle": row["cycle"], "purpose": purpose, **entry})
+    return _frame(rows, SPENT)
+
+
+def rollouts_frame(run: RunFolder) -> pd.DataFrame:
+    """One row per saved rollout of both loops. `question` is that of the first turn, `answer` that of the last; `questions`,
+    `answers` and `components` list every turn. The tokens are left out."""
+    import pandas as pd
+
+    found = []
+    for loop, unit, pattern in (("slow", "step", "step-*.parquet"), ("fast", "cycle", "cycle-*.parquet")):
+        for number, path in sorted(numbers(run.path / "rollouts", pattern).items()):
+            table = _read(path)
+            turns = zip(table["questions"], table["answers"], strict=True)
+            asked = [(questions[0], answers[-1]) if len(answers) else ("", "") for questions, answers in turns]
+            table["question"], table["answer"] = [first for first, _ in asked], [last for _, last in asked]
+            found.append(table.assign(loop=loop, **{unit: number}))
+    if not found:
+        return _frame([], PLAYED)
+    frame = pd.concat(found, ignore_index=True)
+    for unit in ("step", "cycle"):
+        frame[unit] = frame[unit].astype("Int64") if unit in frame else pd.array([pd.NA] * len(frame), "Int64")
+    if "purpose" not in frame:
+        frame["purpose"] = None
+    frame["purpose"] = frame["purpose"].where(frame["purpose"].notna(), "slow")
+    return _ordered(frame, PLAYED)
+
+
+def _read(path: Path) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names = [name for name in pq.read_schema(path).names if name not in BY_TOKEN]
+        return pq.read_table(path, columns=names).to_pandas()
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"'{path}' cannot be read: {cause(error)}; restore it from a copy") from error
+
+
+def _frame(rows: list[dict[str, Any]], first: Iterable[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    return _ordered(pd.DataFrame(rows), first) if rows else pd.DataFrame(columns=list(first))
+
+
+def _ordered(frame: pd.DataFrame, first: Iterable[str]) -> pd.DataFrame:
+    begin = [name for name in first if name in frame]
+    return frame[[*begin, *(name for name in frame if name not in begin)]]
