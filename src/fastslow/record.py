@@ -124,7 +124,7 @@ class Record:
             f"nothing is learnt: for {idle} steps the rewards in every group were equal (mean {row['reward']:.3f}), and no "
             f"edit of the context was kept. Likely causes: the problems are too hard or too easy for the model, the grader "
             f"never pays, or answers are truncated ({row['truncated']:.0%} in this step). To see the answers: "
-            f"fastslow answers {self.folder}",
+            f"fastslow rollouts {self.folder}",
             "warning",
         )
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fastslow.commands.board import beside
-from fastslow.commands.shared import Overrides, Trust, quiet
+from fastslow.commands.shared import Overrides, Trust, loading
 from fastslow.errors import FastSlowError
 
 
@@ -43,7 +43,7 @@ def train(
 
     if resume is not None:
         RunFolder.open(resume)
-        quiet()
+        loading()
         from fastslow import start
 
         with _board(resume, board):
@@ -52,7 +52,7 @@ def train(
         loaded = load_recipe(recipe, changed)
         folder = default_folder(loaded, recipe.stem)
         RunFolder(folder).refuse_existing()
-        quiet()
+        loading(f"torch, transformers and {loaded.model.name}")
         from fastslow import start
 
         with _board(folder, board):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.errors import FastSlowError
+from fastslow.errors import FastSlowError, RunError
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv
@@ -29,20 +29,22 @@ def compare_runs(
     console: Console,
     baseline: str | None = None,
     rollouts: int | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Compare runs, truncated at `rollouts` where given: show the tables, and write table.csv, points.csv, the figures and
-    report.html to a folder. Runs with stages are compared stage by stage."""
+    report.html to a folder. Runs with stages are compared stage by stage. Returns what was found. Folders and files that are
+    no run are skipped."""
     out = Path(out)
-    with files.understood(Path(folders[0]).parent):
-        arms, remarks = gather(folders, rollouts)
-    if RunFolder.open(folders[0]).recipe.stages:
+    runs, skipped = _runs_among(folders)
+    with files.understood(runs[0].parent):
+        arms, remarks = gather(runs, rollouts)
+    remarks = [*skipped, *remarks]
+    if RunFolder.open(runs[0]).recipe.stages:
         if baseline is not None or rollouts is not None:
             raise FastSlowError(
                 "runs with stages are compared at the end of each stage, and neither --baseline nor --rollouts applies; "
                 "remove them"
             )
-        _compare_stages(arms, remarks, out, console)
-        return
+        return _compare_stages(arms, remarks, out, console)
     comparison = Comparison.of(arms, baseline)
     with console.status("fitting and drawing"):
         limits = {arm.label: comparison.asymptote(arm) for arm in arms}
@@ -53,15 +55,50 @@ def compare_runs(
         write_csv(out / "points.csv", comparison.points())
         for name, figure in figures.items():
             save(figure, out, name)
-        page = render(comparison, said, remarks, figures, reward_title(comparison), subtitle)
+        title = reward_title(comparison)
+        page = render(comparison, said, remarks, figures, title, subtitle)
         files.write_bytes(out / "report.html", files.encode(page))
     show(comparison, console)
     for line in (*said, *remarks):
         console.print(Text(f"· {line}"))
     console.print(Text(f"The report is in {out / 'report.html'}, with figures (PNG, SVG) and tables (CSV) beside it."))
+    return {
+        "title": title,
+        "baseline": comparison.baseline.label,
+        "findings": said,
+        "remarks": remarks,
+        "measures": [
+            {"arm": arm.label, "method": arm.method, "measure": measure, **asdict(number)}
+            for arm, measure, number in comparison.measures()
+        ],
+        "report": out / "report.html",
+    }
 
 
-def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, console: Console) -> None:
+def _runs_among(folders: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
+    """The run folders, and a remark about what is none, such as a figure beside the runs; raises if none is a run."""
+    runs, others = list[Path](), list[Path]()
+    problem: RunError | None = None
+    for folder in map(Path, folders):
+        try:
+            RunFolder.open(folder)
+            runs.append(folder)
+        except RunError as error:
+            others.append(folder)
+            problem = problem or error
+    if not runs:
+        if len(others) == 1 and problem is not None:
+            raise problem
+        raise RunError(f"none of these is a run folder: {_listed(others)}; give folders made by `fastslow train`")
+    return runs, [f"skipped, no run: {_listed(others)}"] if others else []
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    more = f" and {len(paths) - 4} more" if len(paths) > 4 else ""
+    return ", ".join(f"'{path}'" for path in paths[:4]) + more
+
+
+def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, console: Console) -> dict[str, Any]:
     """Compare rewards on each task only: a peak or a KL of one stage's task says nothing about another's."""
     found = continual(arms, f"{_models(arms)}; {_seeds(arms)}; grey: the stage that trains on the task")
     spent = Comparison.of(arms)
@@ -73,6 +110,7 @@ def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, cons
     for line in remarks:
         console.print(Text(f"· {line}"))
     console.print(Text(f"The figure is in {out / 'stages.png'} (and .svg), the numbers are in {out / 'table.csv'}."))
+    return {"title": found.finding, "remarks": list(remarks), "measures": found.rows(), "figure": out / "stages.png"}
 
 
 def show(comparison: Comparison, console: Console) -> None:
