@@ -51,7 +51,12 @@ class Record:
     def begin(self) -> None:
         """The run starts, or resumes, from the current state."""
         self._written = self.state.ledger.snapshot()
-        self.view.start(str(self.folder), self.recipe, self.state.step, self.state.ledger.training_rollouts)
+        spent = self.state.ledger.training_rollouts
+        self.view.start(str(self.folder), self.recipe, self.state.step, spent)
+        if self.state.done:
+            by_steps = self.state.step >= self.recipe.slow.steps
+            ended = f"slow.steps={self.recipe.slow.steps}" if by_steps else f"rollouts={self.recipe.rollouts}"
+            self.view.message(f"nothing is left to do: the run has reached {ended}; give a larger number to extend it")
 
     def book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
         """Book sampled rollouts."""

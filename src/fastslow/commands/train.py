@@ -27,9 +27,9 @@ def train(
     trust: Trust = False,
     board: Annotated[bool, typer.Option("--board", help="Show the run in a browser while it trains.")] = False,
 ) -> None:
-    """Train a recipe, or resume an interrupted run.
+    """Train a recipe, resume an interrupted run, or extend a finished one.
 
-    On resume, only settings that fit the run to the machine can be changed.
+    On resume, settings that fit the run to the machine can be changed, and slow.steps and rollouts can be raised.
     """
     changed = overrides or []
     if resume is not None and recipe is not None and "=" in str(recipe):  # no recipe: the first KEY=VALUE
