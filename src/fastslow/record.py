@@ -53,6 +53,9 @@ class Record:
         self._written = self.state.ledger.snapshot()
         spent = self.state.ledger.training_rollouts
         self.view.start(str(self.folder), self.recipe, self.state.step, spent)
+        best = self.state.pool.best
+        score = best.mean if best.scores else None
+        self.view.context(best.context.id, score, "\n".join(best.context.texts.values()))
         if self.state.done:
             by_steps = self.state.step >= self.recipe.slow.steps
             ended = f"slow.steps={self.recipe.slow.steps}" if by_steps else f"rollouts={self.recipe.rollouts}"
@@ -63,6 +66,7 @@ class Record:
         self.state.ledger.book_rollouts(purpose, rollouts, timing.total, prices=self.recipe.engine.prices)
         self._book_service(purpose)
         self.view.spent(self.state.ledger.training_rollouts)
+        self.view.sampled(rollouts)
 
     def _book_service(self, purpose: Purpose, cost: float = 0.0) -> None:
         """Book what a training service charged beyond rollouts, and the requests repeated since the last call."""
