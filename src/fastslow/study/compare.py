@@ -16,11 +16,12 @@ from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv
 from fastslow.study.arms import Arm, gather
-from fastslow.study.comparison import Comparison, findings
+from fastslow.study.comparison import Comparison
 from fastslow.study.conclusions import continual, kept
-from fastslow.study.figures.comparison import comparison_figures, reward_title
+from fastslow.study.figures.comparison import comparison_figures
 from fastslow.study.figures.drawing import save
 from fastslow.study.report import render, summaries
+from fastslow.study.sentences import findings, title
 
 
 def compare_runs(
@@ -55,15 +56,15 @@ def compare_runs(
         write_csv(out / "points.csv", comparison.points())
         for name, figure in figures.items():
             save(figure, out, name)
-        title = reward_title(comparison)
-        page = render(comparison, said, remarks, figures, title, subtitle)
+        headline = title(comparison)
+        page = render(comparison, said, remarks, figures, headline, subtitle)
         files.write_bytes(out / "report.html", files.encode(page))
     show(comparison, console)
     for line in (*said, *remarks):
         console.print(Text(f"· {line}"))
     console.print(Text(f"The report is in {out / 'report.html'}, with figures (PNG, SVG) and tables (CSV) beside it."))
     return {
-        "title": title,
+        "title": headline,
         "baseline": comparison.baseline.label,
         "findings": said,
         "remarks": remarks,
