@@ -1,4 +1,5 @@
 # make demo: set up and run the quickstart. make test: set up for development, then lint, types and tests. make install: set up.
+# make dist: build a wheel and an sdist in dist/.
 # make test-cluster: set up SkyRL's server beside it, and train on it.
 VENV ?= .venv
 PYTHON ?= python3
@@ -9,25 +10,32 @@ SKYRL ?= .skyrl
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install develop demo test test-cluster lint types pages docs
+.PHONY: install develop demo test test-cluster lint types pages docs dist
 install: $(VENV)/.installed
 develop: $(VENV)/.develop
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
-	$(PIP) --editable .
-	touch $@
+	@echo "set-up, 1 of 3: a virtual environment in $(VENV) (about 5 s)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "set-up, 2 of 3: a newer pip (about 5 s)"
+	@$(PIP) --upgrade pip
+	@echo "set-up, 3 of 3: fastslow with torch, transformers and TRL (2 to 4 min the first time, mostly downloads)"
+	@$(PIP) --editable .
+	@touch $@
 
 $(VENV)/.develop: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
-	$(PIP) --editable ".[dev]"
-	touch $(VENV)/.installed $@
+	@echo "set-up, 1 of 3: a virtual environment in $(VENV) (about 5 s)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "set-up, 2 of 3: a newer pip (about 5 s)"
+	@$(PIP) --upgrade pip
+	@echo "set-up, 3 of 3: fastslow with everything that its tests need (3 to 6 min the first time, mostly downloads)"
+	@$(PIP) --editable ".[dev]"
+	@touch $(VENV)/.installed $@
 
 demo: install
-	rm -rf runs/quickstart
-	$(BIN)/fastslow quickstart
+	@echo "quickstart: three methods on one task (about 5 min on 2 cores)"
+	@rm -rf runs/quickstart
+	@$(BIN)/fastslow quickstart
 
 test: develop
 	$(MAKE) --jobs 2 lint types pages
@@ -52,3 +60,8 @@ pages: develop
 docs: develop
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/families.py
+
+dist: develop
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation
+	rm -rf build

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from fastslow.study import comparison as comparison_module
 from fastslow.study.arms import LOOKS, Arm
 from fastslow.study.comparison import Comparison
-from fastslow.study.conclusions import ablations, ceiling, data_efficiency, plasticity
+from fastslow.study.conclusions import ablations, data_efficiency
 from fastslow.study.curves import Curve
 from fastslow.study.intervals import Estimate
 from fastslow.study.report import summaries
-from fastslow.study.sentences import cost_title, findings, oriented, times, title
+from fastslow.study.sentences import cost_title, findings, largest_margin, oriented, times, title
 
 HALF = 0.1
 """Half of the width of an evaluation's interval."""
@@ -152,7 +152,7 @@ def test_a_clear_difference_is_never_called_noise(ends: list[tuple[float, float]
     assume(all(fst - rl > 2 * half + 0.02 for fst, rl in ends))
     arms = {"fst": [[0.1, 0.1, fst] for fst, _ in ends], "rl": [[0.1, 0.1, rl] for _, rl in ends]}
     found = compared(arms, dearer, half)
-    for text in (title(found), *findings(found), *(study(found.arms, "").finding for study in (ceiling, plasticity))):
+    for text in (title(found), largest_margin(found), *findings(found)):
         assert "not significant" not in text
         assert "within noise" not in text
         assert "within the noise" not in text
