@@ -13,12 +13,11 @@ from fastslow.errors import FastSlowError
 
 def check(recipe: RecipeFile, overrides: Overrides = None, as_json: Json = False) -> None:
     """Say what a recipe would spend and what is missing, before anything is spent."""
+    loading("the task and the tokenizer")
+    from fastslow.estimate import check as findings
     from fastslow.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    loading("the task and the tokenizer")
-    from fastslow.estimate import check as findings
-
     with results(as_json) as write:
         found = list(findings(loaded))
         missing = [f"{finding.what}: {finding.found}" for finding in found if finding.missing]

@@ -22,9 +22,6 @@ def divergence(
 ) -> None:
     """Measure the KL from the base model at each checkpoint of a run, under its best context and under the seed text."""
     chosen = checked_split(split)
-    from fastslow.runs.folder import RunFolder
-
-    RunFolder.open(run)
     loading()
     from fastslow.evaluation.stored import measure_divergence
     from fastslow.runs.tables import DIVERGENCE

@@ -26,9 +26,6 @@ def evaluate(
 ) -> None:
     """Evaluate a run's policy on held-out problems, under its best context and under the seed text."""
     chosen = checked_split(split)
-    from fastslow.runs.folder import RunFolder
-
-    RunFolder.open(run)
     loading()
     from fastslow.evaluation.stored import evaluate_run
 

@@ -21,9 +21,6 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Export a run as a Hugging Face model folder: merged weights, best context as system prompt, pool, model card."""
-    from fastslow.runs.folder import RunFolder
-
-    RunFolder.open(run)
     loading()
     from fastslow.export import export_run
 

@@ -38,12 +38,12 @@ def train(
         raise FastSlowError(
             "give either a recipe (fastslow train RECIPE) or a run to resume (fastslow train --resume RUN)"
         )
+    loading()
     from fastslow.recipe import load_recipe
     from fastslow.runs.folder import RunFolder, default_folder
 
     if resume is not None:
         RunFolder.open(resume)
-        loading()
         from fastslow import start
 
         with _board(resume, board):
@@ -52,7 +52,6 @@ def train(
         loaded = load_recipe(recipe, changed)
         folder = default_folder(loaded, recipe.stem)
         RunFolder(folder).refuse_existing()
-        loading(f"torch, transformers and {loaded.model.name}")
         from fastslow import start
 
         with _board(folder, board):
