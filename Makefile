@@ -1,5 +1,6 @@
 # make demo: set up and run the quickstart. make test: set up for development, then lint, types and tests. make install: set up.
-# make test-cluster: set up SkyRL's server beside it, and train on it. make docs-site: the documents as a site, in site/.
+# make dist: build a wheel and an sdist in dist/. make docs-site: the documents as a site, in site/.
+# make test-cluster: set up SkyRL's server beside it, and train on it.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -11,25 +12,32 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraint
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install develop demo test test-cluster lint types pages docs docs-site
+.PHONY: install develop demo test test-cluster lint types pages docs docs-site dist
 install: $(VENV)/.installed
 develop: $(VENV)/.develop
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
-	$(PIP) --editable .
-	touch $@
+	@echo "set-up, 1 of 3: a virtual environment in $(VENV) (about 5 s)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "set-up, 2 of 3: a newer pip (about 5 s)"
+	@$(PIP) --upgrade pip
+	@echo "set-up, 3 of 3: fastslow with torch, transformers and TRL (2 to 4 min the first time, mostly downloads)"
+	@$(PIP) --editable .
+	@touch $@
 
 $(VENV)/.develop: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
-	$(PIP) --editable ".[dev]"
-	touch $(VENV)/.installed $@
+	@echo "set-up, 1 of 3: a virtual environment in $(VENV) (about 5 s)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "set-up, 2 of 3: a newer pip (about 5 s)"
+	@$(PIP) --upgrade pip
+	@echo "set-up, 3 of 3: fastslow with everything that its tests need (3 to 6 min the first time, mostly downloads)"
+	@$(PIP) --editable ".[dev]"
+	@touch $(VENV)/.installed $@
 
 demo: install
-	rm -rf runs/quickstart
-	$(BIN)/fastslow quickstart
+	@echo "quickstart: three methods on one task (about 5 min on 2 cores)"
+	@rm -rf runs/quickstart
+	@$(BIN)/fastslow quickstart
 
 test: develop
 	$(MAKE) --jobs 2 lint types pages
@@ -59,3 +67,8 @@ docs: develop
 docs-site: develop
 	$(SITE)
 	@echo "open site/index.html"
+
+dist: develop
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation
+	rm -rf build

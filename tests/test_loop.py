@@ -226,7 +226,7 @@ def test_a_run_in_which_nothing_is_learnt_says_so(chance: float, budget: int, wa
     loop, _ = run(tmp_path / "run", recipe_of(fast={"budget": budget}), FakeEngine(chance))
     text = loop.record.view.console.file.getvalue()  # type: ignore[attr-defined]
     assert text.count(f"nothing is learnt: for {STEPS} steps") == warned
-    assert (f"fastslow answers {tmp_path / 'run'}" in text.replace("\n", "")) == warned
+    assert (f"fastslow rollouts {tmp_path / 'run'}" in text.replace("\n", "")) == warned
 
 
 @pytest.mark.parametrize("method", ["fst", "rl"])

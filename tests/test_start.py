@@ -19,7 +19,7 @@ from openai_server import OpenAIServer
 from fastslow import start
 from fastslow.commands.app import main
 from fastslow.engine.local.trainer import FastSlowTrainer
-from fastslow.errors import RunError
+from fastslow.errors import RecipeError, RunError
 from fastslow.evaluation.stored import evaluate_run
 from fastslow.models.load import load_pretrained, load_to_ask
 from fastslow.recipe import load_recipe
@@ -155,6 +155,48 @@ def test_a_finished_run_resumes_to_itself(resumable: Path) -> None:
     before = outcome(resumable)
     start.resume(resumable)
     assert outcome(resumable) == before
+
+
+def without_evaluations(run: Path) -> dict[str, object]:
+    """The outcome of a run but for its evaluations: one that was extended has one more, where it ended at first."""
+    found = outcome(run)
+    for row in found["metrics"]:
+        row.pop("rollouts_evaluation")
+    for row in found["ledger rows"]:
+        row["spent"].pop("evaluation", None)
+    found["ledger"].pop("evaluation")
+    return {name: part for name, part in found.items() if name != "evals"}
+
+
+def test_a_finished_run_that_is_extended_ends_as_if_it_had_been_longer(
+    by_words: list[str], resumable: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended within a cycle, and within the warm-up of the learning rate."""
+    folder = run(tmp_path / "run", EVALUATED, *by_words, "slow.steps=3")
+    rates = [row["learning_rate"] for row in RunFolder.open(resumable).rows("metrics")]
+    start.resume(folder, overrides=["slow.steps=6"])
+    opened = RunFolder.open(folder)
+    assert [row["step"] for row in opened.rows("evals")] == [0, 3, 6]
+    assert [row["learning_rate"] for row in opened.rows("metrics")] == rates
+    assert opened.recipe.slow.steps == 6
+    assert without_evaluations(folder) == without_evaluations(resumable)
+    capsys.readouterr()
+    start.resume(folder)
+    assert "nothing is left to do: the run has reached slow.steps=6" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(RecipeError) as refused:
+        start.resume(folder, overrides=["slow.steps=5"])
+    assert str(refused.value).startswith("slow.steps=5 would end the run earlier than slow.steps=6")
+    with pytest.raises(RecipeError, match="rollouts=5 would end the run earlier than rollouts=null"):
+        start.resume(folder, overrides=["rollouts=5"])
+
+
+def test_gepa_only_is_extended_by_a_larger_budget(by_words: list[str], tmp_path: Path) -> None:
+    settings = (*BRIEF, *by_words, "method=gepa", "slow.steps=1000", "evaluation.every=0")
+    whole = run(tmp_path / "whole", *settings, "rollouts=60")
+    folder = run(tmp_path / "run", *settings, "rollouts=30")
+    assert len(RunFolder.open(folder).cycles()) < len(RunFolder.open(whole).cycles())
+    start.resume(folder, overrides=["rollouts=60"])
+    assert outcome(folder) == outcome(whole)
 
 
 def test_a_cycle_finished_before_an_interruption_is_not_paid_for_twice(resumable: Path, tmp_path: Path) -> None:

@@ -51,13 +51,22 @@ class Record:
     def begin(self) -> None:
         """The run starts, or resumes, from the current state."""
         self._written = self.state.ledger.snapshot()
-        self.view.start(str(self.folder), self.recipe, self.state.step, self.state.ledger.training_rollouts)
+        spent = self.state.ledger.training_rollouts
+        self.view.start(str(self.folder), self.recipe, self.state.step, spent)
+        best = self.state.pool.best
+        score = best.mean if best.scores else None
+        self.view.context(best.context.id, score, "\n".join(best.context.texts.values()))
+        if self.state.done:
+            by_steps = self.state.step >= self.recipe.slow.steps
+            ended = f"slow.steps={self.recipe.slow.steps}" if by_steps else f"rollouts={self.recipe.rollouts}"
+            self.view.message(f"nothing is left to do: the run has reached {ended}; give a larger number to extend it")
 
     def book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
         """Book sampled rollouts."""
         self.state.ledger.book_rollouts(purpose, rollouts, timing.total, prices=self.recipe.engine.prices)
         self._book_service(purpose)
         self.view.spent(self.state.ledger.training_rollouts)
+        self.view.sampled(rollouts)
 
     def _book_service(self, purpose: Purpose, cost: float = 0.0) -> None:
         """Book what a training service charged beyond rollouts, and the requests repeated since the last call."""
@@ -124,7 +133,7 @@ class Record:
             f"nothing is learnt: for {idle} steps the rewards in every group were equal (mean {row['reward']:.3f}), and no "
             f"edit of the context was kept. Likely causes: the problems are too hard or too easy for the model, the grader "
             f"never pays, or answers are truncated ({row['truncated']:.0%} in this step). To see the answers: "
-            f"fastslow answers {self.folder}",
+            f"fastslow rollouts {self.folder}",
             "warning",
         )
 

@@ -19,7 +19,7 @@ from fastslow.fast.reflection import Reflector, build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.loop import Loop
 from fastslow.preflight import preflight
-from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
+from fastslow.recipe import LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.records import Sampling
 from fastslow.rollouts.faults import FAULT
 from fastslow.runs.ending import ending
@@ -63,7 +63,8 @@ def resume(
 ) -> Path:
     """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
 
-    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS). `step` chooses another
+    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS) and raise those that say when
+    it ends (LENGTH_SETTINGS), which extends a finished run. `step` chooses another
     checkpoint; 0 starts over. `trust` allows a folder that was made elsewhere to execute the code it names.
     """
     given, place = Path(folder), Path(folder).absolute()
@@ -85,12 +86,25 @@ def resume(
 def _recipe_to_resume(folder: Path, overrides: Sequence[str]) -> Recipe:
     stored, changed = RunFolder.open(folder).recipe, read_stored_recipe(folder / "recipe.yaml", overrides, exact=True)
     before, after = flat(stored.model_dump()), flat(changed.model_dump())
-    refused = [key for key in {**before, **after} if before.get(key) != after.get(key) and key not in MACHINE_SETTINGS]
-    if refused:
-        raise RecipeError(
-            f"{refused[0]} cannot be changed on resume; only {', '.join(MACHINE_SETTINGS)} can; start a new run instead"
-        )
+    differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    for key in differing:
+        if key in LENGTH_SETTINGS:
+            _require_longer(key, before[key], after[key])
+        elif key not in MACHINE_SETTINGS:
+            raise RecipeError(
+                f"{key} cannot be changed on resume; only {', '.join(MACHINE_SETTINGS)} can, and "
+                f"{' and '.join(LENGTH_SETTINGS)} can be raised; start a new run instead"
+            )
     return changed
+
+
+def _require_longer(key: str, before: int | None, after: int | None) -> None:
+    """Raise if a run would end earlier; None is no limit."""
+    if after is not None and (before is None or after < before):
+        raise RecipeError(
+            f"{key}={after} would end the run earlier than {key}={'null' if before is None else before}, which it has; a run "
+            f"can be extended, not shortened: give a larger number"
+        )
 
 
 def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> Parts:

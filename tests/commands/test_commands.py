@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from helpers import BRIEF, EXAMPLE, ROOT, fastslow
 
 from fastslow.commands.app import main
+from fastslow.commands.shared import results
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
+from fastslow.study.plans import STUDIES
 
 
 def call(*arguments: str | Path) -> int:
@@ -50,6 +54,9 @@ BAD = {
     "no run to snapshot": (["board", ROOT / "recipes", "--snapshot", "x.html"], "no run under"),
     "no address to listen on": (["board", ROOT / "docs", "--host", "203.0.113.1", "--port", "1"], "cannot listen on"),
     "no run to compare": (["compare", "nowhere"], "no run folder 'nowhere'"),
+    "no run among several": (["compare", "nowhere", ROOT / "src"], "none of these is a run folder: 'nowhere', "),
+    "the worst and the best": (["rollouts", "nowhere", "--worst", "--best"], "--worst and --best are both given"),
+    "no run to read rollouts of": (["rollouts", "nowhere"], "no run folder 'nowhere'"),
     "no run to start a suite from": (["suite", "nowhere", "--task", "rulebook"], "no run folder 'nowhere'"),
     "bad split of a divergence": (["divergence", "nowhere", "--split", "half"], "--split half: expected validation"),
     "bad split": (["eval", "nowhere", "--split", "half"], "--split half: expected validation, test or train"),
@@ -105,6 +112,8 @@ def test_the_commands_of_a_finished_run(
     assert json.loads(capsys.readouterr().out) == best
     assert call("ledger", run, "--steps") == 0
     assert "rollouts, by step" in capsys.readouterr().out
+    assert call("rollouts", run, "--worst", "--limit", "1") == 0
+    assert "feedback: " in capsys.readouterr().out
     assert call("eval", run, "--k", "2", "--pool", "--split", "test") == 0
     shown = capsys.readouterr().out
     assert "mean@2" in shown
@@ -112,8 +121,19 @@ def test_the_commands_of_a_finished_run(
     assert "pool" in shown
     assert call("divergence", run, "--problems", "2") == 0
     assert "best context" in capsys.readouterr().out
-    assert call("compare", run, "--out", tmp_path / "comparison") == 0
-    assert "Training cost" in capsys.readouterr().out
+    assert call("compare", run, run / "recipe.yaml", "--out", tmp_path / "comparison") == 0
+    shown = capsys.readouterr().out
+    assert "Training cost" in shown
+    assert "skipped, no run: " in shown
+    for command, key in {
+        ("eval", "--k", "1"): "contexts",
+        ("divergence", "--problems", "1"): "checkpoints",
+        ("rollouts",): "rollouts",
+        ("ledger",): "spent",
+        ("compare", "--out", tmp_path / "comparison"): "findings",
+    }.items():
+        assert call(command[0], run, *command[1:], "--json") == 0
+        assert json.loads(capsys.readouterr().out)[key]
     assert (tmp_path / "comparison" / "report.html").exists()
     assert call("board", run, "--snapshot", tmp_path / "board.html") == 0
     assert "1 run" in capsys.readouterr().out
@@ -139,7 +159,8 @@ def test_a_real_process_prints_plain_lines_and_nothing_else(by_words: list[str],
     """Where output is not a terminal: one line an event, nothing of the libraries' remarks."""
     done = fastslow("train", EXAMPLE, *BRIEF, *by_words, f"output.folder={tmp_path / 'run'}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert done.stderr.startswith("loading torch")
+    assert done.stderr.count("\n") == 1
     words = {line.split()[0].rstrip(":") for line in done.stdout.splitlines()}
     assert words == {"see", "run", "evaluation", "cycle", "best", "step", "finished"}
 
@@ -149,3 +170,77 @@ def test_the_texts_of_several_components_follow_their_names(tmp_path: Path, caps
         run.write_json("contexts/seed.json", {"id": "ab", "texts": {"turn": "[bold]a[/bold]\nb", "shift": "ü"}})
     assert call("contexts", tmp_path / "run", "--best") == 0
     assert capsys.readouterr().out == "[turn]\n[bold]a[/bold]\nb\n\n[shift]\nü\n"
+
+
+def test_every_command_says_that_it_loads_before_torch_is_imported(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", load_recipe(EXAMPLE)):
+        pass
+    commands = {
+        "train": [EXAMPLE, f"output.folder={tmp_path / 'new'}"],
+        "quickstart": [],
+        "eval": [tmp_path / "run"],
+        "divergence": [tmp_path / "run"],
+        "export": [tmp_path / "run", tmp_path / "model"],
+        "internalize": [tmp_path / "run"],
+        "suite": [tmp_path / "run"],
+        "study": ["ceiling"],
+        "check": [EXAMPLE],
+        "doctor": [],
+    }
+    code = """
+import importlib, json, sys
+from fastslow.commands.app import main
+from fastslow.commands.shared import results
+def stop(*_):
+    print("torch" in sys.modules)
+    sys.exit()
+for name, arguments in json.loads(sys.argv[1]).items():
+    importlib.import_module(f"fastslow.commands.{name}").loading = stop
+    try:
+        main([name, *arguments])
+    except SystemExit:
+        pass
+"""
+    given = json.dumps({name: list(map(str, arguments)) for name, arguments in commands.items()})
+    done = subprocess.run([sys.executable, "-c", code, given], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"] * len(commands), done.stderr
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--version") == 0
+    assert capsys.readouterr().out.startswith("fastslow")
+
+
+def test_the_help_of_study_names_every_study(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("study", "--help") == 0
+    shown = capsys.readouterr().out
+    assert all(f"{name}: " in shown for name in STUDIES)
+
+
+def test_tasks_and_checks_are_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("tasks", "--json") == 0
+    assert "rulebook" in [task["task"] for task in json.loads(capsys.readouterr().out)]
+    assert call("tasks", "rulebook", "--count", "1", "--json") == 0
+    (example,) = json.loads(capsys.readouterr().out)["examples"]
+    assert example["messages"][-1]["role"] == "user"
+    assert call("check", EXAMPLE, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["ready"] is True
+    assert call("check", EXAMPLE, "task.path=none.jsonl", "--json") == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["ready"] is False
+    assert "none.jsonl" in said.err
+
+
+def test_json_is_valid_whatever_the_results_hold(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "a-key-to-be-hidden")
+    with results(as_json=True) as write:
+        print("progress")
+        write({"nan": float("nan"), "path": Path("a"), "text": "é \ud800 a-key-to-be-hidden", "more": (1, True)})
+    said = capsys.readouterr()
+    assert said.err == "progress\n"
+    assert json.loads(said.out) == {"nan": None, "path": "a", "text": "é \ud800 [redacted]", "more": [1, True]}
+    with results(as_json=False):
+        print("a table")
+    assert capsys.readouterr().out == "a table\n"

@@ -11,8 +11,8 @@ from rich.console import Console
 from fastslow.recipe import Recipe
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import Ledger
-from fastslow.runs.spending import group_sum, show_ledger, sum_rows
+from fastslow.runs.ledger import PURPOSES, Ledger
+from fastslow.runs.spending import group_sum, show_ledger, spending, sum_rows
 
 
 @pytest.fixture
@@ -20,12 +20,16 @@ def run(tmp_path: Path, recipe: Recipe) -> RunFolder:
     return RunFolder.create(tmp_path / "run", recipe)
 
 
-def shown(run: RunFolder, *, steps: bool) -> list[list[str]]:
-    """The cells of every line."""
-    console = Console(file=io.StringIO(), width=200, color_system=None)
+def printed(run: RunFolder, *, steps: bool, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     show_ledger(run, console, steps=steps)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    return [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in text.splitlines() if "│" in line]
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def shown(run: RunFolder, *, steps: bool) -> list[list[str]]:
+    """The cells of every line that begins with a purpose or a number."""
+    lines = (line.split() for line in printed(run, steps=steps))
+    return [cells for cells in lines if cells and (cells[0] in (*PURPOSES, "training", "all") or cells[0].isdecimal())]
 
 
 def book(run: RunFolder) -> Ledger:
@@ -48,16 +52,43 @@ def book(run: RunFolder) -> Ledger:
 def test_the_lines_add_up(run: RunFolder) -> None:
     total = book(run)
     lines = {line[0]: line[1:] for line in shown(run, steps=False)}
-    assert lines["slow"] == ["54", "10", "54", "640", "0", "8.0", "0.0000", "-"]
-    assert lines["reflection"] == ["0", "0", "4", "2,000", "200", "1.0", "0.5000", "-"]
-    assert lines["evaluation"] == ["4", "0", "4", "0", "0", "0.0", "0.0000", "1 grader"]
+    # rollouts, reused, calls, prompt tokens, completion tokens, seconds, cost
+    assert lines["slow"] == ["54", "10", "54", "640", "0", "8.0", "0.0000"]
+    assert lines["reflection"] == ["0", "0", "4", "2,000", "200", "1.0", "0.5000"]
+    assert lines["evaluation"] == ["4", "0", "4", "0", "0", "0.0", "0.0000"]
     assert lines["training"][:3] == ["70", "16", "74"]
     assert lines["all"][:3] == ["74", "16", "78"]
-    # slow, fast-score, fast-minibatch, rescore, evaluation, reused, reflections, tokens, seconds, cost
-    assert lines["0"] == ["29", "0", "0", "8", "4", "6", "2", "1,516", "5.5", "0.2500"]
-    assert lines["1"] == ["25", "0", "0", "8", "0", "10", "2", "1,516", "5.5", "0.2500"]
+    assert "faults of evaluation: 1 grader" in printed(run, steps=False)
+    # slow, rescore, evaluation, reused, reflections, tokens, seconds, cost: the others are zero
+    assert lines["0"] == ["29", "8", "4", "6", "2", "1,516", "5.5", "0.2500"]
+    assert lines["1"] == ["25", "8", "0", "10", "2", "1,516", "5.5", "0.2500"]
     assert sum_rows(run.rows("ledger")) == total
     assert group_sum(run.rows("ledger"), "step", 3)["slow"].rollouts == 13
+
+
+def test_a_large_run_fits_80_columns(run: RunFolder) -> None:
+    row = Ledger()
+    for purpose in PURPOSES:
+        row.book(
+            purpose, rollouts=128_000, calls=256_000, prompt_tokens=123_456_789, completion_tokens=98_765_432,
+            seconds=54_321.98, cost=123.4567, reused=64_000,
+        )  # fmt: skip
+    run.append("ledger", {"step": 1, "cycle": 0, "spent": row.spent()})
+    lines = printed(run, steps=True)
+    assert not any("…" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+    table = lines[: lines.index("")] if "" in lines else lines
+    assert sum("123.46M" in line for line in table) == len(PURPOSES)
+
+
+def test_the_same_numbers_can_be_read_by_a_program(run: RunFolder) -> None:
+    total = book(run)
+    found = spending(run, steps=True)
+    assert found["spent"]["all"]["rollouts"] == total.total().rollouts
+    assert found["spent"]["evaluation"]["faults"] == {"grader": 1}
+    assert [each["cycle"] for each in found["cycles"]] == [0, 1]
+    assert sum(each["spent"]["slow"]["rollouts"] for each in found["steps"]) == total["slow"].rollouts
+    assert "steps" not in spending(run, steps=False)
 
 
 def test_steps_are_shown_when_asked_for(run: RunFolder) -> None:
@@ -67,9 +98,8 @@ def test_steps_are_shown_when_asked_for(run: RunFolder) -> None:
 
 
 def test_a_run_without_a_step_says_so(run: RunFolder) -> None:
-    console = Console(file=io.StringIO(), width=200)
-    show_ledger(run, console, steps=False)
-    assert "has no entries" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "has no entries" in "".join(printed(run, steps=False))
+    assert spending(run, steps=False)["cycles"] == []
 
 
 def test_faults_of_older_runs_have_their_present_names(run: RunFolder) -> None:
@@ -77,7 +107,7 @@ def test_faults_of_older_runs_have_their_present_names(run: RunFolder) -> None:
         row = Ledger()
         row.book("slow", rollouts=4, faults={fault: step + 1})
         run.append("ledger", {"step": step, "cycle": 0, "spent": row.spent()})
-    assert {line[0]: line[-1] for line in shown(run, steps=False)}["slow"] == "3 truncated"
+    assert "faults of slow: 3 truncated" in printed(run, steps=False)
 
 
 def test_rows_after_a_checkpoint_are_forgotten_with_it(run: RunFolder) -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
+from run_helpers import make_rollout
 
 from fastslow.recipe import Recipe
 from fastslow.runs.view import LiveView, PlainView, View, make_view
@@ -33,15 +36,15 @@ class Clock:
         return self.now
 
 
-def terminal() -> Console:
+def terminal(width: int = 110, height: int = 40) -> Console:
     return Console(
-        file=io.StringIO(), force_terminal=True, width=110, height=40, record=True, _environ={"TERM": "xterm"}
+        file=io.StringIO(), force_terminal=True, width=width, height=height, record=True, _environ={"TERM": "xterm"}
     )
 
 
 def screen(view: LiveView) -> str:
     """The live screen as it would be drawn now."""
-    console = Console(file=io.StringIO(), width=110)
+    console = Console(file=io.StringIO(), width=view.console.width)
     console.print(view._screen())
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -143,10 +146,66 @@ def test_live_view_shows_everything_on_one_screen(recipe: Recipe) -> None:
         "0:01:00 elapsed, about 0:03:00 left",
     ):
         assert part in shown
-    assert "four" in shown
-    assert "five" not in shown  # only the first lines of a long text
+    assert "six" in shown
     assert "\x1b[2J" not in shown
-    assert len(shown.splitlines()) <= 20
+    assert len(shown.splitlines()) <= 24
+
+
+def busy(width: int, height: int, recipe: Recipe) -> LiveView:
+    """A view of a run with a long context and a sampled rollout with a long question."""
+    view = LiveView(terminal(width, height))
+    play(view, recipe)
+    view.close()
+    view.context("ab12", 0.53, "\n".join(f"rule {number}: " + "say it again " * 9 for number in range(99)))
+    rollout = make_rollout("task/train/17", 0.0, feedback="The answer is 7.\nWrite the bare number.")
+    view.sampled([replace(rollout, turns=[replace(rollout.turns[0], question="why? " * 500, answer="6")])])
+    return view
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 22), (60, 30), (110, 40), (200, 70)])
+def test_live_view_fills_the_terminal_and_no_more(width: int, height: int, recipe: Recipe) -> None:
+    lines = screen(busy(width, height, recipe)).splitlines()
+    assert height - 3 <= len(lines) <= height - 1
+    assert max(map(cell_len, lines)) <= width
+    shown = "\n".join(lines)
+    for part in (
+        "rule 0: say it again",
+        "task/train/17  score 0.000",
+        "asked: why?",
+        "answered: 6",
+        "feedback: The answ",
+    ):
+        assert part in shown
+    assert "rule 98" not in shown
+
+
+def test_live_view_without_room_keeps_the_numbers(recipe: Recipe) -> None:
+    shown = screen(busy(60, 15, recipe))
+    assert "elapsed" in shown
+    assert "asked:" not in shown
+
+
+def test_live_view_shows_another_problem_each_time(recipe: Recipe) -> None:
+    view = LiveView(terminal())
+    view.sampled([])
+    for expected in ("a", "b", "a"):
+        view.sampled([make_rollout("a"), make_rollout("b")])
+        assert f"{expected}  score 1.000" in screen(view)
+
+
+def test_live_view_knows_the_time_left_before_the_first_step(recipe: Recipe) -> None:
+    """The fast loop has spent a tenth of the rollouts of the run."""
+    clock = Clock()
+    view = LiveView(terminal(), clock)
+    view.start("runs/x", recipe, 0)
+    try:
+        slow, fast = recipe.slow, recipe.fast
+        cycles = -(-slow.steps // fast.cycle)
+        clock.now += 60.0
+        view.spent((slow.steps * slow.problems * slow.group + cycles * fast.budget) // 10)
+        assert "0:01:00 elapsed, about 0:09:0" in screen(view)
+    finally:
+        view.close()
 
 
 def test_live_view_counts_time_left_from_where_the_run_resumed(recipe: Recipe) -> None:
@@ -210,6 +269,9 @@ def test_live_view_leaves_the_terminal_as_it_was(recipe: Recipe) -> None:
     [
         (Console(file=io.StringIO()), PlainView),
         (terminal(), LiveView),
+        (terminal(80, 24), LiveView),
+        (terminal(40, 24), PlainView),
+        (terminal(80, 10), PlainView),
         (Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}), PlainView),
     ],
 )

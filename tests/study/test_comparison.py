@@ -16,8 +16,8 @@ from fastslow.errors import FastSlowError
 from fastslow.study import comparison as comparison_module
 from fastslow.study.arms import gather
 from fastslow.study.compare import compare_runs
-from fastslow.study.comparison import Comparison, findings
-from fastslow.study.figures.comparison import reward_title
+from fastslow.study.comparison import Comparison
+from fastslow.study.sentences import findings
 
 FST = {0: [0.1, 0.4, 0.6, 0.8], 1: [0.1, 0.5, 0.5, 0.7], 2: [0.1, 0.3, 0.5, 0.9]}
 RL = {0: [0.1, 0.2, 0.4, 0.3], 1: [0.1, 0.2, 0.3, 0.5], 2: [0.1, 0.1, 0.2, 0.3]}
@@ -132,7 +132,7 @@ def test_a_baseline_that_never_rises_is_to_be_surpassed(tmp_path: Path) -> None:
     assert found.costs(found.arms[0], "steps") == {0: 20}
     assert found.saving(found.arms[0], "steps").words() == "baseline never rises"
     said = "RL only does not improve on its reward before training beyond noise (best: 0.10)."
-    assert findings(found)[0] == said
+    assert findings(found) == ["FST ends at 0.30, RL only at 0.10; difference 0.20, one seed.", said]
 
 
 @pytest.mark.parametrize(
@@ -226,20 +226,3 @@ def test_runs_with_stages_are_compared_stage_by_stage(tmp_path: Path) -> None:
         assert min(picture.size) > 300
     with pytest.raises(FastSlowError, match="neither --baseline nor --rollouts"):
         compare_runs(made, tmp_path / "out", console, rollouts=100)
-
-
-def test_titles_state_the_finding(tmp_path: Path) -> None:
-    assert reward_title(comparison(tmp_path)) == (
-        "FST reaches the peak of RL only with 1.7× [1.0, 3.1] fewer rollouts, and ends at 0.80"
-    )
-    rewards = {"rl": ([0.1, 0.5, 0.6],) * 3, "fst": ([0.1, 0.5, 0.8], [0.1, 0.5, 0.55], [0.1, 0.5, 0.7])}
-    even = [
-        made_run(tmp_path / "even" / f"{method}-{seed}", row, method=method, seed=seed)
-        for method, rows in rewards.items()
-        for seed, row in enumerate(rows)
-    ]
-    assert reward_title(Comparison.of(gather(even)[0])) == (
-        "FST reaches the peak of RL only with 1.0× the rollouts (of 2 of 3 seeds), and ends at 0.68"
-    )
-    found = comparison(tmp_path / "other", baseline="fst")
-    assert reward_title(found) == "Reward at the end: FST 0.80, RL only 0.37"

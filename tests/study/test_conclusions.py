@@ -57,7 +57,7 @@ def test_ablations_name_what_the_seeds_settle(tmp_path: Path) -> None:
     said = "Significantly different from FST over these seeds: "
     assert conclude("ablations", tmp_path / "apart").finding == f"{said}none"  # 0.5, 0.2 and 0.9 less
     near = {0: [0.0, 0.3], 1: [0.0, 0.25], 2: [0.0, 0.3]}  # 0.5, 0.45 and 0.6 less
-    assert conclude("ablations", tmp_path / "near", near).finding == f"{said}RL only"
+    assert conclude("ablations", tmp_path / "near", near).finding == f"{said}RL only by -0.52 [-0.71, -0.33]"
 
 
 def test_continual_reads_every_task_at_the_end_of_its_stage(tmp_path: Path) -> None:

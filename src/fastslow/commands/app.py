@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from importlib import metadata
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from fastslow.commands.answers import answers
 from fastslow.commands.board import board
 from fastslow.commands.check import check
 from fastslow.commands.compare import compare
@@ -24,6 +24,7 @@ from fastslow.commands.internalize import internalize
 from fastslow.commands.ledger import ledger
 from fastslow.commands.quickstart import quickstart
 from fastslow.commands.recipe import show_recipe
+from fastslow.commands.rollouts import rollouts
 from fastslow.commands.study import study
 from fastslow.commands.suite import suite
 from fastslow.commands.tasks import tasks
@@ -35,7 +36,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Fast-Slow Training: evolve the prompt of a model while RL updates its weights.",
 )
 TRACEBACK = "FASTSLOW_TRACEBACK"
 """The environment variable that has an unexpected error shown with its traceback."""
@@ -52,12 +52,32 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "study": study,
     "board": board,
     "contexts": contexts,
-    "answers": answers,
+    "rollouts": rollouts,
     "ledger": ledger,
     "internalize": internalize,
     "export": export,
     "doctor": doctor,
 }
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            print(f"fastslow {metadata.version('fastslow')}")
+        except metadata.PackageNotFoundError:
+            print("fastslow, run from its source without being installed")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Fast-Slow Training: evolve the prompt of a model while RL updates its weights."""
+
+
 for name, command in COMMANDS.items():
     app.command(name)(command)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fastslow.commands.shared import console
+from fastslow.commands.shared import Json, console, results
 
 
 def compare(
@@ -25,8 +25,12 @@ def compare(
         int | None,
         typer.Option("--rollouts", min=0, metavar="N", help="Truncate every run at N rollouts before comparing."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Compare runs over methods and seeds: reward by steps, rollouts, tokens and time, cost of the baseline's peak, KL."""
     from fastslow.study.compare import compare_runs
 
-    compare_runs(runs, out, console, baseline, rollouts)
+    with results(as_json) as write:
+        found = compare_runs(runs, out, console, baseline, rollouts)
+        if as_json:
+            write(found)

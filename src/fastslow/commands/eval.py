@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from fastslow.commands.shared import AtStep, Rollouts, RunPath, Trust, checked_split, console, quiet
+from fastslow.commands.shared import AtStep, Json, Rollouts, RunPath, Trust, checked_split, console, loading, results
+
+if TYPE_CHECKING:
+    from fastslow.evaluation.reward import Score
 
 
 def evaluate(
@@ -19,14 +22,24 @@ def evaluate(
     pool: Annotated[
         bool, typer.Option("--pool", help="Evaluate every context of the pool, not only the best.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Evaluate a run's policy on held-out problems, under its best context and under the seed text."""
     chosen = checked_split(split)
-    quiet()
+    loading()
     from fastslow.evaluation.stored import evaluate_run
 
-    with console.status("evaluating"):
-        scores = evaluate_run(run, step=checkpoint, k=k, split=chosen, whole_pool=pool, trust=trust)
+    with results(as_json) as write:
+        with console.status("evaluating"):
+            scores = evaluate_run(run, step=checkpoint, k=k, split=chosen, whole_pool=pool, trust=trust)
+        if as_json:
+            contexts = {label: score.to_dict() for label, score in scores.items()}
+            write({"run": run, "split": chosen, "k": k, "contexts": contexts})
+        else:
+            console.print(_table(scores, k))
+
+
+def _table(scores: dict[str, Score], k: int) -> Table:
     table = Table("context", "id", f"mean@{k} (95% interval)", f"best@{k} (95% interval)", "problems", "tokens")
     for label, score in scores.items():
         table.add_row(
@@ -37,4 +50,4 @@ def evaluate(
             str(score.problems),
             f"{score.response_length:.0f}",
         )
-    console.print(table)
+    return table

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fastslow.commands.shared import AtStep, RunPath, Trust, console, quiet
+from fastslow.commands.shared import AtStep, RunPath, Trust, console, loading
 
 
 def export(
@@ -21,7 +21,7 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Export a run as a Hugging Face model folder: merged weights, best context as system prompt, pool, model card."""
-    quiet()
+    loading()
     from fastslow.export import export_run
 
     console.print(f"exported to {export_run(run, folder, checkpoint, internalized=internalized, trust=trust)}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from fastslow.commands.shared import RunPath, Trust, console, quiet
+from fastslow.commands.shared import RunPath, Trust, console, loading
 
 
 def internalize(
@@ -54,7 +54,7 @@ def internalize(
 
     Needs a run with saved rollouts (output.save_rollouts=true). The run is unchanged; an interrupted command starts over.
     """
-    quiet()
+    loading()
     from fastslow.internalize import Settings, internalize_run
     from fastslow.runs.folder import INTERNALIZED
     from fastslow.runs.view import PlainView

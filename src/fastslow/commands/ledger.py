@@ -6,12 +6,21 @@ from typing import Annotated
 
 import typer
 
-from fastslow.commands.shared import RunPath, console
+from fastslow.commands.shared import Json, RunPath, console, results
 
 
-def ledger(run: RunPath, steps: Annotated[bool, typer.Option("--steps", help="Also show every step.")] = False) -> None:
+def ledger(
+    run: RunPath,
+    steps: Annotated[bool, typer.Option("--steps", help="Also show every step.")] = False,
+    as_json: Json = False,
+) -> None:
     """Show what a run spent: rollouts, tokens, seconds and cost, by purpose and by cycle."""
     from fastslow.runs.folder import RunFolder
-    from fastslow.runs.spending import show_ledger
+    from fastslow.runs.spending import show_ledger, spending
 
-    show_ledger(RunFolder.open(run), console, steps=steps)
+    opened = RunFolder.open(run)
+    with results(as_json) as write:
+        if as_json:
+            write(spending(opened, steps=steps))
+        else:
+            show_ledger(opened, console, steps=steps)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fastslow.commands.shared import Overrides, console, quiet
+from fastslow.commands.shared import Overrides, console, loading
 
 
 def quickstart(
@@ -18,7 +18,7 @@ def quickstart(
 
     Repeat the command to resume.
     """
-    quiet()
+    loading()
     from fastslow.study.quickstart import run_quickstart
 
     run_quickstart(overrides or [], out, console)

@@ -1,21 +1,27 @@
-"""What several commands share: their arguments, the console, and silencing libraries.
+"""What several commands share: their arguments, the console, results as JSON, and silencing libraries.
 
 Commands import the rest of the package inside their functions: help and mistakes must not wait for torch.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from fastslow.errors import FastSlowError, FastSlowWarning
+from fastslow.runs import files
+from fastslow.text import redacted
 
 if TYPE_CHECKING:
     from fastslow.tasks.base import Split
@@ -40,6 +46,21 @@ Tasks = Annotated[
     typer.Option("--task", help="A task: rulebook/harbour, or {name: rulebook, book: harbour}. Repeatable."),
 ]
 Rollouts = Annotated[int, typer.Option("--k", min=1, help="Rollouts per problem.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON; all else goes to stderr.")]
+
+
+@contextmanager
+def results(as_json: bool) -> Iterator[Callable[[Any], None]]:
+    """The function that prints a command's results as JSON on stdout. With `as_json`, whatever else is printed within the
+    block goes to stderr."""
+    stdout = sys.stdout
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        yield lambda data: print(to_json(data), file=stdout)
+
+
+def to_json(data: Any) -> str:
+    """JSON in ASCII: NaN and infinity are null, paths are strings, credentials are hidden."""
+    return redacted(json.dumps(files.plain(data), indent=2, allow_nan=False, default=str))
 
 
 def checked_split(split: str) -> Split:
@@ -48,6 +69,13 @@ def checked_split(split: str) -> Split:
     if split not in get_args(Split):
         raise FastSlowError(f"--split {split}: expected validation, test or train")
     return split  # type: ignore[return-value]
+
+
+def loading(what: str = "torch, transformers and the model") -> None:
+    """Say on stderr that loading begins, before the imports that take long, and silence the libraries."""
+    if os.environ.get("RANK", "0") == "0":
+        Console(stderr=True).print(Text(f"loading {what} …", style="dim"), soft_wrap=True)
+    quiet()
 
 
 def quiet() -> None:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fastslow.commands.shared import Tasks, console, quiet
+from fastslow.commands.shared import Json, Tasks, console, loading, results
 from fastslow.errors import FastSlowError
 
 
 def study(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="data-efficiency, asymptote, …, or all.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A study, or all.")],
     settings: Annotated[
         list[str] | None,
         typer.Argument(
@@ -23,19 +23,43 @@ def study(
     task: Tasks = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs to train in parallel.")] = 1,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the runs.")] = Path("runs/studies"),
+    as_json: Json = False,
 ) -> None:
     """Answer a question about the method on your model and task.
 
     Trains the runs that the question needs, then shows a figure and a table beside the published numbers. Studies share runs.
     Repeat the command to resume.
+
+    data-efficiency: how many fewer steps and rollouts does FST need than RL?
+
+    asymptote: where does training level off?
+
+    divergence: how far do the weights move for the same reward?
+
+    plasticity: how well does a trained model still learn another task?
+
+    continual: which method keeps learning when the task changes?
+
+    star-graph: which method leaves zero reward?
+
+    ceiling: what do weights, text and both reach?
+
+    ablations: which parts of FST matter?
+
+    reuse: what does it save to train on the fast loop's rollouts?
     """
     numbers = _numbers(seeds)
-    quiet()
+    loading("the study")
     from fastslow.study.studies import run_study
 
     given = settings or []
     recipe = Path(given.pop(0)) if given and "=" not in given[0] else None
-    run_study(name, console, recipe=recipe, overrides=given, tasks=task or [], seeds=numbers, parallel=jobs, out=out)
+    with results(as_json) as write:
+        found = run_study(
+            name, console, recipe=recipe, overrides=given, tasks=task or [], seeds=numbers, parallel=jobs, out=out
+        )
+        if as_json:
+            write(found)
 
 
 def _numbers(text: str) -> list[int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fastslow.commands.shared import Rollouts, Tasks, Trust, console, quiet
+from fastslow.commands.shared import Json, Rollouts, Tasks, Trust, console, loading, results
 
 
 def suite(
@@ -22,14 +23,20 @@ def suite(
     k: Rollouts = 8,
     trust: Trust = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the runs.")] = Path("runs/suite"),
+    as_json: Json = False,
 ) -> None:
     """Run GEPA only from the base model and from the weights of runs, on several tasks.
 
     The results are a table and a radar chart. Repeat the command to resume.
     """
-    quiet()
+    loading()
     from fastslow.study.suite import run_suite
 
     folders = [argument for argument in runs if "=" not in argument]
     settings = [argument for argument in runs if "=" in argument]
-    run_suite(folders, task or [], out, console, recipe=recipe, overrides=settings, cycles=cycles, k=k, trust=trust)
+    with results(as_json) as write:
+        spokes = run_suite(
+            folders, task or [], out, console, recipe=recipe, overrides=settings, cycles=cycles, k=k, trust=trust
+        )
+        if as_json:
+            write({"out": out, "scores": [asdict(spoke) for spoke in spokes]})

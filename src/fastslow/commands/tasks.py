@@ -6,18 +6,28 @@ from typing import Annotated
 
 import typer
 
-from fastslow.commands.shared import console
+from fastslow.commands.shared import Json, console, results
 
 
 def tasks(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The task to show.")] = None,
     options: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task.")] = None,
     count: Annotated[int, typer.Option("--count", help="Number of examples to show.")] = 2,
+    as_json: Json = False,
 ) -> None:
     """List the tasks, or show one: its options, its seed text and rendered examples."""
-    from fastslow.tasks.show import list_tasks, show_task
+    from fastslow.tasks.show import describe_task, list_tasks, show_task, show_tasks
 
-    if name is None:
-        list_tasks(console)
-    else:
-        show_task(name, options or [], count, console)
+    with results(as_json) as write:
+        if name is None:
+            listed = list_tasks()
+            if as_json:
+                write(listed)
+            else:
+                show_tasks(listed, console)
+            return
+        described = describe_task(name, options or [], count)
+        if as_json:
+            write(described)
+        else:
+            show_task(described, console)

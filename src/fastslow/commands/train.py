@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fastslow.commands.board import beside
-from fastslow.commands.shared import Overrides, Trust, quiet
+from fastslow.commands.shared import Overrides, Trust, loading
 from fastslow.errors import FastSlowError
 
 
@@ -27,9 +27,9 @@ def train(
     trust: Trust = False,
     board: Annotated[bool, typer.Option("--board", help="Show the run in a browser while it trains.")] = False,
 ) -> None:
-    """Train a recipe, or resume an interrupted run.
+    """Train a recipe, resume an interrupted run, or extend a finished one.
 
-    On resume, only settings that fit the run to the machine can be changed.
+    On resume, settings that fit the run to the machine can be changed, and slow.steps and rollouts can be raised.
     """
     changed = overrides or []
     if resume is not None and recipe is not None and "=" in str(recipe):  # no recipe: the first KEY=VALUE
@@ -38,12 +38,12 @@ def train(
         raise FastSlowError(
             "give either a recipe (fastslow train RECIPE) or a run to resume (fastslow train --resume RUN)"
         )
+    loading()
     from fastslow.recipe import load_recipe
     from fastslow.runs.folder import RunFolder, default_folder
 
     if resume is not None:
         RunFolder.open(resume)
-        quiet()
         from fastslow import start
 
         with _board(resume, board):
@@ -52,7 +52,6 @@ def train(
         loaded = load_recipe(recipe, changed)
         folder = default_folder(loaded, recipe.stem)
         RunFolder(folder).refuse_existing()
-        quiet()
         from fastslow import start
 
         with _board(folder, board):

@@ -74,13 +74,19 @@ def _fraction(log_compute: Floats, log_middle: float, steepness: float) -> Float
 
 
 def fit_asymptote(
-    curves: Sequence[tuple[ArrayLike, ArrayLike]], *, draws: int = 200, seed: int = 0, ceiling: float = 1.0
+    curves: Sequence[tuple[ArrayLike, ArrayLike]],
+    *,
+    draws: int = 200,
+    seed: int = 0,
+    ceiling: float = 1.0,
+    moved: bool = False,
 ) -> Asymptote:
     """Fit one curve to the points of several runs, each (compute, reward), with a bootstrap interval for A.
 
     With at least three runs, the bootstrap resamples whole runs, for an interval over seeds. With fewer, it resamples the
     residuals of the fit, and the interval covers only the noise of evaluations. The bootstrap underestimates the variance of
-    few runs or points, so the interval is widened by Student's t.
+    few runs or points, so the interval is widened by Student's t. `moved` says that the rewards are known to change beyond
+    the noise of evaluations, which a fit to few points may not show.
     """
     runs = [(np.asarray(x, dtype=float), np.asarray(y, dtype=float)) for x, y in curves]
     runs = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in runs]
@@ -112,7 +118,7 @@ def fit_asymptote(
     units, fitted = (len(runs), 1) if len(runs) >= 3 else (len(rewards), 4)
     start, limit, middle, steepness = (float(value) for value in best)
     low, high = _widened(limit, limits, units, max(units - fitted, 1), ceiling)
-    doubts = _doubts(best, (low, high), compute / scale, rewards, ceiling)
+    doubts = _doubts(best, (low, high), compute / scale, rewards, ceiling, moved)
     return Asymptote(start, limit, low, high, middle * scale, steepness, tuple(doubts))
 
 
@@ -125,13 +131,20 @@ def _widened(limit: float, limits: Sequence[float], units: int, freedom: int, ce
     return float(max(limit - factor * below, 0.0)), float(min(limit + factor * above, ceiling))
 
 
-def _doubts(best: Floats, interval: tuple[float, float], compute: Floats, rewards: Floats, ceiling: float) -> list[str]:
+def _doubts(
+    best: Floats, interval: tuple[float, float], compute: Floats, rewards: Floats, ceiling: float, moved: bool
+) -> list[str]:
     """Why the data do not determine A."""
     start, limit, _, _ = best
     low, high = interval
     end = float(curve(compute.max(keepdims=True), *best)[0])
     found = []
-    if not _changes(best, compute, rewards):
+    changes = _changes(best, compute, rewards)
+    if not changes and moved:
+        found.append(
+            f"the evaluations, between {rewards.min():.2f} and {rewards.max():.2f}, do not follow a curve closely"
+        )
+    elif not changes:
         found.append(f"reward does not change beyond the noise of its evaluations (it stays near {rewards.mean():.2f})")
     elif abs(end - start) < BENT * abs(limit - start):
         share = abs(end - start) / abs(limit - start)

@@ -18,6 +18,7 @@ from fastslow.recipe.model import (
     TaskRecipe,
 )
 from fastslow.recipe.read import (
+    LENGTH_SETTINGS,
     MACHINE_SETTINGS,
     build_recipe,
     dump_recipe,
@@ -29,6 +30,7 @@ from fastslow.recipe.read import (
 )
 
 __all__ = [
+    "LENGTH_SETTINGS",
     "MACHINE_SETTINGS",
     "EngineRecipe",
     "EvaluationRecipe",

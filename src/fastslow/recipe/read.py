@@ -28,6 +28,8 @@ MACHINE_SETTINGS = (
     "engine.timeout",
 )
 """They fit a run to a machine and do not change what it learns, so they can be changed on resume."""
+LENGTH_SETTINGS = ("slow.steps", "rollouts")
+"""They say when a run ends. On resume they can be raised: nothing before the end depends on them."""
 
 EMBEDDED = "nano"
 """The name of the embedded model, whatever folder of that name there is."""

@@ -14,8 +14,8 @@ from fastslow.recipe import Recipe
 from fastslow.runs.view import Level, LiveView
 from fastslow.text import printable
 
-WIDTH = 100
-"""Columns of the panel."""
+WIDTH, HEIGHT = 100, 30
+"""Columns and lines of the panel."""
 EVERY = 0.5
 """Seconds between two drawings: a notebook keeps up with few, and stores what it is sent."""
 FORMAT = "<pre style='line-height:normal;overflow-x:auto;font-family:monospace'>{code}</pre>"
@@ -25,7 +25,7 @@ class NotebookView(LiveView):
     """The live screen as the output of a cell."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(Console(quiet=True, force_jupyter=False), clock)
+        super().__init__(Console(quiet=True, force_jupyter=False, width=WIDTH, height=HEIGHT), clock)
         self._live: Any = _Cell(self._screen, clock)
         self._hid_bars = False
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from fastslow.errors import RunError, cause
+from fastslow.errors import RunError
 from fastslow.records import Completion, Turn
 from fastslow.runs import files
-from fastslow.runs.folder import RunFolder, numbers
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.rollouts import newest_first, read_table
 
 COLUMNS = ("example", "policy_step", "score", "faults", "components", "questions", "answers", "tokens")
 
@@ -35,8 +32,8 @@ def read_solved(run: RunFolder, least: float, most: int) -> dict[str, list[Solve
     """
     found: dict[str, list[SolvedRollout]] = {}
     highest: float | None = None
-    for path in _newest_first(run):
-        table = _read(path)
+    for path in newest_first(run):
+        table = read_table(path, COLUMNS)
         scores = [score for score in table["score"].to_pylist() if score is not None]
         highest = max([*scores, *([] if highest is None else [highest])], default=None)
         with files.understood(path):
@@ -53,21 +50,6 @@ def read_solved(run: RunFolder, least: float, most: int) -> dict[str, list[Solve
             "nothing to learn from; accept lower scores with --score"
         )
     return found
-
-
-def _newest_first(run: RunFolder) -> Iterator[Path]:
-    """Cycles precede their steps."""
-    folder, length = run.path / "rollouts", run.recipe.fast.cycle
-    ages = {path: (number, 1) for number, path in numbers(folder, "step-*.parquet").items()}
-    ages |= {path: (number * length + 1, 0) for number, path in numbers(folder, "cycle-*.parquet").items()}
-    yield from sorted(ages, key=lambda path: ages[path], reverse=True)
-
-
-def _read(path: Path) -> pa.Table:
-    try:
-        return pq.read_table(path, columns=list(COLUMNS))
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f"'{path}' cannot be read: {cause(error)}; restore it from a copy") from error
 
 
 def _keep(row: dict[str, Any], found: dict[str, list[SolvedRollout]], most: int) -> None:

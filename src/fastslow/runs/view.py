@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -16,11 +16,21 @@ from rich.table import Table
 from rich.text import Text
 
 from fastslow.recipe import Recipe
-from fastslow.text import duration, number, printable, sparkline
+from fastslow.records import Rollout
+from fastslow.text import duration, number, one_line, printable, sparkline
 
 Level = Literal["info", "warning"]
 SHOWN_STEPS = 40
-SHOWN_LINES = 4
+NARROWEST, LOWEST = 50, 15
+"""The smallest terminal with a live screen, in columns and lines."""
+FRAME = 4
+"""Columns of the frame and its padding; as many lines are left for the frame and for messages."""
+LABELS = 12
+"""Columns of the labels."""
+LEAST_FOR_A_SAMPLE = 8
+"""Lines left below which the best context gets them all."""
+MOST_SHOWN = 40
+"""Lines that one paragraph of a context is wrapped to."""
 POLICY_METRICS = {"entropy": "entropy", "response_length": "length", "zero_variance": "zero variance"}
 
 
@@ -39,6 +49,9 @@ class View(Protocol):
     def spent(self, rollouts: int) -> None:
         """Training rollouts of both loops so far."""
 
+    def sampled(self, rollouts: Sequence[Rollout]) -> None:
+        """Training rollouts of either loop have been sampled and graded."""
+
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         """The evaluated contexts by label, each with mean, low, high, best, k and problems."""
 
@@ -56,14 +69,15 @@ class View(Protocol):
 
 
 def make_view(console: Console | None = None) -> View:
-    """The live screen if the console supports it, one panel in a notebook, plain lines otherwise."""
+    """The live screen if the console supports it and has room for it, one panel in a notebook, plain lines otherwise."""
     console = console or Console()
     if console.is_jupyter and not console.quiet:
         from fastslow.runs.notebook import NotebookView
 
         return NotebookView()
     drawable = console.is_terminal and not console.is_dumb_terminal and console.encoding.startswith("utf")
-    return LiveView(console) if drawable else PlainView(console)
+    roomy = console.width >= NARROWEST and console.height >= LOWEST
+    return LiveView(console) if drawable and roomy else PlainView(console)
 
 
 class PlainView:
@@ -101,6 +115,9 @@ class PlainView:
     def spent(self, rollouts: int) -> None:
         pass
 
+    def sampled(self, rollouts: Sequence[Rollout]) -> None:
+        pass
+
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         lines = (_evaluation_line(label, result) for label, result in results.items())
         self._print(f"evaluation at step {step}: " + "; ".join(lines))
@@ -125,7 +142,8 @@ class PlainView:
 
 
 class LiveView:
-    """One compact screen that stays in place; messages scroll above it."""
+    """One screen that stays in place; messages scroll above it. The numbers come first; the best context and a sampled
+    rollout get the lines that are left."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.console = console
@@ -133,7 +151,11 @@ class LiveView:
         self._title = self._subtitle = ""
         self._started = clock()
         self._limit: int | None = None  # the rollout budget, if the run has one
-        self._first = self._done = self._total = 0
+        self._done = self._total = 0
+        self._rollouts, self._expected = 0, 1
+        self._began = 0.0  # the fraction of the run that was done when this process began
+        self._batches = 0
+        self._sample: Rollout | None = None
         self._rewards: tuple[float, ...] = ()  # replaced, never mutated: another thread reads it
         self._metrics: dict[str, Any] = {}
         self._cycle: tuple[int, str] | None = None
@@ -145,8 +167,10 @@ class LiveView:
         self._title, self._subtitle = run, _described(recipe)
         self._started = self._clock()
         self._limit = recipe.rollouts
-        self._first = self._done = step if self._limit is None else rollouts
+        self._done = step if self._limit is None else rollouts
         self._total = recipe.slow.steps if self._limit is None else self._limit
+        self._rollouts, self._expected = rollouts, self._limit or _expected_rollouts(recipe)
+        self._began = self._fraction()
         self._live.start()
 
     def cycle(self, cycle: int, status: str) -> None:
@@ -161,8 +185,14 @@ class LiveView:
             self._rewards = (*self._rewards, reward)[-SHOWN_STEPS:]
 
     def spent(self, rollouts: int) -> None:
+        self._rollouts = rollouts
         if self._limit is not None:
             self._done = rollouts
+
+    def sampled(self, rollouts: Sequence[Rollout]) -> None:
+        if rollouts:
+            self._sample = rollouts[self._batches % len(rollouts)]  # another problem each time
+            self._batches += 1
 
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         self._evaluation = (step, results)
@@ -182,12 +212,27 @@ class LiveView:
         self._live.stop()
 
     def _screen(self) -> RenderableType:
-        rows = Table.grid(padding=(0, 2))
-        rows.add_column(style="dim", no_wrap=True)
-        rows.add_column()
-        for label, value in self._rows():
-            rows.add_row(label, Text(printable(value), overflow="fold") if isinstance(value, str) else value)
-        return Panel(rows, title=Text(printable(self._title)), subtitle=Text(printable(self._subtitle)))
+        width, height = self.console.size
+        numbers = [(label, self._cell(value)) for label, value in self._rows()]
+        taken = len(
+            self.console.render_lines(_grid(numbers), self.console.options.update(width=width - FRAME), pad=False)
+        )
+        texts = self._texts(width - FRAME - LABELS, height - taken - FRAME)
+        shown = _grid([*numbers, *texts])
+        return Panel(shown, title=Text(printable(self._title)), subtitle=Text(printable(self._subtitle)))
+
+    def _cell(self, value: RenderableType) -> RenderableType:
+        return Text(printable(value), overflow="fold") if isinstance(value, str) else value
+
+    def _texts(self, width: int, lines: int) -> list[tuple[str, RenderableType]]:
+        """The best context and a sampled rollout, wrapped, in at most so many lines."""
+        context = [] if self._context is None else self._context_lines(*self._context, width)
+        below: list[Text] = []
+        if self._sample is not None and (lines >= LEAST_FOR_A_SAMPLE or not context):
+            below = self._sample_lines(self._sample, width, max(lines // 2, lines - len(context)))
+        above = _first(context, lines - len(below), width)
+        shown = [("context", above), ("sample", below)]
+        return [(label, Group(*found)) for label, found in shown if found]
 
     def _rows(self) -> list[tuple[str, RenderableType]]:
         rows: list[tuple[str, RenderableType]] = []
@@ -206,8 +251,6 @@ class LiveView:
             rows.append(("policy", ", ".join(policy)))
         if self._metrics.get("faulty_grades"):
             rows.append(("faulty grades", f"{number(self._metrics['faulty_grades'])} in the last step"))
-        if self._context is not None:
-            rows.append(("context", self._best_context(*self._context)))
         if used := _rollouts_line(self._metrics):
             rows.append(("rollouts", used))
         rows.append(("time", self._time()))
@@ -223,26 +266,76 @@ class LiveView:
     def _validation(self) -> list[tuple[str, RenderableType]]:
         if self._evaluation is not None:
             step, results = self._evaluation
-            lines = [_evaluation_line(label, result) for label, result in results.items()]
-            return [("validation", "\n".join(lines) + f", at step {step}")] if lines else []
+            lines = [_evaluation_line(label, result, problems=False) for label, result in results.items()]
+            return [("validation", "\n".join([*lines, f"at step {step}"]))] if lines else []
         if self._metrics.get("validation") is not None:
             return [("validation", number(self._metrics["validation"]))]
         return []
 
-    def _best_context(self, best_id: str, score: float | None, text: str) -> RenderableType:
-        lines = text.strip().splitlines()
-        shown = lines[:SHOWN_LINES] + (["…"] if len(lines) > SHOWN_LINES else [])
-        # One row per line, truncated at the edge: a context may be a page long.
-        excerpt = Text(printable("\n".join(shown)), style="italic", no_wrap=True, overflow="ellipsis")
-        return Group(Text(f"{best_id}  score {number(score)}"), excerpt)
+    def _context_lines(self, best_id: str, score: float | None, text: str, width: int) -> list[Text]:
+        return [Text(f"{best_id}  score {number(score)}"), *self._wrapped(text.strip(), width, "italic")]
+
+    def _sample_lines(self, rollout: Rollout, width: int, lines: int) -> list[Text]:
+        """The last turn's question and answer and the feedback, in at most so many lines; the question gives way."""
+        head = f"{one_line(rollout.example.id, 60)}  score {number(rollout.score)}"
+        found = _first([Text(printable(head), no_wrap=True, overflow="ellipsis")], lines, width)
+        turn = rollout.turns[-1] if rollout.turns else None
+        question, answer = (turn.question, turn.answer) if turn else ("", "")
+        parts = {"asked": question, "answered": answer or "(nothing)", "feedback": rollout.feedback.text}
+        wrapped = {
+            name: self._wrapped(f"{name}: {text.strip()}", width) for name, text in parts.items() if text.strip()
+        }
+        left = lines - len(found)
+        given: dict[str, list[Text]] = {}
+        for place, name in enumerate(reversed(wrapped)):
+            given[name] = _first(wrapped[name], left // (len(wrapped) - place), width)
+            left -= len(given[name])
+        return [*found, *(line for name in wrapped for line in given[name])]
+
+    def _wrapped(self, text: str, width: int, style: str = "") -> list[Text]:
+        lines = printable(text).expandtabs(4).splitlines()[: self.console.size.height]
+        found = (Text(line[: MOST_SHOWN * width], style=style) for line in lines)
+        return [part for line in found for part in line.wrap(self.console, max(width, 1), overflow="fold")]
+
+    def _fraction(self) -> float:
+        """How much of the run is done: by rollouts while the fast loop spends them, by steps where it ended early."""
+        return min(1.0, max(self._rollouts / self._expected, self._done / max(self._total, 1)))
 
     def _time(self) -> str:
-        elapsed = self._clock() - self._started
-        done = self._done - self._first
-        if not done:
+        elapsed, done = self._clock() - self._started, self._fraction()
+        if done <= self._began:
             return f"{duration(elapsed)} elapsed"
-        left = elapsed / done * max(self._total - self._done, 0)
+        left = elapsed / (done - self._began) * (1 - done)
         return f"{duration(elapsed)} elapsed, about {duration(left)} left"
+
+
+def _grid(rows: Sequence[tuple[str, RenderableType]]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True, min_width=LABELS - 2)
+    grid.add_column()
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def _first(lines: Sequence[Text], most: int, width: int) -> list[Text]:
+    """The first lines; the last of them shows that there are more."""
+    if len(lines) <= most:
+        return list(lines)
+    kept = list(lines[: max(most, 0)])
+    if kept:
+        last = kept[-1].copy()
+        last.truncate(max(width - 2, 0))
+        kept[-1] = last.append(" …")
+    return kept
+
+
+def _expected_rollouts(recipe: Recipe) -> int:
+    """The training rollouts that the settings of a run allow."""
+    steps = recipe.slow.steps
+    slow = 0 if recipe.method == "gepa" else steps * recipe.slow.problems * recipe.slow.group
+    fast = 0 if recipe.method == "rl" else math.ceil(steps / recipe.fast.cycle) * recipe.fast.budget
+    return max(1, slow + fast)
 
 
 def _described(recipe: Recipe) -> str:
@@ -251,15 +344,15 @@ def _described(recipe: Recipe) -> str:
     return f"{recipe.method}, model {recipe.model.name}, task {tasks}, seed {recipe.seed}"
 
 
-def _evaluation_line(label: str, result: dict[str, Any]) -> str:
-    """One evaluated context: mean@k with its interval, best@k, and the number of problems."""
+def _evaluation_line(label: str, result: dict[str, Any], *, problems: bool = True) -> str:
+    """One evaluated context: mean@k with its interval, best@k, and with `problems` the number of problems."""
     k = result.get("k", "k")
     line = f"{label} mean@{k} {number(result.get('mean'))}"
     if result.get("low") is not None and result.get("high") is not None:
         line += f" [{number(result['low'])}, {number(result['high'])}]"
     if result.get("best") is not None:
         line += f", best@{k} {number(result['best'])}"
-    return line + (f" ({number(result['problems'])} problems)" if "problems" in result else "")
+    return line + (f" ({number(result['problems'])} problems)" if problems and "problems" in result else "")
 
 
 def _rollouts_line(metrics: dict[str, Any]) -> str:

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.errors import FastSlowError, RunError
-from fastslow.recipe import flat
+from fastslow.recipe import LENGTH_SETTINGS, flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import Curve, curve_of
 
-ENDS = ("slow.steps", "rollouts")
-"""Settings that say when a run ends; runs of one arm may differ in them."""
 OPTIMIZER = "fast.optimizer"
 MOST_NAMED = 2
 """Settings that an arm is named by; where more differ, one of them, if it tells the arms apart."""
@@ -160,12 +158,13 @@ def make_arm(
 
 
 def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that define an arm: those its method uses, except the seed and the length of the run."""
+    """The settings that define an arm: those its method uses, except the seed and the length of the run, in which its runs
+    may differ."""
     unused = {"rl": "fast.", "gepa": "slow."}.get(settings["method"])
     return {
         key: value
         for key, value in settings.items()
-        if key != "seed" and key not in ENDS and not key.startswith("output.")
+        if key != "seed" and key not in LENGTH_SETTINGS and not key.startswith("output.")
         if key == "slow.problems" or not unused or not key.startswith(unused)  # GEPA's cycles look ahead at so many
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.errors import FastSlowError
+from fastslow.errors import FastSlowError, RunError
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv
 from fastslow.study.arms import Arm, gather
-from fastslow.study.comparison import Comparison, findings
+from fastslow.study.comparison import Comparison
 from fastslow.study.conclusions import continual, kept
-from fastslow.study.figures.comparison import comparison_figures, reward_title
+from fastslow.study.figures.comparison import comparison_figures
 from fastslow.study.figures.drawing import save
 from fastslow.study.report import render, summaries
+from fastslow.study.sentences import findings, title
 
 
 def compare_runs(
@@ -29,20 +30,22 @@ def compare_runs(
     console: Console,
     baseline: str | None = None,
     rollouts: int | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Compare runs, truncated at `rollouts` where given: show the tables, and write table.csv, points.csv, the figures and
-    report.html to a folder. Runs with stages are compared stage by stage."""
+    report.html to a folder. Runs with stages are compared stage by stage. Returns what was found. Folders and files that are
+    no run are skipped."""
     out = Path(out)
-    with files.understood(Path(folders[0]).parent):
-        arms, remarks = gather(folders, rollouts)
-    if RunFolder.open(folders[0]).recipe.stages:
+    runs, skipped = _runs_among(folders)
+    with files.understood(runs[0].parent):
+        arms, remarks = gather(runs, rollouts)
+    remarks = [*skipped, *remarks]
+    if RunFolder.open(runs[0]).recipe.stages:
         if baseline is not None or rollouts is not None:
             raise FastSlowError(
                 "runs with stages are compared at the end of each stage, and neither --baseline nor --rollouts applies; "
                 "remove them"
             )
-        _compare_stages(arms, remarks, out, console)
-        return
+        return _compare_stages(arms, remarks, out, console)
     with console.status("fitting and drawing"):
         comparison, said, subtitle = concluded(arms, baseline)
         figures = comparison_figures(comparison, subtitle)
@@ -50,12 +53,24 @@ def compare_runs(
         write_csv(out / "points.csv", comparison.points())
         for name, figure in figures.items():
             save(figure, out, name)
-        page = render(comparison, said, remarks, figures, reward_title(comparison), subtitle)
+        headline = title(comparison)
+        page = render(comparison, said, remarks, figures, headline, subtitle)
         files.write_bytes(out / "report.html", files.encode(page))
     show(comparison, console)
     for line in (*said, *remarks):
         console.print(Text(f"· {line}"))
     console.print(Text(f"The report is in {out / 'report.html'}, with figures (PNG, SVG) and tables (CSV) beside it."))
+    return {
+        "title": headline,
+        "baseline": comparison.baseline.label,
+        "findings": said,
+        "remarks": remarks,
+        "measures": [
+            {"arm": arm.label, "method": arm.method, "measure": measure, **asdict(number)}
+            for arm, measure, number in comparison.measures()
+        ],
+        "report": out / "report.html",
+    }
 
 
 def concluded(arms: Sequence[Arm], baseline: str | None = None) -> tuple[Comparison, list[str], str]:
@@ -65,7 +80,30 @@ def concluded(arms: Sequence[Arm], baseline: str | None = None) -> tuple[Compari
     return comparison, findings(comparison, limits), described(arms)
 
 
-def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, console: Console) -> None:
+def _runs_among(folders: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
+    """The run folders, and a remark about what is none, such as a figure beside the runs; raises if none is a run."""
+    runs, others = list[Path](), list[Path]()
+    problem: RunError | None = None
+    for folder in map(Path, folders):
+        try:
+            RunFolder.open(folder)
+            runs.append(folder)
+        except RunError as error:
+            others.append(folder)
+            problem = problem or error
+    if not runs:
+        if len(others) == 1 and problem is not None:
+            raise problem
+        raise RunError(f"none of these is a run folder: {_listed(others)}; give folders made by `fastslow train`")
+    return runs, [f"skipped, no run: {_listed(others)}"] if others else []
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    more = f" and {len(paths) - 4} more" if len(paths) > 4 else ""
+    return ", ".join(f"'{path}'" for path in paths[:4]) + more
+
+
+def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, console: Console) -> dict[str, Any]:
     """Compare rewards on each task only: a peak or a KL of one stage's task says nothing about another's."""
     found = continual(arms, f"{_models(arms)}; {_seeds(arms)}; grey: the stage that trains on the task")
     spent = Comparison.of(arms)
@@ -77,6 +115,7 @@ def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, cons
     for line in remarks:
         console.print(Text(f"· {line}"))
     console.print(Text(f"The figure is in {out / 'stages.png'} (and .svg), the numbers are in {out / 'table.csv'}."))
+    return {"title": found.finding, "remarks": list(remarks), "measures": found.rows(), "figure": out / "stages.png"}
 
 
 def show(comparison: Comparison, console: Console) -> None:

@@ -16,8 +16,9 @@ from fastslow.runs.folder import RunFolder
 from fastslow.study.arms import gather
 from fastslow.study.compare import compare_runs, concluded, show
 from fastslow.study.comparison import COLUMNS, Comparison
-from fastslow.study.figures.comparison import comparison_figures, reward_title
+from fastslow.study.figures.comparison import comparison_figures
 from fastslow.study.report import summaries
+from fastslow.study.sentences import title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,5 +100,4 @@ def compare(folders: Sequence[Path], baseline: str | None = None, rollouts: int 
     with files.understood(folders[0].parent):
         arms, remarks = gather(folders, rollouts)
     comparison, said, subtitle = concluded(arms, baseline)
-    title = reward_title(comparison)
-    return ComparedRuns(tuple(folders), comparison, title, [*said, *remarks], subtitle, baseline, rollouts)
+    return ComparedRuns(tuple(folders), comparison, title(comparison), [*said, *remarks], subtitle, baseline, rollouts)

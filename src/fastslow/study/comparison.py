@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -27,6 +27,7 @@ COLUMNS = {
     "seed_kls": "kl_under_seed",
 }
 """Columns of points.csv, by the field of a curve."""
+Z95 = NormalDist().inv_cdf(0.975)
 DRAWS = 100
 """Bootstrap samples for the interval of an asymptote."""
 
@@ -63,6 +64,19 @@ class Comparison:
         ours, theirs = (_each(each, lambda curve: curve.rewards[-1]) for each in (arm, self.baseline))
         return difference(ours, theirs).within(-1.0, 1.0)
 
+    def is_apart(self, arm: Arm) -> bool:
+        """Whether the reward at the end differs from the baseline's beyond noise: over seeds, or, whatever the spread between
+        seeds, in every one of them by more than the noise of its two evaluations."""
+        if (margin := self.margin(arm)).has_interval and margin.settled(0):
+            return True
+        ours, theirs = arm.curves, self.baseline.curves
+        pairs = [(ours[seed], theirs[seed]) for seed in set(ours) & set(theirs)]
+        pairs = pairs or [(each, other) for each in ours.values() for other in theirs.values()]
+        gaps = [
+            (a.rewards[-1] - b.rewards[-1]) / max(math.hypot(a.deviation(-1), b.deviation(-1)), 1e-9) for a, b in pairs
+        ]
+        return min(gaps) > Z95 or max(gaps) < -Z95
+
     @cached_property
     def shared_rollouts(self) -> float:
         """The rollouts of the run that spent the fewest."""
@@ -75,7 +89,8 @@ class Comparison:
     def asymptote(self, arm: Arm) -> Asymptote | str:
         """The limit of reward over rollouts, or the reason why it cannot be fitted."""
         try:
-            return fit_asymptote([(curve.rollouts, curve.rewards) for curve in arm.curves.values()], draws=DRAWS)
+            points = [(curve.rollouts, curve.rewards) for curve in arm.curves.values()]
+            return fit_asymptote(points, draws=DRAWS, moved=_moves(arm, 1) or _moves(arm, -1))
         except FastSlowError as error:
             return str(error).partition(";")[0]
 
@@ -98,17 +113,8 @@ class Comparison:
 
     @property
     def baseline_rises(self) -> bool:
-        """Whether some evaluation of the baseline, averaged over seeds, is above that before training beyond the noise of
-        evaluations: with 95% confidence, although the highest of several is looked at."""
-        curves = list(self.baseline.curves.values())
-        later = range(1, min(len(curve.rewards) for curve in curves))
-        needed = NormalDist().inv_cdf(1 - 0.05 / max(1, len(later)))
-        for at in later:
-            gained = sum(curve.rewards[at] - curve.rewards[0] for curve in curves)
-            noise = math.hypot(*(curve.deviation(place) for curve in curves for place in (0, at)))
-            if gained > needed * noise:
-                return True
-        return False
+        """Whether the baseline improves on its reward before training beyond the noise of evaluations."""
+        return _moves(self.baseline, 1)
 
     def costs(self, arm: Arm, of: Cost) -> dict[int, float]:
         """The cost at which each seed reached the baseline's peak; infinity where it did not."""
@@ -143,7 +149,7 @@ class Comparison:
             return Estimate(math.nan, seeds=0, note="not reached" if never else "-")
         found = ratio(theirs, ours)
         if len(ours) < len(arm.curves):
-            note = f"(of {len(ours)} of {len(arm.curves)} seeds)"
+            note = f"(in the {len(ours)} of {len(arm.curves)} seeds that reach it)"
             return Estimate(found.mean, seeds=len(ours), note=note)
         return found
 
@@ -194,7 +200,7 @@ class Comparison:
             for of in ("steps", "rollouts", "tokens", "seconds"):
                 yield arm, f"{of} at the end", self.last(arm, of)
                 yield arm, f"{of} to reach the peak of {self.baseline.label}", self.cost(arm, of)
-                yield arm, f"times fewer {of} to reach it", self.saving(arm, of)
+                yield arm, f"{of} of {self.baseline.label} to reach it, divided by its own", self.saving(arm, of)
             yield arm, "KL from base at the end, nats per token", self.last(arm, "kls")
             yield arm, "KL from base at the end, both under the seed text", self.last(arm, "seed_kls")
             yield arm, f"KL from base at the peak of {self.baseline.label}", self.kl_at_peak(arm)
@@ -230,6 +236,20 @@ class Comparison:
         ]
 
 
+def _moves(arm: Arm, sign: int) -> bool:
+    """Whether some evaluation of an arm, averaged over seeds, is above (1) or below (-1) that before training beyond the
+    noise of evaluations: with 95% confidence, although the furthest of several is looked at."""
+    curves = list(arm.curves.values())
+    later = range(1, min(len(curve.rewards) for curve in curves))
+    needed = NormalDist().inv_cdf(1 - 0.05 / max(1, len(later)))
+    for at in later:
+        gained = sign * sum(curve.rewards[at] - curve.rewards[0] for curve in curves)
+        noise = math.hypot(*(curve.deviation(place) for curve in curves for place in (0, at)))
+        if gained > needed * noise:
+            return True
+    return False
+
+
 def _each(arm: Arm, value: Callable[[Curve], float]) -> dict[int, float]:
     return {seed: value(curve) for seed, curve in arm.curves.items()}
 
@@ -243,36 +263,3 @@ def _reach(arm: Arm) -> float:
 def _plain(value: float) -> float | str:
     """An empty cell for NaN."""
     return "" if math.isnan(value) else value
-
-
-def findings(comparison: Comparison, limits: Mapping[str, Asymptote | str] | None = None) -> list[str]:
-    """The findings, in sentences."""
-    base = comparison.baseline
-    said = []
-    peak = over_seeds(list(comparison.peaks.values()), 0.0, 1.0)
-    if comparison.others and not comparison.baseline_rises:
-        said.append(f"{base.label} does not improve on its reward before training beyond noise (best: {peak.words()}).")
-    for arm in comparison.others:
-        margin = comparison.margin(arm)
-        how = "" if margin.settled(0) else ", not significant over these seeds" if margin.has_interval else ""
-        how = ", one seed" if margin.seeds < 2 else how
-        said.append(
-            f"{arm.label} ends at {comparison.end(arm).mean:.2f}, {base.label} at {comparison.end(base).mean:.2f}; "
-            f"difference {margin.words()}{how}."
-        )
-        steps, rollouts = comparison.saving(arm, "steps"), comparison.saving(arm, "rollouts")
-        if not math.isnan(rollouts.mean):
-            parts = [f"{rollouts.words(1)} times fewer rollouts, fast-loop rollouts included"]
-            if arm.method != "gepa" and not math.isnan(steps.mean):
-                parts.insert(0, f"{steps.words(1)} times fewer steps")
-            said.append(f"{arm.label} reaches the peak of {base.label} ({peak.words()}) with {' and '.join(parts)}.")
-        elif comparison.baseline_rises:
-            said.append(f"{arm.label} does not reach the peak of {base.label} ({peak.words()}).")
-    for label, limit in (limits or {}).items():
-        if isinstance(limit, str):
-            said.append(f"The asymptote of {label} cannot be fitted: {limit}.")
-        elif limit.determined:
-            said.append(f"The asymptote of {label} is {limit.limit:.2f} [{limit.low:.2f}, {limit.high:.2f}].")
-        else:
-            said.append(f"The asymptote of {label} is not determined: {limit.doubts[0]}.")
-    return said

@@ -14,9 +14,10 @@ from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.arms import Arm
 from fastslow.study.comparison import Comparison
-from fastslow.study.figures.comparison import divergence_figure, divergence_title, reward_figure, reward_title
+from fastslow.study.figures.comparison import divergence_figure, divergence_title, reward_figure
 from fastslow.study.figures.studies import StagedCurve, asymptote_figure, ends_figure, stages_figure, steps_figure
 from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.sentences import largest_margin, oriented, ranking, title
 
 Numbers = list[tuple[str, str, Estimate, int]]
 """Arm, measure, estimate and the digits to show."""
@@ -49,11 +50,12 @@ def data_efficiency(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     found = Comparison.of(arms, "rl")
     numbers: Numbers = _ends(found)
     for arm in found.others:
-        numbers += [
-            (arm.label, f"times fewer {cost} to the peak of {found.baseline.label}", found.saving(arm, cost), 1)
-            for cost in ("steps", "rollouts")
-        ]
-    return Conclusion(reward_title(found), reward_figure(found, subtitle), numbers)
+        for cost in ("steps", "rollouts"):
+            direction, saved = oriented(found.saving(arm, cost))
+            numbers.append(
+                (arm.label, f"times {direction or 'fewer'} {cost} to the peak of {found.baseline.label}", saved, 1)
+            )
+    return Conclusion(title(found), reward_figure(found, subtitle), numbers)
 
 
 def asymptote(arms: Sequence[Arm], subtitle: str) -> Conclusion:
@@ -94,7 +96,7 @@ def divergence(arms: Sequence[Arm], subtitle: str) -> Conclusion:
 def plasticity(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     found = Comparison.of(arms, arms[0].label)
     ends = ", ".join(f"{found.end(arm).mean:.2f} {arm.label}" for arm in arms)
-    finding = f"RL on a new task reaches {ends}"
+    finding = f"RL on a new task reaches {ends}; {largest_margin(found)}"
     numbers = [*_ends(found), *((arm.label, f"less {arms[0].label}", found.margin(arm), 2) for arm in found.others)]
     return Conclusion(finding, steps_figure(arms, finding, subtitle), numbers)
 
@@ -153,7 +155,7 @@ def star_graph(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         left[arm.label] = len(known)
         mean = sum(known) / len(known) if known else math.nan
         numbers.append((arm.label, "first evaluation above zero, step", Estimate(mean, seeds=len(known), note=note), 0))
-    said = ", ".join(f"{label} with {count} of {len(arms[0].curves)} seeds" for label, count in left.items())
+    said = ", ".join(f"{arm.label} with {left[arm.label]} of {len(arm.curves)} seeds" for arm in arms)
     finding = f"Leaves zero reward: {said}"
     return Conclusion(finding, steps_figure(arms, finding, subtitle), numbers)
 
@@ -167,9 +169,8 @@ def ablations(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     """Compared with FST under the unchanged recipe."""
     found = Comparison.of(arms, arms[0].label)
     conclusion = _ranked(found, arms, subtitle)
-    settled = [
-        arm.label for arm in found.others if (margin := found.margin(arm)).has_interval and margin.low * margin.high > 0
-    ]
+    margins = sorted(((found.margin(arm), arm.label) for arm in found.others), key=lambda each: -abs(each[0].mean))
+    settled = [f"{label} by {margin.words()}" for margin, label in margins if margin.settled(0)]
     finding = f"Significantly different from FST over these seeds: {', '.join(settled) or 'none'}"
     ends = {arm.label: found.end(arm) for arm in arms}
     return Conclusion(finding, ends_figure(arms, ends, finding, subtitle), conclusion.numbers)
@@ -183,7 +184,8 @@ def reuse(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         numbers.append((arm.label, "training rollouts", found.last(arm, "rollouts"), 0))
         numbers.append((arm.label, "seconds a step", _seconds(arm), 2))
         numbers.append((arm.label, "share of slow rollouts from the cache", _reused(arm), 2))
-    finding = "Seconds a step: " + ", ".join(f"{arm.label} {_seconds(arm).mean:.1f}" for arm in arms)
+    spent = ", ".join(f"{arm.label} {_seconds(arm).mean:.1f}" for arm in arms)
+    finding = f"Seconds a step: {spent}; rewards at the end: {largest_margin(found)}"
     return Conclusion(finding, reward_figure(found, subtitle), numbers)
 
 
@@ -206,8 +208,7 @@ def _ends(found: Comparison) -> Numbers:
 
 def _ranked(found: Comparison, arms: Sequence[Arm], subtitle: str) -> Conclusion:
     ends = {arm.label: found.end(arm) for arm in arms}
-    ranked = sorted(ends.items(), key=lambda end: -end[1].mean)
-    finding = "Reward at the end: " + ", ".join(f"{label} {end.mean:.2f}" for label, end in ranked)
+    finding = f"{ranking(found)}; {largest_margin(found)}"
     numbers = [
         *_ends(found),
         *((arm.label, f"less {found.baseline.label}", found.margin(arm), 2) for arm in found.others),

@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit  # scipy.stats has the same, and takes a second to import
 
+ALIKE = "(all alike)"
+"""The note of an estimate over several seeds that do not differ."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -25,8 +28,10 @@ class Estimate:
         return not math.isnan(self.low)
 
     def settled(self, value: float) -> bool:
-        """Whether the interval excludes a value."""
-        return self.has_interval and not self.low <= value <= self.high
+        """Whether the seeds exclude a value: their interval, or, where they are all alike, each of them."""
+        if self.has_interval:
+            return not self.low <= value <= self.high
+        return self.note.startswith(ALIKE) and not math.isclose(self.mean, value)
 
     def within(self, floor: float, ceiling: float) -> Estimate:
         """The same estimate with its interval clipped to the possible values."""
@@ -53,7 +58,7 @@ def over_seeds(values: Sequence[float], floor: float = -math.inf, ceiling: float
     if len(known) < 2:
         return Estimate(mean)
     if max(known) - min(known) < 1e-12:
-        return Estimate(mean, seeds=len(known), note="(all alike)")
+        return Estimate(mean, seeds=len(known), note=ALIKE)
     half = float(stdtrit(len(known) - 1, 0.975) * (np.std(known, ddof=1) / np.sqrt(len(known))))
     return Estimate(mean, mean - half, mean + half, len(known)).within(floor, ceiling)
 

@@ -17,6 +17,7 @@ from fastslow.study.arms import Arm
 from fastslow.study.comparison import Comparison
 from fastslow.study.figures.drawing import as_svg
 from fastslow.study.intervals import Estimate
+from fastslow.study.sentences import times
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 READING = (
@@ -74,12 +75,12 @@ def summaries(comparison: Comparison) -> list[Summary]:
         f"Cost to reach the peak of {base.label} ({peak:.2f})"
         if comparison.baseline_rises
         else f"Cost to exceed {base.label} ({peak:.2f} at best), which does not improve beyond noise",
-        ["", "steps", "times fewer", "rollouts", "times fewer"],
+        ["", "steps", f"than {base.label}", "rollouts", f"than {base.label}"],
         rows(
             lambda arm: comparison.cost(arm, "steps").words(0),
-            lambda arm: "" if arm is base else comparison.saving(arm, "steps").words(1),
+            lambda arm: "" if arm is base else _times(comparison.saving(arm, "steps")),
             lambda arm: comparison.cost(arm, "rollouts").words(0),
-            lambda arm: "" if arm is base else comparison.saving(arm, "rollouts").words(1),
+            lambda arm: "" if arm is base else _times(comparison.saving(arm, "rollouts")),
         ),
     )
     moved = Summary(
@@ -116,6 +117,10 @@ def summaries(comparison: Comparison) -> list[Summary]:
         *([moved] if measured else []),
         *([equally_far] if measured and not alone else []),
     ]
+
+
+def _times(saved: Estimate) -> str:
+    return saved.words() if math.isnan(saved.mean) else times(saved)
 
 
 def _whole(value: float) -> str:

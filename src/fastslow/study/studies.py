@@ -41,14 +41,15 @@ def run_study(
     seeds: Sequence[int] = (0, 1, 2),
     parallel: int = 1,
     out: Path = Path("runs/studies"),
-) -> None:
-    """Train the runs that are not finished, then show the conclusion. `all` runs every study in turn."""
+) -> dict[str, Any]:
+    """Train the runs that are not finished, then show the conclusion and return it. `all` runs every study in turn."""
     if name != "all" and name not in STUDIES:
         raise FastSlowError(f"no study '{name}'; expected {', '.join(STUDIES)} or all")
     base = load_recipe(recipe or RECIPE, overrides)
     refuse_wrong_base(base)
     chosen = list(STUDIES.values()) if name == "all" else [STUDIES[name]]
     plans = [(study, study.variants(base, _tasks(study, base, tasks))) for study in chosen]
+    found: dict[str, Any] = {}
     for study, variants in plans:
         console.print(Text(f"\n{study.name}: {study.question}", style="bold"), soft_wrap=True)
         jobs = jobs_of(variants, seeds, out)
@@ -63,6 +64,14 @@ def run_study(
         save(conclusion.figure, out, study.name)
         write_csv(out / f"{study.name}.csv", conclusion.rows())
         _show(study, conclusion, base, out, console)
+        found[study.name] = {
+            "question": study.question,
+            "finding": conclusion.finding,
+            "numbers": conclusion.rows(),
+            "published": dict(study.published),
+            "figure": out / f"{study.name}.png",
+        }
+    return found
 
 
 def _tasks(study: Study, base: Recipe, given: Sequence[str]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,34 +15,75 @@ from rich.table import Table
 
 from fastslow.errors import FastSlowError, RecipeError
 from fastslow.recipe import build_recipe
-from fastslow.tasks.base import Task
+from fastslow.tasks.base import Example, Task
 from fastslow.tasks.registry import build_task, task_class, task_classes
 from fastslow.tasks.scripted import scripted_rollout
 
 
-def list_tasks(console: Console) -> None:
+def list_tasks() -> list[dict[str, Any]]:
+    """Name, meaning and options of every task."""
+    return [
+        {
+            "task": name,
+            "meaning": (inspect.getdoc(task) or "").partition("\n")[0],
+            "options": list(task.Options.model_fields),
+        }
+        for name, task in task_classes().items()
+    ]
+
+
+def show_tasks(tasks: Sequence[Mapping[str, Any]], console: Console) -> None:
     table = Table("task", "what it is", "options")
-    for name, task in task_classes().items():
-        table.add_row(name, (inspect.getdoc(task) or "").partition("\n")[0], ", ".join(task.Options.model_fields))
+    for task in tasks:
+        table.add_row(task["task"], task["meaning"], ", ".join(task["options"]))
     console.print(table)
     console.print("`fastslow tasks NAME` shows one; packages add theirs by the entry point group `fastslow.tasks`.")
 
 
-def show_task(name: str, overrides: Sequence[str], count: int, console: Console) -> None:
-    chosen = task_class(name)
-    table = Table("option", "default", "meaning", title=f"{name}: options")
-    for option, field in chosen.Options.model_fields.items():
-        default = "required" if field.is_required() else repr(field.default)
-        table.add_row(option, escape(default), " ".join((field.description or "").split()))
-    console.print(table)
+def describe_task(name: str, overrides: Sequence[str], count: int) -> dict[str, Any]:
+    """A task's options, its seed texts and rendered examples. One that cannot be built without options has none of the
+    latter, and the reason."""
+    options = [
+        {
+            "option": option,
+            "default": "required" if field.is_required() else repr(field.default),
+            "meaning": " ".join((field.description or "").split()),
+        }
+        for option, field in task_class(name).Options.model_fields.items()
+    ]
+    described: dict[str, Any] = {"task": name, "options": options, "seed_texts": {}, "examples": [], "needs": None}
     try:
         task = build_task(build_recipe({"model": "none", "task": {"name": name, **_options(overrides)}}))
     except FastSlowError as error:
         if overrides or "/" in name:
             raise
-        console.print(f"No examples to show without options: {escape(str(error))}")
-        return
-    _show_examples(task, count, console)
+        return described | {"needs": str(error)}
+    examples = [_example(task, example) for example in islice(task.examples("train"), count)]
+    return described | {"seed_texts": dict(task.seed_texts), "examples": examples}
+
+
+def _example(task: Task, example: Example) -> dict[str, Any]:
+    """A problem as the model sees it, and how an empty answer is graded."""
+    played = scripted_rollout(task, example, [""])
+    if played.feedback is None:
+        graded = "asks again after the first answer"
+    else:
+        graded = f"an empty answer scores {played.feedback.score:g}: {played.feedback.text}"
+    return {"id": example.id, "messages": [dict(message) for message in played.asks[0].messages], "graded": graded}
+
+
+def show_task(described: Mapping[str, Any], console: Console) -> None:
+    table = Table("option", "default", "meaning", title=f"{described['task']}: options")
+    for option in described["options"]:
+        table.add_row(option["option"], escape(option["default"]), option["meaning"])
+    console.print(table)
+    if described["needs"]:
+        console.print(f"No examples to show without options: {escape(described['needs'])}")
+    for component, text in described["seed_texts"].items():
+        console.print(Panel(escape(text), title=f"seed text of '{component}'"))
+    for example in described["examples"]:
+        shown = [f"[bold]{message['role']}:[/] {escape(message['content'])}" for message in example["messages"]]
+        console.print(Panel(Group(*shown, f"[dim]{escape(example['graded'])}[/]"), title=escape(example["id"])))
 
 
 def _options(overrides: Sequence[str]) -> dict[str, Any]:
@@ -53,16 +94,3 @@ def _options(overrides: Sequence[str]) -> dict[str, Any]:
             raise RecipeError(f"option '{override}' is not KEY=VALUE")
         options[key] = yaml.safe_load(value)
     return options
-
-
-def _show_examples(task: Task, count: int, console: Console) -> None:
-    for component, text in task.seed_texts.items():
-        console.print(Panel(escape(text), title=f"seed text of '{component}'"))
-    for example in islice(task.examples("train"), count):
-        played = scripted_rollout(task, example, [""])
-        shown = [f"[bold]{message['role']}:[/] {escape(message['content'])}" for message in played.asks[0].messages]
-        if played.feedback is None:
-            graded = "asks again after the first answer"
-        else:
-            graded = f"an empty answer scores {played.feedback.score:g}: {played.feedback.text}"
-        console.print(Panel(Group(*shown, f"[dim]{escape(graded)}[/]"), title=escape(example.id)))

@@ -13,6 +13,7 @@ from fastslow.study.comparison import Comparison
 from fastslow.study.curves import Cost
 from fastslow.study.figures.drawing import colours, draw_arm, dress, mean_line, new_figure, titled
 from fastslow.study.intervals import Estimate
+from fastslow.study.sentences import cost_title, savings, title
 
 AXES: dict[Cost, str] = {
     "steps": "optimizer steps",
@@ -54,40 +55,9 @@ def reward_figure(comparison: Comparison, subtitle: str) -> Any:
             panel.annotate("not recorded in these runs", (0.5, 0.5), xycoords="axes fraction", ha="center", color="0.4")
     for panel in panels[::2]:
         panel.set_ylabel("validation reward (0 to 1)")
-    titled(figure, reward_title(comparison), subtitle)
+    titled(figure, title(comparison), subtitle)
     figure.legend(loc="outside lower left", frameon=False)
     return figure
-
-
-def reward_title(comparison: Comparison) -> str:
-    def worth(arm: Arm) -> tuple[float, float]:
-        """By final reward, and among equals by rollouts saved."""
-        saved = comparison.saving(arm, "rollouts").mean
-        return round(comparison.end(arm).mean, 3), 0.0 if math.isnan(saved) else saved
-
-    base = comparison.baseline
-    best = max(comparison.arms, key=worth)
-    ends = [(arm.label, comparison.end(arm).mean) for arm in comparison.arms]
-    if best is not base and len(comparison.arms) > 1:
-        saved, margin = comparison.saving(best, "rollouts"), comparison.margin(best)
-        if margin.settled(0) and not saved.settled(1):
-            end, other = comparison.end(best).mean, comparison.end(base).mean
-            return f"{best.label} ends at {end:.2f}, {base.label} at {other:.2f}: a lead of {margin.words()}"
-        if not math.isnan(saved.mean):
-            reached = f"{best.label} reaches the peak of {base.label} with {_times(saved, 'rollouts')}"
-            return f"{reached}, and ends at {comparison.end(best).mean:.2f}"
-    ranked = sorted(ends, key=lambda end: -end[1])
-    return "Reward at the end: " + ", ".join(f"{label} {reward:.2f}" for label, reward in ranked)
-
-
-def savings(comparison: Comparison) -> dict[str, dict[Cost, Estimate]]:
-    """How many times less each arm needs than the baseline, where that is known."""
-    found: dict[str, dict[Cost, Estimate]] = {}
-    for arm in comparison.others:
-        known = {cost: saved for cost in AXES if not math.isnan((saved := comparison.saving(arm, cost)).mean)}
-        if known:
-            found[arm.label] = known
-    return found
 
 
 def cost_figure(comparison: Comparison, subtitle: str) -> Any:
@@ -115,29 +85,6 @@ def cost_figure(comparison: Comparison, subtitle: str) -> Any:
     axes.spines[["top", "right"]].set_visible(False)
     titled(figure, cost_title(comparison), subtitle)
     return figure
-
-
-def cost_title(comparison: Comparison) -> str:
-    """The savings of the arm that needs the fewest rollouts, in rollouts and in steps, which leave the fast loop out."""
-    found = {label: costs for label, costs in savings(comparison).items() if "rollouts" in costs}
-    peak = sum(comparison.peaks.values()) / len(comparison.peaks)
-    target = f"the peak of {comparison.baseline.label} ({peak:.2f})"
-    best = max(found, key=lambda label: found[label]["rollouts"].mean, default="")
-    if not best or (found[best]["rollouts"].mean <= 1 and "steps" not in found[best]):
-        return f"No method reaches {target} at a lower cost"
-    parts = [_times(found[best][cost], cost) for cost in ("steps", "rollouts") if cost in found[best]]
-    return f"To reach {target}, {best} needs {' and '.join(parts)}"
-
-
-def _times(saved: Estimate, what: str) -> str:
-    """How many times fewer, or more, with the interval and the seeds."""
-    mean, low, high = saved.mean, saved.low, saved.high
-    fewer = mean > 1 and f"{mean:.1f}" != "1.0"
-    if not fewer:
-        mean, low, high = 1 / mean, 1 / high, 1 / low
-    interval = f" [{low:.1f}, {high:.1f}]" if saved.has_interval else ""
-    compared = "fewer" if fewer else "the" if f"{mean:.1f}" == "1.0" else "more"
-    return f"{mean:.1f}×{interval} {compared} {what} {saved.note}".rstrip()
 
 
 def _within(axes: Any, found: list[Estimate]) -> None:

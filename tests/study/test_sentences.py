@@ -1,0 +1,182 @@
+"""What is said of a comparison: examples by hand, and what holds for any curves."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fastslow.study import comparison as comparison_module
+from fastslow.study.arms import LOOKS, Arm
+from fastslow.study.comparison import Comparison
+from fastslow.study.conclusions import ablations, data_efficiency
+from fastslow.study.curves import Curve
+from fastslow.study.intervals import Estimate
+from fastslow.study.report import summaries
+from fastslow.study.sentences import cost_title, findings, largest_margin, oriented, times, title
+
+HALF = 0.1
+"""Half of the width of an evaluation's interval."""
+
+
+def curve(rewards: Sequence[float], a_step: int = 32, half: float = HALF) -> Curve:
+    """Evaluations ten steps apart, of so many rollouts a step."""
+    steps = tuple(10.0 * index for index in range(len(rewards)))
+    unknown = (math.nan,) * len(rewards)
+    return Curve(
+        steps=steps, rollouts=tuple(a_step * step for step in steps), tokens=unknown, seconds=steps,
+        rewards=tuple(rewards), lows=tuple(max(0.0, reward - half) for reward in rewards),
+        highs=tuple(min(1.0, reward + half) for reward in rewards), kls=unknown, seed_kls=unknown,
+    )  # fmt: skip
+
+
+def compared(arms: Mapping[str, Sequence[Sequence[float]]], dearer: float = 1.0, half: float = HALF) -> Comparison:
+    """Arms by method, a curve for each seed; rollouts of all but RL are dearer."""
+    made = [
+        Arm(
+            LOOKS[method].name,  # type: ignore[index]
+            method,  # type: ignore[arg-type]
+            {seed: curve(row, round(32 * (1 if method == "rl" else dearer)), half) for seed, row in enumerate(rows)},
+        )
+        for method, rows in arms.items()
+    ]
+    return Comparison.of(made)
+
+
+FST = [[0.1, 0.4, 0.6, 0.8], [0.1, 0.5, 0.5, 0.7], [0.1, 0.3, 0.5, 0.9]]
+RL = [[0.1, 0.2, 0.4, 0.3], [0.1, 0.2, 0.3, 0.5], [0.1, 0.1, 0.2, 0.3]]
+
+
+def test_titles_state_the_largest_difference_beyond_noise() -> None:
+    assert title(compared({"fst": FST, "rl": RL})) == (
+        "To reach the peak of RL only, FST needs 2.6× [1.5, 4.7] fewer rollouts; FST ends at 0.80, RL only at 0.37"
+    )
+    assert title(compared({"fst": [row[::3] for row in FST], "rl": RL}, dearer=1.5)) == (
+        "FST ends at 0.80, RL only at 0.37: a difference of 0.43 [-0.08, 0.95], in each of 3 seeds"
+    )
+    even = {"rl": [[0.1, 0.5, 0.6]] * 3, "fst": [[0.1, 0.5, 0.8], [0.1, 0.5, 0.55], [0.1, 0.5, 0.7]]}
+    assert title(compared(even)) == "Reward at the end: FST 0.68, RL only 0.60; no difference is beyond noise"
+    worse = title(compared({"fst": [[0.1, 0.2]] * 2, "rl": [[0.1, 0.7], [0.1, 0.8]]}))
+    assert worse == "RL only ends at 0.75, FST at 0.20: a difference of 0.55 [-0.09, 1.00], in each of 2 seeds"
+
+
+def test_a_peak_that_is_noise_is_not_spoken_of() -> None:
+    """As in the quickstart: RL stays at 0.02, and one of its evaluations is 0.04."""
+    found = compared({"fst": [[0.03, 0.4, 0.72, 0.62]], "rl": [[0.02, 0.04, 0.02, 0.02]]}, dearer=1.8)
+    assert title(found) == "FST ends at 0.62, RL only at 0.02: a difference of 0.60, one seed"
+    said = findings(found)
+    assert said[0] == "FST ends at 0.62, RL only at 0.02; difference 0.60, one seed."
+    assert said[1].startswith("RL only does not improve on its reward before training beyond noise")
+    assert len(said) == 2
+
+
+def test_more_is_never_called_fewer() -> None:
+    more = compared({"fst": [[0.1, 0.3, 0.3, 0.9]] * 3, "rl": [[0.1, 0.5, 0.5, 0.5]] * 3})
+    needs = "To reach the peak of RL only (0.50), FST needs 3.0× more steps (all alike) and 3.0× more rollouts"
+    assert any(line.startswith(needs) for line in findings(more))
+    (cost,) = [table for table in summaries(more) if table.title.startswith("Cost to reach")]
+    assert cost.rows[0][2] == "3.0× more (all alike)"
+    numbers = {measure: found.mean for _, measure, found, _ in data_efficiency(more.arms, "made up").numbers}
+    assert numbers["times more rollouts to the peak of RL only"] == pytest.approx(3)
+    before = compared({"fst": [[0.9, 0.9]], "rl": [[0.1, 0.6]]})
+    assert "FST is at or above the peak of RL only (0.60) before training." in findings(before)
+
+
+def test_times() -> None:
+    assert times(Estimate(2.0, 1.5, 3.0, 3), "steps") == "2.0× [1.5, 3.0] fewer steps"
+    assert times(Estimate(0.5, 0.25, 1.0, 3), "steps") == "2.0× [1.0, 4.0] more steps"
+    assert times(Estimate(1.02), "steps") == "1.0× the steps"
+    assert oriented(Estimate(math.nan, note="not reached"))[0] == "fewer"
+
+
+rewards = st.floats(0, 1, allow_nan=False).map(lambda value: round(value, 2))
+halves = st.sampled_from((0.02, 0.05, 0.1))
+
+
+@st.composite
+def comparisons(draw: st.DrawFn) -> Comparison:
+    """Two or three methods, one to four seeds, two to eight evaluations."""
+    methods = ("rl", *draw(st.sampled_from((("fst",), ("fst", "gepa")))))
+    seeds, length = draw(st.integers(1, 4)), draw(st.integers(2, 8))
+    drawn = {
+        method: draw(st.lists(st.lists(rewards, min_size=length, max_size=length), min_size=seeds, max_size=seeds))
+        for method in methods
+    }
+    return compared(drawn, draw(st.sampled_from((0.5, 1.0, 1.8))), draw(halves))
+
+
+@given(comparisons())
+def test_the_title_agrees_with_the_table(found: Comparison) -> None:
+    said = title(found)
+    ends = {arm.label: f"{found.end(arm).mean:.2f}" for arm in found.arms}
+    for first, more, second, less in re.findall(
+        r"(FST|RL only|GEPA only) ends at ([\d.]+), ([\w ]+?) at ([\d.]+)", said
+    ):
+        assert (more, less) == (ends[first], ends[second])
+        assert float(more) >= float(less)
+    if said.startswith("Reward at the end"):
+        assert all(f"{label} {end}" in said for label, end in ends.items())
+        assert not any(found.is_apart(arm) for arm in found.others)
+    else:
+        assert "ends at" in said
+    for label, direction in re.findall(r", (FST|GEPA only) needs [^;]*? (fewer|more) rollouts", said):
+        (arm,) = [arm for arm in found.others if arm.label == label]
+        assert (found.saving(arm, "rollouts").mean > 1) == (direction == "fewer")
+
+
+@given(comparisons())
+def test_a_number_of_times_is_never_below_one(found: Comparison) -> None:
+    tables = [cell for table in summaries(found) for row in table.rows for cell in row]
+    for text in (title(found), cost_title(found), *findings(found), *tables):
+        assert not re.search(r"(?<![\d.])0\.\d×", text)
+        assert "times fewer" not in text
+
+
+@given(comparisons())
+def test_findings_beyond_noise_come_first(found: Comparison) -> None:
+    said = findings(found)
+    unsure = [place for place, line in enumerate(said) if "not significant" in line or "within the noise" in line]
+    sure = [
+        place for place, line in enumerate(said) if re.search(r"difference -?[\d.]+ \[", line) and place not in unsure
+    ]
+    assert max(sure, default=-1) < min(unsure, default=len(said))
+
+
+@given(st.lists(st.tuples(rewards, rewards), min_size=1, max_size=4), halves, st.sampled_from((0.5, 1.0, 1.8)))
+def test_a_clear_difference_is_never_called_noise(ends: list[tuple[float, float]], half: float, dearer: float) -> None:
+    """In every seed one method ends above the other by more than both intervals together."""
+    assume(all(fst - rl > 2 * half + 0.02 for fst, rl in ends))
+    arms = {"fst": [[0.1, 0.1, fst] for fst, _ in ends], "rl": [[0.1, 0.1, rl] for _, rl in ends]}
+    found = compared(arms, dearer, half)
+    for text in (title(found), largest_margin(found), *findings(found)):
+        assert "not significant" not in text
+        assert "within noise" not in text
+        assert "within the noise" not in text
+        assert "no difference" not in text
+    assert found.is_apart(found.arms[0])
+
+
+@given(st.lists(rewards, min_size=5, max_size=10), st.integers(1, 2))
+def test_a_run_that_rises_is_never_said_not_to_change(between: list[float], seeds: int) -> None:
+    """It goes from 0.03 to 0.72, however it gets there."""
+    arms = {"fst": [[0.03, *between, 0.72]] * seeds, "rl": [[0.02] * (len(between) + 2)] * seeds}
+    found = compared(arms)
+    draws, comparison_module.DRAWS = comparison_module.DRAWS, 5
+    try:
+        limits = {arm.label: found.asymptote(arm) for arm in found.arms}
+    finally:
+        comparison_module.DRAWS = draws
+    said = [line for line in findings(found, limits) if "FST" in line]
+    assert not any("does not change" in line for line in said)
+    assert any("RL only" in line and "does not" in line for line in findings(found, limits))
+
+
+def test_ablations_lead_with_the_largest() -> None:
+    arms = compared({"fst": [[0.1, 0.9]] * 3, "rl": [[0.1, 0.3], [0.1, 0.32], [0.1, 0.28]]}).arms
+    near = Arm("K = 1", "fst", {seed: curve([0.1, reward]) for seed, reward in enumerate((0.8, 0.81, 0.79))})
+    said = ablations([arms[0], near, arms[1]], "made up").finding
+    assert re.search(r": RL only by -0\.60 \[.*\], K = 1 by -0\.10 \[", said)

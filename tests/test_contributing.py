@@ -1,0 +1,86 @@
+"""The snippets of CONTRIBUTING.md run as they stand, and the files for people who join say the same as the package."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from fake_engine import FakeEngine, Numbered, Words
+from fake_runs import STEPS, recipe_of, run
+from helpers import ROOT
+
+from fastslow.commands.app import COMMANDS
+from fastslow.fast.optimizers import OPTIMIZERS
+from fastslow.recipe import build_recipe
+from fastslow.tasks.registry import build_task
+from fastslow.tasks.scripted import scripted_rollout
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+TASK, ENGINE, OPTIMIZER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def names_of(snippet: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "snippet"}
+    exec(snippet, names)
+    return names
+
+
+def test_the_task_is_built_from_a_recipe_and_grades(tmp_path: Path) -> None:
+    (tmp_path / "sums.py").write_text(TASK)
+    task = build_task(build_recipe({"model": "none", "task": f"{tmp_path / 'sums.py'}:task"}))
+    example = task.examples("train")[3]
+    assert scripted_rollout(task, example, ["10"]).feedback.score == 1  # type: ignore[union-attr]
+    wrong = scripted_rollout(task, example, ["3"]).feedback
+    assert wrong is not None
+    assert (wrong.score, wrong.text) == (0, "The answer is 10.\nWrite the bare number.")
+    assert not {each.id for each in task.examples("train")} & {each.id for each in task.examples("test")}
+
+
+@pytest.mark.parametrize("method", ["fst", "rl"])
+def test_the_engine_runs_the_whole_loop(method: str, tmp_path: Path) -> None:
+    engine = names_of(ENGINE)["Echo"](Words())
+    loop, _ = run(tmp_path / "run", recipe_of(method), engine)
+    assert loop.state.step == STEPS
+    assert len(loop.record.run.rows("metrics")) == STEPS  # type: ignore[union-attr]
+
+
+def test_the_optimizer_searches_within_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("fastslow.fast.optimizers.reword")
+    module.Reword = names_of(OPTIMIZER)["Reword"]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(OPTIMIZERS, "ape", ("reword", "Reword"))  # under a name that recipes know
+    recipe = recipe_of("gepa", fast={"optimizer": "ape", "budget": 30})
+    loop, _ = run(tmp_path / "run", recipe, FakeEngine())
+    cycles = loop.record.run.cycles()  # type: ignore[union-attr]
+    assert all(data["spent"]["fast-score"]["rollouts"] <= 30 for data in cycles)
+    assert any(data["edits"] for data in cycles)
+    texts = {text for data in cycles for record in data["contexts"] for text in record["texts"].values()}
+    assert len(texts - {Numbered.seed_text}) >= 2
+
+
+def test_the_files_that_are_named_exist() -> None:
+    named = re.findall(r"`((?:src|tests)/[\w./]*[\w/])`", PAGE)
+    assert len(named) >= 4
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    shown = re.findall(r"`((?:engine|fast|tasks|recipe)/[\w./]+\.py|\w+\.py)`", PAGE)
+    assert [path for path in shown if not (ROOT / "src" / "fastslow" / path).exists()] == []
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"^make ([\w-]+)", PAGE, re.MULTILINE)) <= set(targets)
+
+
+def test_versions_and_commands_agree() -> None:
+    version = metadata.version("fastslow")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert citation["version"] == version
+    assert re.findall(r"^## (.+)", changes, re.MULTILINE)[0] == version
+    assert all(f"`{command}`" in changes for command in COMMANDS)
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    for template in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
+        assert yaml.safe_load(template.read_text())
