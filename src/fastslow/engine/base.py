@@ -86,6 +86,11 @@ class Engine(Protocol):
         """Requests repeated so far after failures of a service; 0 for an engine in this process."""
         ...
 
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """What run.json says of the sampler: which one was chosen and why, and the requests of every server so far."""
+        ...
+
     async def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
     ) -> list[Completion]:

@@ -16,6 +16,7 @@ from fastslow.recipe.model import (
     StageRecipe,
     TaskByName,
     TaskRecipe,
+    VllmServers,
 )
 from fastslow.recipe.read import (
     MACHINE_SETTINGS,
@@ -44,6 +45,7 @@ __all__ = [
     "StageRecipe",
     "TaskByName",
     "TaskRecipe",
+    "VllmServers",
     "build_recipe",
     "dump_recipe",
     "flat",
