@@ -120,17 +120,26 @@ class FakeVllm:
 
     @torch.no_grad()
     def _sample(self, adapter: str | None, body: dict[str, Any]) -> tuple[list[int], list[float]]:
-        assert (body["top_k"], body["repetition_penalty"], body["logprobs"], body["return_token_ids"]) == (0, 1, 0, True)
+        assert (body["top_k"], body["repetition_penalty"], body["logprobs"], body["return_token_ids"]) == (
+            0,
+            1,
+            0,
+            True,
+        )
+        if adapter is None and isinstance(self.policy, PeftModel):
+            with self.policy.disable_adapter():
+                return self._draw(body)
+        if adapter is not None:
+            self.policy.set_adapter(adapter)
+        return self._draw(body)
+
+    def _draw(self, body: dict[str, Any]) -> tuple[list[int], list[float]]:
         draw = torch.Generator().manual_seed(body["seed"])
-        model = self.policy
-        if isinstance(model, PeftModel):
-            model.set_adapter(adapter or next(iter(self.adapters), "default"))
-            model = model if adapter else model.get_base_model()
         ends = () if body.get("ignore_eos") else body["stop_token_ids"]
         ids: list[int] = []
         logprobs: list[float] = []
         while len(ids) < body["max_tokens"] and not (ids and ids[-1] in ends):
-            logits = model(torch.tensor([[*body["prompt"], *ids]])).logits[0, -1].float()
+            logits = self.policy(torch.tensor([[*body["prompt"], *ids]])).logits[0, -1].float()
             raw, cold = torch.log_softmax(logits, -1), torch.log_softmax(logits / body["temperature"], -1)
             best = cold.sort(descending=True)
             outside = best.indices[(best.values.exp().cumsum(0) - best.values.exp()) >= body["top_p"]]
