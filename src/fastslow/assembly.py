@@ -103,6 +103,13 @@ def served_length(recipe: Recipe) -> int | None:
     return connect(recipe).max_length
 
 
+def without_servers(recipe: Recipe) -> Recipe:
+    """The recipe sampled in this process: a stored run can be measured when its vLLM servers are gone."""
+    if not isinstance(recipe.sampling.backend, VllmServers):
+        return recipe
+    return recipe.model_copy(update={"sampling": recipe.sampling.model_copy(update={"backend": "auto"})})
+
+
 def check_packages(recipe: Recipe) -> None:
     """Report a missing package before anything is loaded."""
     if recipe.sampling.backend == "vllm" and "vllm" not in sys.modules and find_spec("vllm") is None:

@@ -83,7 +83,7 @@ class Engine(Protocol):
 
     @property
     def retries(self) -> int:
-        """Requests repeated so far after failures of a service; 0 for an engine in this process."""
+        """Requests repeated so far after failures of a service or of vLLM servers; 0 for an engine in this process."""
         ...
 
     @property

@@ -46,7 +46,7 @@ class FakeVllm:
     def start(self) -> None:
         """Start, or start again: with no adapter, at the same address."""
         self.adapters: dict[str, str] = {}
-        self.policy: Any = AutoModelForCausalLM.from_pretrained(self.model).eval()
+        self.policy: Any = AutoModelForCausalLM.from_pretrained(self.model, dtype=torch.float32).eval()
         self._http = _Http(("127.0.0.1", self.port), _Handler)
         self._http.fake = self  # type: ignore[attr-defined]
         self.port = self._http.server_address[1]
@@ -138,13 +138,16 @@ class FakeVllm:
         ends = () if body.get("ignore_eos") else body["stop_token_ids"]
         ids: list[int] = []
         logprobs: list[float] = []
+        read, cache = list(body["prompt"]), None
         while len(ids) < body["max_tokens"] and not (ids and ids[-1] in ends):
-            logits = self.policy(torch.tensor([[*body["prompt"], *ids]])).logits[0, -1].float()
+            output = self.policy(torch.tensor([read]), past_key_values=cache, use_cache=True)
+            logits, cache = output.logits[0, -1].float(), output.past_key_values
             raw, cold = torch.log_softmax(logits, -1), torch.log_softmax(logits / body["temperature"], -1)
             best = cold.sort(descending=True)
             outside = best.indices[(best.values.exp().cumsum(0) - best.values.exp()) >= body["top_p"]]
             cold = torch.log_softmax(cold.index_fill(0, outside, -torch.inf), -1)
             ids.append(int(torch.multinomial(cold.exp(), 1, generator=draw)))
+            read = ids[-1:]
             logprobs.append(float((cold if self.mode == "processed_logprobs" else raw)[ids[-1]]))
         return ids, logprobs
 

@@ -16,6 +16,7 @@ from fake_vllm import FakeVllm
 from helpers import local_engine, together
 from slow_helpers import make_recipe
 from test_engine_contract import PROMPTS, sample, update
+from test_sharded_run import FSDP2
 
 from fastslow.concurrency import wait_for
 from fastslow.engine.local import servers as servers_module
@@ -172,8 +173,8 @@ def test_an_answer_by_another_version_is_refused(fleet: tuple[LocalEngine, FakeV
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"lora": False}, r"does not load the adapter .*Not Found.*--enable-lora --max-lora-rank 4"),
-        ({"max_rank": 2}, r"LoRA rank 4 is greater than max_lora_rank 2.*--max-lora-rank 4"),
+        ({"lora": False}, r"does not load the adapter .*Not Found.*--enable-lora --max-lora-rank 8"),
+        ({"max_rank": 2}, r"LoRA rank 4 is greater than max_lora_rank 2.*--max-lora-rank 8"),
         ({"max_length": 12}, r"serves sequences of 12 tokens, but sampling.max_tokens=12; start it with a larger"),
         ({"mode": "raw_logprobs"}, r"before temperature and top_p, but sampling.temperature=0.7.*processed_logprobs"),
     ],
@@ -342,7 +343,7 @@ def test_two_processes_send_their_own_requests(start: Start, model: Path, grader
     first, second = start(), start()
     (tmp_path / "recipe.yaml").write_text(dump_recipe(run_recipe(model, grader, first, second)))
     command = ["train", tmp_path / "recipe.yaml", "slow.microbatch=4", f"output.folder={tmp_path / 'run'}"]
-    (ended,) = together(command, folder=tmp_path / "notes")
+    (ended,) = together(command, folder=tmp_path / "notes", **FSDP2)
     assert [each.code for each in ended] == [0, 0], ended
     told = json.loads((tmp_path / "run" / "run.json").read_text())
     ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())

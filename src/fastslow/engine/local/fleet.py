@@ -127,7 +127,7 @@ class Fleet:
                 await server.load(adapter)
         except (Unavailable, Refused) as error:
             raise RecipeError(
-                f"{where} does not load the adapter '{adapter.path if adapter else ''}' ({error}); start it with "
+                f"{where} does not load the adapter of the run folder ({error}); start it with "
                 f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank {self._rank}, and put "
                 "output.folder where it can read"
             ) from error
@@ -168,8 +168,9 @@ class Fleet:
 
     @property
     def _rank(self) -> int:
-        lora = self.recipe.model.lora
-        return lora.rank if lora else 0
+        """The least --max-lora-rank: vLLM takes powers of two from 8 on."""
+        assert self.recipe.model.lora is not None, "the recipe check"
+        return max(8, 1 << (self.recipe.model.lora.rank - 1).bit_length())
 
     @property
     def tally(self) -> Mapping[str, Mapping[str, Any]]:
