@@ -64,7 +64,7 @@ def start(model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 def recipe_of(folder: Path, *fakes: FakeVllm, **changes: Any) -> Recipe:
     data = make_recipe(folder, lora={"rank": 4, "alpha": 8}, steps=3, learning_rate=0.05, kl=0.1).model_dump()
     data["sampling"] |= {"backend": {"vllm": [fake.address for fake in fakes]}, **changes.pop("sampling", {})}
-    return build_recipe({**data, "engine": {"timeout": 2.0}, **changes})
+    return build_recipe({**data, "engine": {"timeout": 120.0}, **changes})
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def test_check_asks_the_servers(start: Start, model: Path) -> None:
 # Whole runs ---------------------------------------------------------------------------------------------------------------
 
 
-def run_recipe(model: Path, grader: str, *fakes: FakeVllm) -> Recipe:
+def run_recipe(model: Path, grader: str, *fakes: FakeVllm, timeout: float = 120.0) -> Recipe:
     return build_recipe(
         {
             "model": {"name": str(model), "device": "cpu", "lora": {"rank": 4}},
@@ -253,7 +253,7 @@ def run_recipe(model: Path, grader: str, *fakes: FakeVllm) -> Recipe:
                 "path": str(Path(grader.rpartition(":")[0]).with_name("rows.jsonl")),
                 "grader": grader,
             },
-            "engine": {"timeout": 1.0},
+            "engine": {"timeout": timeout},
             "slow": {"steps": 4, "problems": 2, "group": 4, "microbatch": 8, "learning_rate": 0.01, "warmup_steps": 0},
             "fast": {"population": 2, "cycle": 2, "anchors": 2, "budget": 8, "minibatch": 2},
             "sampling": {"max_tokens": 6, "backend": {"vllm": [fake.address for fake in fakes]}},
@@ -299,8 +299,8 @@ def test_a_run_without_servers_ends_with_one_line_and_resumes_with_others(
     start: Start, model: Path, grader: str, tmp_path: Path
 ) -> None:
     only = start(dies_after=40)
-    recipe = run_recipe(model, grader, only)
-    with pytest.raises(RunError, match=r"no vLLM server has answered for 1 seconds .*--resume") as ended:
+    recipe = run_recipe(model, grader, only, timeout=8.0)
+    with pytest.raises(RunError, match=r"no vLLM server has answered for 8 seconds .*--resume") as ended:
         train(recipe, tmp_path / "run")
     assert "\n" not in str(ended.value)
     told = json.loads((tmp_path / "run" / "run.json").read_text())

@@ -5,7 +5,7 @@ server rests for a pause that doubles with every failure. The next request after
 
 Every version of the adapter has a name of its own, and every request names its version: vLLM refuses a name that it has not
 loaded, and a server without the current version gets it before it serves. `load_inplace` would keep one name, but vLLM (0.24
-to 0.32) caches prefixes by adapter name, so it would reuse keys and values of older weights
+to 0.28) caches prefixes by adapter name, so it would reuse keys and values of older weights
 (https://github.com/vllm-project/vllm/issues/42125), and it would read the files again at every decoding step.
 """
 
