@@ -65,6 +65,7 @@ class FakeEngine:
 
     in_flight = False
     retries = 0
+    notes: Mapping[str, Any] = {}
 
     def __init__(self, chance: float = 0.3) -> None:
         self.tokenizer, self.world = Words(), World()

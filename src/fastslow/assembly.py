@@ -16,7 +16,7 @@ from typing import Any
 from fastslow.engine.base import Engine
 from fastslow.errors import RecipeError, TaskError
 from fastslow.models.tokenizer import resolve
-from fastslow.recipe import Recipe
+from fastslow.recipe import Recipe, VllmServers
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks import Task
@@ -88,8 +88,26 @@ def _load(recipe: Recipe, folder: Path, world: World) -> _Source:
     from fastslow.engine.local.engine import LocalEngine
     from fastslow.models.load import load_policy
 
+    served = served_length(recipe)
     policy = load_policy(recipe.model)
-    return _Source(policy.tokenizer, policy.max_length, lambda: LocalEngine(policy, recipe, folder, world))
+    longest = min((length for length in (policy.max_length, served) if length), default=None)
+    return _Source(policy.tokenizer, longest, lambda: LocalEngine(policy, recipe, folder, world))
+
+
+def served_length(recipe: Recipe) -> int | None:
+    """The longest sequence that all vLLM servers of a recipe serve; raises if one does not answer. None without servers."""
+    if not isinstance(recipe.sampling.backend, VllmServers):
+        return None
+    from fastslow.engine.local.servers import connect
+
+    return connect(recipe).max_length
+
+
+def without_servers(recipe: Recipe) -> Recipe:
+    """The recipe sampled in this process: a stored run can be measured when its vLLM servers are gone."""
+    if not isinstance(recipe.sampling.backend, VllmServers):
+        return recipe
+    return recipe.model_copy(update={"sampling": recipe.sampling.model_copy(update={"backend": "auto"})})
 
 
 def check_packages(recipe: Recipe) -> None:
@@ -144,5 +162,5 @@ def check_lengths(
             raise TaskError(
                 f"the prompt of problem '{example.id}' has {length} tokens; with sampling.max_tokens={max_tokens} for the "
                 f"answer it does not fit the model's {max_length}; lower sampling.max_tokens, make the problems smaller, "
-                "or use a model with a longer context"
+                "or use a model, or vLLM servers, with a longer context"
             )

@@ -19,6 +19,7 @@ import torch
 from packaging.requirements import Requirement
 from rich.console import Console
 
+from fastslow.engine.local.choice import LARGE, LONG, vllm_installed
 from fastslow.errors import FastSlowWarning
 from fastslow.models.load import choose_device
 from fastslow.recipe import load_recipe
@@ -30,7 +31,7 @@ from fastslow.study.quickstart import RECIPE
 
 State = Literal["good", "absent", "wrong"]
 USES = {
-    "vllm": "sampling.backend=vllm",
+    "vllm": "sampling.backend=vllm, or auto with large models and long answers",
     "tinker": "engine.kind=tinker",
     "tasks": "codeio, math, hover, reasoning-gym",
     "dspy": "DSPy programs, fast.optimizer=miprov2",
@@ -85,6 +86,14 @@ def _machine() -> Iterator[Finding]:
         yield Finding("GPU", seen, "absent" if device == "cpu" else "good", built)
         uses = "fp32; shared prefixes by ordinary attention"
     yield Finding("a run uses", f"{device}: {uses}")
+    yield Finding("sampling.backend=auto", _sampler(device))
+
+
+def _sampler(device: str) -> str:
+    if device == "cuda" and vllm_installed():
+        large = f"models of {LARGE / 1e9:g} billion weights or more with sampling.max_tokens of {LONG} or more"
+        return f"vllm for {large}, transformers for others"
+    return "transformers: " + ("no CUDA GPU is used" if vllm_installed() else "the package vllm is not installed")
 
 
 def _packages() -> Iterator[Finding]:

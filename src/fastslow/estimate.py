@@ -16,10 +16,11 @@ from pathlib import Path
 from statistics import mean
 
 from fastslow.assembly import CHECKED_EXAMPLES, check_lengths, check_packages, check_trackers, choose_seed_texts
+from fastslow.engine.local.choice import Choice, choose, vllm_installed
 from fastslow.errors import FastSlowError
 from fastslow.fast.optimizers import find_optimizer
 from fastslow.models.tokenizer import describe, resolve
-from fastslow.recipe import Recipe
+from fastslow.recipe import Recipe, VllmServers
 from fastslow.recipe.checks import READS_ROLLOUTS
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.tasks import Task
@@ -102,6 +103,7 @@ def check(recipe: Recipe) -> Iterator[Finding]:
         )
     else:
         yield from _missing("packages", lambda: check_packages(recipe))
+        yield from _sampler(recipe)
         yield _memory(recipe)
 
 
@@ -119,6 +121,40 @@ def _connect(recipe: Recipe) -> None:
     from fastslow.engine.tinker.sdk import connect
 
     connect(recipe).close()
+
+
+def _sampler(recipe: Recipe) -> Iterator[Finding]:
+    """What samples, and why; vLLM servers are asked what they serve."""
+    backend = recipe.sampling.backend
+    if isinstance(backend, VllmServers):
+        from fastslow.engine.local.servers import connect
+
+        try:
+            servers = connect(recipe).servers
+        except FastSlowError as error:
+            yield Finding("sampler", str(error), missing=True)
+            return
+        for server in servers:
+            found = f"{server.address} serves {server.model}, {server.max_length:,} tokens, with vLLM {server.version}"
+            yield Finding("sampler", found)
+    elif backend == "auto":
+        choice = _choice(recipe)
+        yield Finding("sampler", f"{choice.backend}: {choice.why}")
+    else:
+        yield Finding("sampler", f"{backend}: set in the recipe")
+
+
+def _choice(recipe: Recipe) -> Choice:
+    """torch is imported only where its GPU matters."""
+    if not vllm_installed():
+        return choose(recipe.sampling, None, None)
+    import torch
+
+    from fastslow.models.load import choose_device
+
+    cuda = choose_device(recipe.model.device) == "cuda"
+    card = torch.cuda.get_device_properties(0).total_memory if cuda else None
+    return choose(recipe.sampling, _count_weights(Path(resolve(recipe.model.name))), card)
 
 
 def _reflection_key(recipe: Recipe) -> Iterator[Finding]:

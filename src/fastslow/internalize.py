@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fastslow.assembly import Parts, assemble, find_world
+from fastslow.assembly import Parts, assemble, find_world, without_servers
 from fastslow.errors import RunError
 from fastslow.evaluation.during import Evaluation
 from fastslow.recipe import Recipe, TaskRecipe
@@ -124,6 +124,7 @@ def _require_text(snapshot: Snapshot) -> None:
 
 def _recipe(run: Recipe, settings: Settings, processes: int) -> Recipe:
     """The recipe of the result: trained weights that read the seed text only, as in RL only."""
+    run = without_servers(run)
     group = run.slow.group
     problems = max(1, settings.batch // group)
     rollouts = problems * group

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Record:
         self._written = state.ledger.snapshot()
         """The part of the ledger that is already in ledger.jsonl."""
         self._steps_without_signal = 0
+        self._noted: Mapping[str, Any] = {}
         self._retries = 0
         """Repeated requests of the engine that are already in the ledger."""
 
@@ -53,6 +54,9 @@ class Record:
         self._written = self.state.ledger.snapshot()
         spent = self.state.ledger.training_rollouts
         self.view.start(str(self.folder), self.recipe, self.state.step, spent)
+        self._note()
+        if self.recipe.sampling.backend == "auto" and self._noted.get("backend") == "vllm":
+            self.view.message(f"sampling with vLLM: {self._noted['why']}")
         best = self.state.pool.best
         score = best.mean if best.scores else None
         self.view.context(best.context.id, score, "\n".join(best.context.texts.values()))
@@ -60,6 +64,13 @@ class Record:
             by_steps = self.state.step >= self.recipe.slow.steps
             ended = f"slow.steps={self.recipe.slow.steps}" if by_steps else f"rollouts={self.recipe.rollouts}"
             self.view.message(f"nothing is left to do: the run has reached {ended}; give a larger number to extend it")
+
+    def _note(self) -> None:
+        """What samples, and why, in run.json."""
+        notes = self.engine.notes
+        if self.run and notes != self._noted:
+            self.run.set_status("running", sampler=notes)
+        self._noted = notes
 
     def book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
         """Book sampled rollouts."""
@@ -166,6 +177,7 @@ class Record:
         if self.run and (spent := state.ledger.since(self._written).spent()):
             self.run.append("ledger", {"step": state.step, "cycle": state.last_cycle, "spent": spent})
         self._written = state.ledger.snapshot()
+        self._note()
 
     def checkpoint(self, *, last: bool) -> None:
         """Save a checkpoint; if that fails, warn and continue training, except at the end of the run."""

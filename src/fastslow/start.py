@@ -41,11 +41,12 @@ def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task:
     world.from_main(RunFolder(given).refuse_existing)
     with out_of_memory.explained(recipe, given), ExitStack() as open_engine:
         # Before the run folder is made, so that a mistake found here leaves none behind.
-        with nothing_left_behind(place):
+        with nothing_left_behind(place), ExitStack() as starting:
             parts = _assemble(recipe, place, world, task)
-            open_engine.enter_context(closing(parts.engine))
+            starting.enter_context(closing(parts.engine))
             reflector = _reflector(recipe, parts)
             spent = preflight(recipe, parts, reflector)
+            open_engine.push(starting.pop_all())
         run = _on_main(world, lambda: RunFolder.create(place, recipe))
         remember(place, recipe)
         _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent)

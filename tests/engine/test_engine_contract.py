@@ -1,5 +1,5 @@
-"""What every engine promises (engine/base.py), asked of each of them: the local one, all weights and an adapter, the client
-of a training service, and the engine of pure Python that the tests of the loop use."""
+"""What every engine promises (engine/base.py), asked of each of them: the local one with all weights, an
+adapter, and vLLM servers, the client of a training service, and the engine of pure Python that the tests of the loop use."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fake_engine import FakeEngine
 from fake_service import FakeService, Server
+from fake_vllm import FakeVllm
 from helpers import local_engine
 from slow_helpers import REWARDS, make_recipe
 from transformers import AutoModelForCausalLM
@@ -30,7 +31,7 @@ SAMPLING = Sampling(1.0, 1.0, 6)
 Make = Callable[[], Engine]
 
 
-@pytest.fixture(params=["local", "adapter", "tinker", "fake"])
+@pytest.fixture(params=["local", "adapter", "servers", "tinker", "fake"])
 def make(request: pytest.FixtureRequest, tiny_folder: Path, tmp_path: Path) -> Make:
     """Makes the same engine again and again."""
     if request.param == "fake":
@@ -43,8 +44,12 @@ def make(request: pytest.FixtureRequest, tiny_folder: Path, tmp_path: Path) -> M
         data = make_recipe(tiny_folder, steps=3, learning_rate=0.05, kl=0.1).model_dump()
         chosen = build_recipe({**data, "engine": {"kind": "tinker", "base_url": "http://fake", "reduction": "sum"}})
         return lambda: TinkerEngine(chosen, model, FakeService(server))
-    lora = {"rank": 4, "alpha": 8} if request.param == "adapter" else None
+    lora = {"rank": 4, "alpha": 8} if request.param != "local" else None
     recipe = make_recipe(tiny_folder, lora=lora, steps=3, learning_rate=0.05, kl=0.1)
+    if request.param == "servers":
+        backend = {"vllm": [FakeVllm(tiny_folder).address for _ in range(2)]}
+        data = recipe.model_dump()
+        recipe = build_recipe({**data, "sampling": {**data["sampling"], "backend": backend}})
     return lambda: local_engine(recipe, tmp_path / "run", World())
 
 

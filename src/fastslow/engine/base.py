@@ -83,7 +83,12 @@ class Engine(Protocol):
 
     @property
     def retries(self) -> int:
-        """Requests repeated so far after failures of a service; 0 for an engine in this process."""
+        """Requests repeated so far after failures of a service or of vLLM servers; 0 for an engine in this process."""
+        ...
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """What run.json says of the sampler: which one was chosen and why, and the requests of every server so far."""
         ...
 
     async def sample(

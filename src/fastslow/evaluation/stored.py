@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fastslow.assembly import assemble, find_world
+from fastslow.assembly import assemble, find_world, without_servers
 from fastslow.errors import RunError
 from fastslow.evaluation.divergence import divergence
 from fastslow.evaluation.reward import Score, evaluate_task, measured_contexts
@@ -123,8 +123,9 @@ def measure_divergence(
 
 
 def _changed(recipe: Recipe, **sections: dict[str, object]) -> Recipe:
-    """The recipe with other settings, and without trackers."""
+    """The recipe with other settings, and without trackers and vLLM servers."""
     sections["output"] = {"report_to": []}
+    recipe = without_servers(recipe)
     return recipe.model_copy(
         update={name: getattr(recipe, name).model_copy(update=changes) for name, changes in sections.items()}
     )

@@ -16,6 +16,7 @@ from fastslow.recipe.model import (
     StageRecipe,
     TaskByName,
     TaskRecipe,
+    VllmServers,
 )
 from fastslow.recipe.read import (
     LENGTH_SETTINGS,
@@ -47,6 +48,7 @@ __all__ = [
     "StageRecipe",
     "TaskByName",
     "TaskRecipe",
+    "VllmServers",
     "build_recipe",
     "dump_recipe",
     "flat",

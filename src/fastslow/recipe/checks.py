@@ -67,8 +67,14 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def _check_engine(recipe: Recipe) -> None:
-    """What a training service cannot do."""
+    """What vLLM servers and a training service cannot do."""
     if recipe.engine.kind == "local":
+        servers = not isinstance(recipe.sampling.backend, str)
+        if servers and recipe.method != "gepa" and recipe.model.lora is None:
+            raise ValueError(
+                "sampling.backend={vllm: …} hands LoRA adapters to the servers, but the recipe trains all weights; set "
+                "model.lora.rank=32, or sampling.backend=vllm, which runs vLLM in this process"
+            )
         return
     slow, sampling = recipe.slow, recipe.sampling
     if recipe.method == "distill":
@@ -80,9 +86,10 @@ def _check_engine(recipe: Recipe) -> None:
         raise ValueError(
             "engine.kind=tinker trains the server's own adapter, but the recipe has model.lora; remove it and set engine.rank"
         )
-    if sampling.backend != "transformers":
+    if sampling.backend not in ("auto", "transformers"):
+        named = sampling.backend if isinstance(sampling.backend, str) else sampling.backend.model_dump()
         raise ValueError(
-            f"engine.kind=tinker samples on the server; remove sampling.backend={sampling.backend}, or set engine=local"
+            f"engine.kind=tinker samples on the server; remove sampling.backend={named}, or set engine=local"
         )
     if recipe.output.report_to:
         raise ValueError(

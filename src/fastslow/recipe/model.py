@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from fastslow.recipe.checks import check_recipe
 from fastslow.records import Sampling
@@ -97,7 +97,7 @@ class EngineRecipe(Section):
     save_every: int = Field(default=1, ge=1)
     """`tinker`: steps between saved states on the server. After a lost session, later updates are repeated from them."""
     timeout: float = Field(default=600.0, gt=0)
-    """`tinker`: seconds to wait for one request, also while the server is down."""
+    """`tinker` and vLLM servers: seconds to wait for one request, also while the server, or every server, is down."""
     prices: PricesRecipe | None = None
     """`tinker`: prices of the service."""
 
@@ -301,11 +301,40 @@ def long_reflection(name: str) -> dict[str, str]:
     return {"kind": name} if name in kinds else {"kind": "litellm", "model": name}
 
 
+class VllmServers(Section):
+    """Running vLLM servers that sample."""
+
+    vllm: list[str] = Field(min_length=1)
+    """Addresses of `vllm serve`, as in `{vllm: [http://a:8000, http://b:8000]}`; they get each step's LoRA adapter as a path
+    in the run folder (docs/scale.md). A key is read from VLLM_API_KEY. Can be changed on resume."""
+
+    @field_validator("vllm")
+    @classmethod
+    def _addresses(cls, value: list[str]) -> list[str]:
+        if any(has_credentials(address) for address in value):
+            raise ValueError("an address holds a user, a password or a key; set VLLM_API_KEY in the environment")
+        if not all(address.startswith(("http://", "https://")) for address in value):
+            raise ValueError("expected addresses that start with http:// or https://")
+        plain = [address.rstrip("/").removesuffix("/v1") for address in value]
+        if len(set(plain)) < len(plain):
+            raise ValueError("an address stands there twice; name each server once")
+        return plain
+
+
+def _form_of_backend(value: Any) -> str:
+    return "VllmServers" if isinstance(value, dict | VllmServers) else "str"
+
+
 class SamplingRecipe(Section):
     """How rollouts are drawn in both loops."""
 
-    backend: Literal["transformers", "vllm"] = "transformers"
-    """`transformers` computes what prompts share once; `vllm` runs vLLM in this process."""
+    backend: Annotated[
+        Annotated[Literal["auto", "transformers", "vllm"], Tag("str")] | Annotated[VllmServers, Tag("VllmServers")],
+        Discriminator(_form_of_backend),
+    ] = "auto"
+    """`transformers` computes what prompts share once; `vllm` runs vLLM in this process; `{vllm: [http://a:8000, …]}` asks
+    running vLLM servers; `auto` is `vllm` where the package and a CUDA GPU are there and it is faster (docs/scale.md), else
+    `transformers`."""
     temperature: float = Field(default=1.0, gt=0)
     """Temperature of training rollouts."""
     top_p: float = Field(default=1.0, gt=0, le=1)

@@ -20,6 +20,7 @@ from fastslow.text import HIDDEN, one_line, redacted
 MACHINE_SETTINGS = (
     "slow.microbatch",
     "sampling.batch",
+    "sampling.backend.vllm",
     "sampling.vllm_memory",
     "sampling.vllm_sleep",
     "model.gradient_checkpointing",
@@ -241,7 +242,7 @@ def set_key(data: dict[str, Any], key: str, value: Any) -> None:
     target[last] = value
 
 
-_KIND = re.compile(r"TaskRecipe|str|(list|dict)\[.*\]")
+_KIND = re.compile(r"TaskRecipe|VllmServers|str|(list|dict)\[.*\]")
 
 
 def _meant(problems: Sequence[Any]) -> list[Any]:
@@ -267,7 +268,8 @@ def _meant(problems: Sequence[Any]) -> list[Any]:
 
 def _explain(problem: Any) -> str:
     unknown = problem["type"] == "extra_forbidden"
-    dotted = ".".join(str(part) for part in problem["loc"] if unknown or not _KIND.fullmatch(str(part)))
+    where = [str(part) for part in problem["loc"] if part != "VllmServers"]
+    dotted = ".".join(part for part in where if unknown or not _KIND.fullmatch(part))
     if unknown:
         if former := explain_key(dotted):
             return former
@@ -309,7 +311,8 @@ def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]
     """Every dotted key of a section with its field, depth first, in the order of definition."""
     for name, field in section.model_fields.items():
         yield prefix + name, field
-        for inner in (field.annotation, *get_args(field.annotation)):
+        for form in (field.annotation, *get_args(field.annotation)):
+            inner = getattr(form, "__origin__", form)  # of Annotated[…]
             if isinstance(inner, type) and issubclass(inner, BaseModel):
                 yield from walk(inner, f"{prefix}{name}.")
                 break

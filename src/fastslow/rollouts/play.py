@@ -10,7 +10,7 @@ from numbers import Real
 
 from fastslow.concurrency import wait_for
 from fastslow.engine.base import Engine
-from fastslow.errors import RecipeError, TaskError
+from fastslow.errors import FastSlowError, RecipeError, RunError, TaskError
 from fastslow.recipe import GradingRecipe
 from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.chat import ChatFormat
@@ -76,7 +76,7 @@ class Player:
         else:
             filler = self.chat.prompt([{"role": "user", "content": "-"}], "")
             seats = Rounds(self.engine, len(pairs), sampling, seed, filler, early=self.task.grades_apart)
-        broken: list[RecipeError] = []
+        broken: list[FastSlowError] = []
         try:
             async with asyncio.TaskGroup() as group:
                 rollouts = [
@@ -97,9 +97,10 @@ class Player:
         policy_step: int,
         seats: Seats,
         seat: int,
-        broken: list[RecipeError],
+        broken: list[FastSlowError],
     ) -> Rollout:
-        """One rollout. An error in the task affects only this rollout; a `RecipeError` stops all of them (`broken`)."""
+        """One rollout. An error in the task affects only this rollout; a `RecipeError`, or a `RunError` of the engine, stops
+        all of them (`broken`)."""
         turns: list[Turn] = []
         faults: dict[str, int] = {}
         truncated: set[str] = set()
@@ -116,7 +117,11 @@ class Player:
                 too_long.append(error)  # a task may catch or wrap it
                 raise
             with watch.paused():
-                completion = await seats.sample(seat, prompt)
+                try:
+                    completion = await seats.sample(seat, prompt)
+                except RunError as error:
+                    broken.append(error)  # a task may catch or wrap it
+                    raise
             if broken:
                 raise broken[0]
             answer = self.chat.answer(completion.ids)
@@ -140,6 +145,8 @@ class Player:
             problem = describe(error)
         finally:
             seats.leave(seat)
+        if broken:
+            raise broken[0]
         if too_long:
             faults["prompt_too_long"] = 1
             return Rollout(example, context, policy_step, tuple(turns), Feedback(0.0, str(too_long[0])), faults)

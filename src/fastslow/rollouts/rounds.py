@@ -110,7 +110,9 @@ class InFlight:
             self._since = time.perf_counter()
         self._in_flight += 1
         try:
-            (completion,) = await self.engine.sample([prompt], self.sampling, derive_seed(self.seed, turn, seat))
+            # The place among the seats of all processes: prompts of two processes may be equal.
+            place = seat * self.engine.world.size + self.engine.world.rank
+            (completion,) = await self.engine.sample([prompt], self.sampling, derive_seed(self.seed, turn, place))
         finally:
             self._in_flight -= 1
             if not self._in_flight:

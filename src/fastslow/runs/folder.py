@@ -1,6 +1,6 @@
 """A run is a folder.
 
-recipe.yaml (resolved) · run.json (versions, seed, status) · metrics.jsonl · evals.jsonl · contexts/seed.json (seed text) ·
+recipe.yaml (resolved) · run.json (versions, seed, status, sampler) · metrics.jsonl · evals.jsonl · contexts/seed.json ·
 contexts/cycle-0003.json · rollouts/step-000012.parquet (a step's rollouts) · rollouts/cycle-0003.parquet (the fast loop's) ·
 ledger.json (totals) · ledger.jsonl (one row per step) · checkpoints/step-000050/. All files but the `.jsonl` ones are written
 under a temporary name and renamed, so a reader never sees a partial file.

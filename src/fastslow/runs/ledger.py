@@ -15,7 +15,7 @@ PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
 """The purposes of fast-loop rollouts."""
 RETRIES = "service"
-"""The fault under which requests are counted that a training service made the engine repeat."""
+"""The fault under which requests are counted that a training service, or a vLLM server, made the engine repeat."""
 TRAINING: tuple[Purpose, ...] = ("slow", *FAST, "reflection")
 """The purposes that training itself needs: neither evaluation nor the calls before step 1."""
 

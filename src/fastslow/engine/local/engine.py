@@ -1,4 +1,5 @@
-"""The local engine: a model in the processes of the run, trained by TRL, sampled with shared prefixes or by vLLM."""
+"""The local engine: a model in the processes of the run, trained by TRL, sampled with shared prefixes or by vLLM, in the same
+process or on servers."""
 
 from __future__ import annotations
 
@@ -8,16 +9,20 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import torch
 from accelerate.utils.constants import FSDP_MODEL_NAME
 
 from fastslow.engine.base import Numbers, Ready, TokenScores, Update
+from fastslow.engine.local.choice import choose
+from fastslow.engine.local.fleet import Fleet
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.scoring import score_turns
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import RunError
 from fastslow.models.load import Policy, load_trained
-from fastslow.recipe import Recipe
+from fastslow.recipe import Recipe, VllmServers
 from fastslow.records import Completion, Sampling, Turn
 from fastslow.world import World
 
@@ -28,19 +33,32 @@ SHARDED = f"{FSDP_MODEL_NAME}.bin"
 class LocalEngine:
     """See `Engine` for the contract of each method."""
 
-    in_flight = False
-    retries = 0
-
     def __init__(self, policy: Policy, recipe: Recipe, folder: Path, world: World) -> None:
+        recipe, self._chosen = with_sampler(recipe, policy)
         self.recipe, self.world = recipe.model, world
         self.tokenizer, self.max_length = policy.tokenizer, policy.max_length
         self.trainer = FastSlowTrainer(policy, recipe, folder, world)
         self.sampler = PolicySampler(self.trainer, recipe.sampling)
         self._thread = ThreadPoolExecutor(1, "sampling")
+        self.fleet: Fleet | None = None
+        self.in_flight = isinstance(recipe.sampling.backend, VllmServers)
+        if self.in_flight:
+            self.fleet = Fleet(self.trainer, recipe, folder)
+            self.max_length = min(self.max_length or self.fleet.max_length, self.fleet.max_length)
+
+    @property
+    def retries(self) -> int:
+        return sum(counts["failed"] for counts in self.fleet.tally.values()) if self.fleet else 0
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        return {**self._chosen, "servers": self.fleet.tally} if self.fleet else self._chosen
 
     async def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
     ) -> list[Completion]:
+        if self.fleet:
+            return await self.fleet.sample(prompts, sampling, seed, ready)
         sample = partial(self.sampler.sample, prompts, sampling, seed, ready)
         if ready is None:
             return sample()
@@ -59,11 +77,13 @@ class LocalEngine:
             self.sampler.shares = None  # what was sampled before had all weights in one process
         if checkpoint is not None and self.trainer.teacher:
             self.trainer.teacher.load(checkpoint)
+        if self.fleet:
+            self.fleet.sync()
 
     def update(self, update: Update) -> Numbers:
         self.sampler.sleep()
         numbers = self.trainer.step(update)
-        return {**numbers, "sync_seconds": self.sampler.sync()}
+        return {**numbers, "sync_seconds": self.fleet.sync() if self.fleet else self.sampler.sync()}
 
     def score(self, turns: Sequence[Turn]) -> list[TokenScores]:
         return score_turns(self.trainer, turns)
@@ -74,6 +94,11 @@ class LocalEngine:
 
     def load(self, checkpoint: Path) -> None:
         self.trainer._last_loaded_step = -1  # the weights of a sampler with its own copy are out of date
+        self._load(checkpoint)
+        if self.fleet:
+            self.fleet.sync()
+
+    def _load(self, checkpoint: Path) -> None:
         if not _is_sharded(checkpoint) or self.trainer.is_fsdp_enabled:
             self.trainer._load_from_checkpoint(str(checkpoint))
             return
@@ -101,7 +126,22 @@ class LocalEngine:
 
     def close(self) -> None:
         self.trainer.close()
+        if self.fleet:
+            self.fleet.close()
         self._thread.shutdown(wait=False)
+
+
+def with_sampler(recipe: Recipe, policy: Policy) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe with what `sampling.backend=auto` becomes, and what run.json says of it."""
+    sampling = recipe.sampling
+    if isinstance(sampling.backend, VllmServers):
+        return recipe, {"backend": "vllm servers", "why": "set in the recipe"}
+    if sampling.backend != "auto":
+        return recipe, {"backend": sampling.backend, "why": "set in the recipe"}
+    card = torch.cuda.get_device_properties(0).total_memory if policy.device == "cuda" else None
+    choice = choose(sampling, policy.model.num_parameters(), card)
+    chosen = recipe.model_copy(update={"sampling": sampling.model_copy(update={"backend": choice.backend})})
+    return chosen, {"backend": choice.backend, "why": choice.why}
 
 
 def _is_sharded(checkpoint: Path) -> bool:

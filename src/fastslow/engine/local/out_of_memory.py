@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,15 +75,16 @@ def _phase(error: BaseException) -> str:
 
 def _advice(phase: str, recipe: Recipe) -> Iterator[str]:
     slow, sampling, model = recipe.slow, recipe.sampling, recipe.model
-    if phase == "sampling" and sampling.backend == "transformers":
+    vllm = sampling.backend == "vllm" or (sampling.backend == "auto" and "vllm" in sys.modules)
+    if phase == "sampling" and not vllm:
         yield _halved("sampling.batch", sampling.batch)
-    elif phase == "sampling" and sampling.backend == "vllm":
+    elif phase == "sampling":
         yield f"change sampling.vllm_memory={sampling.vllm_memory}, vLLM's share of GPU memory; the trainer gets the rest"
     elif phase == "updating":
         yield _halved("slow.microbatch", slow.microbatch) + " (the update stays the same)"
         if not model.gradient_checkpointing:
             yield "set model.gradient_checkpointing=true (slower, much less memory)"
-    if phase != "sampling" and sampling.backend == "vllm":
+    if phase != "sampling" and vllm:
         yield f"give vLLM less than sampling.vllm_memory={sampling.vllm_memory}, or set sampling.vllm_sleep=true"
     if model.lora is None:
         yield "train an adapter instead of all weights, in a new run (model.lora.rank=16)"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PolicySampler:
-    """Samples with transformers and shared prefixes, or with TRL's vLLM."""
+    """Samples in this process: with transformers and shared prefixes, or with TRL's vLLM."""
 
     def __init__(self, trainer: GRPOTrainer, recipe: SamplingRecipe) -> None:
         self.trainer, self.recipe = trainer, recipe

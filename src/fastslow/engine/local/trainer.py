@@ -33,7 +33,7 @@ from fastslow.engine.local.distill import Teacher, distillation
 from fastslow.engine.local.shared_prefix import SharedPrefixTrainer
 from fastslow.errors import RecipeError, RunError, cause
 from fastslow.models.load import Policy
-from fastslow.recipe import Recipe
+from fastslow.recipe import Recipe, VllmServers
 from fastslow.seeds import derive_seed
 from fastslow.world import World
 
@@ -100,6 +100,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
     def __init__(self, policy: Policy, recipe: Recipe, folder: Path, world: World) -> None:
         self.world = world
         self.save_folder = folder
+        self.has_servers = isinstance(recipe.sampling.backend, VllmServers)
         super().__init__(
             model=policy.model,
             reward_funcs=_graded_elsewhere,
@@ -303,7 +304,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
             batch["teacher_ids"] = padded(read, pad_id, "left")
             batch["teacher_mask"] = mask(read, [True] * len(rows), "left")
             return batch
-        if self.use_vllm or any(row.policy_step < update.step - 1 for row in update.rows):
+        if self.use_vllm or self.has_servers or any(row.policy_step < update.step - 1 for row in update.rows):
             batch["old_per_token_logps"] = self._behaviour_logprobs(batch)
         if self.beta:
             batch["ref_per_token_logps"] = self._reference_logprobs(batch)

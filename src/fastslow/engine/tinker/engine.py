@@ -77,6 +77,10 @@ class TinkerEngine:
     def retries(self) -> int:
         return self.service.repeated + self._again
 
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        return {"backend": "tinker", "why": "set in the recipe"}
+
     # Sampling and scoring ------------------------------------------------------------------------------------------------
 
     async def sample(
