@@ -99,7 +99,7 @@ class State:
         """The step before which every begun group is trained on: the end of the run or, with a fast loop, of the cycle."""
         recipe, end = self.recipe, self.recipe.slow.steps
         if recipe.rollouts is not None:  # a step spends as many rollouts as it has, or fewer
-            left = recipe.rollouts - self.ledger.training_rollouts
+            left = max(recipe.rollouts - self.ledger.training_rollouts, 1)  # a cycle may have spent the rest
             end = min(end, self.step + math.ceil(left / (recipe.slow.problems * recipe.slow.group)))
         return end if recipe.method == "rl" else min(end, (self.cycle + 1) * recipe.fast.cycle)
 
