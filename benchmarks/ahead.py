@@ -2,17 +2,21 @@
 
     python benchmarks/ahead.py run --seeds 0 1 --out RESULTS [--recipe FILE] [--ahead 0 0.5 1 2/2] [KEY=VALUE …]
     python benchmarks/ahead.py report RESULTS
+    python benchmarks/ahead.py rule [--mean 345] [--limit 1024] [--problems 16] [--group 8] [--cycle 6] [--ahead 0 0.5 1 2/2]
 
 `2/2` is `ahead: 2` with `ahead_age: 2`. `run` trains one run after the other, so that they do not share the machine, and
 writes one JSON file for each; repeat the command to resume. `report` needs only those files: it prints a table and writes
 ahead.png: reward against rollouts, seconds a step by phase, and how old the trained tokens were. Decoding steps are those of
-the slow loop; each reads all weights once, for however many rows.
+the slow loop; each reads all weights once, for however many rows. `rule` trains nothing: it plays the rule alone on answers
+that end at random, exponential with this mean and truncated at the limit, and prints decoding steps and ages.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -103,6 +107,54 @@ def age_counts(results: Sequence[dict[str, Any]]) -> Counter[int]:
     return ages
 
 
+def simulate(
+    ahead: float, age: int | None, lengths: Iterator[int], problems: int, group: int, cycle: int, steps: int = 600
+) -> tuple[float, Counter[int]]:
+    """Decoding steps a step, and how many groups were trained how many steps after they were begun."""
+    extra, late = math.ceil(ahead * problems), 1 if age is None else age - math.ceil(ahead)
+    left: dict[int, int] = {}
+    """Decoding steps that a group still needs, by its position."""
+    begun: dict[int, int] = {}
+    ages: Counter[int] = Counter()
+    decoded = 0
+    for step in range(steps):
+        horizon = min(steps, (step // cycle + 1) * cycle)
+        first = step * problems + len(left)
+        for position in range(first, min((step + 1) * problems + extra, horizon * problems)):
+            left[position], begun[position] = max(next(lengths) for _ in range(group)), step
+        due = [needs for position, needs in left.items() if position < (step + 1 - late) * problems]
+        needed = max(*due, sorted(left.values())[problems - 1], 0) if due else sorted(left.values())[problems - 1]
+        left = {position: max(needs - needed, 0) for position, needs in left.items()}
+        decoded += needed
+        for position in [position for position, needs in left.items() if not needs][:problems]:
+            ages[step - begun[position]] += 1
+            del left[position]
+    return decoded / steps, ages
+
+
+def answers(mean: float, limit: int) -> Iterator[int]:
+    """Lengths of answers that end with one chance at every token, with this mean after the limit."""
+    low, high = 1.0, 1000 * mean
+    for _ in range(100):
+        scale = (low + high) / 2
+        low, high = (scale, high) if scale * (1 - math.exp(-limit / scale)) < mean else (low, scale)
+    draw = random.Random(0)
+    while True:
+        yield min(limit, 1 + int(draw.expovariate(1 / low)))
+
+
+def rule(chosen: argparse.Namespace) -> None:
+    print("| ahead | decoding steps a step | mean age of a group | oldest |\n|---|---|---|---|")
+    for setting in chosen.ahead:
+        ahead, _, age = setting.partition("/")
+        lengths = answers(chosen.mean, chosen.limit)
+        decoded, ages = simulate(
+            float(ahead), int(age) if age else None, lengths, chosen.problems, chosen.group, chosen.cycle
+        )
+        mean = sum(each * count for each, count in ages.items()) / ages.total()
+        print(f"| {setting} | {decoded:.0f} | {mean:.2f} | {max(ages)} |")
+
+
 def report(out: Path) -> None:
     found: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(
@@ -173,7 +225,13 @@ def main() -> None:
     runs.add_argument("--ahead", nargs="+", default=["0", "0.5", "1", "2"])
     runs.add_argument("overrides", nargs="*", help="KEY=VALUE")
     verbs.add_parser("report").add_argument("out", type=Path)
+    alone = verbs.add_parser("rule")
+    alone.add_argument("--ahead", nargs="+", default=["0", "0.5", "1/1", "1", "2/2", "2", "3"])
+    for name, default in {"mean": 345, "limit": 1024, "problems": 16, "group": 8, "cycle": 6}.items():
+        alone.add_argument(f"--{name}", type=int, default=default)
     chosen = parser.parse_args()
+    if chosen.verb == "rule":
+        return rule(chosen)
     if chosen.verb == "run":
         chosen.out.mkdir(parents=True, exist_ok=True)
         for seed in chosen.seeds:
@@ -181,7 +239,7 @@ def main() -> None:
                 file = chosen.out / f"ahead-{setting.replace('/', '_')}-seed-{seed}.json"
                 if not file.exists():
                     file.write_text(json.dumps(run_one(setting, seed, chosen.recipe, chosen.overrides)))
-    report(chosen.out)
+    return report(chosen.out)
 
 
 if __name__ == "__main__":
