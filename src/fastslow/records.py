@@ -92,11 +92,12 @@ class Turn:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One attempt at a problem under a context, by the policy of one step."""
+    """One attempt at a problem under a context."""
 
     example: Example
     context: Context
     policy_step: int
+    """The step of the policy that drew it; with `sampling.ahead` the step in which it was begun (see `Completion.steps`)."""
     turns: Sequence[Turn]
     feedback: Feedback
     faults: Mapping[str, int] = field(default_factory=dict)

@@ -40,7 +40,7 @@ class Row:
     advantage: float
     """The weight of its tokens, including the aggregation factor: the engine averages over all tokens of the update."""
     policy_step: int
-    """The step of the policy that sampled it. Importance ratios use the log-probabilities from sampling."""
+    """The step of the oldest policy that sampled it. Importance ratios use the log-probabilities from sampling."""
     teacher_prompt: Sequence[int] = ()
     """Distillation: the prompt that the teacher gets instead of the turn's prompt. All rows of an update have one, or
     none has: those have the policy loss."""
