@@ -162,7 +162,7 @@ def report(out: Path) -> None:
     ):
         found.setdefault(name_of(file), []).append(json.loads(file.read_text()))
     names = list(numbers(next(iter(found.values()))[0]))
-    print("| ahead | seeds | " + " | ".join(names) + " |\n" + "|---" * (len(names) + 2) + "|")
+    print("| ahead | runs | " + " | ".join(names) + " |\n" + "|---" * (len(names) + 2) + "|")
     for name, results in found.items():
         each = [numbers(result) for result in results]
         print(f"| {name} | {len(each)} | " + " | ".join(shown([one[key] for one in each]) for key in names) + " |")
