@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from fastslow.study.curves import Curve
-from fastslow.study.figures.drawing import dress, mean_line, new_figure, titled
+from fastslow.study.figures.drawing import SEEDS_FOR_BAND, dress, mean_line, new_figure, titled
 from fastslow.study.intervals import over_seeds
 
 PHASES = {"sampling": "#56B4E9", "grading": "#CC79A7", "update": "#999999", "sync": "#E69F00"}
@@ -175,7 +175,7 @@ def name_of(file: Path) -> str:
 
 def shown(values: Sequence[float]) -> str:
     found = over_seeds(list(values))
-    return f"{found.mean:.3g}" + (f" [{found.low:.3g}, {found.high:.3g}]" if len(values) > 1 else "")
+    return f"{found.mean:.3g}" + (f" [{found.low:.3g}, {found.high:.3g}]" if len(values) >= SEEDS_FOR_BAND else "")
 
 
 def draw(found: dict[str, list[dict[str, Any]]]) -> Any:
