@@ -17,6 +17,7 @@ from fastslow.rollouts.play import Player
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import PlainView
 from fastslow.runs.witness import check_witness
+from fastslow.tasks.base import Task
 
 STEPS, T, PROBLEMS, GROUP, ANCHORS, BUDGET = 5, 2, 2, 4, 3, 12
 SAVED = 3
@@ -29,6 +30,7 @@ def recipe_of(method: str = "fst", **changes: dict[str, Any] | int) -> Recipe:
         "fast": {"population": 2, "cycle": T, "anchors": ANCHORS, "budget": BUDGET, "minibatch": 2, "proposer": "full"},
         "evaluation": {"every": 2, "problems": 2, "k": 1},
         "output": {"checkpoint_every": SAVED, "save_rollouts": False},
+        "sampling": {},
     }
     top: dict[str, Any] = {}
     for key, change in changes.items():
@@ -39,34 +41,42 @@ def recipe_of(method: str = "fst", **changes: dict[str, Any] | int) -> Recipe:
     return build_recipe({"method": method, "model": "none", "task": "given", **sections, **top})
 
 
-def make_loop(folder: Path, recipe: Recipe, engine: FakeEngine, reflector: Reflector | None = None) -> Loop:
+def make_loop(
+    folder: Path, recipe: Recipe, engine: FakeEngine, reflector: Reflector | None = None, task: Task | None = None
+) -> Loop:
     run = RunFolder.open(folder, lock=True) if folder.exists() else RunFolder.create(folder, recipe)
-    task = Numbered()
+    task = task or Numbered()
     player = Player(task, engine, ChatFormat(engine.tokenizer))
     view = PlainView(Console(file=io.StringIO()))
     return Loop(recipe, player, task.seed_texts, reflector or Lessons(), folder, run, view)
 
 
 def run(
-    folder: Path, recipe: Recipe, engine: FakeEngine | None = None, reflector: Reflector | None = None
+    folder: Path,
+    recipe: Recipe,
+    engine: FakeEngine | None = None,
+    reflector: Reflector | None = None,
+    task: Task | None = None,
 ) -> tuple[Loop, FakeEngine]:
     engine = engine or FakeEngine()
-    loop = make_loop(folder, recipe, engine, reflector)
+    loop = make_loop(folder, recipe, engine, reflector, task)
     assert loop.record.run is not None
     with loop.record.run:
         loop.run()
     return loop, engine
 
 
-def resume(folder: Path, recipe: Recipe) -> tuple[Loop, FakeEngine]:
+def resume(
+    folder: Path, recipe: Recipe, engine: FakeEngine | None = None, task: Task | None = None
+) -> tuple[Loop, FakeEngine]:
     """Resume a run on a new engine, from its newest checkpoint."""
-    engine = FakeEngine()
+    engine = engine or FakeEngine()
     with RunFolder.open(folder, lock=True) as opened:
         latest = opened.checkpoints.latest()
         if latest:
             check_witness(folder, latest[1])
         opened.rewind(latest[0] if latest else -1)
-    loop = make_loop(folder, recipe, engine)
+    loop = make_loop(folder, recipe, engine, task=task)
     assert loop.record.run is not None
     with loop.record.run:
         loop.run(latest[1] if latest else None)

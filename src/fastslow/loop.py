@@ -106,13 +106,13 @@ class Loop:
             if self.evolution and state.cycle_due:
                 state.pool = self.evolution.evolve(self.stream.take(position, length * problems))
             if self.learns:
-                groups, played = self._play()
+                groups, played = self._play_ahead() if self.recipe.sampling.ahead else self._play()
                 if self.evolution:
                     self.evolution.draft()
                 update = self._update(groups)
                 with state.clock.phase("update"):
                     numbers = self.engine.update(update)
-                self._count_sync(numbers.get("sync_seconds"))
+                state.clock.split("update", "sync", numbers.get("sync_seconds"))
             state.step += 1
             if self.learns:
                 require_finite(update, numbers)
@@ -133,9 +133,7 @@ class Loop:
                 policy_step=state.step,
                 seed=derive_seed(*seed, number) if number else derive_seed(*seed),
             )
-            self.record.book("slow", played, timing)
-            state.ledger.book("slow", reused=len(pairs) - len(played))
-            state.clock.count({"sampling": timing.sampling, "grading": timing.grading})
+            self.record.book_step(played, len(pairs) - len(played), timing)
             sampled.extend(played)
             return fill(claimed, played)
 
@@ -143,6 +141,17 @@ class Loop:
         state.memory.trained(sampled)
         if state.memory.chances:
             state.memory.chances.train([group.example.id for group in groups], state.step)
+        return groups, sampled
+
+    def _play_ahead(self) -> tuple[list[Group], list[Rollout]]:
+        """`_play`, where groups are begun before their step and a step trains on those that are whole (rollouts/ahead.py)."""
+        state, contexts = self.state, self.state.pool.active(self.recipe.slow.group)
+        state.ahead.begin(self.stream, contexts, state.memory.cache, state.step, state.horizon)
+        whole, timing = state.ahead.play(self.player, state.step)
+        groups = [Group(each.example, each.rollouts) for each in whole]
+        sampled = [rollout for each in whole for rollout in each.sampled]
+        self.record.book_step(sampled, sum(len(group.rollouts) for group in groups) - len(sampled), timing)
+        state.memory.trained(sampled)
         return groups, sampled
 
     def _plan(self) -> Plan:
@@ -173,12 +182,6 @@ class Loop:
         if lost := prompts.count(None):
             state.ledger.book("slow", faults={"replay": lost})
         return build_distillation(rollouts, prompts, slow, state.step + 1)
-
-    def _count_sync(self, seconds: float | None) -> None:
-        """Count weight sync to the sampler as a separate phase."""
-        if seconds:
-            self.state.clock.phases["update"] -= seconds
-            self.state.clock.phases["sync"] = seconds
 
     def _end_step(self, *, last: bool) -> None:
         self._evaluate(last=last)

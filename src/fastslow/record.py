@@ -13,6 +13,7 @@ from fastslow.errors import Diverged, RunError, cause
 from fastslow.evaluation.during import Measured
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
+from fastslow.rollouts.ahead import token_ages
 from fastslow.rollouts.faults import is_faulty
 from fastslow.rollouts.play import Timing
 from fastslow.runs.checkpoint import Checkpoints
@@ -29,7 +30,16 @@ from fastslow.tasks.stages import Stages
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
 IDLE = 10
 """Steps without a gradient after which the run says that nothing is learnt."""
-TRACKED = ("reward", "reward_std", "zero_variance", "informative", "response_length", "truncated", "faulty_grades")
+TRACKED = (
+    "reward",
+    "reward_std",
+    "zero_variance",
+    "informative",
+    "response_length",
+    "truncated",
+    "faulty_grades",
+    "staleness",
+)
 
 
 class Record:
@@ -79,6 +89,12 @@ class Record:
         self.view.spent(self.state.ledger.training_rollouts)
         self.view.sampled(rollouts)
 
+    def book_step(self, rollouts: Sequence[Rollout], reused: int, timing: Timing) -> None:
+        """Book the rollouts sampled for a slow step, or for a round of it, and the number of reused ones."""
+        self.book("slow", rollouts, timing)
+        self.state.ledger.book("slow", reused=reused)
+        self.state.clock.count({"sampling": timing.sampling, "grading": timing.grading})
+
     def _book_service(self, purpose: Purpose, cost: float = 0.0) -> None:
         """Book what a training service charged beyond rollouts, and the requests repeated since the last call."""
         repeated, self._retries = self.engine.retries - self._retries, self.engine.retries
@@ -94,6 +110,7 @@ class Record:
         by_context: dict[str, list[float]] = {}
         for rollout in rollouts:
             by_context.setdefault(rollout.context.id, []).append(rollout.score)
+        ages = token_ages(rollouts, state.step - 1)
         trained = (*TRAINED, "distillation") if self.recipe.method == "distill" else TRAINED
         row: dict[str, Any] = {
             "step": state.step,
@@ -112,6 +129,9 @@ class Record:
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
             "faulty_grades": sum(map(is_faulty, rollouts)),
+            "staleness": sum(age * tokens for age, tokens in ages.items()) / max(sum(ages.values()), 1),
+            "ages": ages,
+            "in_play": len(state.ahead.groups),
             # Undefined for a step without rows to train on; 0 would be wrong.
             **{key: numbers.get(key) if update.rows else None for key in trained},
             "learning_rate": numbers.get("learning_rate"),

@@ -60,8 +60,21 @@ class Completion:
 
     ids: Sequence[int]
     logprobs: Sequence[float]
+    steps: Sequence[int] = ()
+    """The step of the policy that drew each token; empty if all are of the rollout's `policy_step`."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """The tokens that were drawn for a prompt before sampling stopped."""
+
+    completion: Completion
+    ended: bool
+    """The completion is finished: it has an end token, or as many tokens as it may have."""
+
+
+Enough = Callable[[Sequence[int]], bool]
+"""Whether sampling may stop, given the indexes of the prompts whose completions are not finished."""
 Finished = Callable[[int, Completion], None]
 """Callback for each finished completion: the index of its prompt, and the completion."""
 
@@ -79,11 +92,12 @@ class Turn:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One attempt at a problem under a context, by the policy of one step."""
+    """One attempt at a problem under a context."""
 
     example: Example
     context: Context
     policy_step: int
+    """The step of the policy that drew it; with `sampling.ahead` the step in which it was begun (see `Completion.steps`)."""
     turns: Sequence[Turn]
     feedback: Feedback
     faults: Mapping[str, int] = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""The state of a run that a checkpoint saves besides the engine's: step, pool, ledger, memory, clock."""
+"""The state of a run that a checkpoint saves besides the engine's: step, pool, ledger, memory, groups in play, clock."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,11 +11,12 @@ from pathlib import Path
 from fastslow.fast.memory import Memory
 from fastslow.fast.pool import Pool
 from fastslow.recipe import Recipe
+from fastslow.rollouts.ahead import Ahead
 from fastslow.rollouts.stream import StagedStream, Stream
 from fastslow.runs import files
 from fastslow.runs.ledger import Ledger
 
-STATE, MEMORY = "state.json", "memory.json.gz"
+STATE, MEMORY, AHEAD = "state.json", "memory.json.gz", "ahead.json.gz"
 
 
 class Clock:
@@ -43,6 +45,12 @@ class Clock:
         for name, seconds in phases.items():
             self.phases[name] = self.phases.get(name, 0.0) + seconds
 
+    def split(self, phase: str, part: str, seconds: float | None) -> None:
+        """Count some seconds of a phase as a phase of their own."""
+        if seconds:
+            self.phases[phase] -= seconds
+            self.phases[part] = seconds
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Do not count evaluation as training time."""
@@ -62,6 +70,8 @@ class State:
         self.ledger = Ledger()
         predicts = recipe.method != "gepa" and recipe.slow.allocation == "informative"
         self.memory = Memory(recipe.fast, evolves=recipe.method != "rl", predicts=predicts)
+        self.ahead = Ahead(recipe)
+        """The groups that were begun before their step; none unless `sampling.ahead` is set."""
         self.clock = Clock()
 
     @property
@@ -84,6 +94,15 @@ class State:
         """The cycle of the last completed step."""
         return max(self.step - 1, 0) // self.recipe.fast.cycle
 
+    @property
+    def horizon(self) -> int:
+        """The step before which every begun group is trained on: the end of the run or, with a fast loop, of the cycle."""
+        recipe, end = self.recipe, self.recipe.slow.steps
+        if recipe.rollouts is not None:  # a step spends as many rollouts as it has, or fewer
+            left = max(recipe.rollouts - self.ledger.training_rollouts, 1)  # a cycle may have spent the rest
+            end = min(end, self.step + math.ceil(left / (recipe.slow.problems * recipe.slow.group)))
+        return end if recipe.method == "rl" else min(end, (self.cycle + 1) * recipe.fast.cycle)
+
     def save(self, folder: Path) -> None:
         data = {
             "step": self.step,
@@ -94,6 +113,8 @@ class State:
         files.write_json(folder / STATE, data)
         if (memory := self.memory.to_data()) is not None:
             files.write_packed(folder / MEMORY, memory)
+        if self.recipe.sampling.ahead:
+            files.write_packed(folder / AHEAD, self.ahead.to_data())
 
     def restore(self, folder: Path, stream: Stream | StagedStream) -> None:
         """Read what `save` wrote; the stream supplies the problems of saved rollouts, all of the last step's cycle."""
@@ -105,3 +126,4 @@ class State:
         length = self.recipe.fast.cycle * self.recipe.slow.problems
         ahead = stream.take(self.last_cycle * length, length)
         self.memory.restore(files.read_packed(folder / MEMORY), ahead)
+        self.ahead.restore(files.read_packed(folder / AHEAD), stream)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import tiny
 import torch
 from scipy.stats import chisquare
 from transformers import GenerationConfig, PreTrainedModel
 
-from fastslow.engine.local.generate import generate
+from fastslow.engine.local.generate import generate, generate_until
 from fastslow.errors import Diverged
 from fastslow.records import Completion, Sampling
 
@@ -171,3 +173,28 @@ def test_a_model_without_probabilities_is_an_error(prompts: list[list[int]]) -> 
         broken.lm_head.weight.fill_(torch.nan)
     with pytest.raises(Diverged, match="NaN"):
         sample(broken, prompts, Sampling(1.0, 1.0, 4))
+
+
+@pytest.mark.parametrize("batch", [3, 64])
+@pytest.mark.parametrize("needed", [1, 4, 10**6])
+def test_it_stops_when_enough_rows_have_ended(model: PreTrainedModel, needed: int, batch: int) -> None:
+    prompts, limits = [CHOICE] * 9, [12, 1, 12, 3, 12, 12, 12, 2, 12]
+    counts: list[int] = []
+
+    def enough(rows: Sequence[int]) -> bool:
+        counts.append(len(prompts) - len(set(rows)))
+        return counts[-1] >= needed
+
+    torch.manual_seed(0)
+    sampling = Sampling(2.0, 1.0, 12)
+    parts = generate_until(model, prompts, limits, sampling, enough, pad_id=PAD, eos_ids=[END, 7], batch=batch)
+    assert sum(part.ended for part in parts) == counts[-1] >= min(needed, len(prompts))
+    assert all(count < needed for count in counts[:-1])
+    for prompt, part, limit in zip(prompts, parts, limits, strict=True):
+        ids = part.completion.ids
+        assert part.ended == (len(ids) == limit or bool(ids and ids[-1] in (END, 7)))
+        assert not {END, 7} & set(ids[:-1])
+        if ids:
+            logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].detach()
+            expected = torch.log_softmax(logits / 2.0, dim=-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(part.completion.logprobs), expected, atol=1e-5, rtol=1e-5)

@@ -18,7 +18,7 @@ from fastslow.errors import ModelError
 from fastslow.prefix import level_attention
 from fastslow.prefix import sampling as sampling_module
 from fastslow.prefix.sampling import SharedSampler
-from fastslow.records import Completion, Sampling
+from fastslow.records import Completion, Part, Sampling
 
 END = 2
 PLAIN = Sampling(1.0, 1.0, 6)
@@ -279,3 +279,67 @@ def test_the_models_own_attention_comes_back_after_a_failure(model: PreTrainedMo
 
 def test_no_prompts_no_completions(model: PreTrainedModel) -> None:
     assert sample(model, []) == []
+
+
+LONG = Sampling(2.0, 1.0, 40)
+ENDS = (END, 7, 9)
+
+
+def check_parts(prompts: list[list[int]], whole: list[Completion], parts: list[Part], limits: Sequence[int]) -> None:
+    """Parts against what the same rows draw when nothing stops them."""
+    for completion, part, limit in zip(whole, parts, limits, strict=True):
+        length = len(part.completion.ids)
+        assert part.completion.ids == completion.ids[:length]
+        assert part.completion.logprobs == pytest.approx(completion.logprobs[:length], abs=1e-5)
+        assert length <= limit
+        assert part.ended == (length == min(len(completion.ids), limit))
+
+
+@pytest.mark.parametrize("batch", [5, 64])
+@pytest.mark.parametrize("needed", [1, 7, 20, 10**6])
+def test_it_stops_when_enough_rows_have_ended(model: PreTrainedModel, needed: int, batch: int) -> None:
+    prompts = random_prompts([30, 17], [3, 9, 1], 4)
+    whole = sample(model, prompts, LONG, ends=ENDS)
+    asked: list[int] = []
+    reported: dict[int, Completion] = {}
+
+    def enough(rows: Sequence[int]) -> bool:
+        asked.append(len(prompts) - len(set(rows)))
+        return asked[-1] >= needed
+
+    sampler = SharedSampler(model, ENDS, LONG)
+    limits = [LONG.max_tokens] * len(prompts)
+    parts = sampler.sample_until(prompts, limits, 0, batch, enough, lambda row, drawn: reported.update({row: drawn}))
+    check_parts(prompts, whole, parts, limits)
+    ended = [row for row, part in enumerate(parts) if part.ended]
+    assert reported == {row: parts[row].completion for row in ended}
+    assert asked == sorted(set(asked))  # asked when more rows have ended, and not after it said yes
+    assert len(ended) == asked[-1] >= min(needed, len(prompts))
+    assert all(count < needed for count in asked[:-1])
+    if batch == 5 and needed == 1:  # the others have not begun
+        assert [len(part.completion.ids) for part in parts[5:]] == [0] * (len(prompts) - 5)
+
+
+def test_every_row_has_a_limit_of_its_own(model: PreTrainedModel, as_on_a_gpu: None) -> None:
+    prompts = random_prompts([30, 17], [3, 9, 1], 4)
+    limits = [1 + 5 * row % 13 for row in range(len(prompts))]
+    whole = sample(model, prompts, LONG, ends=ENDS)
+    for needed in (6, 10**6):
+        sampler = SharedSampler(model, ENDS, LONG)
+        parts = sampler.sample_until(prompts, limits, 0, 64, lambda rows: len(prompts) - len(rows) >= needed)  # noqa: B023
+        check_parts(prompts, whole, parts, limits)
+        assert sum(part.ended for part in parts) >= min(needed, len(prompts))
+        assert all(part.ended for part in parts) == (needed > len(prompts))
+
+
+def test_a_stopped_row_is_continued_after_its_own_tokens(model: PreTrainedModel) -> None:
+    """Prompts that end with different tokens of their own are one tree with the others."""
+    prompts = random_prompts([30, 17], [3, 9, 1], 4)
+    sampler = SharedSampler(model, ENDS, LONG)
+    first = sampler.sample_until(prompts, [40] * len(prompts), 0, 64, lambda rows: len(rows) <= 12)
+    begun = [[*prompt, *part.completion.ids] for prompt, part in zip(prompts, first, strict=True) if not part.ended]
+    left = [40 - len(part.completion.ids) for part in first if not part.ended]
+    assert 0 < min(left) <= max(left) < 40
+    second = sampler.sample_until(begun, left, 1, 64, lambda rows: False)
+    assert all(part.ended and len(part.completion.ids) <= limit for part, limit in zip(second, left, strict=True))
+    check(model, begun, [part.completion for part in second], LONG)

@@ -20,10 +20,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from fastslow.errors import Diverged
-from fastslow.records import Completion, Sampling, Turn
+from fastslow.records import Completion, Enough, Part, Sampling, Turn
 from fastslow.world import World
 
 Ready = Callable[[int, Completion], None]
@@ -40,7 +40,7 @@ class Row:
     advantage: float
     """The weight of its tokens, including the aggregation factor: the engine averages over all tokens of the update."""
     policy_step: int
-    """The step of the policy that sampled it. Importance ratios use the log-probabilities from sampling."""
+    """The step of the oldest policy that sampled it. Importance ratios use the log-probabilities from sampling."""
     teacher_prompt: Sequence[int] = ()
     """Distillation: the prompt that the teacher gets instead of the turn's prompt. All rows of an update have one, or
     none has: those have the policy loss."""
@@ -137,6 +137,27 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End of the run: close trackers and connections."""
+        ...
+
+
+@runtime_checkable
+class Pausable(Protocol):
+    """An engine that can stop sampling before all completions are finished, for `sampling.ahead`."""
+
+    async def sample_until(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        sampling: Sampling,
+        seed: int,
+        enough: Enough,
+        ready: Ready | None = None,
+    ) -> list[Part]:
+        """`Engine.sample`, with at most so many tokens for each prompt, until `enough` says that it may stop.
+
+        `enough` is called whenever completions have been finished, from any thread, and depends on nothing else: equal calls
+        stop at equal tokens. An unfinished completion is continued by a later call whose prompt ends with its tokens.
+        """
         ...
 
 

@@ -19,7 +19,7 @@ from fastslow.errors import Diverged
 from fastslow.prefix.draw import draw, uniforms
 from fastslow.prefix.level_attention import Level, Pass, Store, shared_prefixes
 from fastslow.prefix.tree import PromptTree, Tokens, lexicographic, prompt_tree
-from fastslow.records import Completion, Finished, Sampling
+from fastslow.records import Completion, Enough, Finished, Part, Sampling
 
 BLOCK = 128
 """Initial columns for the completion tokens of the rows; they are doubled whenever they are full."""
@@ -73,6 +73,37 @@ class SharedSampler:
                 rows = [chosen[prompt] for prompt in tree.prompt_of]
                 _Decoding(self, tree, self._prefill(tree), rows, seed).run(collect)
         return [completions[index] for index in range(len(prompts))]
+
+    @torch.no_grad()
+    def sample_until(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        seed: int,
+        batch: int,
+        enough: Enough,
+        finished: Finished | None = None,
+    ) -> list[Part]:
+        """`sample` with a limit for every prompt, which stops as soon as `enough` says so; batches keep the given order."""
+        parts = dict.fromkeys(range(len(prompts)), Part(Completion((), ()), ended=False))
+
+        def collect(row: int, completion: Completion) -> None:
+            parts[row] = Part(completion, ended=True)
+            if finished:
+                finished(row, completion)
+
+        with shared_prefixes(self.model):
+            for start in range(0, len(prompts), batch):
+                later = range(min(start + batch, len(prompts)), len(prompts))
+                chosen = [start + row for row in lexicographic(prompts[start : start + batch])]
+                tree = prompt_tree([prompts[index] for index in chosen])
+                rows = [chosen[prompt] for prompt in tree.prompt_of]
+                decoding = _Decoding(self, tree, self._prefill(tree), rows, seed, [limits[row] for row in rows])
+                decoding.run(collect, enough, later)
+                if decoding.stopped:
+                    parts |= decoding.unfinished()
+                    break
+        return [parts[index] for index in range(len(prompts))]
 
     def forward(self, tokens: Tensor, shared: Pass) -> Tensor:
         """Logits after the last token of each row."""
@@ -137,10 +168,19 @@ class _Decoding:
     """Decodes the rows of one batch, from the last token of their prompts on."""
 
     def __init__(
-        self, sampler: SharedSampler, tree: PromptTree, levels: list[Level], rows: list[int], seed: int
+        self,
+        sampler: SharedSampler,
+        tree: PromptTree,
+        levels: list[Level],
+        rows: list[int],
+        seed: int,
+        limits: Sequence[int] | None = None,
     ) -> None:
+        """`limits` are the most tokens of each row, by default the sampler's."""
         self.sampler, self.levels, self.rows = sampler, levels, rows
-        device, self.limit = sampler.device, sampler.sampling.max_tokens
+        device, self.limit = sampler.device, max(limits or [sampler.sampling.max_tokens])
+        self.limits = torch.tensor(limits or [self.limit] * len(rows), device=device)
+        self.limited = limits is not None
         self.tokens = torch.tensor(tree.last, device=device)
         self.positions = torch.tensor(tree.positions, device=device)
         self.farthest = max(tree.positions) + self.limit
@@ -151,24 +191,40 @@ class _Decoding:
         self.own = Store(len(rows), min(BLOCK, self.limit))
         self.column = torch.zeros(1, dtype=torch.long, device=device)
         self.drawn = 0
+        self.stopped = False
 
-    def run(self, finished: Finished) -> None:
-        while self.rows and self.drawn < self.limit:
+    def run(self, finished: Finished, enough: Enough | None = None, later: Sequence[int] = ()) -> None:
+        """Decode until all rows have ended, or until `enough` of them have; `later` are rows of later batches."""
+        while self.rows and self.drawn < self.limit and not self.stopped:
             if self.drawn == self.own.columns:
                 self.own.widen(min(2 * self.own.columns, self.limit))
-            self._decode()
+            self._decode(enough, later)
             self._remove_ended(finished)
 
-    def _decode(self) -> None:
+    def unfinished(self) -> dict[int, Part]:
+        """The rows that have not ended."""
+        if not self.rows:
+            return {}
+        ids, logprobs = self.ids[:, : self.drawn].tolist(), self.logprobs[:, : self.drawn].tolist()
+        return {
+            row: Part(self._completion(tokens, logs), ended=False)
+            for row, tokens, logs in zip(self.rows, ids, logprobs, strict=True)
+        }
+
+    def _decode(self, enough: Enough | None, later: Sequence[int]) -> None:
         """Steps until the own columns are full or enough rows have ended. Before a step is recorded one is run without
         recording: libraries then have done their setup, and autocast has cached its copies of the weights."""
         step: Callable[[], None] = self._step
+        active = len(self.rows)
         while self.drawn < self.own.columns:
             step()
             self.drawn += 1
             if self.drawn % self.sampler.check_every == 0 or self.drawn == self.own.columns:
-                active = len(self.rows) - int(self.ended.sum())
-                if active <= self.sampler.compact_below * len(self.rows):
+                before, active = active, len(self.rows) - int(self.ended.sum())
+                if enough and active < before:
+                    rows = zip(self.rows, self.ended.tolist(), strict=True)
+                    self.stopped = enough([*(row for row, ended in rows if not ended), *later])
+                if self.stopped or active <= self.sampler.compact_below * len(self.rows):
                     return
             if step == self._step and self.sampler.graphs and self.own.columns - self.drawn > 1:
                 step = self._record()
@@ -193,6 +249,8 @@ class _Decoding:
         self.positions.add_(1)
         self.column.add_(1)
         self.ended.logical_or_((token[:, None] == self.sampler.eos).any(1))
+        if self.limited:
+            self.ended.logical_or_(self.column >= self.limits)
 
     def _remove_ended(self, finished: Finished) -> None:
         """Reports the completions of rows that drew an end token or reached the limit, and removes these rows."""
@@ -205,14 +263,15 @@ class _Decoding:
         chosen = torch.tensor(removed, device=self.ids.device)
         ids = self.ids[chosen, : self.drawn].tolist()
         logprobs = self.logprobs[chosen, : self.drawn].tolist()
-        for row, tokens, logs in zip(removed, ids, logprobs, strict=True):
-            finished(self.rows[row], self._completion(tokens, logs))
+        limits = self.limits[chosen].tolist()
+        for row, tokens, logs, limit in zip(removed, ids, logprobs, limits, strict=True):
+            finished(self.rows[row], self._completion(tokens[:limit], logs[:limit]))
         kept = [row for row, end in enumerate(ended) if not end]
         self.rows = [self.rows[row] for row in kept]
         if not kept:
             return
         chosen = torch.tensor(kept, device=self.ids.device)
-        for name in ("tokens", "positions", "uniforms", "ids", "logprobs", "ended"):
+        for name in ("tokens", "positions", "uniforms", "ids", "logprobs", "ended", "limits"):
             setattr(self, name, getattr(self, name).index_select(0, chosen))
         self.own.select(chosen)
         self.levels = [level.select(kept) for level in self.levels]

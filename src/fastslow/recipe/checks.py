@@ -46,6 +46,7 @@ def check_recipe(recipe: Recipe) -> None:
         _check_optimizer(recipe)
     if recipe.method != "gepa":
         _check_allocation(recipe)
+        _check_ahead(recipe)
     slow = recipe.slow
     rollouts = slow.problems * slow.group
     if rollouts % slow.microbatch:
@@ -176,6 +177,40 @@ def _check_allocation(recipe: Recipe) -> None:
             raise ValueError(
                 f"fast.{setting} takes the training rewards for a fair sample of the problems, but {chosen} chooses "
                 f"those that are neither easy nor hard; remove fast.{setting.partition('=')[0]}, or set slow.allocation=even"
+            )
+
+
+def _check_ahead(recipe: Recipe) -> None:
+    sampling, slow = recipe.sampling, recipe.slow
+    if not sampling.ahead:
+        return
+    chosen, without = f"sampling.ahead={sampling.ahead:g}", "sampling.ahead=0"
+    if sampling.oldest < sampling.ahead:
+        raise ValueError(
+            f"{chosen} begins rollouts up to {math.ceil(sampling.ahead)} steps before their step, but sampling.ahead_age="
+            f"{sampling.ahead_age} trains on none that old; raise it, or lower sampling.ahead"
+        )
+    refused = {
+        "engine.kind=tinker": (recipe.engine.kind == "tinker", "whose requests cannot be stopped and continued"),
+        f"sampling.backend={sampling.backend}": (
+            sampling.backend not in ("auto", "transformers"),
+            "whose calls return finished answers only",
+        ),
+        "method=distill": (recipe.method == "distill", "which trains on answers of the present weights only"),
+        "slow.allocation=informative": (
+            slow.allocation == "informative",
+            "which chooses problems by this step's rewards",
+        ),
+        f"slow.fill={slow.fill:g}": (slow.fill > 0, "which chooses problems by this step's rewards"),
+        "fast.overlap=true": (
+            recipe.method == "fst" and recipe.fast.overlap,
+            "which drafts from the rollouts of half a cycle",
+        ),
+    }
+    for setting, (used, reason) in refused.items():
+        if used:
+            raise ValueError(
+                f"{chosen} cannot be combined with {setting}, {reason}; set {without}, or change the other"
             )
 
 

@@ -6,6 +6,7 @@ The defaults are the published settings of the method; a field's docstring is it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
@@ -343,12 +344,24 @@ class SamplingRecipe(Section):
     """Longest completion; longer ones are truncated."""
     batch: int = Field(default=256, ge=1)
     """Sequences sampled together by the `transformers` backend; changes memory and speed."""
+    ahead: float = Field(default=0.0, ge=0)
+    """Begin the rollouts of the next problems early, of so many steps (0.5: of half of the next step's problems). A step is
+    then trained as soon as `slow.problems` groups are whole; unfinished answers are continued in the next step, under the new
+    weights. 0 waits for the longest answer of every step (docs/rollouts.md)."""
+    ahead_age: int | None = Field(default=None, ge=1)
+    """`ahead`: the most steps between beginning a rollout and training on it; older ones are waited for. By default one more
+    than `ahead`, rounded up. With as many as `ahead` every step trains on the same problems as without."""
     chat_template_kwargs: dict[str, Any] = {}
     """Extra arguments of the chat template, such as `enable_thinking: false`."""
     vllm_memory: float = Field(default=0.3, gt=0, le=1)
     """`vllm`: share of GPU memory it may take."""
     vllm_sleep: bool = False
     """`vllm`: release that memory while the weights are updated; waking up costs time in every step."""
+
+    @property
+    def oldest(self) -> int:
+        """The most steps between beginning a rollout and training on it."""
+        return math.ceil(self.ahead) + 1 if self.ahead_age is None else self.ahead_age
 
     def training(self) -> Sampling:
         return Sampling(self.temperature, self.top_p, self.max_tokens)

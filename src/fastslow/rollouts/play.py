@@ -80,7 +80,7 @@ class Player:
         try:
             async with asyncio.TaskGroup() as group:
                 rollouts = [
-                    group.create_task(self._rollout(example, context, sampling, policy_step, seats, seat, broken))
+                    group.create_task(self.rollout(example, context, sampling, policy_step, seats, seat, broken))
                     for seat, (example, context) in enumerate(pairs)
                 ]
                 group.create_task(seats.serve())
@@ -89,7 +89,7 @@ class Player:
         total = time.perf_counter() - started
         return [rollout.result() for rollout in rollouts], Timing(seats.seconds, total - seats.seconds)
 
-    async def _rollout(
+    async def rollout(
         self,
         example: Example,
         context: Context,

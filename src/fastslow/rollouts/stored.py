@@ -53,5 +53,5 @@ def from_data(data: Mapping[str, Any], examples: Iterable[Example]) -> list[Roll
 
 def _turn(data: Mapping[str, Any]) -> Turn:
     completion = data["completion"]
-    drawn = Completion(tuple(completion["ids"]), tuple(completion["logprobs"]))
+    drawn = Completion(tuple(completion["ids"]), tuple(completion["logprobs"]), tuple(completion.get("steps", ())))
     return Turn(data["component"], data["question"], tuple(data["prompt_ids"]), drawn, data["answer"])

@@ -42,7 +42,9 @@ def choose(sampling: SamplingRecipe, weights: int | None, card: int | None) -> C
 
 
 def _against_vllm(sampling: SamplingRecipe, weights: int | None, card: int | None) -> Iterator[str]:
-    if not vllm_installed():
+    if sampling.ahead:
+        yield f"sampling.ahead={sampling.ahead:g} stops answers and continues them, which vLLM does not"
+    elif not vllm_installed():
         yield "the package vllm is not installed"
     elif card is None:
         yield "no CUDA GPU is used"

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate.utils.constants import FSDP_MODEL_NAME
@@ -20,20 +20,26 @@ from fastslow.engine.local.fleet import Fleet
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.scoring import score_turns
 from fastslow.engine.local.trainer import FastSlowTrainer
-from fastslow.errors import RunError
+from fastslow.errors import RecipeError, RunError
 from fastslow.models.load import Policy, load_trained
 from fastslow.recipe import Recipe, VllmServers
-from fastslow.records import Completion, Sampling, Turn
+from fastslow.records import Completion, Enough, Part, Sampling, Turn
 from fastslow.world import World
 
 SHARDED = f"{FSDP_MODEL_NAME}.bin"
 """The file that FSDP adds to a checkpoint."""
+T = TypeVar("T")
 
 
 class LocalEngine:
     """See `Engine` for the contract of each method."""
 
     def __init__(self, policy: Policy, recipe: Recipe, folder: Path, world: World) -> None:
+        if recipe.sampling.ahead and world.size > 1:
+            raise RecipeError(
+                f"sampling.ahead={recipe.sampling.ahead:g} stops sampling when enough groups are whole, which {world.size} "
+                "processes would have to agree on; set sampling.ahead=0, or run in one process"
+            )
         recipe, self._chosen = with_sampler(recipe, policy)
         self.recipe, self.world = recipe.model, world
         self.tokenizer, self.max_length = policy.tokenizer, policy.max_length
@@ -60,9 +66,22 @@ class LocalEngine:
         if self.fleet:
             return await self.fleet.sample(prompts, sampling, seed, ready)
         sample = partial(self.sampler.sample, prompts, sampling, seed, ready)
-        if ready is None:
-            return sample()
-        # In a thread, so that finished completions can be graded meanwhile.
+        return await self._meanwhile(sample) if ready else sample()
+
+    async def sample_until(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        sampling: Sampling,
+        seed: int,
+        enough: Enough,
+        ready: Ready | None = None,
+    ) -> list[Part]:
+        sample = partial(self.sampler.sample_until, prompts, limits, sampling, seed, enough, ready)
+        return await self._meanwhile(sample) if ready else sample()
+
+    async def _meanwhile(self, sample: Callable[[], list[T]]) -> list[T]:
+        """Sample in a thread, so that finished completions can be graded meanwhile."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, sample)
 
     def prepare(self, checkpoint: Path | None = None) -> None:

@@ -8,11 +8,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 from fastslow.errors import Diverged
 from fastslow.prefix.sampling import NO_PROBABILITIES
-from fastslow.records import Completion, Sampling
+from fastslow.records import Completion, Enough, Part, Sampling
 
 
 def generation_settings(sampling: Sampling, pad_id: int, eos_ids: Sequence[int]) -> dict[str, Any]:
@@ -61,6 +68,29 @@ def _plain(model: PreTrainedModel) -> Iterator[None]:
         base.generation_config = own
 
 
+class _Limits(StoppingCriteria):
+    """Ends rows at limits of their own, and all rows when `enough` says so."""
+
+    def __init__(
+        self, rows: Sequence[int], limits: Sequence[int], eos_ids: Sequence[int], enough: Enough, later: Sequence[int]
+    ) -> None:
+        """`later` are rows of later batches."""
+        self.rows, self.limits, self.eos_ids = rows, limits, list(eos_ids)
+        self.enough, self.later = enough, later
+        self.drawn, self.open = 0, list(rows)
+        self.stopped = False
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **_: Any) -> Any:
+        self.drawn += 1
+        ends = torch.isin(input_ids[:, -self.drawn :], torch.tensor(self.eos_ids, device=input_ids.device)).any(1)
+        ended = ends | (torch.tensor(self.limits, device=input_ids.device) <= self.drawn)
+        left = [row for row, end in zip(self.rows, ended.tolist(), strict=True) if not end]
+        if len(left) < len(self.open):
+            self.stopped = self.enough([*left, *self.later])
+        self.open = left
+        return torch.ones_like(ended) if self.stopped else ended
+
+
 @torch.no_grad()
 def generate(
     model: PreTrainedModel,
@@ -72,32 +102,71 @@ def generate(
     batch: int,
 ) -> list[Completion]:
     """One completion per prompt, in order; prompts are batched by length to save padding."""
-    config = GenerationConfig(**generation_settings(sampling, pad_id, eos_ids), disable_compile=True)
     order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
     completions: dict[int, Completion] = {}
     with _plain(model):
         for start in range(0, len(order), batch):
             chosen = order[start : start + batch]
-            width = max(len(prompts[index]) for index in chosen)
-            ids = torch.full((len(chosen), width), pad_id)
-            mask = torch.zeros_like(ids)
-            for row, index in enumerate(chosen):
-                length = len(prompts[index])
-                ids[row, width - length :] = torch.as_tensor(prompts[index])
-                mask[row, width - length :] = 1
-            recorder = _Recorder(sampling.temperature)
-            sequences = model.generate(
-                input_ids=ids.to(model.device),
-                attention_mask=mask.to(model.device),
-                generation_config=config,
-                logits_processor=LogitsProcessorList([recorder]),
-            )
-            recorder.record(sequences[:, -1])
-            drawn = sequences[:, width:].tolist()
-            logprobs = torch.stack(recorder.columns, dim=1).tolist()
-            for row, index in enumerate(chosen):
-                completions[index] = _until_end(drawn[row], logprobs[row], eos_ids)
+            drawn = _generated(model, [prompts[index] for index in chosen], sampling, pad_id, eos_ids, [])
+            for index, (ids, logprobs) in zip(chosen, drawn, strict=True):
+                completions[index] = _until_end(ids, logprobs, eos_ids)
     return [completions[index] for index in range(len(prompts))]
+
+
+@torch.no_grad()
+def generate_until(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    sampling: Sampling,
+    enough: Enough,
+    *,
+    pad_id: int,
+    eos_ids: Sequence[int],
+    batch: int,
+) -> list[Part]:
+    """`generate` with a limit for every prompt, which stops as soon as `enough` says so; batches keep the given order."""
+    parts = dict.fromkeys(range(len(prompts)), Part(Completion((), ()), ended=False))
+    with _plain(model):
+        for start in range(0, len(prompts), batch):
+            chosen = range(start, min(start + batch, len(prompts)))
+            later = range(chosen.stop, len(prompts))
+            most = [limits[index] for index in chosen]
+            until = _Limits(chosen, most, eos_ids, enough, later)
+            drawn = _generated(model, [prompts[index] for index in chosen], sampling, pad_id, eos_ids, [until])
+            for index, limit, (ids, logprobs) in zip(chosen, most, drawn, strict=True):
+                parts[index] = Part(_until_end(ids[:limit], logprobs[:limit], eos_ids), index not in until.open)
+            if until.stopped:
+                break
+    return [parts[index] for index in range(len(prompts))]
+
+
+def _generated(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
+    pad_id: int,
+    eos_ids: Sequence[int],
+    criteria: Sequence[StoppingCriteria],
+) -> list[tuple[list[int], list[float]]]:
+    """The tokens of one batch and their log-probabilities, with what follows an end token."""
+    config = GenerationConfig(**generation_settings(sampling, pad_id, eos_ids), disable_compile=True)
+    width = max(map(len, prompts))
+    ids = torch.full((len(prompts), width), pad_id)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = torch.as_tensor(prompt)
+        mask[row, width - len(prompt) :] = 1
+    recorder = _Recorder(sampling.temperature)
+    sequences = model.generate(
+        input_ids=ids.to(model.device),
+        attention_mask=mask.to(model.device),
+        generation_config=config,
+        logits_processor=LogitsProcessorList([recorder]),
+        stopping_criteria=StoppingCriteriaList(criteria),
+    )
+    recorder.record(sequences[:, -1])
+    return list(zip(sequences[:, width:].tolist(), torch.stack(recorder.columns, dim=1).tolist(), strict=True))
 
 
 def _until_end(ids: list[int], logprobs: list[float], eos_ids: Sequence[int]) -> Completion:

@@ -12,13 +12,13 @@ from transformers import PreTrainedModel
 from trl.models import unwrap_model_for_generation
 
 from fastslow.engine.base import Ready
-from fastslow.engine.local.generate import generate, generation_settings
+from fastslow.engine.local.generate import generate, generate_until, generation_settings
 from fastslow.engine.local.merged import merged
 from fastslow.engine.local.vllm import Vllm
 from fastslow.errors import FastSlowWarning
 from fastslow.prefix import SharedSampler, why_not_sample
 from fastslow.recipe import SamplingRecipe
-from fastslow.records import Completion, Sampling
+from fastslow.records import Completion, Enough, Part, Sampling
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
@@ -62,6 +62,33 @@ class PolicySampler:
     ) -> list[Completion]:
         """Sample with shared prefixes, or with transformers' `generate` if the model does not support them."""
         ends, batch = self.trainer.eos_token_ids, self.recipe.batch
+        if self._shares(model):
+            return SharedSampler(model, ends, sampling).sample(prompts, seed, batch, ready)
+        return generate(model, prompts, sampling, pad_id=self._pad_id, eos_ids=ends, batch=batch)
+
+    def sample_until(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        sampling: Sampling,
+        seed: int,
+        enough: Enough,
+        ready: Ready | None = None,
+    ) -> list[Part]:
+        """`sample`, until `enough` completions are finished."""
+        assert self.vllm is None, "the recipe check refuses it"
+        ends, batch = self.trainer.eos_token_ids, self.recipe.batch
+        torch.manual_seed(seed)
+        with self._model(sampling) as model, self.trainer.accelerator.autocast():
+            if self._shares(model):
+                shared = SharedSampler(model, ends, sampling)
+                return shared.sample_until(prompts, limits, seed, batch, enough, ready)
+            return generate_until(
+                model, prompts, limits, sampling, enough, pad_id=self._pad_id, eos_ids=ends, batch=batch
+            )
+
+    def _shares(self, model: PreTrainedModel) -> bool:
+        """Whether the model can be sampled with shared prefixes; warns once if it cannot."""
         if self.shares is None:
             reason = why_not_sample(model)
             self.shares = reason is None
@@ -69,13 +96,9 @@ class PolicySampler:
                 warnings.warn(
                     f"sampling falls back to padded batches without shared prefixes because {reason}",
                     FastSlowWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
-        if self.shares:
-            return SharedSampler(model, ends, sampling).sample(prompts, seed, batch, ready)
-        return generate(
-            model, prompts, sampling, pad_id=self.trainer._tokenizer.pad_token_id, eos_ids=ends, batch=batch
-        )
+        return self.shares
 
     @contextmanager
     def _model(self, sampling: Sampling) -> Iterator[PreTrainedModel]:
@@ -97,7 +120,11 @@ class PolicySampler:
             yield model
 
     def _settings(self, sampling: Sampling) -> dict:
-        return generation_settings(sampling, self.trainer._tokenizer.pad_token_id, self.trainer.eos_token_ids)
+        return generation_settings(sampling, self._pad_id, self.trainer.eos_token_ids)
+
+    @property
+    def _pad_id(self) -> int:
+        return int(self.trainer._tokenizer.pad_token_id)
 
 
 @contextmanager
