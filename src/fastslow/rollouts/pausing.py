@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from fastslow.concurrency import wait_for
 from fastslow.engine.base import Pausable
-from fastslow.errors import RecipeError
+from fastslow.errors import FastSlowError
 from fastslow.records import Completion, Context, Example, Part, Rollout, Sampling
 from fastslow.rollouts.play import Player, Timing
 from fastslow.rollouts.rounds import Prompt
@@ -75,7 +75,7 @@ async def _play(
     seats = PausingRounds(
         player.engine, attempts, sampling, settled, step=step, seed=seed, early=player.task.grades_apart
     )
-    broken: list[RecipeError] = []
+    broken: list[FastSlowError] = []
     try:
         async with asyncio.TaskGroup() as group:
             playing = [
