@@ -20,9 +20,10 @@ from seeds import side_by_side
 
 from fastslow.study.arms import LOOKS, Arm
 from fastslow.study.compare import show
-from fastslow.study.comparison import Comparison, findings
+from fastslow.study.comparison import Comparison
 from fastslow.study.curves import Curve
 from fastslow.study.figures.studies import draw_curves
+from fastslow.study.sentences import findings
 
 
 def run_seed(seed: int, out: Path, overrides: list[str]) -> None:

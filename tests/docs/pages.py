@@ -29,6 +29,8 @@ import yaml
 ROOT = Path(__file__).parents[2]
 GENERATED = {"recipe.md", "tasks.md"}
 """Made from the code and checked by `make pages`; what stands in them is no code of a user's."""
+ELSEWHERE = {"python.md", "trl.md", "gepa.md", "dspy.md", "CONTRIBUTING.md"}
+"""Run by test_python_pages.py and tests/test_contributing.py."""
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in GENERATED),
