@@ -69,7 +69,7 @@ def counting() -> Iterator[list[int]]:
 def run_one(setting: str, seed: int, recipe: Path | None, overrides: Sequence[str]) -> dict[str, Any]:
     from fastslow import RunFolder, load_recipe
     from fastslow.start import train
-    from fastslow.study.quickstart import RECIPE
+    from fastslow.study.studies import RECIPE
 
     ahead, _, age = setting.partition("/")
     settings = [*overrides, f"seed={seed}", f"sampling.ahead={ahead}", *([f"sampling.ahead_age={age}"] if age else [])]
