@@ -221,7 +221,7 @@ def main() -> None:
     runs = verbs.add_parser("run")
     runs.add_argument("--seeds", type=int, nargs="+", required=True)
     runs.add_argument("--out", type=Path, required=True)
-    runs.add_argument("--recipe", type=Path, help="the quickstart's by default")
+    runs.add_argument("--recipe", type=Path, help="the studies' by default")
     runs.add_argument("--ahead", nargs="+", default=["0", "0.5", "1", "2"])
     runs.add_argument("overrides", nargs="*", help="KEY=VALUE")
     verbs.add_parser("report").add_argument("out", type=Path)
