@@ -143,7 +143,7 @@ def trained(server: Server, chosen: Recipe) -> tuple[np.ndarray, list[Any], Tink
 @pytest.mark.parametrize("failure", FAILURES)
 def test_whatever_fails_when_nothing_is_lost_and_nothing_is_trained_twice(failure: str, save_every: int) -> None:
     """Every request of a run fails once, in every way; the weights and the samples are those of a run without failures."""
-    settings = {"slow": {"kl": 0.1, "learning_rate": 0.3}, "engine": {"save_every": save_every, "timeout": 0.05}}
+    settings = {"slow": {"kl": 0.1, "learning_rate": 0.3}, "engine": {"save_every": save_every, "timeout": 0.2}}
     undisturbed = make_server()
     weights, drawn, _ = trained(undisturbed, recipe(**settings))
     for request in range(2, undisturbed.requests + 1):  # the first creates the adapter: nothing is lost with it

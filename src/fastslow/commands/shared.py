@@ -72,9 +72,10 @@ def checked_split(split: str) -> Split:
 
 
 def loading(what: str = "torch, transformers and the model") -> None:
-    """Say on stderr that loading begins, before the imports that take long, and silence the libraries."""
-    if os.environ.get("RANK", "0") == "0":
-        Console(stderr=True).print(Text(f"loading {what} …", style="dim"), soft_wrap=True)
+    """Tell whoever watches a terminal that loading begins, before the imports that take long, and silence the libraries."""
+    console = Console(stderr=True)
+    if console.is_terminal and os.environ.get("RANK", "0") == "0":
+        console.print(Text(f"loading {what} …", style="dim"), soft_wrap=True)
     quiet()
 
 
