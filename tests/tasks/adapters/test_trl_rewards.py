@@ -33,7 +33,7 @@ from fastslow.tasks.adapters.grader import GraderError
 from fastslow.tasks.adapters.trl_rewards import TRLRecipeTask, TRLTask
 from fastslow.tasks.base import Answer, Split
 from fastslow.tasks.registry import build_task
-from fastslow.tasks.show import show_task
+from fastslow.tasks.show import describe_task, show_task
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -843,7 +843,7 @@ def test_the_task_can_be_looked_at(tmp_path: Path, tiny_folder: Path, capsys: py
     write_recipe(tmp_path / "script", tiny_folder)
     folder = tmp_path / "script"
     options = [f"path={folder / 'data.jsonl'}", f"rewards=[{folder / 'my_rewards.py'}:accuracy]", "high=2"]
-    show_task("trl", options, 1, Console(width=200))
+    show_task(describe_task("trl", options, 1), Console(width=200))
     printed = capsys.readouterr().out
     assert "accuracy gave 0 (best 2)" in printed
     assert "answer the word" in printed
