@@ -153,7 +153,7 @@ class Pausable(Protocol):
         enough: Enough,
         ready: Ready | None = None,
     ) -> list[Part]:
-        """`Engine.sample`, with at most so many tokens for each prompt, until `enough` says that it may stop.
+        """`Engine.sample` with a limit of tokens for each prompt, until `enough` says that it may stop.
 
         `enough` is called whenever completions have been finished, from any thread, and depends on nothing else: equal calls
         stop at equal tokens. An unfinished completion is continued by a later call whose prompt ends with its tokens.

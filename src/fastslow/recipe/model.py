@@ -345,9 +345,9 @@ class SamplingRecipe(Section):
     batch: int = Field(default=256, ge=1)
     """Sequences sampled together by the `transformers` backend; changes memory and speed."""
     ahead: float = Field(default=0.0, ge=0)
-    """Begin the rollouts of the next problems early, of so many steps (0.5: of half of the next step's problems). A step is
-    then trained as soon as `slow.problems` groups are whole; unfinished answers are continued in the next step, under the new
-    weights. 0 waits for the longest answer of every step (docs/rollouts.md)."""
+    """How many steps ahead rollouts are begun; 0.5 begins half of the next step's problems. A step is then trained as soon as
+    `slow.problems` groups are complete, and unfinished answers are continued in the next step, under the new weights. 0 waits
+    for the longest answer of every step (docs/rollouts.md)."""
     ahead_age: int | None = Field(default=None, ge=1)
     """`ahead`: the most steps between beginning a rollout and training on it; older ones are waited for. By default one more
     than `ahead`, rounded up. With as many as `ahead` every step trains on the same problems as without."""

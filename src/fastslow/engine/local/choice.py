@@ -34,7 +34,7 @@ def vllm_installed() -> bool:
 
 
 def choose(sampling: SamplingRecipe, weights: int | None, card: int | None) -> Choice:
-    """What `auto` takes for a model of so many weights on a CUDA GPU of so many bytes; None: unknown, and no such GPU."""
+    """What `auto` takes for a number of weights (None: unknown) and the bytes of the CUDA GPU (None: there is none)."""
     for reason in _against_vllm(sampling, weights, card):
         return Choice("transformers", reason)
     assert weights is not None, "a reason against vLLM"
