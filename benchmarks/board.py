@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -259,50 +260,66 @@ def measure_viewers(folder: Path, viewers: int, rounds: int, steps: int) -> dict
     settings = [f"output.folder={folder}", "method=rl", f"slow.steps={2 * rounds * steps + 4}", "evaluation.every=0"]
     settings += ["output.checkpoint_every=100000", "output.save_rollouts=true"]
     settings += ["slow.learning_rate=1e-12", "slow.drop_zero_variance=false"]  # so that all steps have the same work
-    training = subprocess.Popen(
-        [sys.executable, "-m", "fastslow", "train", str(RECIPE), "--board", *settings],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert training.stdout is not None
-    url = next(line for line in training.stdout if "http" in line).split()[-1]
+    printed = folder.with_suffix(".log")  # a pipe that nobody reads would fill, and stop the run
+    with printed.open("w") as output:
+        training = subprocess.Popen(
+            [sys.executable, "-m", "fastslow", "train", str(RECIPE), "--board", *settings], stdout=output
+        )
+    while not (shown := re.search(r"http\S+", printed.read_text())):
+        time.sleep(0.3)
+    url = shown[0]
     port = int(url.rstrip("/").rpartition(":")[2])
     board = next(child for child in psutil.Process(training.pid).children() if "board" in child.cmdline())
-    took: dict[bool, list[float]] = {False: [], True: []}
+    took: dict[bool, list[float]] = {False: [], True: []}  # a turn's median step, without the step of the change
     busy: dict[bool, float] = {False: 0.0, True: 0.0}
     lasted: dict[bool, float] = {False: 0.0, True: 0.0}
+    waited: dict[bool, list[float]] = {False: [], True: []}  # a turn's share in which the run waited for a processor
     fetched: list[float] = []
 
     async def phase(seen: bool, first: int) -> None:
-        started, used = time.perf_counter(), _processor(board)
+        started, used, waiting = time.perf_counter(), _processor(board), _waited(training.pid)
         watching = [asyncio.create_task(watch(port, folder.name, fetched)) for _ in range(viewers if seen else 0)]
         while len(rows := _rows(folder)) < first + steps and training.poll() is None:
             await asyncio.sleep(0.3)
         busy[seen] += _processor(board) - used
-        lasted[seen] += time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        lasted[seen] += seconds
+        waited[seen].append((_waited(training.pid) - waiting) / seconds)
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
-        took[seen] += [row["seconds"] for row in rows[first + 1 : first + steps]]  # without the step of the change
+        took[seen].append(statistics.median(row["seconds"] for row in rows[first + 1 : first + steps]))
 
     for turn in range(2 * rounds):
         asyncio.run(phase(turn % 2 == 1, 4 + turn * steps))
     training.wait()
-    means = {seen: statistics.median(values) for seen, values in took.items()}
-    draws = np.random.default_rng(0)
-    ratios = [
-        np.median(draws.choice(took[True], len(took[True]))) / np.median(draws.choice(took[False], len(took[False])))
-        for _ in range(2000)
-    ]
+    ratios = np.log(took[True]) - np.log(took[False])  # of each round, whose two turns follow one another
+    delays = np.subtract(waited[True], waited[False])
+    drawn = np.random.default_rng(0).integers(rounds, size=(10_000, rounds))
     return {
         "viewers": viewers,
         "fetches": len(fetched),
-        "steps without, with": [len(took[False]), len(took[True])],
+        "rounds, steps of a turn": [rounds, steps - 1],
         "the board's share of a processor (%)": [round(100 * busy[seen] / lasted[seen], 2) for seen in (False, True)],
-        "median seconds a step without, with": [round(means[False], 3), round(means[True], 3)],
-        "slower by (%)": round(100 * (means[True] / means[False] - 1), 1),
-        "95% interval (%)": [round(float(100 * (np.quantile(ratios, q) - 1)), 1) for q in (0.025, 0.975)],
+        "median seconds a step without, with": [round(statistics.median(took[seen]), 3) for seen in (False, True)],
+        "slower by (%)": _interval(np.expm1(ratios.mean()), np.expm1(ratios[drawn].mean(axis=1))),
+        "waiting for a processor without, with (%)": [
+            round(100 * float(np.mean(waited[seen])), 2) for seen in (False, True)
+        ],
+        "more of it with viewers (%)": _interval(delays.mean(), delays[drawn].mean(axis=1)),
     }
+
+
+def _interval(found: float, drawn: Any) -> str:
+    """A share in percent with its 95% interval."""
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return f"{100 * found:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+
+
+def _waited(process: int) -> float:
+    """Seconds in which threads of a process could have run and had no processor (Linux)."""
+    threads = Path(f"/proc/{process}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[1]) for thread in threads) / 1e9
 
 
 def _processor(process: psutil.Process) -> float:
@@ -320,8 +337,8 @@ def main() -> None:
     parser.add_argument("what", choices=("open", "viewers"))
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--viewers", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=6)
     given = parser.parse_args()
     found = (
         measure_opening(given.folder)
@@ -329,7 +346,7 @@ def main() -> None:
         else measure_viewers(given.folder, given.viewers, given.rounds, given.steps)
     )
     for name, value in found.items():
-        print(f"{name:40} {value}")
+        print(f"{name:44} {value}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fastslow.records import Context, Feedback, Rollout
-from fastslow.rollouts.chances import FORGOTTEN, HALF_LIFE, OTHER_TEXT, Chances
+from fastslow.rollouts.chances import REMEMBERED, HALF_LIFE, OTHER_TEXT, Chances
 from fastslow.tasks.base import Example
 
 HERE, GONE = Context({"system": "here"}), Context({"system": "gone"})
@@ -48,7 +48,7 @@ def test_age_and_other_texts_count_less_and_what_is_old_is_forgotten() -> None:
     found = chances.expect("abcd", [HERE.id], int(HALF_LIFE))
     evidence = {name: sum(beta) - sum(found["d"]) for name, beta in found.items()}
     assert evidence == pytest.approx({"a": 0.5, "b": 1.0, "c": OTHER_TEXT, "d": 0.0})
-    chances.forget(int(FORGOTTEN))
+    chances.forget(int(REMEMBERED))
     assert set(chances.to_data()["seen"]) == {"b", "c"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastslow.rollouts.chances import REMEMBERED
 from fastslow.rollouts.stream import StagedStream, Stream, near_steps, open_stream
 from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
@@ -114,9 +115,10 @@ def test_a_task_without_stages_has_a_plain_stream() -> None:
     assert open_stream(Numbers(9), 4, 5).take(3, 20) == Stream(examples(9), 5).take(3, 20)
 
 
-def test_near_are_the_steps_of_this_cycle_and_the_last_with_the_same_task() -> None:
-    assert near_steps(Numbers(3), 5, 4) == [5, 6, 7, 4, 0, 1, 2, 3]
-    assert near_steps(Numbers(3), 1, 4) == [1, 2, 3, 0]
+def test_near_are_the_steps_to_come_and_those_remembered_with_the_same_task() -> None:
+    assert near_steps(Numbers(3), 5, 4) == [*range(5, 12), 4, 3, 2, 1, 0]
+    assert near_steps(Numbers(3), 0, 4) == list(range(8))
+    assert near_steps(Numbers(3), 100, 4) == [*range(100, 108), *range(99, 99 - REMEMBERED, -1)]
     staged = Stages([Stage("a", 6, Numbers(3)), Stage("b", 9, Numbers(3))])
-    assert near_steps(staged, 5, 4) == [5, 4, 0, 1, 2, 3]
-    assert near_steps(staged, 9, 4) == [9, 10, 11, 8, 6, 7]
+    assert near_steps(staged, 5, 4) == [5, 4, 3, 2, 1, 0]
+    assert near_steps(staged, 9, 4) == [*range(9, 16), 8, 7, 6]

@@ -9,7 +9,8 @@ from fastslow.records import Example, Rollout
 
 HALF_LIFE = 8.0
 """Steps after which a rollout counts half in what is expected of its problem: the policy has changed."""
-FORGOTTEN = 5 * HALF_LIFE
+REMEMBERED = 40
+"""Steps after which what was seen of a problem is dropped."""
 OTHER_TEXT = 0.5
 """What a rollout under a context that is not played any more counts for."""
 PAIRS = 10
@@ -40,9 +41,9 @@ class Chances:
 
     def forget(self, step: int) -> None:
         """Drop what is too old to matter."""
-        self._trained = {problem: last for problem, last in self._trained.items() if step - last < FORGOTTEN}
+        self._trained = {problem: last for problem, last in self._trained.items() if step - last < REMEMBERED}
         recent = {
-            problem: [each for each in seen if step - each[0] < FORGOTTEN] for problem, seen in self._seen.items()
+            problem: [each for each in seen if step - each[0] < REMEMBERED] for problem, seen in self._seen.items()
         }
         self._seen = {problem: seen for problem, seen in recent.items() if seen}
 

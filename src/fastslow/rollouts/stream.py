@@ -7,6 +7,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Sequence
 
+from fastslow.rollouts.chances import REMEMBERED
 from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example, Task
 from fastslow.tasks.stages import Stages
@@ -65,9 +66,10 @@ def open_stream(task: Task, problems: int, seed: int) -> Stream | StagedStream:
 
 
 def near_steps(task: Task, here: int, cycle: int) -> list[int]:
-    """The steps with the same task in this cycle of `cycle` steps and in the last: this step, those to come, the others."""
-    start = here - here % cycle
-    steps = [*range(here, start + cycle), *range(start, here), *range(max(0, start - cycle), start)]
+    """The steps with the same task: this one, those to come in this cycle of `cycle` steps and in the next, and then those
+    before it whose problems are remembered, the newest first."""
+    end = here - here % cycle + 2 * cycle
+    steps = [*range(here, end), *reversed(range(max(0, here - REMEMBERED), here))]
     if not isinstance(task, Stages):
         return steps
     return [step for step in steps if task.at(step).name == task.at(here).name]
