@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fastslow.records import Context, Feedback, Rollout
-from fastslow.rollouts.chances import REMEMBERED, HALF_LIFE, OTHER_TEXT, Chances
+from fastslow.rollouts.chances import HALF_LIFE, OTHER_TEXT, REMEMBERED, Chances
 from fastslow.tasks.base import Example
 
 HERE, GONE = Context({"system": "here"}), Context({"system": "gone"})
