@@ -1,11 +1,14 @@
 """How long a training step takes by phase, stock TRL against fastslow, as contexts grow.
 
     python -m benchmarks.step [--model nano] [--contexts 0 500 1000 2000] [--vllm] [--out benchmarks/results/step]
+    python -m benchmarks.step --shape qwen3-8b --lora --mean-tokens 345 --kl 0 --systems fastslow --auto [--ahead 1]
 
-Both make the same steps: the same model, prompts, numbers of rollouts and tokens (every completion has the full length), the
-same loss. Contexts come in front of problems, and a step has a few of them in many rollouts, as in Fast-Slow Training. A GPU
-takes a model of Qwen2.5-0.5B's shape with random weights, a CPU nano; `--model` takes any other: a shape (qwen2.5-0.5b,
-tiny), a folder or a hub id. Prints a table and writes OUT.json and OUT.png.
+Both make the same steps: the same model, prompts, numbers of rollouts and tokens, the same loss. Every completion has the
+full length, or with `--mean-tokens` one that is drawn beforehand (`step_lengths.py` says how answers end). Contexts come in
+front of problems, and a step has a few of them in many rollouts, as in Fast-Slow Training. A GPU takes a model of
+Qwen2.5-0.5B's shape with random weights, a CPU nano and short contexts; `--model` takes any other: a shape (qwen3-8b,
+qwen2.5-0.5b, tiny), a folder or a hub id. `--lora` trains an adapter over a frozen base, in bf16 on a GPU. Prints a table and
+writes OUT.json and OUT.png.
 
 `--vllm` adds TRL with vLLM in its process, last; `--systems` chooses freely among trl, fastslow, trl-vllm, fastslow-vllm, of
 which a process takes one with vLLM at most. The shares say how near a phase comes to the device's bandwidth and matrix rate,
@@ -23,6 +26,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -32,8 +36,7 @@ from transformers.utils import logging
 from benchmarks.step_clock import PHASES, Clock
 from benchmarks.step_figure import draw
 from benchmarks.step_systems import SYSTEMS, Job, out_of_memory
-from benchmarks.step_workload import SHAPES, LeastWork, Workload, measure_device, prepare_model
-from fastslow.models.load import load_pretrained
+from benchmarks.step_workload import SHAPES, LeastWork, Workload, count_weights, measure_device, prepare_model
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,22 +45,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
         draw(json.loads(options.draw.read_text()), options.draw.with_suffix(".png"))
         return
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    name = options.model or ("qwen2.5-0.5b" if device == "cuda" else "nano")
+    name = options.model = options.model or ("qwen2.5-0.5b" if device == "cuda" else "nano")
     rates = {"name": device_name(device), **measure_device(device)}
     print(f"{rates['name']}: {rates['bytes_per_second'] / 1e9:,.0f} GB/s copied, "
           f"{rates['operations_per_second'] / 1e12:,.2f} TFLOP/s in matrix products")  # fmt: skip
     with tempfile.TemporaryDirectory() as work:
-        model = prepare_model(name, Path(work))
+        read = options.lora is None or any(SYSTEMS[system][1] for system in options.systems)
+        model = prepare_model(name, Path(work), with_weights=read)
         vocabulary = AutoConfig.from_pretrained(model).get_text_config().vocab_size
-        load = Workload(**{**defaults(device), **given(options)}, vocabulary=vocabulary, even=options.even)
+        load = Workload(
+            **{**defaults(device, name), **given(options)},
+            vocabulary=vocabulary,
+            even=options.even,
+            mean_tokens=options.mean_tokens,
+        )
+        options.repeats = options.repeats or (2 if device == "cuda" else 1)
+        options.contexts = options.contexts or ([1000] if name == LARGE else CONTEXTS[device])
         weights = count_weights(model)
         report: dict[str, Any] = {
             "model": f"random weights of {name}'s shape" if name in SHAPES else Path(name).name,
             "weights": weights,
             "device": rates,
             "workload": asdict(load),
+            "lora": options.lora,
+            "auto": options.auto,
+            "ahead": options.ahead,
             "kl": options.kl,
-            "trl_checkpointing": options.checkpointing,
+            "checkpointing": options.checkpointing,
             "rows": [],
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -73,13 +87,22 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--model", help=f"nano, a folder, a hub id, or a shape with random weights: {', '.join(SHAPES)}"
     )
-    parser.add_argument("--contexts", type=int, nargs="+", default=[0, 500, 1000, 2000], help="their lengths in tokens")
+    parser.add_argument("--shape", dest="model", choices=SHAPES, help="the same for a shape alone")
+    parser.add_argument("--contexts", type=int, nargs="+", help="their lengths in tokens")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["fastslow", "trl"])
     parser.add_argument("--vllm", action="store_true", help="also TRL with vLLM in its process")
     parser.add_argument("--vllm-memory", type=float, default=0.3, help="the share of the card that vLLM may take")
     parser.add_argument("--even", action="store_true", help="problems of one length: stock TRL has nothing to pad")
-    parser.add_argument("--checkpointing", action="store_true", help="stock TRL recomputes activations, its default")
-    parser.add_argument("--repeats", type=int, default=2, help="steps measured at each length")
+    parser.add_argument("--checkpointing", action="store_true", help="recompute activations, TRL's default")
+    parser.add_argument("--lora", type=int, nargs="?", const=32, metavar="RANK", help="train an adapter; rank 32")
+    parser.add_argument("--mean-tokens", type=int, help="answers end at random, after so many tokens on average")
+    parser.add_argument(
+        "--ahead", type=float, default=0.0, help="how many steps ahead fastslow's own sampler begins rollouts"
+    )
+    parser.add_argument(
+        "--auto", action="store_true", help="fastslow chooses micro-batches, checkpointing and vLLM's share by itself"
+    )
+    parser.add_argument("--repeats", type=int, help="steps measured at each length")
     parser.add_argument("--kl", type=float, default=1e-3, help="coefficient of the KL penalty; 0 asks no reference")
     parser.add_argument(
         "--profile", action="store_true", help="one more step at the last length, by kernel: OUT.SYSTEM.txt"
@@ -94,10 +117,16 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def defaults(device: str) -> dict[str, int]:
+LARGE = "qwen3-8b"
+CONTEXTS = {"cuda": [0, 500, 1000, 2000], "cpu": [0, 250]}
+"""Lengths of the contexts by device."""
+
+
+def defaults(device: str, name: str) -> dict[str, int]:
     small = {"problems": 4, "group": 8, "contexts": 4, "tokens": 16, "problem_tokens": 40, "microbatch": 32}
     large = {"problems": 32, "group": 8, "contexts": 4, "tokens": 128, "problem_tokens": 80, "microbatch": 64}
-    return large if device == "cuda" else small
+    long = {"problems": 16, "group": 8, "contexts": 4, "tokens": 1024, "problem_tokens": 200, "microbatch": 16}
+    return long if name == LARGE else large if device == "cuda" else small
 
 
 def given(options: argparse.Namespace) -> dict[str, int]:
@@ -112,11 +141,6 @@ def device_name(device: str) -> str:
         if device == "cuda"
         else f"{torch.get_num_threads()} CPU cores ({platform.machine()})"
     )
-
-
-def count_weights(model: str) -> int:
-    loaded, _ = load_pretrained(model)
-    return sum(parameter.numel() for parameter in loaded.parameters())
 
 
 def run(
@@ -138,7 +162,22 @@ def run(
         prompts.append(load.prompts(options.contexts[-1], each))
     clock = Clock()
     print(f"{name}: {len(prompts)} steps …", flush=True)
-    job = Job(model, device, load, prompts, options.kl, vllm, options.vllm_memory, work, profile, options.checkpointing)
+    job = Job(
+        model,
+        device,
+        load,
+        prompts,
+        options.kl,
+        vllm,
+        options.vllm_memory,
+        work,
+        profile,
+        options.checkpointing,
+        shape=options.model if options.model in SHAPES and options.lora else None,
+        lora=options.lora,
+        auto=options.auto,
+        ahead=options.ahead,
+    )
     try:
         start(job, clock)
     except Exception as error:
@@ -151,13 +190,16 @@ def run(
     rows = []
     for place, length in enumerate(options.contexts):
         measured = clock.rows[place * each + 1 : (place + 1) * each]
-        least = LeastWork.of(prompts[place * each], load.tokens, weights, 2 if device == "cuda" else 4)
-        rows.append({"system": system, "name": name, "context": length, **summary(measured, load, least, rates)})
+        width = 2 if device == "cuda" else 4
+        numbers = range(place * each + 1, (place + 1) * each)
+        works = [LeastWork.of(prompts[n], job.lengths[n], weights, width, job.lora is not None) for n in numbers]
+        tokens = mean(sum(job.lengths[n]) for n in numbers)
+        rows.append({"system": system, "name": name, "context": length, **summary(measured, tokens, works, rates)})
     return rows
 
 
 def summary(
-    measured: list[dict[str, float]], load: Workload, least: LeastWork, rates: dict[str, Any]
+    measured: list[dict[str, float]], tokens: float, works: list[LeastWork], rates: dict[str, Any]
 ) -> dict[str, Any]:
     """Means over the measured steps; nothing where there are none, because the system ran out of memory before."""
     if not measured:
@@ -165,8 +207,8 @@ def summary(
     phases = {phase: sum(row[phase] for row in measured) / len(measured) for phase in PHASES}
     seconds = sum(phases.values())
 
-    def shares(work: tuple[float, float], spent: float) -> dict[str, float]:
-        operations, moved = work
+    def shares(work: list[tuple[float, float]], spent: float) -> dict[str, float]:
+        operations, moved = (mean(each) for each in zip(*work, strict=True))
         return {
             "matrix": operations / spent / rates["operations_per_second"],
             "bandwidth": moved / spent / rates["bytes_per_second"],
@@ -176,12 +218,13 @@ def summary(
         "seconds": seconds,
         "every_step": [sum(row[phase] for phase in PHASES) for row in measured],
         "phases": phases,
-        "tokens_per_second": load.rollouts * load.tokens / seconds,
-        "sampled_tokens_per_second": load.rollouts * load.tokens / phases["sampling"],
+        "completion_tokens": tokens,
+        "tokens_per_second": tokens / seconds,
+        "sampled_tokens_per_second": tokens / phases["sampling"],
         "peak_bytes": max(row["memory"] for row in measured),
         "shares": {
-            "sampling": shares(least.sampling(), phases["sampling"]),
-            "update": shares(least.update(), phases["update"]),
+            "sampling": shares([work.sampling() for work in works], phases["sampling"]),
+            "update": shares([work.update() for work in works], phases["update"]),
         },
     }
 

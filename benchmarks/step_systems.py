@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,17 +11,19 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from peft import LoraConfig
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.step_clock import Clock
+from benchmarks.step_lengths import force_own, force_transformers, force_vllm, release_own
 from benchmarks.step_profile import Trace
-from benchmarks.step_workload import Workload, words_as_tokens
+from benchmarks.step_workload import Workload, random_model, words_as_tokens
 from fastslow.concurrency import wait_for
 from fastslow.engine.local.engine import LocalEngine
-from fastslow.models.load import load_policy
+from fastslow.models.load import Policy, load_policy, lora_config
 from fastslow.recipe import Recipe, build_recipe
-from fastslow.records import Completion, Context, Rollout, Turn
+from fastslow.records import Completion, Context, Rollout, Sampling, Turn
 from fastslow.slow.update import build_update
 from fastslow.tasks.base import SYSTEM, Example, Feedback
 from fastslow.world import World
@@ -42,7 +45,28 @@ class Job:
     profile: Path | None
     """Where it is written what the last step spends its time on."""
     checkpointing: bool
-    """Whether stock TRL recomputes activations, which is its default, or keeps them, which is faster while they fit."""
+    """Whether activations are recomputed, which is TRL's default, or kept, which is faster while they fit."""
+    shape: str | None = None
+    """The shape of a model under an adapter, whose random weights are made on the device; None if it is loaded by name."""
+    lora: int | None = None
+    """Rank of an adapter; None trains all weights."""
+    auto: bool = False
+    """Whether fastslow fits micro-batches, checkpointing and vLLM's share to the card by itself."""
+    ahead: float = 0.0
+    """How many steps ahead fastslow begins rollouts, with its own sampler."""
+
+    @property
+    def lengths(self) -> list[list[int]]:
+        """Tokens of every answer, step by step."""
+        return [self.workload.lengths(step) for step in range(len(self.steps))]
+
+    def made(self) -> Any:
+        """The model with random weights; None if the model is loaded by name."""
+        if self.shape is None:
+            return None
+        model = random_model(self.shape, self.device, torch.bfloat16 if self.device == "cuda" else torch.float32)
+        model.name_or_path = model.config._name_or_path = self.model  # where vLLM and TRL find the config
+        return model
 
 
 def score(ids: Sequence[int]) -> float:
@@ -55,21 +79,27 @@ def recipe_of(job: Job) -> Recipe:
     return build_recipe(
         {
             "method": "rl",
-            "model": {"name": job.model, "device": job.device},
+            "model": {
+                "name": job.model,
+                "device": job.device,
+                "lora": job.lora and {"rank": job.lora, "alpha": 2 * job.lora},
+                "gradient_checkpointing": "auto" if job.auto else job.checkpointing,
+            },
             "task": "given",
             "slow": {
                 "steps": len(job.steps),
                 "problems": load.problems,
                 "group": load.group,
-                "microbatch": load.microbatch,
+                "microbatch": "auto" if job.auto else load.microbatch,
                 "kl": job.kl,
                 "drop_zero_variance": False,
             },
             "sampling": {
                 "max_tokens": load.tokens,
-                "batch": load.rollouts,
+                "batch": math.ceil((1 + job.ahead) * load.rollouts),
+                "ahead": job.ahead,
                 "backend": "vllm" if job.vllm else "transformers",
-                "vllm_memory": job.vllm_memory,
+                "vllm_memory": "auto" if job.auto else job.vllm_memory,
             },
         }
     )
@@ -78,21 +108,35 @@ def recipe_of(job: Job) -> Recipe:
 def run_fastslow(job: Job, clock: Clock) -> None:
     """Groups hold all contexts of a problem, as in the method; the update is the trainer's own."""
     recipe = recipe_of(job)
-    policy = replace(load_policy(recipe.model), tokenizer=words_as_tokens(job.workload.vocabulary))
+    made = job.made()
+    if made is None:
+        policy = replace(load_policy(recipe.model), tokenizer=words_as_tokens(job.workload.vocabulary))
+    else:
+        tokenizer, lora = words_as_tokens(job.workload.vocabulary), recipe.model.lora
+        policy = Policy(made, tokenizer, job.device, job.device == "cuda", lora and lora_config(lora))
     engine = LocalEngine(policy, recipe, job.work / "fastslow", World())
     trainer, sampler = engine.trainer, engine.sampler
-    trainer.eos_token_ids = []  # so that every completion has the full length
+    end = trainer.eos_token_ids[0]
+    trainer.eos_token_ids = [] if job.workload.mean_tokens is None else [end]  # without one, all have the full length
     if job.vllm:
-        trainer.vllm_generation.generation_kwargs = {"ignore_eos": True}
-    clock.wrap(sampler, "sample", "sampling")
+        force_vllm(trainer.vllm_generation.llm, job.lengths)
+    clock.wrap(sampler, "sample_until" if job.ahead else "sample", "sampling")
     clock.wrap(sampler, "sync", "sync")
     clock.wrap(trainer, "_reference_logprobs", "reference")
     trainer.add_callback(clock)
     with _profiled(trainer, job):
         engine.prepare()
-        for step, prompts in enumerate(job.steps):
+        if not job.vllm:
+            # The first call tries whether the model supports shared prefixes, which forced answers would spoil.
+            sampler.sample([[2, 3]], Sampling(1.0, 1.0, 1), seed=0)
+            force_own(job.lengths, end)
+        begun = Begun(job, sampler, end) if job.ahead else None
+        for step, own in enumerate(job.steps):
             sampler.sync()
-            completions = wait_for(engine.sample(prompts, recipe.sampling.training(), seed=step))
+            if begun:
+                prompts, completions = begun.take(recipe.sampling.training(), step)
+            else:
+                prompts, completions = own, wait_for(engine.sample(own, recipe.sampling.training(), seed=step))
             with clock.phase("grading"):
                 rollouts = [
                     _rollout(number, prompt, completion, job.workload, step)
@@ -100,6 +144,66 @@ def run_fastslow(job: Job, clock: Clock) -> None:
                 ]
             engine.update(build_update(rollouts, recipe.slow, step + 1))
         engine.close()
+    release_own()
+
+
+@dataclass
+class _Row:
+    """An answer in play."""
+
+    group: int
+    prompt: list[int]
+    length: int
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    ended: bool = False
+
+
+class Begun:
+    """Groups that are begun before their step, as with `sampling.ahead`: a step takes the first that are complete. After the
+    last step's prompts come those of the first again, so that every step has as many in play."""
+
+    def __init__(self, job: Job, sampler: Any, end: int) -> None:
+        self.load, self.sampler, self.end = job.workload, sampler, end
+        self.prompts = [prompt for prompts in job.steps for prompt in prompts]
+        self.lengths = [length for lengths in job.lengths for length in lengths]
+        self.in_play = math.ceil((1 + job.ahead) * self.load.problems)
+        self.next, self.rows = 0, list[_Row]()
+
+    def take(self, sampling: Sampling, step: int) -> tuple[list[list[int]], list[Completion]]:
+        """Prompts and completions of a step's groups."""
+        self._begin()
+        open_rows = [row for row in self.rows if not row.ended]
+        force_own({step: [row.length - len(row.ids) for row in open_rows]}, self.end)
+
+        def enough(unfinished: Sequence[int]) -> bool:
+            return self.in_play - len({open_rows[row].group for row in unfinished}) >= self.load.problems
+
+        parts = self.sampler.sample_until(
+            [[*row.prompt, *row.ids] for row in open_rows],
+            [self.load.tokens - len(row.ids) for row in open_rows],
+            sampling,
+            step,
+            enough,
+        )
+        for row, part in zip(open_rows, parts, strict=True):
+            row.ids += part.completion.ids
+            row.logprobs += part.completion.logprobs
+            row.ended = part.ended
+        unfinished = {row.group for row in self.rows if not row.ended}
+        complete = dict.fromkeys(row.group for row in self.rows if row.group not in unfinished)
+        taken = set(list(complete)[: self.load.problems])
+        rows = [row for row in self.rows if row.group in taken]
+        self.rows = [row for row in self.rows if row.group not in taken]
+        return [row.prompt for row in rows], [Completion(row.ids, row.logprobs) for row in rows]
+
+    def _begin(self) -> None:
+        missing = self.in_play - len(self.rows) // self.load.group
+        for group in range(self.next, self.next + missing):
+            start = group * self.load.group % len(self.prompts)
+            numbers = range(start, start + self.load.group)
+            self.rows += [_Row(group, self.prompts[number], self.lengths[number]) for number in numbers]
+        self.next += missing
 
 
 def _rollout(number: int, prompt: list[int], completion: Completion, load: Workload, step: int) -> Rollout:
@@ -129,7 +233,6 @@ def run_trl(job: Job, clock: Clock) -> None:
         use_vllm=job.vllm,
         vllm_mode="colocate",
         vllm_gpu_memory_utilization=job.vllm_memory,
-        generation_kwargs={"ignore_eos": True} if job.vllm else {"min_new_tokens": load.tokens},
         bf16=job.device == "cuda",
         use_cpu=job.device == "cpu",
         gradient_checkpointing=job.checkpointing,
@@ -138,10 +241,14 @@ def run_trl(job: Job, clock: Clock) -> None:
         report_to="none",
         logging_steps=1,
         disable_tqdm=True,
-        model_init_kwargs={"dtype": "float32"},
+        model_init_kwargs={"dtype": "float32"} if job.shape is None else None,
+    )
+    adapter = job.lora and LoraConfig(
+        r=job.lora, lora_alpha=2 * job.lora, target_modules="all-linear", task_type="CAUSAL_LM"
     )
     trainer = GRPOTrainer(
-        model=job.model,
+        model=job.made() or job.model,
+        peft_config=adapter,
         reward_funcs=lambda completion_ids, **_: [score(ids) for ids in completion_ids],
         args=settings,
         train_dataset=Dataset.from_dict({"prompt": texts}),
@@ -154,7 +261,10 @@ def run_trl(job: Job, clock: Clock) -> None:
         trainer, "_get_per_token_logps_and_entropies", lambda model, *_: "reference" if model is reference else None
     )
     if job.vllm:
+        force_vllm(trainer.vllm_generation.llm, job.lengths)
         clock.wrap(trainer.vllm_generation, "sync_weights", "sync")
+    else:
+        force_transformers(trainer.model, job.lengths, trainer.eos_token_ids[0])
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(clock)
     with _profiled(trainer, job):

@@ -11,13 +11,27 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.step_lengths import draw_lengths
 from fastslow.models.load import resolve
 from fastslow.prefix.tree import prompt_tree
 
 SHAPES: dict[str, dict[str, Any]] = {
+    "qwen3-8b": {
+        "model_type": "qwen3",
+        "vocab_size": 151936,
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 40960,
+        "tie_word_embeddings": False,
+    },
     "qwen2.5-0.5b": {
+        "model_type": "qwen2",
         "vocab_size": 151936,
         "hidden_size": 896,
         "intermediate_size": 4864,
@@ -28,6 +42,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
     },
     "tiny": {
+        "model_type": "qwen3",
+        "head_dim": 8,
         "vocab_size": 300,
         "hidden_size": 32,
         "intermediate_size": 64,
@@ -45,15 +61,37 @@ TEMPLATE = 8
 """Tokens that all prompts begin with alike, as a chat template has them."""
 
 
-def prepare_model(name: str, work: Path) -> str:
-    """What to load: the folder or hub id of a model, or a folder with random weights of a known shape."""
+def prepare_model(name: str, work: Path, *, with_weights: bool) -> str:
+    """What to load: the folder or hub id of a model, or a folder with the config of a known shape. It has weights if they are
+    read from there: by vLLM, whose first weights the trainer's replace, and where all weights are trained."""
     if name not in SHAPES:
         return resolve(name)
+    folder = work / name
+    if with_weights:
+        random_model(name, "cpu", torch.bfloat16).save_pretrained(folder)
+    else:
+        config_of(name).save_pretrained(folder)
+    words_as_tokens(SHAPES[name]["vocab_size"]).save_pretrained(folder)
+    return str(folder)
+
+
+def config_of(shape: str) -> Any:
+    sizes = dict(SHAPES[shape])
+    return AutoConfig.for_model(sizes.pop("model_type"), **sizes, use_cache=True)
+
+
+def random_model(shape: str, device: str, dtype: torch.dtype) -> Any:
+    """Random weights, made on the device."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(Qwen2Config(**SHAPES[name], use_cache=True), dtype=torch.bfloat16)
-    model.save_pretrained(work / name)
-    words_as_tokens(SHAPES[name]["vocab_size"]).save_pretrained(work / name)
-    return str(work / name)
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(config_of(shape), dtype=dtype)
+
+
+def count_weights(model: str) -> int:
+    """Of a folder or hub id, from its config alone."""
+    with torch.device("meta"):
+        made = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))
+    return sum(parameter.numel() for parameter in made.parameters())
 
 
 def words_as_tokens(vocabulary: int) -> PreTrainedTokenizerFast:
@@ -68,7 +106,7 @@ def words_as_tokens(vocabulary: int) -> PreTrainedTokenizerFast:
 
 @dataclass(frozen=True)
 class Workload:
-    """Rollouts of a step: `problems` × `group`, as many under each of `contexts` contexts, all `tokens` long."""
+    """Rollouts of a step: `problems` × `group`, as many under each of `contexts` contexts, at most `tokens` long."""
 
     problems: int
     group: int
@@ -79,10 +117,16 @@ class Workload:
     vocabulary: int
     even: bool = False
     """All problems equally long, so that stock TRL has nothing to pad."""
+    mean_tokens: int | None = None
+    """Answers end at random, and have so many tokens on average; without it, all have `tokens`."""
 
     @property
     def rollouts(self) -> int:
         return self.problems * self.group
+
+    def lengths(self, seed: int) -> list[int]:
+        """Tokens of the answer to each prompt."""
+        return draw_lengths(self.rollouts, self.mean_tokens, self.tokens, seed)
 
     def prompts(self, length: int, seed: int) -> list[list[int]]:
         """One prompt for every rollout, problem by problem: a template, a context of so many tokens, a problem."""
@@ -109,12 +153,14 @@ class LeastWork:
     width: int
     """Bytes of a weight as it is computed with."""
     steps: int
+    lora: bool
+    """Whether the weights are frozen: they then have no gradients, and the optimizer reads next to nothing."""
 
     @classmethod
-    def of(cls, prompts: list[list[int]], completion: int, weights: int, width: int) -> LeastWork:
+    def of(cls, prompts: list[list[int]], lengths: list[int], weights: int, width: int, lora: bool) -> LeastWork:
         tree = prompt_tree(prompts)
         read = sum(map(len, tree.contexts)) + sum(map(len, tree.problems))
-        return cls(read + len(prompts) * completion, weights, width, completion)
+        return cls(read + sum(lengths), weights, width, max(lengths), lora)
 
     def sampling(self) -> tuple[float, float]:
         """Operations and bytes of sampling."""
@@ -122,6 +168,8 @@ class LeastWork:
 
     def update(self) -> tuple[float, float]:
         """Operations and bytes of forward and backward pass and of AdamW's reads and writes in fp32."""
+        if self.lora:
+            return 4.0 * self.weights * self.tokens, 2.0 * self.weights * self.width
         return 6.0 * self.weights * self.tokens, 28.0 * self.weights
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from fake_engine import FakeEngine
 from fake_runs import recipe_of, run
 from helpers import fastslow
+from tiny import make_tokenizer
 
 from fastslow.estimate import Finding, check, count_rollouts
 from fastslow.recipe import build_recipe
@@ -46,6 +49,40 @@ def test_a_local_run_needs_memory() -> None:
     assert lines["memory"].found.startswith("0.12 GiB")
     assert found(slow={"kl": 0})["memory"].found.startswith("0.10 GiB")
     assert "cost" not in lines
+
+
+EIGHT = {
+    "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.fixture
+def eight(tmp_path: Path) -> Path:
+    """A folder with the config of Qwen3-8B's shape and no weights."""
+    make_tokenizer().save_pretrained(tmp_path / "eight")
+    (tmp_path / "eight" / "config.json").write_text(json.dumps(EIGHT))
+    return tmp_path / "eight"
+
+
+def test_eight_billion_weights_on_a_card_of_80_gb(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = {"sampling": {"max_tokens": 4096}, "fast": {"max_tokens": 2000}}
+    lora = {"name": str(eight), "lora": {"rank": 32}}
+    lines = found(model=lora, **long)
+    assert "for 8,190,735,360 weights" in lines["memory"].found
+    assert "this machine has none; a card of 40 GB fits" in lines["GPU"].found
+    monkeypatch.setattr("fastslow.estimate._card", lambda: (79 * 2**30, "a card"))
+    lines = found(model=lora, **long)
+    assert re.search(r"up to 36 GiB with micro-batches of 32,768 tokens, activations recomputed", lines["GPU"].found)
+    assert re.search(r"sampling up to 7\d GiB with \d\d completions at a time", lines["GPU"].found)
+    assert "with micro-batches of 8 rollouts" in found(model=lora, slow={"microbatch": 8})["GPU"].found
+    everything = found(model={"name": str(eight)}, **long)["GPU"]
+    assert everything.missing
+    assert "the run does not fit" in everything.found
+    monkeypatch.setattr("fastslow.assembly.find_spec", lambda name: True)
+    with_vllm = found(model=lora, sampling={"backend": "vllm", "max_tokens": 4096}, fast={"max_tokens": 2000})
+    assert re.search(r"vLLM takes \d\d GiB of them", with_vllm["GPU"].found)
 
 
 def test_a_run_on_a_service_has_a_cost_and_needs_the_server() -> None:

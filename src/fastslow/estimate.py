@@ -19,13 +19,23 @@ from fastslow.assembly import CHECKED_EXAMPLES, check_lengths, check_packages, c
 from fastslow.engine.local.choice import Choice, choose, vllm_installed
 from fastslow.errors import FastSlowError
 from fastslow.fast.optimizers import find_optimizer
-from fastslow.models.tokenizer import describe, resolve
+from fastslow.models.memory import GIB, PREFILL, Footprint, Shape, rows_that_fit
+from fastslow.models.tokenizer import describe, read_config, resolve
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.recipe.checks import READS_ROLLOUTS
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task
 from fastslow.tasks.scripted import scripted_rollout
+
+CARDS = (16, 24, 40, 48, 80, 96, 141, 192)
+"""Memory of usual GPUs, in GB."""
+MEMORY_OF_CARD = 0.98
+"""Share of that which a process can use."""
+TOO_LARGE = (
+    "the run does not fit with answers of full length; leave slow.microbatch and model.gradient_checkpointing on auto, train "
+    "an adapter (model.lora.rank=16), set slow.kl=0, lower sampling.max_tokens, or use a smaller model or several GPUs"
+)
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,7 @@ def check(recipe: Recipe) -> Iterator[Finding]:
     else:
         yield from _missing("packages", lambda: check_packages(recipe))
         yield from _sampler(recipe)
-        yield _memory(recipe)
+        yield from _memory(recipe, prompt)
 
 
 def _missing(what: str, needed: Callable[[], object], good: str = "") -> Iterator[Finding]:
@@ -196,11 +206,16 @@ def _cost(recipe: Recipe, rollouts: Rollouts, prompt: float) -> Finding:
     )
 
 
-def _memory(recipe: Recipe) -> Finding:
-    """Weights, gradients and Adam's two moments; a copy of the base model if there is a KL penalty without an adapter."""
-    weights = _count_weights(Path(resolve(recipe.model.name)))
+def _memory(recipe: Recipe, prompt: float) -> Iterator[Finding]:
+    """Weights, gradients and Adam's two moments; a copy of the base model if there is a KL penalty without an adapter. On a
+    GPU also what depends on the tokens."""
+    source = resolve(recipe.model.name)
+    config = read_config(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
+    shape = Shape.of(config)
+    weights = _count_weights(Path(source)) or (shape.weights if shape else None)
     if weights is None:
-        return Finding("memory", "unknown: the model is not in a local folder of safetensors")
+        yield Finding("memory", "unknown: the model is not in a local folder of safetensors, and its shape is unusual")
+        return
     if recipe.method == "gepa":
         needed, parts = 4 * weights, "weights"
     elif recipe.model.lora is not None:
@@ -208,7 +223,85 @@ def _memory(recipe: Recipe) -> Finding:
     else:
         needed = (16 + (4 if recipe.slow.kl else 0)) * weights
         parts = "weights, gradients, optimizer" + (", base model" if recipe.slow.kl else "")
-    return Finding("memory", f"{needed / 2**30:,.2f} GiB for {weights:,} weights ({parts}), without activations")
+    yield Finding("memory", f"{needed / 2**30:,.2f} GiB for {weights:,} weights ({parts}), without activations")
+    if (
+        shape
+        and recipe.method != "gepa"
+        and recipe.model.device in ("auto", "cuda")
+        and recipe.model.precision != "fp32"
+    ):
+        yield _on_gpu(recipe, shape, weights, prompt)
+
+
+def _on_gpu(recipe: Recipe, shape: Shape, weights: int, prompt: float) -> Finding:
+    """What fits this machine's card, or the smallest of usual ones; calculated with contexts and answers of full length."""
+    card, name = _card()
+    if card is not None:
+        found = _plan(recipe, shape, weights, prompt, card)
+        return Finding("GPU", f"on {name}, calculated: {found or TOO_LARGE}", missing=found is None and _fitted(recipe))
+    for size in CARDS:
+        if found := _plan(recipe, shape, weights, prompt, int(MEMORY_OF_CARD * size * 10**9)):
+            return Finding("GPU", f"this machine has none; a card of {size} GB fits, calculated: {found}")
+    return Finding("GPU", f"this machine has none; on a card of {CARDS[-1]} GB, calculated: {TOO_LARGE}")
+
+
+def _fitted(recipe: Recipe) -> bool:
+    """Whether the run chooses everything by itself: what it cannot fit then does not fit."""
+    return recipe.slow.microbatch == "auto" and recipe.model.gradient_checkpointing is not False
+
+
+def _card() -> tuple[int | None, str]:
+    """Memory and name of this machine's GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None, ""
+    size = torch.cuda.get_device_properties(0).total_memory
+    return size, f"{torch.cuda.get_device_name(0)} ({size / GIB:.0f} GiB)"
+
+
+def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) -> str | None:
+    """How a run fits a card with this many bytes; None if it does not."""
+    slow, sampling, lora = recipe.slow, recipe.sampling, recipe.model.lora
+    trained = shape.adapter_weights(lora.rank) if lora else weights
+    rank, full = (lora.rank if lora else None), lora is None and bool(slow.kl)
+    needed = Footprint(shape, weights, trained, rank, bf16=True, reference=full, distilled=recipe.method == "distill")
+    evolved = 0 if recipe.method == "rl" else recipe.fast.max_tokens
+    longest = round(prompt) + evolved + sampling.max_tokens
+    rollouts = slow.problems * slow.group
+    vllm = 0
+    if sampling.backend == "vllm" or (sampling.backend == "auto" and _choice(recipe).backend == "vllm"):
+        share = sampling.vllm_memory
+        if share == "auto":
+            share = needed.vllm_share(card, rollouts, sampling.max_tokens, sleeps=sampling.vllm_sleep)
+        vllm = round(share * card)
+    beside = 0 if sampling.vllm_sleep else vllm
+    free = card - beside - (needed.fixed - needed.head)
+    wish = None if recipe.model.gradient_checkpointing == "auto" else recipe.model.gradient_checkpointing
+    if free < 0:
+        return None
+    if slow.microbatch == "auto":
+        tokens, checkpointing = needed.microbatch(free, longest, wish)
+        each = f"micro-batches of {tokens:,} tokens"
+        tokens = max(tokens, longest)  # a row is never divided
+    else:
+        tokens, checkpointing = evolved + slow.microbatch * (longest - evolved), wish is True
+        each = f"micro-batches of {slow.microbatch} rollouts"
+    update = needed.update_bytes(tokens, checkpointing) + beside
+    if update > card:
+        return None
+    kept = "recomputed" if checkpointing else "kept"
+    words = f"updates need up to {update / GIB:.0f} GiB with {each}, activations {kept}"
+    if vllm:
+        return words + f"; vLLM takes {vllm / GIB:.0f} GiB{' between updates' if sampling.vllm_sleep else ' of them'}"
+    contexts = 1 if recipe.method == "rl" else recipe.fast.population
+    prompts = contexts * evolved + min(rollouts, contexts * slow.problems) * round(prompt)
+    free = card - needed.sampling_bytes(0, 0, 0) + PREFILL
+    rows = min(sampling.batch, rollouts, rows_that_fit(shape, 2, max(free, 0), prompts, sampling.max_tokens))
+    sampled = needed.sampling_bytes(rows, prompts, sampling.max_tokens)
+    if sampled > card:
+        return None
+    return words + f"; sampling up to {sampled / GIB:.0f} GiB with {rows} completions at a time"
 
 
 def _count_weights(folder: Path) -> int | None:

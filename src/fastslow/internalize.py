@@ -128,10 +128,11 @@ def _recipe(run: Recipe, settings: Settings, processes: int) -> Recipe:
     group = run.slow.group
     problems = max(1, settings.batch // group)
     rollouts = problems * group
-    fitting = (size for size in range(1, run.slow.microbatch + 1) if rollouts % (size * processes) == 0)
+    most = run.slow.microbatch
+    fitting = () if most == "auto" else (size for size in range(1, most + 1) if rollouts % (size * processes) == 0)
     slow = {
         "problems": problems,
-        "microbatch": max(fitting, default=1),
+        "microbatch": most if most == "auto" else max(fitting, default=1),
         "learning_rate": settings.learning_rate or run.slow.learning_rate,
         "loss": "cispo",
     }

@@ -13,7 +13,7 @@ from slow_helpers import GROUP, PROBLEMS, REWARDS, make_recipe, make_rollouts, m
 from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer
 from trl.generation.vllm_generation import VLLMGeneration
-from trl.trainer.utils import pad, split_tensor_dict, use_adapter
+from trl.trainer.utils import pad, use_adapter
 
 from fastslow.engine.local.trainer import FastSlowTrainer, trainer_config
 from fastslow.models.load import load_policy
@@ -109,12 +109,6 @@ def test_attributes(trainer: FastSlowTrainer) -> None:
     assert trainer.beta == 0.0
     assert trainer.model_wrapped is not None
     assert callable(trainer._dist.summon_full_params)
-
-
-def test_scalars_of_a_batch_reach_every_microbatch() -> None:
-    parts = split_tensor_dict({"rows": torch.arange(8), "scalar": torch.tensor(3.0)}, 4)
-    assert [part["rows"].tolist() for part in parts] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert {part["scalar"].item() for part in parts} == {3.0}
 
 
 def test_the_ratio_cap_is_epsilon_high_itself(trainer: FastSlowTrainer) -> None:

@@ -106,10 +106,10 @@ def load_policy(recipe: ModelRecipe) -> Policy:
         dtype=torch.bfloat16 if frozen_bf16 else torch.float32,
         trust_remote_code=recipe.trust_remote_code,
     )
-    return Policy(model, tokenizer, device, bf16, recipe.lora and _lora_config(recipe.lora))
+    return Policy(model, tokenizer, device, bf16, recipe.lora and lora_config(recipe.lora))
 
 
-def _lora_config(recipe: LoraRecipe) -> LoraConfig:
+def lora_config(recipe: LoraRecipe) -> LoraConfig:
     return LoraConfig(
         r=recipe.rank,
         lora_alpha=recipe.alpha,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastslow.errors import ModelError
 
@@ -60,14 +60,22 @@ class Described:
     """Tokens that end a completion."""
 
 
-def describe(name: str, *, trust_remote_code: bool) -> Described:
-    """Load the tokenizer and the config of a model."""
+def read_config(name: str, *, trust_remote_code: bool) -> Any:
+    """The config of a model."""
     from transformers import AutoConfig
 
     source = resolve(name)
     try:
-        tokenizer = read_tokenizer(source, trust_remote_code=trust_remote_code)
-        config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code).get_text_config()
+        return AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+    except Exception as error:
+        raise not_loaded(name, error) from error
+
+
+def describe(name: str, *, trust_remote_code: bool) -> Described:
+    """Load the tokenizer and the config of a model."""
+    config = read_config(name, trust_remote_code=trust_remote_code).get_text_config()
+    try:
+        tokenizer = read_tokenizer(resolve(name), trust_remote_code=trust_remote_code)
     except Exception as error:
         raise not_loaded(name, error) from error
     of_config = getattr(config, "eos_token_id", None)

@@ -20,7 +20,10 @@ def uniforms(seed: int, rows: Sequence[int], count: int) -> Tensor:
 
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """A token for every row, and its log-probability as the trainer computes it: with the temperature, without top-p."""
-    logprobs = torch.log_softmax(logits.float() / sampling.temperature, dim=-1)
+    logits = logits.float()
+    if sampling.temperature != 1:  # of rows × vocabulary, and most runs sample at 1
+        logits = logits / sampling.temperature
+    logprobs = torch.log_softmax(logits, dim=-1)
     probabilities = logprobs.exp()
     if sampling.top_p < 1:
         probabilities = _nucleus(probabilities, sampling.top_p)

@@ -47,7 +47,28 @@ def _common(left: Integers, right: Integers) -> int:
     return int(different[0]) if len(different) else length
 
 
+def distinct_tokens(rows: Sequence[Ids]) -> int:
+    """Tokens of some rows, with shared beginnings counted once."""
+    return sum(map(len, rows)) - sum(sort_by_prefix(rows)[1])
+
+
 # For training --------------------------------------------------------------------------------------------------------
+
+
+def cut_by_tokens(rows: Sequence[Ids], limit: int) -> list[slice]:
+    """Divides sorted rows into runs of at most `limit` tokens each, with what neighbours of a run share counted once.
+
+    A row is never divided: one that is longer than the limit is a run of its own.
+    """
+    arrays = [np.asarray(row, dtype=np.int64) for row in rows]
+    cuts, tokens = [0], 0
+    for index, row in enumerate(arrays):
+        added = len(row) - (_common(arrays[index - 1], row) if index > cuts[-1] else 0)
+        if index > cuts[-1] and tokens + added > limit:
+            cuts.append(index)
+            tokens, added = 0, len(row)
+        tokens += added
+    return [slice(start, end) for start, end in pairwise([*cuts, len(rows)])]
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,10 @@ def check_recipe(recipe: Recipe) -> None:
         _check_ahead(recipe)
     slow = recipe.slow
     rollouts = slow.problems * slow.group
-    if rollouts % slow.microbatch:
+    if slow.microbatch != "auto" and rollouts % slow.microbatch:
         raise ValueError(
             f"slow.microbatch={slow.microbatch} does not divide the {rollouts} rollouts of a step "
-            f"(slow.problems={slow.problems} × slow.group={slow.group}); choose a divisor of {rollouts}"
+            f"(slow.problems={slow.problems} × slow.group={slow.group}); choose a divisor of {rollouts}, or auto"
         )
     full = recipe.model.lora is None and recipe.engine.kind == "local"
     if recipe.evaluation.divergence and not slow.kl and full and recipe.method != "gepa":

@@ -50,8 +50,9 @@ class ModelRecipe(Section):
     has it, fp32 elsewhere."""
     lora: LoraRecipe | None = None
     """Train a low-rank adapter instead of all weights."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: needs less memory and is about a fifth slower."""
+    gradient_checkpointing: bool | Literal["auto"] = "auto"
+    """Recompute activations in the backward pass: needs less memory and is about a fifth slower. `auto` does it on a GPU when
+    they do not fit (docs/scale.md); it does not where `slow.microbatch` is a number, and not on a CPU."""
     trust_remote_code: bool = False
     """Allow models that ship their own Python code."""
 
@@ -153,8 +154,9 @@ class SlowRecipe(Section):
     """Problems per step."""
     group: int = Field(default=8, ge=2)
     """G: rollouts per problem; all of them form one group."""
-    microbatch: int = Field(default=8, ge=1)
-    """Rollouts per device and backward pass; changes memory and speed, not the result. Larger ones share more prefixes."""
+    microbatch: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    """What passes through the model at a time in an update; changes memory and speed, not the result. `auto` takes as many
+    tokens as fit a GPU's free memory, and 8 rollouts elsewhere. A number is the rollouts per device and backward pass."""
     shared_prefix: bool = True
     """Compute what the rollouts of a microbatch begin with together (context, problem, earlier turns) once, without padding;
     changes memory and speed, not the result. Unsupported models warn once and fall back to padded batches."""
@@ -343,7 +345,8 @@ class SamplingRecipe(Section):
     max_tokens: int = Field(default=1024, ge=1)
     """Longest completion; longer ones are truncated."""
     batch: int = Field(default=256, ge=1)
-    """Sequences sampled together by the `transformers` backend; changes memory and speed."""
+    """Sequences sampled together by the `transformers` backend; changes memory and speed. Fewer where their keys and values
+    would not fit a GPU's free memory."""
     ahead: float = Field(default=0.0, ge=0)
     """How many steps ahead rollouts are begun; 0.5 begins half of the next step's problems. A step is then trained as soon as
     `slow.problems` groups are complete, and unfinished answers are continued in the next step, under the new weights. 0 waits
@@ -353,8 +356,9 @@ class SamplingRecipe(Section):
     than `ahead`, rounded up. With as many as `ahead` every step trains on the same problems as without."""
     chat_template_kwargs: dict[str, Any] = {}
     """Extra arguments of the chat template, such as `enable_thinking: false`."""
-    vllm_memory: float = Field(default=0.3, gt=0, le=1)
-    """`vllm`: share of GPU memory it may take."""
+    vllm_memory: Literal["auto"] | Annotated[float, Field(gt=0, le=1)] = "auto"
+    """`vllm`: share of GPU memory it may take. `auto` calculates it: vLLM's weights, and as much for keys and values as a
+    step may need and the trainer leaves (docs/scale.md)."""
     vllm_sleep: bool = False
     """`vllm`: release that memory while the weights are updated; waking up costs time in every step."""
 

@@ -242,7 +242,7 @@ def set_key(data: dict[str, Any], key: str, value: Any) -> None:
     target[last] = value
 
 
-_KIND = re.compile(r"TaskRecipe|VllmServers|str|(list|dict)\[.*\]")
+_KIND = re.compile(r"TaskRecipe|VllmServers|str|bool|constrained-(int|float)|(list|dict|literal)\[.*\]")
 
 
 def _meant(problems: Sequence[Any]) -> list[Any]:

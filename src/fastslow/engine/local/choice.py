@@ -54,8 +54,13 @@ def _against_vllm(sampling: SamplingRecipe, weights: int | None, card: int | Non
         yield f"the model has {weights / 1e9:.1f} billion weights; vLLM pays from {LARGE / 1e9:g} billion on"
     elif sampling.max_tokens < LONG:
         yield f"sampling.max_tokens={sampling.max_tokens}; vLLM pays from {LONG} on"
-    elif 2 * weights > FILLED * sampling.vllm_memory * card:
-        room = (
-            f"sampling.vllm_memory={sampling.vllm_memory:g} of the card, {sampling.vllm_memory * card / 2**30:.0f} GiB"
+    elif 2 * weights > FILLED * (room := _vllm_room(sampling, card)):
+        yield (
+            f"the weights, {2 * weights / 2**30:.0f} GiB, do not fit {room / 2**30:.0f} GiB of the card "
+            f"(sampling.vllm_memory={sampling.vllm_memory}) with keys and values"
         )
-        yield f"the weights, {2 * weights / 2**30:.0f} GiB, do not fit {room}, with keys and values"
+
+
+def _vllm_room(sampling: SamplingRecipe, card: int) -> float:
+    """Bytes of the card that vLLM may take; with `auto` at most half, because the trainer has the weights too."""
+    return card * (0.5 if sampling.vllm_memory == "auto" else sampling.vllm_memory)

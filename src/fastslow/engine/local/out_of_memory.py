@@ -79,13 +79,16 @@ def _advice(phase: str, recipe: Recipe) -> Iterator[str]:
     if phase == "sampling" and not vllm:
         yield _halved("sampling.batch", sampling.batch)
     elif phase == "sampling":
-        yield f"change sampling.vllm_memory={sampling.vllm_memory}, vLLM's share of GPU memory; the trainer gets the rest"
+        yield f"set sampling.vllm_memory, vLLM's share of GPU memory, now {sampling.vllm_memory}; the trainer gets the rest"
     elif phase == "updating":
-        yield _halved("slow.microbatch", slow.microbatch) + " (the update stays the same)"
-        if not model.gradient_checkpointing:
+        if slow.microbatch == "auto":
+            yield "set slow.microbatch to a small number of rollouts, such as 1 (the update stays the same)"
+        else:
+            yield _halved("slow.microbatch", slow.microbatch) + " (the update stays the same), or set it to auto"
+        if model.gradient_checkpointing is not True:
             yield "set model.gradient_checkpointing=true (slower, much less memory)"
     if phase != "sampling" and vllm:
-        yield f"give vLLM less than sampling.vllm_memory={sampling.vllm_memory}, or set sampling.vllm_sleep=true"
+        yield f"give vLLM less (sampling.vllm_memory={sampling.vllm_memory}), or set sampling.vllm_sleep=true"
     if model.lora is None:
         yield "train an adapter instead of all weights, in a new run (model.lora.rank=16)"
     yield "use a smaller model, or a lower sampling.max_tokens, in a new run"

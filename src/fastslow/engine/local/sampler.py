@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,14 @@ from transformers import PreTrainedModel
 from trl.models import unwrap_model_for_generation
 
 from fastslow.engine.base import Ready
+from fastslow.engine.local.fit import free_memory
 from fastslow.engine.local.generate import generate, generate_until, generation_settings
 from fastslow.engine.local.merged import merged
 from fastslow.engine.local.vllm import Vllm
 from fastslow.errors import FastSlowWarning
+from fastslow.models.memory import Shape, rows_that_fit
 from fastslow.prefix import SharedSampler, why_not_sample
+from fastslow.prefix.tree import distinct_tokens
 from fastslow.recipe import SamplingRecipe
 from fastslow.records import Completion, Enough, Part, Sampling
 
@@ -61,9 +64,10 @@ class PolicySampler:
         ready: Ready | None,
     ) -> list[Completion]:
         """Sample with shared prefixes, or with transformers' `generate` if the model does not support them."""
-        ends, batch = self.trainer.eos_token_ids, self.recipe.batch
+        ends, batch = self.trainer.eos_token_ids, self._batch(model, prompts, sampling)
         if self._shares(model):
-            return SharedSampler(model, ends, sampling).sample(prompts, seed, batch, ready)
+            sampler = SharedSampler(model, ends, sampling)
+            return halving(lambda size, report: sampler.sample(prompts, seed, size, report), batch, ready)
         return generate(model, prompts, sampling, pad_id=self._pad_id, eos_ids=ends, batch=batch)
 
     def sample_until(
@@ -77,9 +81,10 @@ class PolicySampler:
     ) -> list[Part]:
         """`sample`, until `enough` completions are finished."""
         assert self.vllm is None, "the recipe check refuses it"
-        ends, batch = self.trainer.eos_token_ids, self.recipe.batch
+        ends = self.trainer.eos_token_ids
         torch.manual_seed(seed)
         with self._model(sampling) as model, self.trainer.accelerator.autocast():
+            batch = self._batch(model, prompts, sampling)
             if self._shares(model):
                 shared = SharedSampler(model, ends, sampling)
                 return shared.sample_until(prompts, limits, seed, batch, enough, ready)
@@ -99,6 +104,14 @@ class PolicySampler:
                     stacklevel=3,
                 )
         return self.shares
+
+    def _batch(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], sampling: Sampling) -> int:
+        """Sequences that are sampled together: those of the recipe, or fewer if their keys and values would not fit."""
+        free, shape = free_memory(model.device), Shape.of(model.config)
+        if free is None or shape is None:
+            return self.recipe.batch
+        width = 2 if self.trainer.args.bf16 else 4
+        return min(self.recipe.batch, rows_that_fit(shape, width, free, distinct_tokens(prompts), sampling.max_tokens))
 
     @contextmanager
     def _model(self, sampling: Sampling) -> Iterator[PreTrainedModel]:
@@ -125,6 +138,34 @@ class PolicySampler:
     @property
     def _pad_id(self) -> int:
         return int(self.trainer._tokenizer.pad_token_id)
+
+
+def halving(
+    sample: Callable[[int, Ready], list[Completion]], batch: int, ready: Ready | None = None
+) -> list[Completion]:
+    """Samples in batches, and again in smaller ones after running out of GPU memory. What was reported before stays."""
+    reported: dict[int, Completion] = {}
+
+    def report(row: int, completion: Completion) -> None:
+        if row not in reported:
+            reported[row] = completion
+            if ready:
+                ready(row, completion)
+
+    while True:
+        try:
+            found = sample(batch, report)
+            return [reported.get(row, completion) for row, completion in enumerate(found)]
+        except torch.OutOfMemoryError:
+            if batch == 1:
+                raise
+        batch = max(1, batch // 2)  # outside the handler: there, the error still holds the keys and values
+        torch.cuda.empty_cache()
+        warnings.warn(
+            f"out of GPU memory while sampling; continuing with {batch} sequences at a time",
+            FastSlowWarning,
+            stacklevel=2,
+        )
 
 
 @contextmanager

@@ -20,19 +20,22 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType
 from datasets import Dataset
 from numpy.typing import ArrayLike, DTypeLike
+from peft.tuners.lora import LoraLayer
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import pad, shuffle_sequence_dict, split_tensor_dict, use_adapter
+from trl.trainer.utils import pad, shuffle_sequence_dict, use_adapter
 
 from fastslow.engine.base import Row, Update
 from fastslow.engine.local.distill import Teacher, distillation
-from fastslow.engine.local.shared_prefix import SharedPrefixTrainer
+from fastslow.engine.local.fit import Fit, by_tokens, rows_of, vllm_share
+from fastslow.engine.local.shared_prefix import SharedPrefixTrainer, unpadded
 from fastslow.errors import RecipeError, RunError, cause
 from fastslow.models.load import Policy
+from fastslow.prefix.tree import lexicographic
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.seeds import derive_seed
 from fastslow.world import World
@@ -42,16 +45,18 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
     """The recipe as TRL's config."""
     slow, sampling = recipe.slow, recipe.sampling
     rollouts = slow.problems * slow.group
-    if rollouts % (slow.microbatch * world.size):
+    rows = rollouts // world.size if by_tokens(recipe, policy.device) else rows_of(recipe, world.size)
+    if rollouts % (rows * world.size):
         raise RecipeError(
             f"{rollouts} rollouts per step (slow.problems={slow.problems} × slow.group={slow.group}) are not divisible by "
-            f"{world.size} processes × slow.microbatch={slow.microbatch}; lower slow.microbatch"
+            f"{world.size} processes × {rows} rollouts of slow.microbatch={slow.microbatch}; lower slow.microbatch, or start "
+            "fewer processes"
         )
     cispo = slow.loss == "cispo"
     return GRPOConfig(
         output_dir=str(folder),
-        per_device_train_batch_size=slow.microbatch,
-        gradient_accumulation_steps=rollouts // (slow.microbatch * world.size),
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=rollouts // (rows * world.size),
         num_generations=slow.group,
         max_steps=slow.steps,
         learning_rate=slow.learning_rate,
@@ -75,14 +80,14 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         chat_template_kwargs=sampling.chat_template_kwargs,
         use_vllm=sampling.backend == "vllm",
         vllm_mode="colocate",
-        vllm_gpu_memory_utilization=sampling.vllm_memory,
+        vllm_gpu_memory_utilization=vllm_share(recipe, policy),
         vllm_enable_sleep_mode=sampling.vllm_sleep,
         vllm_max_model_length=policy.max_length,
         # Importance ratios use the sampler's log-probabilities, so no correction is needed.
         vllm_importance_sampling_correction=False,
         bf16=policy.autocast,
         use_cpu=policy.device == "cpu",
-        gradient_checkpointing=recipe.model.gradient_checkpointing,
+        gradient_checkpointing=recipe.model.gradient_checkpointing is True,
         trust_remote_code=recipe.model.trust_remote_code,
         seed=recipe.seed,
         logging_steps=1,
@@ -111,6 +116,12 @@ class FastSlowTrainer(SharedPrefixTrainer):
             shared_prefix=recipe.slow.shared_prefix,
         )
         self._refuse_sharded(recipe)
+        self.fit = None
+        """Chooses what passes through the model at a time; None where the recipe gives a number of rows."""
+        if by_tokens(recipe, policy.device):
+            self.fit = Fit(self.model, recipe, world, bf16=policy.autocast, sharded=self.is_fsdp_enabled)
+        if policy.autocast:
+            _leave_inputs_in_bf16(self.model)
         self.teacher = self._make_teacher() if recipe.method == "distill" else None
         self.remove_callback(PrinterCallback)
 
@@ -157,22 +168,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
         model = self.model_wrapped
         self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
         model.train()
-        # Row order in microbatches and dropout depend on the step number only.
-        torch.manual_seed(derive_seed(self.args.seed, "update", update.step, self.world.rank))
-        batch = self._tensors(update)
-        if not self.shared_prefix:  # as stock TRL does; with it, rows that share a prefix stay together
-            batch = shuffle_sequence_dict(batch)
-        microbatches = split_tensor_dict(batch, self.args.steps_per_generation)
-        self.current_gradient_accumulation_steps = len(microbatches)
-        every_batch = self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False)
-        deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
-        loss = torch.zeros((), device=self.args.device)
-        for number, inputs in enumerate(microbatches, 1):
-            last = number == len(microbatches)
-            self.accelerator.gradient_state._set_sync_gradients(last)
-            together = last or every_batch or deepspeed
-            with nullcontext() if together else self.accelerator.no_sync(model=model):
-                loss += self.training_step(model, inputs, None)
+        loss = self._accumulate(model, update)
         norm = self._get_grad_norm(model, grad_norm=self._clip_grad_norm(model))
         if not update.rows:
             # With a zero gradient, Adam's momentum would still change the weights; without a gradient it does not.
@@ -194,6 +190,69 @@ class FastSlowTrainer(SharedPrefixTrainer):
         }
         self.log(logs)  # adds the metrics of the loss, and sends all to the trackers
         return {**logs, "largest_weight": largest}
+
+    def _accumulate(self, model: Any, update: Update) -> torch.Tensor:
+        """The loss, whose gradient is added up over microbatches; smaller ones after running out of GPU memory."""
+        while True:
+            try:
+                return self._accumulate_once(model, update)
+            except torch.OutOfMemoryError:
+                # Other processes would wait for this one's part of the gradient.
+                if self.fit is None or self.world.size > 1 or not self.fit.shrink():
+                    raise
+            # Outside the handler: there, the error still holds the activations.
+            model.zero_grad()
+            self._metrics["train"].clear()
+            torch.cuda.empty_cache()
+
+    def _accumulate_once(self, model: Any, update: Update) -> torch.Tensor:
+        # Row order in microbatches and dropout depend on the step number only.
+        torch.manual_seed(derive_seed(self.args.seed, "update", update.step, self.world.rank))
+        if self.fit:
+            self.shares(model)  # decides how rows are counted
+            lengths = [len(row.turn.prompt_ids) + len(row.turn.completion.ids) for row in update.rows]
+            self.fit.choose(max(lengths, default=1), self.optimizer)
+        batch = self._tensors(update)
+        if not self.shared_prefix:  # as stock TRL does; with it, rows that share a prefix stay together
+            batch = shuffle_sequence_dict(batch)
+        parts = self._parts(batch, len(batch["advantages"]) // self.args.steps_per_generation)
+        count = self._passes(parts)
+        # TRL divides by this number what it averages over microbatches; `filled` is relative to that.
+        self.current_gradient_accumulation_steps = self.args.steps_per_generation
+        every_batch = self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False)
+        deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
+        loss = torch.zeros((), device=self.args.device)
+        inputs: dict[str, Any] = {}
+        for number in range(count):
+            inputs = self._microbatch(batch, parts[number], update) if number < len(parts) else _nothing(inputs)
+            last = number == count - 1
+            self.accelerator.gradient_state._set_sync_gradients(last)
+            together = last or every_batch or deepspeed
+            with nullcontext() if together else self.accelerator.no_sync(model=model):
+                loss += self.training_step(model, inputs, None)
+        return loss
+
+    def _parts(self, batch: dict[str, Any], rows: int) -> list[slice]:
+        """Rows of a batch that pass through the model together: as many tokens as fit, or so many rows."""
+        count = len(batch["advantages"])
+        if self.fit is None:
+            return [slice(start, start + rows) for start in range(0, count, rows)]
+        prompts, completions = (
+            unpadded(batch[f"{part}_ids"], batch[f"{part}_mask"]) for part in ("prompt", "completion")
+        )
+        width = None if self.shared_prefix else batch["prompt_ids"].size(1) + batch["completion_ids"].size(1)
+        whole = [np.concatenate(pair) for pair in zip(prompts, completions, strict=True)]
+        return self.fit.cut(whole, width)
+
+    def _passes(self, parts: Sequence[slice]) -> int:
+        """Passes that every process makes, as many as one of them has parts: sharded weights are gathered in each."""
+        return self.world.largest(len(parts)) if self.fit else len(parts)
+
+    def _microbatch(self, batch: dict[str, Any], part: slice, update: Update) -> dict[str, Any]:
+        """Some rows of a batch, with their share of the update's rows as these losses need it that average over rows."""
+        inputs = {key: value[part] if value.ndim else value for key, value in batch.items()}
+        rows = len(inputs["advantages"]) * self.world.size * self.args.steps_per_generation
+        return {**inputs, "filled": torch.tensor(rows / max(len(update.rows), 1), device=self.args.device)}
 
     def _largest_weight(self) -> float:
         """The largest absolute value of a trained weight; NaN or infinity if one is."""
@@ -266,7 +325,11 @@ class FastSlowTrainer(SharedPrefixTrainer):
         share = self.args.steps_per_generation * self.world.size
         fillers = -len(update.rows) % share or (0 if update.rows else share)
         if self.shared_prefix:  # sorted, so that rows with the same prefix are in the same process and microbatch
-            ordered = sorted(update.rows, key=lambda row: (tuple(row.turn.prompt_ids), tuple(row.teacher_prompt)))
+            if self.fit:  # with their completions: a later turn then follows the turns that it begins with
+                order = lexicographic([[*row.turn.prompt_ids, *row.turn.completion.ids] for row in update.rows])
+                ordered = [update.rows[index] for index in order]
+            else:
+                ordered = sorted(update.rows, key=lambda row: (tuple(row.turn.prompt_ids), tuple(row.teacher_prompt)))
             size = (len(ordered) + fillers) // self.world.size
             mine = slice(self.world.rank * size, (self.world.rank + 1) * size)
         else:
@@ -296,7 +359,6 @@ class FastSlowTrainer(SharedPrefixTrainer):
             "fresh": torch.tensor(
                 [row is not None and row.policy_step == update.step - 1 for row in rows], device=device
             ),
-            "filled": torch.tensor((len(update.rows) + fillers) / max(len(update.rows), 1), device=device),
         }
         # Updates without teacher prompts have the policy loss, also in an engine with a teacher.
         if self.teacher and all(row.teacher_prompt for row in update.rows):
@@ -316,7 +378,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
         unknown = ~sampled.isfinite().all(dim=1)
         if unknown.any():
             incomplete = {key: value[unknown] if value.ndim else value for key, value in batch.items()}
-            sampled = sampled.index_put((unknown,), self._score(self.model, incomplete))
+            sampled = sampled.index_put((unknown,), self._score(self.model, incomplete, everywhere=False))
         return sampled
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -324,7 +386,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
             return self._distillation_loss(model, self.teacher, inputs)
         loss = super()._compute_loss(model, inputs)
         self._note_mismatch(inputs)
-        # These losses count fillers as rows, and the number of fillers depends on microbatch and processes.
+        # These losses average over the rows of a microbatch, fillers included, and then over microbatches.
         return loss * inputs["filled"] if self.loss_type in ("grpo", "dr_grpo") else loss
 
     def _distillation_loss(self, model: Any, teacher: Teacher, inputs: dict[str, Any]) -> torch.Tensor:
@@ -359,15 +421,31 @@ class FastSlowTrainer(SharedPrefixTrainer):
             return self._score(self.model, batch)
 
     @torch.no_grad()
-    def _score(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
-        """Log-probabilities of a batch's completions under a model."""
-        return self._get_per_token_logps_and_entropies(
-            model,
-            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-            batch["completion_ids"].size(1),
-            batch_size=self.args.per_device_train_batch_size,
-        )[0]
+    def _score(self, model: Any, batch: dict[str, Any], *, everywhere: bool = True) -> torch.Tensor:
+        """Log-probabilities of a batch's completions under a model; `everywhere`: all processes score a batch now."""
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+        width = batch["completion_ids"].size(1)
+        parts = self._parts(batch, self.args.per_device_train_batch_size)
+        found = []
+        for number in range(self._passes(parts) if everywhere else len(parts)):
+            part = parts[number] if number < len(parts) else slice(1)
+            found.append(self._get_per_token_logps_and_entropies(model, ids[part], mask[part], width)[0])
+        return torch.cat(found[: len(parts)])
+
+
+def _nothing(inputs: dict[str, Any]) -> dict[str, Any]:
+    """A microbatch without a gradient, for a process that has none left while others have: one row without a completion."""
+    first = {key: value[:1] if value.ndim else value for key, value in inputs.items()}
+    return {**first, "completion_mask": torch.zeros_like(first["completion_mask"])}
+
+
+def _leave_inputs_in_bf16(model: Any) -> None:
+    """Adapters get their inputs as they are. PEFT would copy each to the adapter's fp32, and autocast each copy back to bf16:
+    the same numbers, but two kernels and one stored copy for every adapted layer."""
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            module.cast_input_dtype_enabled = False
 
 
 def _graded_elsewhere(**_: Any) -> list[float]:

@@ -218,7 +218,8 @@ class TinkerEngine:
 
     def _fit(self, rows: Sequence[Any]) -> list[Any]:
         """The rows as this server needs them."""
-        return rescaled(rows, self._reduction or "sum", self.recipe.slow.microbatch)
+        size = self.recipe.slow.microbatch
+        return rescaled(rows, self._reduction or "sum", 8 if size == "auto" else size)
 
     def _cost(self, tokens: int) -> float:
         prices = self.recipe.engine.prices

@@ -1,0 +1,145 @@
+"""Fits a run to the memory of its GPU: tokens of a micro-batch, checkpointing, and vLLM's share."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from accelerate.utils import is_peft_model
+
+from fastslow.errors import FastSlowWarning
+from fastslow.models.load import Policy
+from fastslow.models.memory import Footprint, Shape
+from fastslow.prefix.tree import Ids, cut_by_tokens
+from fastslow.recipe import Recipe
+from fastslow.world import World
+
+ROWS = 8
+"""Rollouts of a micro-batch where memory is not measured."""
+LEAST_TOKENS = 256
+"""Smaller micro-batches are not tried."""
+
+
+def free_memory(device: torch.device | str) -> int | None:
+    """Bytes that can still be allocated on a GPU, with those that torch holds unused; None on other devices."""
+    device = torch.device(device)
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def by_tokens(recipe: Recipe, device: str) -> bool:
+    """Whether micro-batches follow from the free memory. DeepSpeed counts them itself, so there they are a number of rows."""
+    launched = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
+    return recipe.slow.microbatch == "auto" and free_memory(device) is not None and not launched
+
+
+def rows_of(recipe: Recipe, processes: int) -> int:
+    """Rollouts of a micro-batch: as the recipe says, otherwise the most that divide a step, up to `ROWS`."""
+    if recipe.slow.microbatch != "auto":
+        return recipe.slow.microbatch
+    share = recipe.slow.problems * recipe.slow.group // processes
+    return max(size for size in range(1, ROWS + 1) if size == 1 or share % size == 0)
+
+
+def footprint(model: Any, recipe: Recipe, *, bf16: bool, trained: int | None = None) -> Footprint | None:
+    """The memory of a recipe's run with this model; None for a model of unusual shape."""
+    shape = Shape.of(model.config)
+    if shape is None:
+        return None
+    counts = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    total, lora = sum(count for count, _ in counts), recipe.model.lora
+    if trained is None:
+        trained = sum(count for count, trains in counts if trains)
+    adapter = trained if is_peft_model(model) else 0
+    penalty = bool(recipe.slow.kl) and recipe.method != "distill"
+    return Footprint(
+        shape,
+        weights=total - adapter,
+        trained=trained,
+        rank=lora.rank if lora else None,
+        bf16=bf16,
+        reference=lora is None and (penalty or recipe.evaluation.divergence),
+        distilled=recipe.method == "distill",
+    )
+
+
+def vllm_share(recipe: Recipe, policy: Policy) -> float:
+    """vLLM's share of the card, as the recipe says or calculated."""
+    sampling, slow, lora = recipe.sampling, recipe.slow, recipe.model.lora
+    if sampling.vllm_memory != "auto":
+        return sampling.vllm_memory
+    shape = Shape.of(policy.model.config)
+    trained = shape.adapter_weights(lora.rank) if shape and lora else None
+    needed = footprint(policy.model, recipe, bf16=policy.autocast, trained=trained)
+    if needed is None or policy.device != "cuda":
+        return 0.3
+    _, card = torch.cuda.mem_get_info()
+    return needed.vllm_share(card, slow.problems * slow.group, sampling.max_tokens, sleeps=sampling.vllm_sleep)
+
+
+class Fit:
+    """How many tokens pass through the model at a time in an update, and whether activations are recomputed.
+
+    Both follow from the free memory at the first update. After running out of memory micro-batches are halved, and once they
+    cannot be, activations are recomputed.
+    """
+
+    def __init__(self, model: Any, recipe: Recipe, world: World, *, bf16: bool, sharded: bool) -> None:
+        self.model, self.world, self.shards = model, world, world.size if sharded else 1
+        self.needed = footprint(model, recipe, bf16=bf16)
+        self.wish = None if recipe.model.gradient_checkpointing == "auto" else recipe.model.gradient_checkpointing
+        self.checkpointing = bool(self.wish)
+        self.tokens: int | None = None
+        self.longest = 0
+
+    def choose(self, longest: int, optimizer: Any) -> None:
+        """Choose both at the first update; at a later one, recompute if its longest row no longer fits otherwise."""
+        self.longest = longest
+        if self.tokens is not None:
+            self._recompute(self.wish is None and longest > self.tokens)
+            return
+        free = free_memory(next(self.model.parameters()).device)
+        if self.needed is None or free is None:  # nothing is known of the model: found by halving
+            self.tokens = 2**14
+            return
+        free -= (self.needed.gradients + (0 if optimizer.state else self.needed.moments)) // self.shards
+        found = self.world.gather(self.needed.microbatch(free, longest, self.wish))
+        self.tokens = min(tokens for tokens, _ in found)
+        self._recompute(any(checkpointing for _, checkpointing in found))
+
+    def cut(self, rows: Sequence[Ids], width: int | None) -> list[slice]:
+        """Rows that pass through the model together: neighbours of a tree, or padded rows if they have a `width`."""
+        assert self.tokens is not None, "chosen at the first update"
+        if width is None:
+            return cut_by_tokens(rows, self.tokens)
+        size = max(1, self.tokens // width)
+        return [slice(start, min(start + size, len(rows))) for start in range(0, len(rows), size)]
+
+    def shrink(self) -> bool:
+        """Need less after running out of memory; whether that is possible."""
+        assert self.tokens is not None, "chosen at the first update"
+        before, least = self.tokens, max(self.longest, LEAST_TOKENS)
+        if before > least:
+            self.tokens = max(before // 2, least)
+            found = f"continuing with {self.tokens:,}"
+        elif self.wish is None and not self.checkpointing:
+            self._recompute(True)
+            found = "continuing with gradient checkpointing"
+        else:
+            return False
+        warnings.warn(
+            f"out of GPU memory with micro-batches of {before:,} tokens; {found}, which changes the speed, not the result",
+            FastSlowWarning,
+            stacklevel=2,
+        )
+        return True
+
+    def _recompute(self, wanted: bool) -> None:
+        if wanted and not self.checkpointing:
+            self.model.gradient_checkpointing_enable()
+        self.checkpointing = self.checkpointing or wanted

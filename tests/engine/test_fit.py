@@ -1,0 +1,195 @@
+"""Fitting a run to a GPU's memory, played on a CPU: the free memory is a number that the tests give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from slow_helpers import REWARDS, SETTINGS, make_recipe, make_rollouts, make_trainer, make_update, one_update, weights
+from test_update_distribution import expected_rows, rows_in
+
+from fastslow.engine.base import Update
+from fastslow.engine.local import fit, sampler, shared_prefix, trainer
+from fastslow.engine.local.sampler import halving
+from fastslow.errors import FastSlowWarning
+from fastslow.models.load import load_policy
+from fastslow.models.memory import Footprint
+from fastslow.prefix.tree import token_tree
+from fastslow.records import Completion
+from fastslow.world import World
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Pretends that there is a GPU, with micro-batches of so many tokens."""
+
+    def pretend(tokens: int, *, checkpointing: bool = False) -> None:
+        monkeypatch.setattr(fit, "free_memory", lambda device: 2**30)
+        monkeypatch.setattr(Footprint, "microbatch", lambda *_: (tokens, checkpointing))
+
+    return pretend
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_update_does_not_depend_on_the_tokens_of_a_microbatch(
+    name: str, shared: bool, card: Any, tiny_folder: Path, tmp_path: Path
+) -> None:
+    settings = {**SETTINGS[name], "shared_prefix": shared}
+    reference = one_update(tiny_folder, tmp_path, World(), **settings, microbatch=16)
+    numbers = []
+    for tokens in (1, 60, 10**6):
+        card(tokens)
+        found = one_update(tiny_folder, tmp_path, World(), **settings, microbatch="auto")
+        numbers.append(len(found["microbatches"]))
+        rows, fillers = rows_in(found["microbatches"])
+        assert (rows, fillers) == (expected_rows(name, tiny_folder), 0)
+        for key, value in reference["weights"].items():
+            torch.testing.assert_close(found["weights"][key], value, atol=1e-6, rtol=1e-5)
+        assert found["logs"]["loss"] == pytest.approx(reference["logs"]["loss"], abs=1e-6)
+    assert numbers[0] == rows.total() > numbers[1] > numbers[2] == 1
+
+
+def test_a_microbatch_is_a_tree_of_at_most_so_many_tokens(card: Any, tiny_folder: Path, tmp_path: Path) -> None:
+    card(40)
+    found = one_update(tiny_folder, tmp_path, World(), microbatch="auto")
+    for inputs in found["microbatches"]:
+        parts = (
+            shared_prefix.unpadded(inputs[f"{part}_ids"], inputs[f"{part}_mask"]) for part in ("prompt", "completion")
+        )
+        assert len(token_tree(*parts)) <= 40
+
+
+def test_a_step_without_rows_is_one_filler(card: Any, tiny_folder: Path, tmp_path: Path) -> None:
+    card(40)
+    made = make_trainer(make_recipe(tiny_folder, microbatch="auto"), tmp_path, [])
+    made.prepare()
+    before = weights(made)
+    assert made.step(Update(1, [], 0.0))["grad_norm"] == 0
+    assert all(torch.equal(value, before[key]) for key, value in weights(made).items())
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}])
+def test_checkpointing_changes_nothing(lora: Any, card: Any, tiny_folder: Path, tmp_path: Path) -> None:
+    card(40, checkpointing=True)
+    kept = one_update(tiny_folder, tmp_path, World(), lora=lora, kl=0.1, microbatch=16)
+    found = one_update(tiny_folder, tmp_path, World(), lora=lora, kl=0.1, microbatch="auto")
+    for key, value in kept["weights"].items():
+        torch.testing.assert_close(found["weights"][key], value, atol=1e-6, rtol=1e-5)
+
+
+def test_a_wish_is_kept(card: Any, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card(40)
+    asked = []
+    monkeypatch.setattr(
+        Footprint, "microbatch", lambda self, free, longest, wish: asked.append(wish) or (40, bool(wish))
+    )
+    for wish in (True, False, "auto"):
+        recipe = make_recipe(tiny_folder, microbatch="auto")
+        model = recipe.model.model_copy(update={"gradient_checkpointing": wish})
+        update = make_update(recipe, make_rollouts(REWARDS))
+        made = make_trainer(recipe.model_copy(update={"model": model}), tmp_path, [])
+        made.prepare()
+        made.step(update)
+        assert made.model.is_gradient_checkpointing == (wish is True)
+    assert asked == [True, False, None]
+
+
+def test_out_of_memory_halves_the_microbatches(
+    card: Any, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until they fit; then activations are recomputed; the update is the same."""
+    reference = one_update(tiny_folder, tmp_path, World(), kl=0.1, microbatch=16)
+    score, most = trainer.FastSlowTrainer._compute_loss, [100]
+
+    def small(self: Any, model: Any, inputs: Any) -> Any:
+        loss = score(self, model, inputs)  # the error comes late, when there are metrics and gradients
+        tokens = int(inputs["prompt_mask"].sum() + inputs["completion_mask"].sum())
+        if tokens > most[0] and not self.model.is_gradient_checkpointing:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return loss
+
+    monkeypatch.setattr(trainer.FastSlowTrainer, "_compute_loss", small)
+    monkeypatch.setattr(fit, "LEAST_TOKENS", 8)
+    card(400)
+    with pytest.warns(FastSlowWarning, match="micro-batches of 400 tokens; continuing with 200"):
+        found = one_update(tiny_folder, tmp_path, World(), kl=0.1, microbatch="auto")
+    for key, value in reference["weights"].items():
+        torch.testing.assert_close(found["weights"][key], value, atol=1e-6, rtol=1e-5)
+    assert found["logs"]["loss"] == pytest.approx(reference["logs"]["loss"], abs=1e-6)
+    most[0] = 0
+    with pytest.warns(FastSlowWarning, match="continuing with gradient checkpointing"):
+        found = one_update(tiny_folder, tmp_path, World(), kl=0.1, microbatch="auto")
+    for key, value in reference["weights"].items():
+        torch.testing.assert_close(found["weights"][key], value, atol=1e-6, rtol=1e-5)
+
+
+def test_what_never_fits_is_an_error(card: Any, tiny_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(trainer.FastSlowTrainer, "_compute_loss", full)
+    card(40)
+    made = make_trainer(make_recipe(tiny_folder, microbatch="auto"), tmp_path, [])
+    made.prepare()
+    update = make_update(make_recipe(tiny_folder), make_rollouts(REWARDS))
+    with pytest.raises(torch.OutOfMemoryError), pytest.warns(FastSlowWarning):
+        made.step(update)
+
+
+def test_the_number_follows_from_the_free_memory(tiny_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(fit, "free_memory", lambda device: 2**30)
+    made = make_trainer(make_recipe(tiny_folder, microbatch="auto"), tmp_path, [])
+    made.prepare()
+    made.step(make_update(make_recipe(tiny_folder), make_rollouts(REWARDS)))
+    assert made.fit is not None
+    assert made.fit.needed is not None
+    spent = made.fit.tokens * made.fit.needed.token_bytes(made.fit.checkpointing)  # type: ignore[operator]
+    assert 0.4 * 2**30 - made.fit.needed.head < spent < 2**30
+
+
+def test_without_a_gpu_auto_is_eight_rollouts_or_what_divides(tiny_folder: Path) -> None:
+    assert fit.rows_of(make_recipe(tiny_folder, microbatch="auto"), 1) == 8
+    assert fit.rows_of(make_recipe(tiny_folder, microbatch="auto"), 4) == 4
+    assert fit.rows_of(make_recipe(tiny_folder, microbatch="auto", problems=3, group=4), 1) == 6
+    assert fit.rows_of(make_recipe(tiny_folder, microbatch=16), 1) == 16
+    assert not fit.by_tokens(make_recipe(tiny_folder, microbatch="auto"), "cpu")
+
+
+def test_vllm_gets_what_the_recipe_says(tiny_folder: Path) -> None:
+    recipe = make_recipe(tiny_folder)
+    sampling = recipe.sampling.model_copy(update={"vllm_memory": 0.7})
+    policy = load_policy(recipe.model)
+    assert fit.vllm_share(recipe.model_copy(update={"sampling": sampling}), policy) == 0.7
+    assert fit.vllm_share(recipe, policy) == 0.3  # no card to calculate it for
+
+
+def test_sampling_goes_on_in_smaller_batches() -> None:
+    sizes, seen = [], []
+
+    def sample(batch: int, report: Any) -> list[Completion]:
+        sizes.append(batch)
+        report(0, Completion((batch,), (0.0,)))
+        if batch > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return [Completion((batch,), (0.0,))] * 2
+
+    with pytest.warns(FastSlowWarning, match="continuing with 3 sequences at a time"):
+        found = halving(sample, 12, lambda row, completion: seen.append((row, completion.ids)))
+    assert sizes == [12, 6, 3]
+    assert seen == [(0, (12,))]  # reported once, and returned as reported
+    assert [completion.ids for completion in found] == [(12,), (3,)]
+    with pytest.raises(torch.OutOfMemoryError):
+        halving(lambda *_: sample(9, lambda *_: None), 1)
+
+
+def test_the_batch_is_what_keys_and_values_leave_room_for(tiny_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    made = make_trainer(make_recipe(tiny_folder), tmp_path, [])
+    policy_sampler = sampler.PolicySampler(made, make_recipe(tiny_folder).sampling)
+    sampling = make_recipe(tiny_folder).sampling.training()
+    prompts = [[1, 2, 3]] * 4
+    assert policy_sampler._batch(made.model, prompts, sampling) == 256
+    monkeypatch.setattr(sampler, "free_memory", lambda device: int(2.3 * 2**30))
+    assert 1 < policy_sampler._batch(made.model, prompts, sampling.__class__(1.0, 1.0, 10**5)) < 256
