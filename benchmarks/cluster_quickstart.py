@@ -41,7 +41,7 @@ def build(method: str, seed: int, model: Path, address: str | None) -> Recipe:
 def run(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     model = options.out / "server" / "nano"
-    server = SkyRL(options.skyrl, model.parent, rank=RANK, at_once=64) if "skyrl" in options.engines else None
+    server = SkyRL(options.skyrl, model.parent, rank=RANK, at_once=16) if "skyrl" in options.engines else None
     if server:
         server.start()
     elif not model.exists():
