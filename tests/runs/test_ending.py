@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +18,16 @@ from fastslow.runs.ending import ending
 from fastslow.runs.files import nothing_left_behind
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import make_view
+
+
+@pytest.fixture(autouse=True)
+def handled() -> Iterator[None]:
+    """The handlers of a process in the foreground: one started by nohup or in the background ignores some signals."""
+    usual = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def fail() -> NoReturn:
