@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from rich.console import Console
@@ -23,7 +23,7 @@ from fastslow.runs.view import make_view
 @pytest.fixture(autouse=True)
 def handled() -> Iterator[None]:
     """The handlers of a process in the foreground: one started by nohup or in the background ignores some signals."""
-    usual = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    usual: dict[int, Any] = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
     for number, handler in before.items():
