@@ -125,7 +125,7 @@ def test_near_are_the_steps_to_come_and_those_remembered_with_the_same_task() ->
     assert near_steps(staged, 9, 4) == [*range(9, 16), 8, 7, 6]
 
 
-@pytest.mark.parametrize("cycle", [1, 3, 8])
+@pytest.mark.parametrize("cycle", [1, 3, 8, 50])
 def test_a_cycle_does_not_run_out_of_problems_if_every_group_is_left_at_its_half(cycle: int) -> None:
     for step in range(3 * cycle):
         played = 2 * (step % cycle)  # steps' worth of problems that this cycle has played

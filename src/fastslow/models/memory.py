@@ -177,11 +177,11 @@ class Footprint:
         return shape.layers * residual + self.layer_bytes() + passing
 
     def update_bytes(self, tokens: int, checkpointing: bool) -> int:
-        """The peak of an update in micro-batches of so many tokens."""
+        """The peak of an update in micro-batches of `tokens` tokens."""
         return self.fixed + tokens * self.token_bytes(checkpointing)
 
     def microbatch(self, free: int, longest: int, checkpointing: bool | None) -> tuple[int, bool]:
-        """Tokens of a micro-batch, and whether activations are recomputed, with so much memory free for both.
+        """Tokens of a micro-batch, and whether activations are recomputed, with `free` bytes for both.
 
         Without a wish, they are kept if a micro-batch is then large enough and holds two of the longest rows. The number is
         rounded, so that a little more or less free memory does not change how rows are divided.
@@ -193,7 +193,7 @@ class Footprint:
         return min(MOST_TOKENS, tokens[checkpointing]), checkpointing
 
     def sampling_bytes(self, rows: int, prompts: int, most_tokens: int) -> int:
-        """The peak of the own sampler on a GPU: `rows` completions of full length after so many distinct prompt tokens."""
+        """The peak of the own sampler on a GPU: `rows` completions of full length after `prompts` distinct prompt tokens."""
         shape = self.shape
         weights = self.loaded + (2 * shape.linear_weights if self.rank else 2 * self.trained * self.bf16)
         keys = (rows * most_tokens + prompts) * shape.key_bytes(2 if self.bf16 else 4)
@@ -210,7 +210,7 @@ class Footprint:
 
 
 def rows_that_fit(shape: Shape, width: int, free: int, prompts: int, most_tokens: int) -> int:
-    """Completions that the own sampler can decode together in so much free memory, after so many distinct prompt tokens, with
+    """Completions that the own sampler can decode together in `free` bytes, after `prompts` distinct prompt tokens, with
     keys and values in numbers of `width` bytes; each completion may have `most_tokens`."""
     room = max(USABLE * free - PREFILL, free / 2) - prompts * shape.key_bytes(width)
     return max(1, int(room / (most_tokens * shape.key_bytes(width) + shape.vocabulary * DRAWING)))

@@ -233,7 +233,7 @@ class FastSlowTrainer(SharedPrefixTrainer):
         return loss
 
     def _parts(self, batch: dict[str, Any], rows: int) -> list[slice]:
-        """Rows of a batch that pass through the model together: as many tokens as fit, or so many rows."""
+        """Rows of a batch that pass through the model together: as many tokens as fit, or `rows` rows."""
         count = len(batch["advantages"])
         if self.fit is None:
             return [slice(start, start + rows) for start in range(0, count, rows)]
