@@ -32,8 +32,12 @@ def test_a_run_spends_about_what_was_counted(method: str, tmp_path: Path) -> Non
 
 
 def test_a_rollout_budget_is_the_most(tmp_path: Path) -> None:
-    counted = count_rollouts(recipe_of("rl", rollouts=10))
+    recipe = recipe_of("rl", rollouts=10, slow={"steps": 400})
+    counted = count_rollouts(recipe)
     assert counted.slow == 10
+    loop, _ = run(tmp_path / "run", recipe, FakeEngine())
+    played = loop.state.ledger["evaluation"].rollouts
+    assert played <= counted.evaluation <= 2 * played
 
 
 def found(**changes: Any) -> dict[str, Finding]:

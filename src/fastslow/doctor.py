@@ -21,6 +21,7 @@ from rich.console import Console
 
 from fastslow.engine.local.choice import LARGE, LONG, vllm_installed
 from fastslow.errors import FastSlowWarning
+from fastslow.models.kernels import FAMILIES, kernels_installed
 from fastslow.models.load import choose_device
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
@@ -32,6 +33,7 @@ from fastslow.study.quickstart import RECIPE
 State = Literal["good", "absent", "wrong"]
 USES = {
     "vllm": "sampling.backend=vllm, or auto with large models and long answers",
+    "kernels": "fused norms, rotary positions and SwiGLU on a CUDA GPU",
     "tinker": "engine.kind=tinker",
     "tasks": "codeio, math, hover, reasoning-gym",
     "dspy": "DSPy programs, fast.optimizer=miprov2",
@@ -87,6 +89,7 @@ def _machine() -> Iterator[Finding]:
         uses = "fp32; shared prefixes by ordinary attention"
     yield Finding("a run uses", f"{device}: {uses}")
     yield Finding("sampling.backend=auto", _sampler(device))
+    yield Finding("model.kernels=auto", _kernels(device))
 
 
 def _sampler(device: str) -> str:
@@ -94,6 +97,12 @@ def _sampler(device: str) -> str:
         large = f"models of {LARGE / 1e9:g} billion weights or more with sampling.max_tokens of {LONG} or more"
         return f"vllm for {large}, transformers for others"
     return "transformers: " + ("no CUDA GPU is used" if vllm_installed() else "the package vllm is not installed")
+
+
+def _kernels(device: str) -> str:
+    if device == "cuda" and kernels_installed():
+        return f"fused for {', '.join(FAMILIES)}, none for others"
+    return "none: " + ("no CUDA GPU is used" if kernels_installed() else "the package liger-kernel is not installed")
 
 
 def _packages() -> Iterator[Finding]:

@@ -72,10 +72,11 @@ def count_rollouts(recipe: Recipe) -> Rollouts:
     searched = cycles * fast.budget + rescored
     if slow.fill:
         played = math.ceil(played * slow.fill_cap)
+    share = 1.0
     if recipe.rollouts is not None:  # the run ends in the step in which they are spent
         share = min(1.0, recipe.rollouts / max(1, played + searched))
         played, searched = math.ceil(played * share), math.ceil(searched * share)
-    often = 1 + math.ceil(slow.steps / evaluation.every) if evaluation.every else 0
+    often = 1 + math.ceil(share * slow.steps / evaluation.every) if evaluation.every else 0
     measured = often * contexts * evaluation.problems * (evaluation.k + evaluation.divergence)
     return Rollouts(played, searched, measured)
 

@@ -88,7 +88,8 @@ class Engine(Protocol):
 
     @property
     def notes(self) -> Mapping[str, Any]:
-        """What run.json says of the sampler: which one was chosen and why, and the requests of every server so far."""
+        """What run.json says of the sampler: which one was chosen and why, whether the model's kernels are fused, and the
+        requests of every server so far."""
         ...
 
     async def sample(

@@ -2,8 +2,9 @@
 
 A row attends to some *levels* (its context, its problem), each stored once for all rows under it, and to tokens of its own.
 The scores of each are computed separately, those of a level as one matrix product with the queries of all its rows, and one
-softmax covers all scores. Inside `shared_prefixes` a transformers model calls this attention in place of its own and passes
-the current `Pass` on to it, so every model whose attention can be replaced that way is supported.
+softmax covers all scores. Decoding on a GPU has Triton kernels of its own (`decode_attention`). Inside `shared_prefixes` a
+transformers model calls this attention in place of its own and passes the current `Pass` on to it, so every model whose
+attention can be replaced that way is supported.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -71,6 +74,22 @@ class Level:
         self.length_tensor = torch.tensor(self.lengths, device=device)
         self.start_tensor = torch.tensor(self.starts, device=device)
         self.groups = Groups(self.owners, store.rows, device)
+        self._tiles: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def tiles(self, size: int) -> tuple[Tensor, Tensor]:
+        """The batch's rows in tiles of rows with the same owner: the owners (tiles), and the rows (tiles, size), filled up
+        with -1."""
+        if size not in self._tiles:
+            members: dict[int, list[int]] = {}
+            for row, owner in enumerate(self.owners):
+                members.setdefault(owner, []).append(row)
+            tiles = [(owner, rows[i : i + size]) for owner, rows in members.items() for i in range(0, len(rows), size)]
+            filled = [rows + [-1] * (size - len(rows)) for _, rows in tiles]
+            self._tiles[size] = (
+                torch.tensor([owner for owner, _ in tiles], device=self.device),
+                torch.tensor(filled, dtype=torch.int32, device=self.device),
+            )
+        return self._tiles[size]
 
     def part(self, owners: Sequence[int]) -> Level:
         """The level for another batch, whose rows attend to a range of the store; nothing is copied."""
@@ -150,6 +169,12 @@ class Pass:
         """Attention of (rows, heads, new tokens, features); also stores the new keys and values."""
         keys, values = (each[self.rows] for each in self.own.layer(layer, key, value, dtype))
         new = query.shape[2]
+        window = None if window is None or window > self.farthest else window
+        if isinstance(self.column, Tensor) and has_kernel(query, key, value, dtype):
+            levels = [(level, *level.store.layers[layer]) for level in self.levels]
+            return _kernels().attend(  # type: ignore[union-attr]
+                query, key, value, (keys, values), levels, self.positions, self.column, scale, window, softcap
+            )
         if isinstance(self.column, int):
             keys, values = keys[:, :, : self.column + new], values[:, :, : self.column + new]
             keys[:, :, self.column :] = key
@@ -157,7 +182,6 @@ class Pass:
         else:
             keys.index_copy_(2, self.column, key.to(dtype))
             values.index_copy_(2, self.column, value.to(dtype))
-        window = None if window is None or window > self.farthest else window
         # (rows, key heads, query heads of one key head, new tokens, features)
         query_RHGTD = (query * scale).to(dtype).unflatten(1, (keys.shape[1], -1))
         seen: list[tuple[Groups | None, Tensor, Tensor, Tensor | None]]
@@ -194,6 +218,32 @@ class Pass:
                 seen = seen & (position - key_position < window)
             self.masks[number, window] = None if window is None and level.even else _hide(seen)
         return self.masks[number, window]
+
+
+def has_kernel(query: Tensor, key: Tensor, value: Tensor, dtype: torch.dtype) -> bool:
+    """Whether `decode_attention` computes this: one new token per row, on a GPU."""
+    features = query.shape[3]
+    return (
+        query.is_cuda
+        and query.shape[2] == 1
+        and dtype in (torch.bfloat16, torch.float16)
+        and features == value.shape[3]
+        and features in (16, 32, 64, 128, 256)
+        and query.stride(3) == key.stride(3) == value.stride(3) == 1
+        and _kernels() is not None
+    )
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The module `decode_attention`, where Triton is installed and the GPU has room for its blocks (NVIDIA's since 2020)."""
+    if not torch.version.cuda or torch.cuda.get_device_capability() < (8, 0):
+        return None
+    try:
+        from fastslow.prefix import decode_attention
+    except ImportError:
+        return None
+    return decode_attention
 
 
 def _scores(query: Tensor, groups: Groups | None, keys: Tensor, mask: Tensor | None, softcap: float | None) -> Tensor:

@@ -53,6 +53,9 @@ class ModelRecipe(Section):
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     """Recompute activations in the backward pass: needs less memory and is about a fifth slower. `auto` does it on a GPU when
     they do not fit (docs/scale.md); it does not where `slow.microbatch` is a number, and not on a CPU."""
+    kernels: Literal["auto", "none"] = "auto"
+    """Fused kernels for norms, rotary positions and SwiGLU. `auto` uses them on a CUDA GPU if `fastslow[kernels]` is
+    installed, for models of the families Llama, Mistral, Qwen2 and Qwen3; results differ by rounding."""
     trust_remote_code: bool = False
     """Allow models that ship their own Python code."""
 
@@ -176,7 +179,8 @@ class SlowRecipe(Section):
     tokens of the batch."""
     allocation: Literal["even", "informative"] = "even"
     """`even` plays G rollouts of each problem. `informative` spends the same number of rollouts where the rewards of a group
-    are expected to differ, from what both loops saw of the problems; it chooses among those of this cycle and the last."""
+    are expected to differ, from what both loops saw of the problems: it chooses among the next two cycles' problems, leaves
+    groups that look decided, and gives up to 2 G to groups whose rewards differ (docs/rollouts.md)."""
     rounds: int = Field(default=2, ge=1, le=3)
     """Rounds of a step with `allocation: informative`: after each one, rollouts move to where they teach."""
     fill: float = Field(default=0.0, ge=0, le=1)

@@ -24,6 +24,7 @@ MACHINE_SETTINGS = (
     "sampling.vllm_memory",
     "sampling.vllm_sleep",
     "model.gradient_checkpointing",
+    "model.kernels",
     "engine.base_url",
     "engine.save_every",
     "engine.timeout",

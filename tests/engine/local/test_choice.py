@@ -56,7 +56,7 @@ def test_auto_is_the_default_and_the_engine_notes_what_it_became(
     assert recipe.sampling.backend == "auto"
     monkeypatch.setattr(engine, "choose", lambda *_: Choice("transformers", "a reason"))
     made = local_engine(recipe, tmp_path)
-    assert made.notes == {"backend": "transformers", "why": "a reason"}
+    assert made.notes == {"backend": "transformers", "why": "a reason", "kernels": "none: no CUDA GPU is used"}
     assert not made.in_flight
     assert not made.trainer.use_vllm
 

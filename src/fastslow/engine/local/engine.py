@@ -21,6 +21,7 @@ from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.scoring import score_turns
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import RecipeError, RunError
+from fastslow.models.kernels import use_kernels, why_no_kernels
 from fastslow.models.load import Policy, load_trained
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.records import Completion, Enough, Part, Sampling, Turn
@@ -41,6 +42,10 @@ class LocalEngine:
                 "processes would have to agree on; set sampling.ahead=0, or run in one process"
             )
         recipe, self._chosen = with_sampler(recipe, policy)
+        why_not = why_no_kernels(recipe.model.kernels, policy.device, policy.model)
+        if why_not is None:
+            use_kernels(policy.model)
+        self._chosen["kernels"] = f"none: {why_not}" if why_not else "fused"
         self.recipe, self.world = recipe.model, world
         self.tokenizer, self.max_length = policy.tokenizer, policy.max_length
         self.trainer = FastSlowTrainer(policy, recipe, folder, world)
