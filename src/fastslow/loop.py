@@ -163,9 +163,9 @@ class Loop:
         problems = [each for step in steps for each in self.stream.take(step * slow.problems, slow.problems)]
         if state.memory.chances is None:
             return Even(problems, contexts, slow.group)
-        chances, start = state.memory.chances, state.step - state.step % self.recipe.fast.cycle
+        chances = state.memory.chances
         chances.forget(state.step)
-        problems = chances.untrained(problems, since=start)
+        problems = chances.least_trained(problems, 2 * self.recipe.fast.cycle * slow.problems)
         expected = chances.expect([each.id for each in problems], [context.id for context in contexts], state.step)
         return Informative(problems, contexts, slow.group, expected, floor=math.ceil(FLOOR * slow.problems))
 

@@ -52,13 +52,26 @@ def test_age_and_other_texts_count_less_and_what_is_old_is_forgotten() -> None:
     assert set(chances.to_data()["seen"]) == {"b", "c"}
 
 
-def test_what_was_trained_on_is_left_out_until_the_next_cycle() -> None:
-    chances, problems = Chances(), [Example(name, {}) for name in "abc"]
-    chances.train(["a"], 2)
-    chances.train(["b"], 4)
+def test_what_was_trained_on_comes_last_and_the_newest_at_the_very_end() -> None:
+    chances, problems = Chances(), [Example(name, {}) for name in "abcd"]
+    chances.train(["b"], 2)
+    chances.train(["a"], 4)
     chances = Chances.from_data(json.loads(json.dumps(chances.to_data())))
-    assert [each.id for each in chances.untrained(problems, since=4)] == ["a", "c"]
-    assert [each.id for each in chances.untrained(problems, since=0)] == ["c"]
+    assert [each.id for each in chances.least_trained(problems, 4)] == ["c", "d", "b", "a"]
+    assert [each.id for each in chances.least_trained(problems, 3)] == ["c", "d", "b"]
+    chances.forget(4 + REMEMBERED)
+    assert chances.least_trained(problems, 4) == problems
+
+
+def test_only_rollouts_of_one_step_say_how_much_a_problem_s_rollouts_differ() -> None:
+    """Every problem is failed in the first step and solved in the second: nothing differs within a step."""
+    changed, mixed = Chances(), Chances()
+    for name in "abcdefgh":
+        changed.observe([*seen(name, 0, 0), *seen(name, 1, 1, step=1)])
+        mixed.observe([*seen(name, 0, 1), *seen(name, 0, 1, step=1)])
+    (decided,) = changed.expect("z", [HERE.id], 1).values()
+    (undecided,) = mixed.expect("z", [HERE.id], 1).values()
+    assert sum(decided) < 1 < sum(undecided)
 
 
 def test_it_survives_json() -> None:

@@ -14,6 +14,7 @@ import pytest
 from fastslow.recipe.model import SlowRecipe
 from fastslow.records import Context, Feedback, Rollout
 from fastslow.rollouts.chances import Chances
+from fastslow.slow import allocation
 from fastslow.slow.advantages import advantages
 from fastslow.slow.allocation import Even, Group, Informative, Plan, play_rounds
 from fastslow.tasks.base import Example
@@ -52,7 +53,7 @@ MOSTLY_DECIDED = {f"p{index}": (0.0, 0.02, 0.98, 0.5)[index % 4] for index in ra
 @pytest.mark.parametrize(("known", "least"), [("others", 0.3), ("these", 0.75)])
 def test_rollouts_go_where_rewards_differ_and_there_are_as_many(known: str, least: float) -> None:
     """One problem in four is neither hard nor solved. Four earlier rollouts are known, of these problems or of others, which
-    says less: no problem gets more rollouts than in an even step."""
+    says less."""
     slow = SlowRecipe(problems=16, group=8, allocation="informative")
     shares, even = [], []
     for seed in range(20):
@@ -67,6 +68,19 @@ def test_rollouts_go_where_rewards_differ_and_there_are_as_many(known: str, leas
         even.append(teaching(play_rounds(plain, SlowRecipe(problems=16, group=8), play)))
     assert np.mean(even) < 0.35
     assert np.mean(shares) > least
+
+
+def test_a_group_grows_while_its_rewards_differ_up_to_twice_its_size() -> None:
+    undecided = {f"p{index}": float(index < 2) / 2 for index in range(40)}
+    slow = SlowRecipe(problems=8, group=8, allocation="informative", rounds=3)
+    sizes = Counter[int]()
+    for seed in range(10):
+        groups = play_rounds(informative(40, 8), slow, player(undecided, seed))
+        assert sum(len(group.rollouts) for group in groups) == 64
+        for group in groups:
+            assert len(group.rollouts) <= (16 if group.informative else 8)
+            sizes[len(group.rollouts)] += group.informative
+    assert sizes[16] >= 10
 
 
 def test_contexts_are_balanced_and_the_first_problems_are_played_whatever_is_known() -> None:
@@ -184,8 +198,11 @@ def mixed_groups(p: float, *, left: bool) -> float:
 
 
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.9])
-def test_of_a_group_that_is_left_early_the_update_is_shorter_and_no_other(p: float) -> None:
+def test_of_a_group_that_is_left_early_the_update_is_shorter_and_no_other(
+    p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is left as soon as its first two rewards are equal, because others promise more (docs/rollouts.md)."""
+    monkeypatch.setattr(allocation, "GROWTH", 1)
     slow, known = SlowRecipe(problems=2, group=4, allocation="informative"), {"p2": (3.0, 3.0), "p3": (3.0, 3.0)}
     chance = {(f"p{index}", text): 0.5 if index else p for index in range(4) for text in ("one", "two")}
     found = expected_update(lambda: informative(4, 4, known), slow, chance)

@@ -35,9 +35,10 @@ class Chances:
         """Note that a step trained on these problems."""
         self._trained |= dict.fromkeys(problems, step)
 
-    def untrained(self, problems: Sequence[Example], since: int) -> list[Example]:
-        """Those that no step has trained on since this one."""
-        return [problem for problem in problems if self._trained.get(problem.id, -1) < since]
+    def least_trained(self, problems: Sequence[Example], count: int) -> list[Example]:
+        """`count` of these problems: in their order those that no remembered step has trained on, then those that were
+        trained on longest ago."""
+        return sorted(problems, key=lambda problem: self._trained.get(problem.id, -1))[:count]
 
     def forget(self, step: int) -> None:
         """Drop what is too old to matter."""
@@ -54,7 +55,7 @@ class Chances:
         counts = {problem: self._count(seen, active, step) for problem, seen in self._seen.items()}
         right, wrong = (sum(count[part] for count in counts.values()) for part in (0, 1))
         mean = (right + 1) / (right + wrong + 2)
-        within = self._differing(mean) / 2
+        within = self._differing(mean, step) / 2
         prior = within / (mean * (1 - mean) - within)
         found = {}
         for problem in problems:
@@ -62,21 +63,26 @@ class Chances:
             found[problem] = prior * mean + own_right, prior * (1 - mean) + own_wrong
         return found
 
-    def _differing(self, mean: float) -> float:
-        """How often two rollouts of one problem differ; always less than those of two problems do."""
+    def _differing(self, mean: float, step: int) -> float:
+        """How often two rollouts of one problem in one step differ; always less than those of two problems do. Rollouts of
+        different steps may differ because the policy has changed, which says nothing about one step."""
         apart = 2 * mean * (1 - mean)
         pairs, differing = float(PAIRS), PAIRS * apart / 2
         for seen in self._seen.values():
-            right = sum(score for _, _, score in seen)
-            pairs += len(seen) * (len(seen) - 1) / 2
-            differing += right * (len(seen) - right)
+            scores: dict[int, list[float]] = {}
+            for policy_step, _, score in seen:
+                scores.setdefault(policy_step, []).append(score)
+            for policy_step, drawn in scores.items():
+                weight, right = _weight(step - policy_step), sum(drawn)
+                pairs += weight * len(drawn) * (len(drawn) - 1) / 2
+                differing += weight * right * (len(drawn) - right)
         return min(differing / pairs, 0.9 * apart)
 
     @staticmethod
     def _count(seen: Iterable[tuple[int, str, float]], active: set[str], step: int) -> tuple[float, float]:
         right = wrong = 0.0
         for policy_step, context, score in seen:
-            weight = 0.5 ** ((step - policy_step) / HALF_LIFE) * (1.0 if context in active else OTHER_TEXT)
+            weight = _weight(step - policy_step) * (1.0 if context in active else OTHER_TEXT)
             right, wrong = right + weight * score, wrong + weight * (1 - score)
         return right, wrong
 
@@ -91,3 +97,8 @@ class Chances:
             problem: [(step, context, score) for step, context, score in seen] for problem, seen in data["seen"].items()
         }
         return found
+
+
+def _weight(age: int) -> float:
+    """What a rollout counts for whose policy is `age` steps old."""
+    return 0.5 ** (age / HALF_LIFE)

@@ -66,10 +66,9 @@ def open_stream(task: Task, problems: int, seed: int) -> Stream | StagedStream:
 
 
 def near_steps(task: Task, here: int, cycle: int) -> list[int]:
-    """The steps with the same task: this one, those to come in this cycle of `cycle` steps and in the next, and then those
-    before it in this cycle or whose problems are remembered, the newest first."""
-    end = here - here % cycle + 2 * cycle
-    steps = [*range(here, end), *reversed(range(max(0, here - max(REMEMBERED, here % cycle)), here))]
+    """The steps with the same task: this one, those to come in four cycles of `cycle` steps, and then those before it whose
+    problems are remembered, the newest first."""
+    steps = [*range(here, here + 4 * cycle), *reversed(range(max(0, here - REMEMBERED), here))]
     if not isinstance(task, Stages):
         return steps
     return [step for step in steps if task.at(step).name == task.at(here).name]

@@ -8,8 +8,8 @@ with the largest
     E[p (1 − p)] · added,
 
 where a group of n rollouts teaches p (1 − p) (n − 1), so that its first rollouts add one less than there are. So groups that
-look decided are left, and others get their rollouts. No problem gets more than G: a few problems, however informative, teach
-less than many. Some are played whatever is known of them, so that hard and solved ones stay in sight.
+look decided are left, and others get their rollouts, up to `GROWTH` times G where rewards differ: a few problems, however
+informative, teach less than many. Some are played whatever is known of them, so that hard and solved ones stay in sight.
 
 Bias: which problem is played next depends on the scores so far and on nothing else. Among answers of equal score to one
 problem under one context the rule changes nothing, so with scores of 0 and 1 the expected update of each problem keeps its
@@ -29,6 +29,8 @@ from fastslow.tasks.base import Example
 
 FLOOR = 1 / 8
 """Share of a step's problems that are the next of the stream, whatever is expected of them."""
+GROWTH = 2
+"""A group whose rewards differ may get up to this multiple of G rollouts."""
 ROUNDS = {1: (1.0,), 2: (0.5, 0.5), 3: (0.5, 0.25, 0.25)}
 """The shares of a step's rollouts by round."""
 
@@ -120,7 +122,7 @@ class Informative:
         best = sorted(self._candidates, key=lambda group: -worth[id(group)])
         asked: list[tuple[Group, Context]] = []
         for group in {id(group): group for group in [*first, *best]}.values():
-            missing = self._size - group.asked
+            missing = self._size * (GROWTH if group.informative else 1) - group.asked
             count = min(missing if last else self._part, missing, rollouts - len(asked))
             if count < max(1, min(2, missing)):  # a rollout alone has nothing to be compared with
                 continue
