@@ -21,7 +21,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@echo "set-up, 2 of 3: a newer pip (about 5 s)"
 	@$(PIP) --upgrade pip
-	@echo "set-up, 3 of 3: fastslow with torch, transformers and TRL (2 to 4 min the first time, mostly downloads)"
+	@echo "set-up, 3 of 3: fastslow with torch, transformers and TRL (1 to 4 min the first time, mostly downloads)"
 	@$(PIP) --editable .
 	@touch $@
 
@@ -35,7 +35,7 @@ $(VENV)/.develop: pyproject.toml constraints.txt
 	@touch $(VENV)/.installed $@
 
 demo: install
-	@echo "quickstart: three methods on one task (about 5 min on 2 cores)"
+	@echo "quickstart: three methods on one task (about 4 min on 2 cores)"
 	@rm -rf runs/quickstart
 	@$(BIN)/fastslow quickstart
 

@@ -30,7 +30,7 @@ METHODS = ("fst", "rl")
 
 def build(method: str, seed: int, model: Path, address: str | None) -> Recipe:
     settings = [f"method={method}", f"seed={seed}", f"model={model}", f"slow.learning_rate={LEARNING_RATE}"]
-    settings += ["evaluation.divergence=false"]
+    settings += ["slow.steps=24", "fast.cycle=8", "evaluation.every=6", "evaluation.divergence=false"]
     if address is None:
         settings += ["model.device=cpu", f"model.lora.rank={RANK}", f"model.lora.alpha={ALPHA}"]
     else:

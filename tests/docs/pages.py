@@ -69,13 +69,13 @@ def read_blocks(page: str) -> Iterator[Block]:
         if piece["reason"]:
             reason, ended = piece["reason"], piece.end()
             continue
+        skipped = reason if piece.start() == ended else ""
         if piece["name"]:
             yield Block(line, "file", piece["file"], piece["name"])
         elif piece["hidden"]:
-            yield Block(line, piece["kind"], piece["hidden"])
+            yield Block(line, piece["kind"], piece["hidden"], skipped=skipped)
         else:
             named = re.match(r"# (\S+\.(?:py|yaml))\b.*\n", piece["text"])
-            skipped = reason if piece.start() == ended else ""
             yield Block(line, piece["language"], piece["text"], named[1] if named else "", skipped)
         reason = ""
 

@@ -37,6 +37,22 @@ def test_devices_this_machine_has_not_are_refused() -> None:
             choose_device(device)
 
 
+@pytest.mark.parametrize(("said", "threads"), [(None, 1), ("2", 2)])
+def test_a_small_model_has_one_thread_unless_the_user_says_otherwise(
+    folder: Path, said: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if said:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        load_policy(ModelRecipe(name=str(folder), device="cpu"))
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("name", ["/no/such/folder", "./no-such-folder", "~/no-such-folder", "a/b/c"])
 def test_missing_folders_are_named(name: str) -> None:
     with pytest.raises(

@@ -28,6 +28,22 @@ def test_runs_that_differ_in_their_seed_alone_are_one_arm(tmp_path: Path) -> Non
     assert arms[0].entropies[0][0] == (1, pytest.approx(1 / 1.1))
 
 
+def test_what_fits_a_run_to_a_machine_makes_no_arm(tmp_path: Path) -> None:
+    other = {
+        "slow": {"steps": 10, "problems": 4, "group": 8, "microbatch": 16},
+        "model": {"name": "nano", "kernels": "none", "gradient_checkpointing": True},
+        "sampling": {"backend": "transformers"},
+        "evaluation": {"divergence": False},
+    }
+    folders = [
+        made_run(tmp_path / "a", [0.1, 0.3], method="rl"),
+        made_run(tmp_path / "b", [0.1, 0.4], method="rl", seed=1, settings=other, kl=None),
+    ]
+    (arm,), remarks = gather(folders)
+    assert list(arm.curves) == [0, 1]
+    assert remarks == []
+
+
 def test_arms_of_one_method_are_named_by_what_differs(tmp_path: Path) -> None:
     settings = {"fast": {"population": 2}, "sampling": {"max_tokens": 64}}
     folders = [

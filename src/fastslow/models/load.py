@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from fastslow.errors import ModelError
 from fastslow.models.tokenizer import ADAPTER, not_loaded, read_tokenizer, resolve
 from fastslow.recipe import LoraRecipe, ModelRecipe
+
+ONE_THREAD = 20_000_000
+"""A model with fewer weights is no faster with several CPU threads, and much slower where others use the cores too: they wait
+for one another at every step. OMP_NUM_THREADS overrides it."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,8 @@ def load_policy(recipe: ModelRecipe) -> Policy:
         dtype=torch.bfloat16 if frozen_bf16 else torch.float32,
         trust_remote_code=recipe.trust_remote_code,
     )
+    if device == "cpu" and model.num_parameters() < ONE_THREAD and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
     return Policy(model, tokenizer, device, bf16, recipe.lora and lora_config(recipe.lora))
 
 

@@ -1,4 +1,5 @@
-"""Runs sorted into arms, and how each arm is shown. Runs that differ only in their seed are one arm of a comparison."""
+"""Runs sorted into arms, and how each arm is shown. Runs that differ only in their seed, their length and what fits them to a
+machine are one arm of a comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.errors import FastSlowError, RunError
-from fastslow.recipe import LENGTH_SETTINGS, flat
+from fastslow.recipe import LENGTH_SETTINGS, MACHINE_SETTINGS, flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import Curve, curve_of
@@ -21,6 +22,8 @@ MEASURE = (
     *("evaluation.problems", "evaluation.k", "evaluation.temperature", "evaluation.top_p"),
 )
 """Settings that must agree for rewards to be comparable."""
+ALIKE = (*LENGTH_SETTINGS, *MACHINE_SETTINGS, "seed", "sampling.backend", "evaluation.divergence")
+"""Settings in which runs of one arm may differ: they do not change what is learnt from a rollout."""
 
 
 @dataclass(frozen=True)
@@ -158,13 +161,12 @@ def make_arm(
 
 
 def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that define an arm: those its method uses, except the seed and the length of the run, in which its runs
-    may differ."""
+    """The settings that define an arm: those its method uses, except `ALIKE`."""
     unused = {"rl": "fast.", "gepa": "slow."}.get(settings["method"])
     return {
         key: value
         for key, value in settings.items()
-        if key != "seed" and key not in LENGTH_SETTINGS and not key.startswith("output.")
+        if key not in ALIKE and not key.startswith("output.")
         if key == "slow.problems" or not unused or not key.startswith(unused)  # GEPA's cycles look ahead at so many
     }
 
