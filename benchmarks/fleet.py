@@ -69,7 +69,7 @@ def wait_until_up(address: str, process: subprocess.Popen[bytes], log: Path) -> 
     began = time.monotonic()
     while time.monotonic() - began < PATIENCE:
         if process.poll() is not None:
-            sys.exit(f"the server at {address} has ended:\n{log.read_text()[-3000:]}")
+            sys.exit(f"the server at {address} has ended:\n{told(log)}")
         try:
             urllib.request.urlopen(f"{address}/v1/models", timeout=5)
         except OSError:
@@ -77,7 +77,14 @@ def wait_until_up(address: str, process: subprocess.Popen[bytes], log: Path) -> 
         else:
             print(f"{address} is up after {time.monotonic() - began:.0f} s")
             return
-    sys.exit(f"the server at {address} is not up after {PATIENCE} s:\n{log.read_text()[-3000:]}")
+    sys.exit(f"the server at {address} is not up after {PATIENCE} s:\n{told(log)}")
+
+
+def told(log: Path) -> str:
+    """The first errors of a log, of which later ones are often mere consequences, and its end."""
+    lines = log.read_text().splitlines()
+    errors = [line for line in lines if "error" in line.lower()]
+    return "\n".join([*errors[:20], "…", *lines[-20:]])
 
 
 def free_port() -> int:
