@@ -16,8 +16,9 @@ from fastslow.engine.local.sampler import halving
 from fastslow.errors import FastSlowWarning
 from fastslow.models.load import load_policy
 from fastslow.models.memory import Footprint
+from fastslow.prefix.sampling import _Decoding
 from fastslow.prefix.tree import token_tree
-from fastslow.records import Completion
+from fastslow.records import Completion, Sampling
 from fastslow.world import World
 
 
@@ -166,23 +167,49 @@ def test_vllm_gets_what_the_recipe_says(tiny_folder: Path) -> None:
     assert fit.vllm_share(recipe, policy) == 0.3  # no card to calculate it for
 
 
-def test_sampling_goes_on_in_smaller_batches() -> None:
-    sizes, seen = [], []
+@pytest.mark.parametrize("until", [False, True])
+def test_sampling_goes_on_in_smaller_batches(
+    until: bool, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A card that is full after three steps of more than two rows; some rows have ended by then."""
+    recipe = make_recipe(tiny_folder)
+    policy_sampler = sampler.PolicySampler(make_trainer(recipe, tmp_path, []), recipe.sampling)
+    policy_sampler.trainer.eos_token_ids = list(range(6))
+    prompts, sampling, seen = [[4, 5, 6], [4, 7]] * 6, Sampling(3.0, 1.0, 12), {}
 
-    def sample(batch: int, report: Any) -> list[Completion]:
-        sizes.append(batch)
-        report(0, Completion((batch,), (0.0,)))
-        if batch > 3:
+    def sample() -> list[Completion]:
+        seen.clear()
+
+        def report(row: int, completion: Completion) -> None:
+            assert row not in seen
+            seen[row] = completion
+
+        if not until:
+            return policy_sampler.sample(prompts, sampling, 0, report)
+        parts = policy_sampler.sample_until(prompts, [12] * 12, sampling, 0, lambda _: False, report)
+        assert all(part.ended for part in parts)
+        return [part.completion for part in parts]
+
+    def limited(decoding: _Decoding) -> None:
+        if decoding.drawn == 3 and len(decoding.rows) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return [Completion((batch,), (0.0,))] * 2
+        step(decoding)
 
-    with pytest.warns(FastSlowWarning, match="continuing with 3 sequences at a time"):
-        found = halving(sample, 12, lambda row, completion: seen.append((row, completion.ids)))
-    assert sizes == [12, 6, 3]
-    assert seen == [(0, (12,))]  # reported once, and returned as reported
-    assert [completion.ids for completion in found] == [(12,), (3,)]
-    with pytest.raises(torch.OutOfMemoryError):
-        halving(lambda *_: sample(9, lambda *_: None), 1)
+    expected, step = sample(), _Decoding._step
+    assert min(len(completion.ids) for completion in expected) < 3
+    monkeypatch.setattr(_Decoding, "_step", limited)
+    with pytest.warns(FastSlowWarning, match=r"continuing with \d+ sequences at a time"):
+        found = sample()
+    assert [completion.ids for completion in found] == [completion.ids for completion in expected]
+    assert found == [seen[row] for row in range(12)]
+
+
+def test_a_row_that_does_not_fit_alone_is_an_error() -> None:
+    def sample(batch: int, report: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with pytest.warns(FastSlowWarning, match="continuing with 1 "), pytest.raises(torch.OutOfMemoryError):
+        halving(sample, 3)
 
 
 def test_the_batch_is_what_keys_and_values_leave_room_for(tiny_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:

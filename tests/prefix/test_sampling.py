@@ -37,9 +37,14 @@ def sample(
     seed: int = 0,
     ends: Sequence[int] = (END,),
     scores: int | None = None,
+    fused: bool = False,
 ) -> list[Completion]:
+    """`scores` limits a pass over prompts; `fused` computes them as a GPU does."""
     sampler = SharedSampler(model, ends, sampling)
-    sampler.max_scores = scores or sampler.max_scores
+    sampler.fused = fused
+    if scores:
+        sampler.max_scores = scores
+        sampler.max_tokens, sampler.max_keys = scores // 100 + 1, scores // 10 + 1
     return sampler.sample(prompts, seed, batch)
 
 
@@ -68,11 +73,12 @@ def random_prompts(contexts: Sequence[int], problems: Sequence[int], each: int =
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("sampling", [PLAIN, Sampling(0.7, 0.9, 12)], ids=str)
-def test_recorded_logprobs_are_those_of_a_full_forward_pass(name: str, sampling: Sampling) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_recorded_logprobs_are_those_of_a_full_forward_pass(name: str, sampling: Sampling, fused: bool) -> None:
     model = build(CONFIGS[name]())
     own = model.config._attn_implementation
     prompts = random_prompts([30, 17, 4], [3, 9, 1])
-    check(model, prompts, sample(model, prompts, sampling, ends=()), sampling)
+    check(model, prompts, sample(model, prompts, sampling, ends=(), fused=fused), sampling)
     assert model.config._attn_implementation == own
 
 
@@ -87,6 +93,7 @@ def test_recorded_logprobs_are_those_of_a_full_forward_pass(name: str, sampling:
     ends=st.sets(st.integers(0, VOCABULARY - 1), max_size=8),
     block=st.integers(1, 8),
     scores=st.sampled_from([1, 500, 2**22]),
+    fused=st.booleans(),
 )
 def test_any_tree_of_prompts(
     name: str,
@@ -98,6 +105,7 @@ def test_any_tree_of_prompts(
     ends: set[int],
     block: int,
     scores: int,
+    fused: bool,
 ) -> None:
     """Contexts with a common beginning, empty contexts and problems, prompts that begin others, any number of rollouts."""
     model = MODELS.setdefault(name, build(CONFIGS[name]()))
@@ -106,7 +114,7 @@ def test_any_tree_of_prompts(
     sampling = Sampling(1.3, 1.0, limit)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling_module, "BLOCK", block)
-        completions = sample(model, prompts, sampling, batch, ends=tuple(ends), scores=scores)
+        completions = sample(model, prompts, sampling, batch, ends=tuple(ends), scores=scores, fused=fused)
     check(model, prompts, completions, sampling)
     for completion in completions:
         assert not set(completion.ids[:-1]) & ends

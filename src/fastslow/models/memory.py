@@ -20,7 +20,7 @@ HEAD = GIB // 2
 DISTILLED_HEAD = 3 * GIB
 """The same where two distributions over the vocabulary are compared."""
 PREFILL = 2 * GIB
-"""Attention scores of prompts in the own sampler, which limits their number."""
+"""Activations and attention of prompts in the own sampler, which limits how many tokens it computes together."""
 DRAWING = 32
 """Bytes of a logit while a token is drawn: logits, log-probabilities, probabilities, and their sums in fp64."""
 VLLM = 3 * GIB

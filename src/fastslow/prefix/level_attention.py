@@ -2,9 +2,10 @@
 
 A row attends to some *levels* (its context, its problem), each stored once for all rows under it, and to tokens of its own.
 The scores of each are computed separately, those of a level as one matrix product with the queries of all its rows, and one
-softmax covers all scores. Decoding on a GPU has Triton kernels of its own (`decode_attention`). Inside `shared_prefixes` a
-transformers model calls this attention in place of its own and passes the current `Pass` on to it, so every model whose
-attention can be replaced that way is supported.
+softmax covers all scores. On a GPU decoding has Triton kernels of its own (`decode_attention`), and prompts are computed by
+torch's fused attention, whose memory does not grow with the number of scores. Inside `shared_prefixes` a transformers model
+calls this attention in place of its own and passes the current `Pass` on to it, so every model whose attention can be
+replaced that way is supported.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from fastslow.errors import ModelError
@@ -25,6 +27,10 @@ from fastslow.errors import ModelError
 IMPLEMENTATION = "fastslow_shared_prefix"
 HIDDEN = -1e30
 """Added to the score of a key that a query must not attend to."""
+NOWHERE = 2**40
+"""The position of padding: later than every token."""
+FUSED = -2
+"""The number of the mask of a fused pass, beside those of the levels and that of the own columns, -1."""
 SPARSE = 0.75
 """Unused rows of a level's store are dropped when no more than this share of its rows is in use."""
 
@@ -73,6 +79,7 @@ class Level:
         self.even = all(length == store.columns for length in self.lengths)
         self.length_tensor = torch.tensor(self.lengths, device=device)
         self.start_tensor = torch.tensor(self.starts, device=device)
+        self.owner_tensor = torch.tensor(self.owners, device=device)
         self.groups = Groups(self.owners, store.rows, device)
         self._tiles: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -153,6 +160,10 @@ class Pass:
     """An upper bound of the positions: a window at least that wide masks nothing."""
     rows: slice = field(default_factory=lambda: slice(None))
     """The rows of `own` that the pass computes."""
+    fused: bool = False
+    """Whether torch's fused attention computes the pass: faster for many new tokens on a GPU. It knows no soft cap."""
+    reads_unwritten: bool = False
+    """Set by layers that read all columns of `own`, written or not."""
     masks: dict[tuple[int, int | None], Tensor | None] = field(default_factory=dict)
 
     def attend(
@@ -180,8 +191,11 @@ class Pass:
             keys[:, :, self.column :] = key
             values[:, :, self.column :] = value
         else:
+            self.reads_unwritten = True
             keys.index_copy_(2, self.column, key.to(dtype))
             values.index_copy_(2, self.column, value.to(dtype))
+        if self.fused and softcap is None:
+            return self._attend_fused(layer, query, keys, values, scale, window)
         # (rows, key heads, query heads of one key head, new tokens, features)
         query_RHGTD = (query * scale).to(dtype).unflatten(1, (keys.shape[1], -1))
         seen: list[tuple[Groups | None, Tensor, Tensor, Tensor | None]]
@@ -192,6 +206,32 @@ class Pass:
         weights = torch.cat(scores, -1).softmax(-1).to(dtype).split([part.shape[-1] for part in scores], -1)
         parts = [_sums(weight, groups, values) for weight, (groups, _, values, _) in zip(weights, seen, strict=True)]
         return sum(parts[1:], parts[0]).flatten(1, 2).to(query.dtype)
+
+    def _attend_fused(
+        self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        """Keys and values are the rows' own; those of their levels are put before them."""
+        if (FUSED, window) not in self.masks:
+            self.masks[FUSED, window] = self._fused_mask(window, keys.shape[2]).to(keys.dtype)
+        shared = [(level.store.layers[layer], level.owner_tensor) for level in self.levels]
+        keys = torch.cat([*(stored[0][owners] for stored, owners in shared), keys], 2)
+        values = torch.cat([*(stored[1][owners] for stored, owners in shared), values], 2)
+        heads, mask = query.shape[1] // keys.shape[1], self.masks[FUSED, window]
+        keys, values = keys.repeat_interleave(heads, 1), values.repeat_interleave(heads, 1)
+        return scaled_dot_product_attention(query.to(keys.dtype), keys, values, mask, scale=scale).to(query.dtype)
+
+    def _fused_mask(self, window: int | None, width: int) -> Tensor:
+        """Masks padding, later tokens and those before the window; added to scores (rows, 1, new tokens, columns)."""
+        device, parts = self.positions.device, []
+        for level in self.levels:
+            columns = torch.arange(level.store.columns, device=device)
+            owners = level.owner_tensor
+            inside = columns < level.length_tensor[owners][:, None]
+            parts.append(torch.where(inside, level.start_tensor[owners][:, None] + columns, NOWHERE))
+        parts.append(self.positions[:, :1] - self.column + torch.arange(width, device=device))
+        distance = self.positions[:, None, :, None] - torch.cat(parts, 1)[:, None, None, :]
+        seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+        return torch.zeros(seen.shape, device=device).masked_fill_(~seen, -torch.inf)
 
     def _own_mask(self, window: int | None, new: int) -> Tensor | None:
         """Masks later tokens and those before the window; added to scores (…, new tokens, columns)."""

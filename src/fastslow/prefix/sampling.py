@@ -22,7 +22,8 @@ from fastslow.prefix.tree import PromptTree, Tokens, lexicographic, prompt_tree
 from fastslow.records import Completion, Enough, Finished, Part, Sampling
 
 BLOCK = 128
-"""Initial columns for the completion tokens of the rows; they are doubled whenever they are full."""
+"""Initial columns for the completion tokens of the rows. They are doubled whenever they are full; if a step reads only those
+that are written, there are soon as many as a completion can have."""
 NO_PROBABILITIES = "the model's probabilities are not numbers (NaN), so its weights are damaged"
 
 
@@ -40,11 +41,16 @@ class SharedSampler:
         """Steps between two checks for completed rows; on a GPU a check waits for the device."""
         self.compact_below = 0.5 if gpu else 0.875
         """Completed rows are removed when no more than this share is active; on a GPU the step is then recorded again."""
+        config = self.model.config.get_text_config()
+        self.fused = gpu and not getattr(config, "attn_logit_softcapping", None)
+        """Whether torch's fused attention computes the prompts; then memory grows with tokens and keys, not with scores."""
+        self.max_tokens, self.max_keys = 2**13, 2**16
+        """Prompt tokens that a forward pass may compute, and keys of its rows, if attention is fused."""
         self.max_scores = 2**27 if gpu else 2**22
-        """Attention scores that a forward pass over prompts may compute."""
+        """Attention scores that a forward pass over prompts may compute, if attention is not fused."""
         self.busy_tokens = 4096 if gpu else 256
         """Prompt tokens that are enough to keep the device busy."""
-        self.heads: int = self.model.config.get_text_config().num_attention_heads
+        self.heads: int = config.num_attention_heads
 
     @torch.no_grad()
     def sample(
@@ -132,19 +138,19 @@ class SharedSampler:
         if not any(lengths):
             return None
         store = Store(len(texts), max(lengths))
-        for rows in self._chunks(lengths, above_of if above else [0] * len(texts), above.store.columns if above else 0):
+        before = above.store.columns if above else 0
+        for rows in self._chunks(lengths, above_of if above else [0] * len(texts), before):
             width = max(lengths[rows])
             if not width:
                 continue
             tokens = torch.tensor([[*text, *[0] * (width - len(text))] for text in texts[rows]], device=self.device)
             first = torch.tensor(starts[rows], device=self.device)[:, None]
             levels = [above.part(above_of[rows])] if above else []
-            keys = width + (above.store.columns if above else 0)
-            piece = max(self.max_scores // ((rows.stop - rows.start) * self.heads * keys), 1)
+            piece = max(self._piece(rows.stop - rows.start, width + before), 1)
             for column in range(0, width, piece):
                 positions = first + torch.arange(column, min(column + piece, width), device=self.device)
                 farthest = max(starts[rows]) + width
-                shared = Pass(positions, levels, store, column, farthest, rows)
+                shared = Pass(positions, levels, store, column, farthest, rows, self.fused)
                 self.forward(tokens[:, column : column + piece], shared)
         return Level(store, lengths, starts, owners, self.device)
 
@@ -158,10 +164,16 @@ class SharedSampler:
                 return
             width, rows = max(lengths[start : end + 1]), end + 1 - start
             busy = (end - start) * max(lengths[start:end]) >= self.busy_tokens
-            full = rows * self.heads * width * (width + above) > self.max_scores
+            full = width > self._piece(rows, width + above)
             if full or (busy and groups[end] != groups[end - 1]):
                 yield slice(start, end)
                 start = end
+
+    def _piece(self, rows: int, keys: int) -> int:
+        """Tokens of each row that one forward pass may compute, if each attends to this number of keys."""
+        if self.fused:
+            return self.max_tokens // rows if rows == 1 or rows * keys <= self.max_keys else 0
+        return self.max_scores // (rows * self.heads * max(keys, 1))
 
 
 class _Decoding:
@@ -191,6 +203,8 @@ class _Decoding:
         self.own = Store(len(rows), min(BLOCK, self.limit))
         self.column = torch.zeros(1, dtype=torch.long, device=device)
         self.drawn = 0
+        self.reads_unwritten = True
+        """Whether a recorded step reads all own columns; if so, no more of them than needed are allocated."""
         self.stopped = False
 
     def run(self, finished: Finished, enough: Enough | None = None, later: Sequence[int] = ()) -> None:
@@ -227,6 +241,8 @@ class _Decoding:
                 if self.stopped or active <= self.sampler.compact_below * len(self.rows):
                     return
             if step == self._step and self.sampler.graphs and self.own.columns - self.drawn > 1:
+                if not self.reads_unwritten and self.own.columns < self.limit:
+                    self.own.widen(self.limit)
                 step = self._record()
 
     def _record(self) -> Callable[[], None]:
@@ -241,6 +257,7 @@ class _Decoding:
         column = self.column if self.sampler.graphs else self.drawn
         shared = Pass(self.positions[:, None], self.levels, self.own, column, self.farthest)
         logits = self.sampler.forward(self.tokens[:, None], shared)
+        self.reads_unwritten = shared.reads_unwritten
         uniform = self.uniforms.index_select(1, self.column)[:, 0]
         token, logprob = draw(logits, self.sampler.sampling, uniform)
         self.ids.index_copy_(1, self.column, token[:, None])

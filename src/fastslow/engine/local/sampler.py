@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from transformers import PreTrainedModel
@@ -25,6 +25,8 @@ from fastslow.records import Completion, Enough, Part, Sampling
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
+
+Found = TypeVar("Found")
 
 
 class PolicySampler:
@@ -67,7 +69,8 @@ class PolicySampler:
         ends, batch = self.trainer.eos_token_ids, self._batch(model, prompts, sampling)
         if self._shares(model):
             sampler = SharedSampler(model, ends, sampling)
-            return halving(lambda size, report: sampler.sample(prompts, seed, size, report), batch, ready)
+            found, finished = halving(lambda size, report: sampler.sample(prompts, seed, size, report), batch, ready)
+            return [finished.get(row, completion) for row, completion in enumerate(found)]
         return generate(model, prompts, sampling, pad_id=self._pad_id, eos_ids=ends, batch=batch)
 
     def sample_until(
@@ -87,7 +90,10 @@ class PolicySampler:
             batch = self._batch(model, prompts, sampling)
             if self._shares(model):
                 shared = SharedSampler(model, ends, sampling)
-                return shared.sample_until(prompts, limits, seed, batch, enough, ready)
+                found, finished = halving(
+                    lambda size, report: shared.sample_until(prompts, limits, seed, size, enough, report), batch, ready
+                )
+                return [Part(finished[row], True) if row in finished else part for row, part in enumerate(found)]
             return generate_until(
                 model, prompts, limits, sampling, enough, pad_id=self._pad_id, eos_ids=ends, batch=batch
             )
@@ -141,9 +147,10 @@ class PolicySampler:
 
 
 def halving(
-    sample: Callable[[int, Ready], list[Completion]], batch: int, ready: Ready | None = None
-) -> list[Completion]:
-    """Samples in batches, and again in smaller ones after running out of GPU memory. What was reported before stays."""
+    sample: Callable[[int, Ready], Found], batch: int, ready: Ready | None = None
+) -> tuple[Found, dict[int, Completion]]:
+    """Samples in batches, and again in smaller ones after running out of GPU memory; also returns each completion as it was
+    reported first, which stays valid."""
     reported: dict[int, Completion] = {}
 
     def report(row: int, completion: Completion) -> None:
@@ -154,8 +161,7 @@ def halving(
 
     while True:
         try:
-            found = sample(batch, report)
-            return [reported.get(row, completion) for row, completion in enumerate(found)]
+            return sample(batch, report), reported
         except torch.OutOfMemoryError:
             if batch == 1:
                 raise
