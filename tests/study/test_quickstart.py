@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_once_finished_it_only_shows_the_results(
     assert "step " not in shown
     for part in ("FST", "RL only", "GEPA only", "95% interval", "seed text", "Answer the question.", "curves.png"):
         assert part in shown
-    assert f"contexts {finished / 'fst'}" in shown  # on one line, however narrow the screen
+    assert shlex.join(["contexts", str(finished / "fst")]) in shown  # on one line, however narrow the screen
     assert before == {path: path.stat().st_mtime_ns for method in METHODS for path in (finished / method).rglob("*")}
 
 
@@ -109,7 +110,7 @@ def test_stopped_by_the_keyboard_it_resumes_to_the_same_end(
     assert "2 of 3: RL only" in shown.out
     assert "1 of 3" not in shown.out
     assert shown.err.startswith("error: interrupted; `")
-    assert shown.err.endswith(f"quickstart {' '.join(small)} --out {folder}` resumes\n")
+    assert shown.err.endswith(f"{shlex.join(['quickstart', *small, '--out', str(folder)])}` resumes\n")
     assert shown.err.count("\n") == 1
     assert quickstart(*small, "--out", folder) == 0
     assert "resumes after 8 of" in capsys.readouterr().out

@@ -17,6 +17,8 @@ from fastslow.recipe import Recipe
 from fastslow.text import one_line
 
 _CODE_OPTIONS = ("grader", "rewards", "environment")
+_LONGEST = 1000
+"""Characters of a value that are shown: the user is asked to read that file, so its path must be whole."""
 
 
 def code_of(recipe: Recipe) -> list[str]:
@@ -24,8 +26,10 @@ def code_of(recipe: Recipe) -> list[str]:
     found = ["model.trust_remote_code=true"] if recipe.model.trust_remote_code else []
     for task in recipe.tasks:
         if ":" in task.name or task.name.startswith("verifiers/"):
-            found.append(f"task={one_line(task.name, 100)}")
-        found += [f"task.{key}={one_line(task.options[key], 100)}" for key in _CODE_OPTIONS if task.options.get(key)]
+            found.append(f"task={one_line(task.name, _LONGEST)}")
+        found += [
+            f"task.{key}={one_line(task.options[key], _LONGEST)}" for key in _CODE_OPTIONS if task.options.get(key)
+        ]
     return found
 
 
