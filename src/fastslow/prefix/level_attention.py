@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
@@ -31,6 +32,8 @@ NOWHERE = 2**40
 """The position of padding: later than every token."""
 FUSED = -2
 """The number of the mask of a fused pass, beside those of the levels and that of the own columns, -1."""
+MASKED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""The kernels of torch that take any mask and any shape; cuDNN's would be prepared anew for every shape of the prompts."""
 SPARSE = 0.75
 """Unused rows of a level's store are dropped when no more than this share of its rows is in use."""
 
@@ -218,7 +221,8 @@ class Pass:
         values = torch.cat([*(stored[1][owners] for stored, owners in shared), values], 2)
         heads, mask = query.shape[1] // keys.shape[1], self.masks[FUSED, window]
         keys, values = keys.repeat_interleave(heads, 1), values.repeat_interleave(heads, 1)
-        return scaled_dot_product_attention(query.to(keys.dtype), keys, values, mask, scale=scale).to(query.dtype)
+        with sdpa_kernel(MASKED):
+            return scaled_dot_product_attention(query.to(keys.dtype), keys, values, mask, scale=scale).to(query.dtype)
 
     def _fused_mask(self, window: int | None, width: int) -> Tensor:
         """Masks padding, later tokens and those before the window; added to scores (rows, 1, new tokens, columns)."""
