@@ -63,6 +63,8 @@ SETTINGS = {
     "verdicts": Setting(Dials(verdicts=1.0)),
     "one-line": Setting(Dials(verdicts=1.0, one_line=1)),
     "reworded": Setting(Dials(wordings=4)),
+    "twelve-wordings": Setting(Dials(wordings=12)),
+    "twelve-wordings-wrong": Setting(Dials(wordings=12, wrong=0.2)),
     "drift": Setting(Dials(drift=0.2)),
     "handbook": Setting(HandbookDials(), (100, 200, 300)),
     "handbook-30": Setting(HandbookDials(rules=30), (100, 200, 300, 600)),

@@ -28,11 +28,19 @@ TOPICS = (
 )  # fmt: skip
 DESKS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron")
 NAMES = ("Ilse", "Joren", "Mara", "Tobin", "Edda", "Pell", "Rosa", "Viggo", "Nadia", "Ansel", "Orla", "Bram")
-TRUE_WORDINGS = (
+WORDINGS = (
     "A message about a {topic} belongs to the {desk} desk.",
     "Send whatever concerns a {topic} to the {desk} desk.",
     "The {desk} desk handles every {topic}.",
     "If it is about a {topic}, the answer is the {desk} desk.",
+    "Note that {topic} matters are for the {desk} desk.",
+    "Whatever has to do with a {topic} is for the {desk} desk.",
+    "The right place for a {topic} is the {desk} desk, always.",
+    "When the subject is a {topic}, choose {desk}.",
+    "Our policy is that every {topic} message goes straight to {desk}.",
+    "You should have sent this {topic} message to the {desk} desk.",
+    "{desk} is responsible for {topic} requests.",
+    "We route each {topic} to {desk}, without exception.",
 )
 _VERDICT = re.compile(r"^This one goes to", re.MULTILINE)
 COMPONENT = "system"
@@ -88,7 +96,8 @@ class Rule:
     """What questions call the topic."""
     true: tuple[str, ...]
     """Its wordings."""
-    false: tuple[str, ...]
+    false: tuple[tuple[str, ...], ...]
+    """False rules about the same, each with its wordings."""
 
 
 class World:
@@ -104,10 +113,11 @@ class World:
         self.rules = []
         for topic in chance.sample(TOPICS, dials.rules):
             desks = chance.sample(DESKS, 1 + dials.false_kinds)
-            true = tuple(way.format(topic=topic, desk=desks[0]) for way in TRUE_WORDINGS[: dials.wordings])
-            false = tuple(TRUE_WORDINGS[0].format(topic=topic, desk=desk) for desk in desks[1:])
+            true, *false = (
+                tuple(way.format(topic=topic, desk=desk) for way in WORDINGS[: dials.wordings]) for desk in desks
+            )
             called = topic if chance.random() < dials.worded else topic[::-1]
-            self.rules.append(Rule(desks[0], called, true, false))
+            self.rules.append(Rule(desks[0], called, true, tuple(false)))
         self.shares = [1 / (rank + 1) ** dials.zipf for rank in range(dials.rules)]
 
     @property
@@ -150,7 +160,7 @@ class World:
         """What the text does for each rule, as a multiple of the effect."""
         return [
             float(any(line_key(way) in lines for way in rule.true))
-            - self.dials.harm * sum(line_key(way) in lines for way in rule.false)
+            - self.dials.harm * sum(any(line_key(way) in lines for way in ways) for ways in rule.false)
             for rule in self.rules
         ]
 
@@ -201,11 +211,11 @@ class Policy:
         dials, under = self.world.dials, example.data["rules"]
         missing = [rule for rule in under if held[rule] < 1] or list(under)
         rule = self.world.rules[chance.choice(missing)]
-        said = chance.choice(rule.false) if chance.random() < dials.wrong else rule.true[example.data["wording"]]
+        ways = chance.choice(rule.false) if chance.random() < dials.wrong else rule.true
         remark = [example.data["remark"]] if chance.random() < dials.remarks else []
         desk = self.world.rules[under[0]].desk
         verdict = [f"This one goes to the {desk} desk, not to {answer}."] if chance.random() < dials.verdicts else []
-        return [*remark, *verdict, said]
+        return [*remark, *verdict, ways[example.data["wording"]]]
 
 
 def count_tokens(text: str) -> int:

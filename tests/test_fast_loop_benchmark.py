@@ -27,7 +27,7 @@ def test_rules_raise_the_chance_of_their_own_problems_and_no_others() -> None:
         expected = 0.6 if example.data["rules"] == (0,) else 0.3
         assert world.chance_of(text, example) == pytest.approx(expected)
         assert world.chance_of(world.oracle_text, example) == pytest.approx(0.6)
-        false = f"{text}\n{rule.false[0]}"
+        false = f"{text}\n{rule.false[0][0]}"
         assert world.chance_of(false, example) == pytest.approx(0.3)
 
 
@@ -53,7 +53,7 @@ def test_played_scores_and_words_follow_the_dials() -> None:
     assert player.rollouts == 3000
     assert sum(r.score for r in rollouts) / 3000 == pytest.approx(0.3, abs=0.03)
     failed = [rollout.feedback.text.splitlines() for rollout in rollouts if not rollout.score]
-    false = {line for rule in world.rules for line in rule.false}
+    false = {line for rule in world.rules for ways in rule.false for line in ways}
     assert sum(lines[-1] in false for lines in failed) / len(failed) == pytest.approx(0.2, abs=0.03)
     assert sum(len(lines) == 2 for lines in failed) / len(failed) == pytest.approx(0.5, abs=0.04)
 

@@ -59,8 +59,8 @@ class Journal:
         self.statements: dict[str, Statement] = {}
         self.words: dict[str, frozenset[str]] = {}
         """The words of every problem's question."""
-        self.frames: dict[str, tuple[str, ...]] = {}
-        """The words of statements that name labels, with the labels left out."""
+        self.frames: dict[str, set[tuple[str, ...]]] = {}
+        """The words of statements that name labels, with the labels left out, in every way they were made."""
         self._about: dict[str, frozenset[str]] = {}
 
     def add(self, row: Row, said: Iterable[Said] = (), question: str = "") -> None:

@@ -96,9 +96,13 @@ def singletons_return(counts: Mapping[int, int]) -> float:
 def find_rivals(journal: Journal) -> dict[str, list[str]]:
     """For statements that are the same but for the labels they name, all of these: one of them is true at the most."""
     families: dict[tuple[str, ...], list[str]] = {}
-    for key, frame in journal.frames.items():
-        families.setdefault(frame, []).append(key)
-    return {key: families[frame] for key, frame in journal.frames.items()}
+    for key, ways in journal.frames.items():
+        for frame in ways:
+            families.setdefault(frame, []).append(key)
+    return {
+        key: list(dict.fromkeys(other for frame in ways for other in families[frame]))
+        for key, ways in journal.frames.items()
+    }
 
 
 def rival_truth(made: int, others: Sequence[int]) -> float:

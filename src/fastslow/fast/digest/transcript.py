@@ -16,6 +16,7 @@ from typing import Any
 
 from fastslow.errors import RunError
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
+from fastslow.fast.digest.restatements import restatements
 from fastslow.fast.digest.topics import Topics, word_list, words_of
 
 MOST_ROWS = 4000
@@ -135,19 +136,28 @@ class Transcript:
         """The statements that all of it comes to."""
         topics = Topics(self.words)
         statements = self._statements(topics)
-        made = {each.key: frozenset(parts) for parts, each in statements.items()}
+        framed = frames(statements.values(), self._labels(topics))
+        by_key = {each.key: each for each in statements.values()}
+        first = restatements({key: each.text for key, each in by_key.items()}, framed)
+        statements = {parts: by_key[first.get(each.key, each.key)] for parts, each in statements.items()}
+        made: dict[str, list[frozenset[str]]] = {}
+        for parts, each in statements.items():
+            made.setdefault(each.key, []).append(frozenset(parts))
         for key, (text, _) in self.declared.items():
-            made.setdefault(key, frozenset(part.key for part in parts_of(component_of(key), text)))
+            made.setdefault(key, [frozenset(part.key for part in parts_of(component_of(key), text))])
         of_part = {part: each for parts, each in statements.items() for part in parts}
         journal = Journal()
         journal.words = dict(self.words)
-        journal.frames = frames(statements.values(), self._labels(topics))
+        for key, frame in framed.items():
+            journal.frames.setdefault(first.get(key, key), set()).add(frame)
         for key, (text, covers) in self.declared.items():
             journal.declare(key, text, frozenset(of_part[part].key for part in covers if part in of_part))
         held: dict[frozenset[str], frozenset[str]] = {}
         for row in self.rows:
             if row.parts not in held:
-                held[row.parts] = frozenset(key for key, parts in made.items() if parts <= row.parts)
+                held[row.parts] = frozenset(
+                    key for key, ways in made.items() if any(parts <= row.parts for parts in ways)
+                )
             said = dict.fromkeys(of_part[part] for line in row.said for part in line if part in of_part)
             keys = tuple(each.key for each in said)
             journal.add(Row(row.problem, held[row.parts], row.tokens, row.score, row.cycle, keys), said)
