@@ -198,8 +198,11 @@ def test_sampling_goes_on_in_smaller_batches(
     expected, step = sample(), _Decoding._step
     assert min(len(completion.ids) for completion in expected) < 3
     monkeypatch.setattr(_Decoding, "_step", limited)
-    with pytest.warns(FastSlowWarning, match=r"continuing with \d+ sequences at a time"):
+    with pytest.warns(FastSlowWarning, match=r"continuing with \d+ sequences at a time") as warned:
         found = sample()
+    sizes = [int(str(each.message).split()[-5]) for each in warned]
+    assert sizes == [256 >> place for place in range(1, len(sizes) + 1)]
+    assert sizes[-1] in (2, 4)
     assert [completion.ids for completion in found] == [completion.ids for completion in expected]
     assert found == [seen[row] for row in range(12)]
 

@@ -64,7 +64,7 @@ def test_what_was_said_long_ago_counts_less() -> None:
 def test_of_statements_that_differ_in_their_labels_one_is_true() -> None:
     journal = Journal()
     rules = {label: f"a visa goes to {label}" for label in ("amber", "birch")}
-    journal.frames = {f"system\n{text}": {("system", "a", "visa", "goe", "to", "")} for text in rules.values()}
+    journal.frames = {f"system\n{text}": [("system", "a", "visa", "goe", "to", "")] for text in rules.values()}
     for number in range(4):
         add(journal, str(number), "x", rules["birch" if number == 3 else "amber"])
     found = {label: support(journal, 0)[f"system\n{text}"] for label, text in rules.items()}

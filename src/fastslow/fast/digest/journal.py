@@ -59,7 +59,7 @@ class Journal:
         self.statements: dict[str, Statement] = {}
         self.words: dict[str, frozenset[str]] = {}
         """The words of every problem's question."""
-        self.frames: dict[str, set[tuple[str, ...]]] = {}
+        self.frames: dict[str, list[tuple[str, ...]]] = {}
         """The words of statements that name labels, with the labels left out, in every way they were made."""
         self._about: dict[str, frozenset[str]] = {}
 

@@ -149,7 +149,7 @@ class Transcript:
         journal = Journal()
         journal.words = dict(self.words)
         for key, frame in framed.items():
-            journal.frames.setdefault(first.get(key, key), set()).add(frame)
+            journal.frames.setdefault(first.get(key, key), []).append(frame)
         for key, (text, covers) in self.declared.items():
             journal.declare(key, text, frozenset(of_part[part].key for part in covers if part in of_part))
         held: dict[frozenset[str], frozenset[str]] = {}
