@@ -160,8 +160,8 @@ class _Row:
 
 
 class Begun:
-    """Groups that are begun before their step, as with `sampling.ahead`: a step takes the first that are complete. After the
-    last step's prompts come those of the first again, so that every step has as many in play."""
+    """Groups that are begun before their step, as with `sampling.ahead`: a step takes the first that are complete and waits
+    for those of the step before. After the last step's prompts come those of the first again, as if the run had no end."""
 
     def __init__(self, job: Job, sampler: Any, end: int) -> None:
         self.load, self.sampler, self.end = job.workload, sampler, end
@@ -172,27 +172,30 @@ class Begun:
 
     def take(self, sampling: Sampling, step: int) -> tuple[list[list[int]], list[Completion]]:
         """Prompts and completions of a step's groups."""
-        self._begin()
-        open_rows = [row for row in self.rows if not row.ended]
-        force_own({step: [row.length - len(row.ids) for row in open_rows]}, self.end)
+        problems = self.load.problems
 
-        def enough(unfinished: Sequence[int]) -> bool:
-            return self.in_play - len({open_rows[row].group for row in unfinished}) >= self.load.problems
+        def enough(rows: Sequence[_Row]) -> bool:
+            missing, due = {row.group for row in rows}, step * problems
+            return len(self.rows) // self.load.group - len(missing) >= problems and min(missing, default=due) >= due
 
-        parts = self.sampler.sample_until(
-            [[*row.prompt, *row.ids] for row in open_rows],
-            [self.load.tokens - len(row.ids) for row in open_rows],
-            sampling,
-            step,
-            enough,
-        )
-        for row, part in zip(open_rows, parts, strict=True):
-            row.ids += part.completion.ids
-            row.logprobs += part.completion.logprobs
-            row.ended = part.ended
+        if not enough([row for row in self.rows if not row.ended]):
+            self._begin()
+            open_rows = [row for row in self.rows if not row.ended]
+            force_own({step: [row.length - len(row.ids) for row in open_rows]}, self.end)
+            parts = self.sampler.sample_until(
+                [[*row.prompt, *row.ids] for row in open_rows],
+                [self.load.tokens - len(row.ids) for row in open_rows],
+                sampling,
+                step,
+                lambda unfinished: enough([open_rows[row] for row in unfinished]),
+            )
+            for row, part in zip(open_rows, parts, strict=True):
+                row.ids += part.completion.ids
+                row.logprobs += part.completion.logprobs
+                row.ended = part.ended
         unfinished = {row.group for row in self.rows if not row.ended}
         complete = dict.fromkeys(row.group for row in self.rows if row.group not in unfinished)
-        taken = set(list(complete)[: self.load.problems])
+        taken = set(list(complete)[:problems])
         rows = [row for row in self.rows if row.group in taken]
         self.rows = [row for row in self.rows if row.group not in taken]
         return [row.prompt for row in rows], [Completion(row.ids, row.logprobs) for row in rows]

@@ -129,13 +129,16 @@ class Workload:
         return draw_lengths(self.rollouts, self.mean_tokens, self.tokens, seed)
 
     def prompts(self, length: int, seed: int) -> list[list[int]]:
-        """One prompt for every rollout, problem by problem: a template, a context of so many tokens, a problem."""
-        draw = torch.Generator().manual_seed(seed)
+        """One prompt for every rollout, problem by problem: a template, a context of so many tokens, a problem. Contexts do
+        not depend on the seed: within a cycle they are the same in every step."""
+        draw = torch.Generator()
 
         def text(count: int) -> list[int]:
             return torch.randint(2, min(WORDS, self.vocabulary), (count,), generator=draw).tolist()
 
+        draw.manual_seed(length)
         template, contexts = text(TEMPLATE), [text(length) for _ in range(self.contexts)]
+        draw.manual_seed(10_000 + seed)
         # Problems differ in length by up to a quarter either way.
         quarter = 0 if self.even else self.problem_tokens // 4
         problems = [text(self.problem_tokens - quarter + i % (2 * quarter + 1)) for i in range(self.problems)]

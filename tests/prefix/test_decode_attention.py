@@ -76,10 +76,11 @@ class Case:
             store.layers = layers
         return out
 
-    def found(self, window: int | None, softcap: float | None, busy: int) -> Tensor:
+    def found(self, window: int | None, softcap: float | None, busy: int, ended: Tensor | None = None) -> Tensor:
         levels = [(level, *level.store.layers[0]) for level in self.levels]
         own, states = self.own.layers[0], (self.query, self.key, self.value)
-        return decode_attention.attend(*states, own, levels, self.positions, self.column, 0.3, window, softcap, busy)
+        where = (self.positions, self.column)
+        return decode_attention.attend(*states, own, levels, *where, 0.3, window, softcap, ended, busy)
 
     def check(self, window: int | None = None, softcap: float | None = None, busy: int = 1) -> None:
         before = [each.clone() for each in self.own.layers[0]]
@@ -127,6 +128,20 @@ def test_windows_soft_caps_and_ranges(data: st.DataObject) -> None:
         data.draw(st.sampled_from([None, 2.0, 30.0])),
         data.draw(st.sampled_from([1, 8, 64])),
     )
+
+
+@pytest.mark.parametrize("busy", [1, 40])
+def test_nothing_is_read_for_rows_that_have_ended(busy: int) -> None:
+    case = Case(UNDER, 4, 16, 300, DTYPES[0])
+    expected = case.expected(None, None)
+    ended = torch.tensor([True, False, True, True, False, False], device=DEVICE)
+    for keys, values in (case.own.layers[0], case.levels[1].store.layers[0]):
+        unused = ended if keys is case.own.layers[0][0] else torch.tensor([False, True, False], device=DEVICE)
+        keys[unused], values[unused] = torch.nan, torch.nan
+    found = case.found(None, None, busy, ended).float()
+    allowed = PRECISION[case.dtype]
+    torch.testing.assert_close(found[~ended], expected[~ended], atol=allowed, rtol=allowed)
+    assert found.isfinite().all()
 
 
 def test_rows_without_levels() -> None:

@@ -52,6 +52,15 @@ def test_near_zero_temperature_takes_the_likeliest(logits: list[float]) -> None:
         assert set(tokens.tolist()) == {int(row.argmax())}
 
 
+@given(st.integers(1, 1300), st.integers(0, 10**6), st.floats(0.1, 8.0))
+def test_any_vocabulary_is_searched_as_one_cumulative_sum(size: int, seed: int, spread: float) -> None:
+    logits = spread * torch.randn((40, size), generator=torch.Generator().manual_seed(seed))
+    tokens, _ = draw(logits, Sampling(), even(40))
+    sums = torch.softmax(logits, -1).double().cumsum(-1)
+    expected = torch.searchsorted(sums, (even(40) * sums[:, -1])[:, None], right=True)[:, 0]
+    assert tokens.tolist() == expected.tolist()
+
+
 def test_a_token_without_probability_is_never_drawn() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]])
     numbers = torch.tensor([0.0, 0.25, 0.5, 0.75, 1 - 2**-53], dtype=torch.float64)
@@ -71,3 +80,12 @@ def test_numbers_are_uniform_within_and_across_rows_and_seeds() -> None:
     firsts = torch.cat([uniforms(seed, range(50), 1)[:, 0] for seed in range(100)])
     counts = torch.histc(firsts.float(), 20, 0, 1)
     assert chisquare(counts).pvalue > 1e-3
+
+
+def test_the_last_block_is_drawn_from_to_its_last_token() -> None:
+    logits = torch.full((1, 1024 + 7), -torch.inf)
+    logits[0, 512], logits[0, 1030] = 0.0, 0.0
+    numbers = torch.tensor([0.0, 0.499, 0.5, 1 - 2**-53], dtype=torch.float64)
+    tokens, logprobs = draw(logits.expand(4, -1), Sampling(), numbers)
+    assert tokens.tolist() == [512, 512, 1030, 1030]
+    torch.testing.assert_close(logprobs, torch.full((4,), 0.5).log())

@@ -340,6 +340,23 @@ def test_every_row_has_a_limit_of_its_own(model: PreTrainedModel, as_on_a_gpu: N
         assert all(part.ended for part in parts) == (needed > len(prompts))
 
 
+@pytest.mark.parametrize(("read", "start", "stops"), [(0, 0, False), (10, 0, True), (10, 45, False), (10**6, 10, True)])
+def test_it_stops_only_if_that_costs_less_than_the_rest(
+    read: int, start: int, stops: bool, model: PreTrainedModel
+) -> None:
+    prompts = random_prompts([30, 17], [3, 9, 1], 4)
+    limits = [20 + row for row in range(len(prompts))]
+    whole = sample(model, prompts, LONG, ends=ENDS)
+    sampler = SharedSampler(model, ENDS, LONG)
+    sampler.read, sampler.start = read, start
+    parts = sampler.sample_until(prompts, limits, 0, 64, lambda rows: len(rows) <= len(prompts) - 2)
+    check_parts(prompts, whole, parts, limits)
+    paused = [(len(part.completion.ids), limit) for part, limit in zip(parts, limits, strict=True) if not part.ended]
+    assert bool(paused) == stops
+    if paused:
+        assert sum(drawn for drawn, _ in paused) <= read * max(limit - drawn - start for drawn, limit in paused)
+
+
 def test_a_stopped_row_is_continued_after_its_own_tokens(model: PreTrainedModel) -> None:
     """Prompts that end with different tokens of their own are one tree with the others."""
     prompts = random_prompts([30, 17], [3, 9, 1], 4)

@@ -3,8 +3,9 @@
 The first has one program for each piece of work: a key head, a range of columns, and the rows that share them. For a level
 these are up to `TILE` queries of rows under the same text, so its keys and values are read once for all of them; for the own
 columns it is one row. A program computes an online softmax in fp32 and leaves its sum and the logarithm of its weights, which
-the second kernel merges. Only columns that exist are read: the number of own ones is a tensor, so that a recorded CUDA graph
-stays right as they grow. The new key and value are taken from the arguments and also written to the store.
+the second kernel merges. Only columns that exist are read, and none for rows that have ended: the number of own columns and
+which rows have ended are tensors, so that a recorded CUDA graph stays right as they change. The new key and value are taken
+from the arguments and also written to the store.
 
 Importing this module needs Triton.
 """
@@ -46,9 +47,11 @@ def attend(
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
+    ended: Tensor | None = None,
     busy: int | None = None,
 ) -> Tensor:
     """Attention of queries (rows, heads, 1, features); also writes the new keys and values to `column` of the own store.
+    The result of rows that have `ended` is of no use.
 
     `levels` are at most two, each with its keys and values. `busy` is the number of programs that keep the device busy:
     ranges of columns are divided until there are as many. It depends on nothing that changes while a graph is replayed.
@@ -75,9 +78,10 @@ def attend(
     out = torch.empty((rows, heads, 1, features), dtype=query.dtype, device=query.device)
     _attend_parts[(sum(each * split for each, split in zip(programs, splits, strict=True)),)](
         query, *query.stride()[:2], key, *key.stride()[:2], value, *value.stride()[:2],
-        sums, peaks, *own, columns, column, positions, *shared, programs[0], programs[1], *splits,
+        sums, peaks, *own, columns, column, positions, column if ended is None else ended, *shared, *programs[1:], *splits,
         scale, softcap or 1.0, window or UNBOUNDED, key_heads,
         heads // key_heads, group, max(16, group), max(TILE, group), features, block, len(levels), softcap is not None,
+        ended is not None,
         num_warps=4, num_stages=3 if features <= 128 else 2,
     )  # fmt: skip
     # Few sizes, so that the second kernel is compiled few times.
@@ -96,55 +100,56 @@ def _splits(programs: int, columns: int, busy: int) -> int:
 
 
 @triton.jit(do_not_specialize=[
-    "own_columns", "columns_1", "columns_2", "own_programs", "programs_1", "own_splits", "splits_1", "splits_2", "window",
+    "own_columns", "columns_1", "columns_2", "programs_1", "programs_2", "own_splits", "splits_1", "splits_2", "window",
 ])  # fmt: skip
 def _attend_parts(
     query, query_row, query_head, key, key_row, key_head, value, value_row, value_head,
-    sums, peaks, own_keys, own_values, own_columns, column, positions,
+    sums, peaks, own_keys, own_values, own_columns, column, positions, ended,
     keys_1, values_1, columns_1, owners_1, members_1, lengths_1, starts_1,
     keys_2, values_2, columns_2, owners_2, members_2, lengths_2, starts_2,
-    own_programs, programs_1, own_splits, splits_1, splits_2,
+    programs_1, programs_2, own_splits, splits_1, splits_2,
     scale, softcap, window, key_heads,
     GROUP: tl.constexpr, PADDED_GROUP: tl.constexpr, OWN_TILE: tl.constexpr, TILE: tl.constexpr, FEATURES: tl.constexpr,
-    BLOCK: tl.constexpr, LEVELS: tl.constexpr, CAPPED: tl.constexpr,
+    BLOCK: tl.constexpr, LEVELS: tl.constexpr, CAPPED: tl.constexpr, SKIPPING: tl.constexpr,
 ):  # fmt: skip
-    """Programs of the own columns first, then those of each level."""
+    """Programs of the levels first, which take longest, then those of the own columns."""
     program = tl.program_id(0)
     parts = own_splits + splits_1 + splits_2
-    first = own_programs * own_splits
-    second = first + programs_1 * splits_1
-    if program < first:
+    first = programs_1 * splits_1
+    second = first + programs_2 * splits_2
+    if program >= second:
         _attend_own(
             query, query_row, query_head, key, key_row, key_head, value, value_row, value_head,
-            sums, peaks, own_keys, own_values, own_columns, column,
-            program // own_splits, program % own_splits, own_splits, parts, scale, softcap, window, key_heads,
-            GROUP, OWN_TILE, FEATURES, BLOCK, CAPPED,
+            sums, peaks, own_keys, own_values, own_columns, column, ended,
+            (program - second) // own_splits, (program - second) % own_splits, own_splits, parts, scale, softcap, window, key_heads,
+            GROUP, OWN_TILE, FEATURES, BLOCK, CAPPED, SKIPPING,
         )  # fmt: skip
     else:
         if LEVELS > 0:  # noqa: SIM102 - decided when compiling
-            if program < second:
+            if program < first:
                 _attend_level(
-                    query, query_row, query_head, sums, peaks, positions,
+                    query, query_row, query_head, sums, peaks, positions, ended,
                     keys_1, values_1, columns_1, owners_1, members_1, lengths_1, starts_1,
-                    (program - first) // splits_1, (program - first) % splits_1, splits_1, own_splits, parts,
-                    scale, softcap, window, key_heads, GROUP, PADDED_GROUP, TILE, FEATURES, BLOCK, CAPPED,
+                    program // splits_1, program % splits_1, splits_1, own_splits, parts,
+                    scale, softcap, window, key_heads, GROUP, PADDED_GROUP, TILE, FEATURES, BLOCK, CAPPED, SKIPPING,
                 )  # fmt: skip
         if LEVELS > 1:  # noqa: SIM102
-            if program >= second:
+            if program >= first:
                 _attend_level(
-                    query, query_row, query_head, sums, peaks, positions,
+                    query, query_row, query_head, sums, peaks, positions, ended,
                     keys_2, values_2, columns_2, owners_2, members_2, lengths_2, starts_2,
-                    (program - second) // splits_2, (program - second) % splits_2, splits_2, own_splits + splits_1, parts,
-                    scale, softcap, window, key_heads, GROUP, PADDED_GROUP, TILE, FEATURES, BLOCK, CAPPED,
+                    (program - first) // splits_2, (program - first) % splits_2, splits_2, own_splits + splits_1, parts,
+                    scale, softcap, window, key_heads, GROUP, PADDED_GROUP, TILE, FEATURES, BLOCK, CAPPED, SKIPPING,
                 )  # fmt: skip
 
 
 @triton.jit
 def _attend_own(
     query, query_row, query_head, key, key_row, key_head, value, value_row, value_head,
-    sums, peaks, keys, values, columns, column,
+    sums, peaks, keys, values, columns, column, ended,
     work, split, splits, parts, scale, softcap, window, key_heads,
     GROUP: tl.constexpr, TILE: tl.constexpr, FEATURES: tl.constexpr, BLOCK: tl.constexpr, CAPPED: tl.constexpr,
+    SKIPPING: tl.constexpr,
 ):  # fmt: skip
     """A range of a row's own columns; the first range has the new token too, and writes it to the store."""
     row, head = (work // key_heads).to(tl.int64), work % key_heads
@@ -165,7 +170,10 @@ def _attend_own(
     total = tl.where(split == 0, tl.full((TILE,), 1.0, tl.float32), 0.0)
     weighted = tl.where(split == 0, tl.zeros((TILE, FEATURES), tl.float32) + new_value.to(tl.float32)[None, :], 0.0)
     oldest = tl.maximum(width + 1 - window, 0)
-    begin, end = _range(oldest, width, split, splits, BLOCK)
+    last = width
+    if SKIPPING:
+        last = tl.where(tl.load(ended + row), 0, width)
+    begin, end = _range(oldest, last, split, splits, BLOCK)
     weighted, peak, total = _attend_columns(
         queries, keys + base, values + base, begin, end, tl.zeros((TILE,), tl.int32) + oldest, weighted, peak, total,
         scale, softcap, FEATURES, BLOCK, CAPPED,
@@ -176,10 +184,11 @@ def _attend_own(
 
 @triton.jit
 def _attend_level(
-    query, query_row, query_head, sums, peaks, positions, keys, values, columns, owners, members, lengths, starts,
+    query, query_row, query_head, sums, peaks, positions, ended,
+    keys, values, columns, owners, members, lengths, starts,
     work, split, splits, part, parts, scale, softcap, window, key_heads,
     GROUP: tl.constexpr, PADDED_GROUP: tl.constexpr, TILE: tl.constexpr, FEATURES: tl.constexpr,
-    BLOCK: tl.constexpr, CAPPED: tl.constexpr,
+    BLOCK: tl.constexpr, CAPPED: tl.constexpr, SKIPPING: tl.constexpr,
 ):  # fmt: skip
     """A range of a text's columns, for some of the rows under it."""
     tile, head = work // key_heads, work % key_heads
@@ -196,7 +205,11 @@ def _attend_level(
     position = tl.load(positions + rows, mask=present, other=0)
     oldest = (position - tl.load(starts + owner)).to(tl.int32) + 1 - window
     earliest = tl.maximum(tl.min(tl.where(present, oldest, 2**30)), 0)
-    begin, end = _range(earliest, tl.load(lengths + owner).to(tl.int32), split, splits, BLOCK)
+    last = tl.load(lengths + owner).to(tl.int32)
+    if SKIPPING:
+        active = present & (tl.load(ended + rows) == 0)
+        last = tl.where(tl.max(active.to(tl.int32), 0) > 0, last, 0)
+    begin, end = _range(earliest, last, split, splits, BLOCK)
     weighted, peak, total = _attend_columns(
         queries, keys + base, values + base, begin, end, oldest,
         tl.zeros((TILE, FEATURES), tl.float32), tl.full((TILE,), HIDDEN, tl.float32), tl.zeros((TILE,), tl.float32),

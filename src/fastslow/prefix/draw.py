@@ -10,6 +10,9 @@ from torch import Tensor
 
 from fastslow.records import Sampling
 
+BLOCK = 512
+"""Tokens of the vocabulary whose probabilities are added up first."""
+
 
 def uniforms(seed: int, rows: Sequence[int], count: int) -> Tensor:
     """`count` numbers in [0, 1) for each row, which depend only on the seed and the row's number."""
@@ -20,17 +23,40 @@ def uniforms(seed: int, rows: Sequence[int], count: int) -> Tensor:
 
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """A token for every row, and its log-probability as the trainer computes it: with the temperature, without top-p."""
-    logits = logits.float()
     if sampling.temperature != 1:  # of rows × vocabulary, and most runs sample at 1
-        logits = logits / sampling.temperature
-    logprobs = torch.log_softmax(logits, dim=-1)
-    probabilities = logprobs.exp()
-    if sampling.top_p < 1:
-        probabilities = _nucleus(probabilities, sampling.top_p)
-    # The first token at which the cumulative sum exceeds the uniform number; in fp64, because vocabularies are large.
-    sums = probabilities.double().cumsum(-1)
-    token = torch.searchsorted(sums, (uniform * sums[:, -1])[:, None], right=True).clamp_(max=logits.shape[-1] - 1)
-    return token[:, 0], logprobs.gather(1, token)[:, 0]
+        logits = logits.float() / sampling.temperature
+    probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)
+    kept = probabilities if sampling.top_p >= 1 else _nucleus(probabilities, sampling.top_p)
+    token = _first_above(kept, uniform)
+    return token, probabilities.gather(1, token[:, None])[:, 0].log()
+
+
+def _first_above(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """The first token at which the cumulative sum exceeds this share of the whole sum, for every row.
+
+    Sums are in fp64, because vocabularies are large: first of blocks, then within one block, so that every probability is
+    read once only.
+    """
+    size = probabilities.shape[1]
+    if size <= BLOCK:
+        sums = probabilities.double().cumsum_(1)
+        return _search(sums, uniform * sums[:, -1])[:, 0]
+    whole = size // BLOCK * BLOCK
+    blocks = probabilities[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1, dtype=torch.float64)
+    rest = probabilities[:, whole:].sum(-1, keepdim=True, dtype=torch.float64)
+    sums = torch.cat([blocks, rest], 1).cumsum_(1)
+    target = uniform * sums[:, -1]
+    block = _search(sums, target)
+    target -= torch.nn.functional.pad(sums, (1, 0)).gather(1, block)[:, 0]
+    place = block * BLOCK + torch.arange(BLOCK, device=block.device)
+    inside = probabilities.gather(1, place.clamp(max=size - 1)).double().masked_fill_(place >= size, 0.0).cumsum_(1)
+    return (block * BLOCK + _search(inside, target))[:, 0].clamp_(max=size - 1)
+
+
+def _search(sums: Tensor, target: Tensor) -> Tensor:
+    """The first place of a sum above the target, which rounding may have moved to the last sum."""
+    below = torch.minimum(target, sums[:, -1] * (1 - 1e-15))
+    return torch.searchsorted(sums, below[:, None], right=True).clamp_(max=sums.shape[1] - 1)
 
 
 def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:

@@ -165,6 +165,8 @@ class Pass:
     """The rows of `own` that the pass computes."""
     fused: bool = False
     """Whether torch's fused attention computes the pass: faster for many new tokens on a GPU. It knows no soft cap."""
+    ended: Tensor | None = None
+    """Which rows need no result, because they are complete; the kernels of a decoding step read nothing for them."""
     reads_unwritten: bool = False
     """Set by layers that read all columns of `own`, written or not."""
     masks: dict[tuple[int, int | None], Tensor | None] = field(default_factory=dict)
@@ -187,7 +189,7 @@ class Pass:
         if isinstance(self.column, Tensor) and has_kernel(query, key, value, dtype):
             levels = [(level, *level.store.layers[layer]) for level in self.levels]
             return _kernels().attend(  # type: ignore[union-attr]
-                query, key, value, (keys, values), levels, self.positions, self.column, scale, window, softcap
+                query, key, value, (keys, values), levels, self.positions, self.column, scale, window, softcap, self.ended
             )
         if isinstance(self.column, int):
             keys, values = keys[:, :, : self.column + new], values[:, :, : self.column + new]

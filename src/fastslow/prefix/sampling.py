@@ -24,6 +24,11 @@ from fastslow.records import Completion, Enough, Finished, Part, Sampling
 BLOCK = 128
 """Initial columns for the completion tokens of the rows. They are doubled whenever they are full; if a step reads only those
 that are written, there are soon as many as a completion can have."""
+READ, START = 160, 64
+"""What stopping costs, on a GPU: the prompt tokens that are read in the time of a decoding step of few rows, about the
+operations per byte of the device's memory, and the decoding steps in whose time a later call starts."""
+TILE = 128
+"""Rows that a GPU multiplies in the time of one: reading the weights takes that long."""
 NO_PROBABILITIES = "the model's probabilities are not numbers (NaN), so its weights are damaged"
 
 
@@ -50,6 +55,8 @@ class SharedSampler:
         """Attention scores that a forward pass over prompts may compute, if attention is not fused."""
         self.busy_tokens = 4096 if gpu else 256
         """Prompt tokens that are enough to keep the device busy."""
+        self.read, self.start = (READ, START) if gpu else (2**40, 0)
+        """What stopping costs; on a CPU it is not weighed."""
         self.heads: int = config.num_attention_heads
 
     @torch.no_grad()
@@ -90,7 +97,10 @@ class SharedSampler:
         enough: Enough,
         finished: Finished | None = None,
     ) -> list[Part]:
-        """`sample` with a limit for every prompt, which stops as soon as `enough` says so; batches keep the given order."""
+        """`sample` with a limit for every prompt, which stops when `enough` says so; batches keep the given order.
+
+        On a GPU it does not stop if the rest would end sooner than a later call reads its tokens again.
+        """
         parts = dict.fromkeys(range(len(prompts)), Part(Completion((), ()), ended=False))
 
         def collect(row: int, completion: Completion) -> None:
@@ -237,13 +247,25 @@ class _Decoding:
                 before, active = active, len(self.rows) - int(self.ended.sum())
                 if enough and active < before:
                     rows = zip(self.rows, self.ended.tolist(), strict=True)
-                    self.stopped = enough([*(row for row, ended in rows if not ended), *later])
-                if self.stopped or active <= self.sampler.compact_below * len(self.rows):
+                    self.stopped = enough([*(row for row, ended in rows if not ended), *later]) and self._pays(active)
+                if self.stopped or self._sparse(active):
                     return
             if step == self._step and self.sampler.graphs and self.own.columns - self.drawn > 1:
                 if not self.reads_unwritten and self.own.columns < self.limit:
                     self.own.widen(self.limit)
                 step = self._record()
+
+    def _sparse(self, active: int) -> bool:
+        """Whether completed rows are worth removing. Matrix products of more than `TILE` rows take time in proportion to the
+        tiles, so one tile less is worth it too, if it is a quarter of the rows and a while is left."""
+        rows = len(self.rows)
+        fewer = math.ceil(active / TILE) < math.ceil(rows / TILE) and active <= 0.75 * rows
+        return active <= self.sampler.compact_below * rows or (fewer and self.limit - self.drawn >= 2 * TILE)
+
+    def _pays(self, active: int) -> bool:
+        """Whether to stop: reading the tokens of active rows again takes less time than they can take to end."""
+        left = int(self.limits.masked_fill(self.ended, 0).max()) - self.drawn
+        return active * self.drawn <= self.sampler.read * max(left - self.sampler.start, 0)
 
     def _record(self) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
@@ -255,7 +277,7 @@ class _Decoding:
     def _step(self) -> None:
         """Draws one token for every row, without leaving the device and without allocating what the next step needs."""
         column = self.column if self.sampler.graphs else self.drawn
-        shared = Pass(self.positions[:, None], self.levels, self.own, column, self.farthest)
+        shared = Pass(self.positions[:, None], self.levels, self.own, column, self.farthest, ended=self.ended)
         logits = self.sampler.forward(self.tokens[:, None], shared)
         self.reads_unwritten = shared.reads_unwritten
         uniform = self.uniforms.index_select(1, self.column)[:, 0]

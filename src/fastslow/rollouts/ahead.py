@@ -1,8 +1,8 @@
 """`sampling.ahead`: groups are begun before their step, and a step trains on those that are whole.
 
-A step needs P groups. P + A of them are in play, those next in the stream; A is `ahead` times P. As soon as P groups are
-whole the step is trained, on the first P of them in the order of the stream. The others stay, and their unfinished answers
-are continued in the next step (`pausing`).
+A step needs P groups. If fewer of those in play are whole, others are begun, those next in the stream, so that P + A are in
+play; A is `ahead` times P. As soon as P groups are whole the step is trained, on the first P of them in the order of the
+stream. The others stay, and their unfinished answers are continued in a later step (`pausing`).
 
     position of a group   0 … P − 1 | P … 2P − 1 | 2P …
     its own step          0         | 1          | 2
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -72,7 +72,9 @@ class Ahead:
         step: int,
         horizon: int,
     ) -> None:
-        """Begin the groups that are next in the stream and belong to a step before `horizon`."""
+        """Begin the groups that are next in the stream and belong to a step before `horizon`, unless enough are whole."""
+        if self._settled(step, [position for position, group in self.groups.items() if not group.whole]):
+            return
         first = step * self.problems + len(self.groups)
         last = min((step + 1) * self.problems + self.extra, horizon * self.problems)
         share = self.recipe.slow.group // len(contexts)
@@ -87,7 +89,6 @@ class Ahead:
 
     def play(self, player: Player, step: int) -> tuple[list[Begun], Timing]:
         """Play until a step's groups are whole, and take these."""
-        due = (step + 1 - self.late) * self.problems
         open_attempts = [
             (position, attempt)
             for position, group in self.groups.items()
@@ -96,8 +97,7 @@ class Ahead:
         ]
 
         def settled(rollouts: Iterable[int]) -> bool:
-            missing = {open_attempts[rollout][0] for rollout in rollouts}
-            return len(self.groups) - len(missing) >= self.problems and min(missing, default=due) >= due
+            return self._settled(step, {open_attempts[rollout][0] for rollout in rollouts})
 
         timing = Timing()
         if not settled(range(len(open_attempts))):
@@ -113,6 +113,11 @@ class Ahead:
         whole = [self.groups.pop(position) for position in taken]
         player.faulty.count([rollout for group in whole for rollout in group.sampled])
         return whole, timing
+
+    def _settled(self, step: int, unfinished: Collection[int]) -> bool:
+        """Whether a step has its groups, if those at these positions are not whole."""
+        due = (step + 1 - self.late) * self.problems
+        return len(self.groups) - len(unfinished) >= self.problems and min(unfinished, default=due) >= due
 
     def to_data(self) -> dict[str, Any]:
         """The groups as JSON data; problems are found by the positions of their groups."""
