@@ -121,7 +121,8 @@ def _attend_parts(
         _attend_own(
             query, query_row, query_head, key, key_row, key_head, value, value_row, value_head,
             sums, peaks, own_keys, own_values, own_columns, column, ended,
-            (program - second) // own_splits, (program - second) % own_splits, own_splits, parts, scale, softcap, window, key_heads,
+            (program - second) // own_splits, (program - second) % own_splits, own_splits, parts,
+            scale, softcap, window, key_heads,
             GROUP, OWN_TILE, FEATURES, BLOCK, CAPPED, SKIPPING,
         )  # fmt: skip
     else:

@@ -189,7 +189,17 @@ class Pass:
         if isinstance(self.column, Tensor) and has_kernel(query, key, value, dtype):
             levels = [(level, *level.store.layers[layer]) for level in self.levels]
             return _kernels().attend(  # type: ignore[union-attr]
-                query, key, value, (keys, values), levels, self.positions, self.column, scale, window, softcap, self.ended
+                query,
+                key,
+                value,
+                (keys, values),
+                levels,
+                self.positions,
+                self.column,
+                scale,
+                window,
+                softcap,
+                self.ended,
             )
         if isinstance(self.column, int):
             keys, values = keys[:, :, : self.column + new], values[:, :, : self.column + new]
