@@ -31,7 +31,7 @@ from fastslow.models.kernels import use_kernels, why_no_kernels
 from fastslow.prefix import level_attention
 from fastslow.prefix import sampling as sampler_module
 from fastslow.prefix.level_attention import Pass, Store, shared_prefixes
-from fastslow.prefix.sampling import SharedSampler, _Decoding
+from fastslow.prefix.sampling import UNBOUNDED, SharedSampler, _Decoding
 from fastslow.prefix.tree import prompt_tree
 from fastslow.records import Sampling
 
@@ -94,7 +94,9 @@ def _steps(model: Any, load: Workload, context: int, columns: int) -> tuple[Call
     """A step as in training, and launched kernel by kernel; both can be repeated at the last column."""
     tree = prompt_tree(load.prompts(context, seed=0))
     sampler = SharedSampler(model, (), Sampling(1.0, 1.0, columns + 1))
-    decoding = _Decoding(sampler, tree, sampler._prefill(tree), list(range(load.rollouts)), seed=0)
+    rows = list(range(load.rollouts))
+    limits, begun = [columns + 1] * len(rows), [0] * len(rows)
+    decoding = _Decoding(sampler, tree, sampler._prefill(tree), rows, 0, limits, begun, UNBOUNDED)
     decoding.own = Store(load.rollouts, columns)
     decoding.drawn = columns - 1
 

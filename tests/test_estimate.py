@@ -79,7 +79,7 @@ def test_eight_billion_weights_on_a_card_of_80_gb(eight: Path, monkeypatch: pyte
     monkeypatch.setattr("fastslow.estimate._card", lambda: (79 * 2**30, "a card"))
     lines = found(model=lora, **long)
     assert re.search(r"up to 36 GiB with micro-batches of 32,768 tokens, activations recomputed", lines["GPU"].found)
-    assert re.search(r"sampling up to 7\d GiB with \d\d completions at a time", lines["GPU"].found)
+    assert re.search(r"sampling up to 7\d GiB with 256 completions at a time", lines["GPU"].found)
     assert "with micro-batches of 8 rollouts" in found(model=lora, slow={"microbatch": 8})["GPU"].found
     everything = found(model={"name": str(eight)}, **long)["GPU"]
     assert everything.missing

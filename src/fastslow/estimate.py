@@ -19,7 +19,7 @@ from fastslow.assembly import CHECKED_EXAMPLES, check_lengths, check_packages, c
 from fastslow.engine.local.choice import Choice, choose, vllm_installed
 from fastslow.errors import FastSlowError
 from fastslow.fast.optimizers import find_optimizer
-from fastslow.models.memory import GIB, PREFILL, Footprint, Shape, rows_that_fit
+from fastslow.models.memory import GIB, PREFILL, Footprint, Shape, answers_that_fit
 from fastslow.models.tokenizer import describe, read_config, resolve
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.recipe.checks import READS_ROLLOUTS
@@ -296,10 +296,11 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
     if vllm:
         return words + f"; vLLM takes {vllm / GIB:.0f} GiB{' between updates' if sampling.vllm_sleep else ' of them'}"
     contexts = 1 if recipe.method == "rl" else recipe.fast.population
-    prompts = contexts * evolved + min(rollouts, contexts * slow.problems) * round(prompt)
-    free = card - needed.sampling_bytes(0, 0, 0) + PREFILL
-    rows = min(sampling.batch, rollouts, rows_that_fit(shape, 2, max(free, 0), prompts, sampling.max_tokens))
-    sampled = needed.sampling_bytes(rows, prompts, sampling.max_tokens)
+    prompts = min(rollouts, contexts * slow.problems) * round(prompt)
+    free = max(card - needed.sampling_bytes(0, 0, 0) + PREFILL, 0)
+    most = min(sampling.batch, rollouts)
+    rows, answers = answers_that_fit(shape, 2, free, contexts * evolved, prompts / rollouts, most, sampling.max_tokens)
+    sampled = needed.sampling_bytes(rows, contexts * evolved + prompts * rows // rollouts, answers)
     if sampled > card:
         return None
     return words + f"; sampling up to {sampled / GIB:.0f} GiB with {rows} completions at a time"

@@ -18,13 +18,14 @@ from trl.trainer.utils import add_fused_lm_head
 
 from fastslow.models.memory import (
     ENOUGH_TOKENS,
+    FEW_TOKENS,
     GIB,
     MOST_TOKENS,
     USABLE,
     Footprint,
     Shape,
+    answers_that_fit,
     rounded_down,
-    rows_that_fit,
 )
 from fastslow.models.tokenizer import resolve
 from fastslow.prefix import completion_logprobs, tree_attention
@@ -161,11 +162,16 @@ def test_eight_billion_weights_with_an_adapter_fit_a_card_of_80_gb() -> None:
     assert checkpointing
     assert tokens == MOST_TOKENS
     assert EIGHT.update_bytes(tokens, checkpointing) < USABLE * CARD
-    prompts = 8 * 2000 + 128 * 200
     free = CARD - EIGHT.loaded - EIGHT.moments - 2 * QWEN3_8B.linear_weights
-    rows = rows_that_fit(QWEN3_8B, 2, free, prompts, 4096)
-    assert 32 < rows < 128
-    assert EIGHT.sampling_bytes(rows, prompts, 4096) < CARD
+    rows, answers = answers_that_fit(QWEN3_8B, 2, free, 8 * 2000, 200, 128, 4096)
+    assert rows == 128
+    assert 128 * 1024 < answers < 128 * 4096  # few answers are as long as they may be
+    assert EIGHT.sampling_bytes(rows, 8 * 2000 + 128 * 200, answers) < CARD
+    rows, answers = answers_that_fit(QWEN3_8B, 2, free // 4, 8 * 2000, 200, 128, 4096)
+    assert 1 < rows < 128
+    assert rows * FEW_TOKENS <= answers < rows * 4096
+    assert answers_that_fit(QWEN3_8B, 2, 2**30, 8 * 2000, 200, 128, 4096) == (1, 4096)  # one row is always tried
+    assert answers_that_fit(QWEN3_8B, 2, free, 0, 200, 16, 64) == (16, 16 * 64)
     share = EIGHT.vllm_share(CARD, 128, 4096, sleeps=False)
     assert 0.3 < share < 0.6
     assert share * CARD + EIGHT.update_bytes(ENOUGH_TOKENS, True) < CARD

@@ -357,6 +357,37 @@ def test_it_stops_only_if_that_costs_less_than_the_rest(
         assert sum(drawn for drawn, _ in paused) <= read * max(limit - drawn - start for drawn, limit in paused)
 
 
+@pytest.mark.parametrize("room", [1, 40, 150, 400])
+def test_rows_without_room_are_continued_later(
+    room: int, model: PreTrainedModel, as_on_a_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the order changes: rows draw what they draw with room for all, and no more than that is stored."""
+    monkeypatch.setattr(sampling_module, "BLOCK", 4)
+    prompts = random_prompts([30, 17], [3, 9, 1], 4)
+    sampler = SharedSampler(model, ENDS, LONG)
+    whole = sampler.sample(prompts, 0, 64)
+    stored: list[int] = []
+    widen = level_attention.Store.widen
+    monkeypatch.setattr(
+        level_attention.Store,
+        "widen",
+        lambda store, columns: (stored.append(columns * store.rows if store.rows > 1 else 0), widen(store, columns)),
+    )
+    reported: dict[int, Completion] = {}
+    found = sampler.sample(prompts, 0, 64, lambda row, drawn: reported.update({row: drawn}), room)
+    assert [each.ids for each in found] == [each.ids for each in whole]
+    check(model, prompts, found, LONG)
+    assert reported == dict(enumerate(found))
+    assert max(stored) <= room
+    limits = [20 + row for row in range(len(prompts))]
+    for needed in (5, 20):
+        parts = sampler.sample_until(
+            prompts, limits, 0, 16, lambda rows, needed=needed: len(prompts) - len(rows) >= needed, None, room
+        )
+        check_parts(prompts, whole, parts, limits)
+        assert needed <= sum(part.ended for part in parts) < len(prompts)
+
+
 def test_a_stopped_row_is_continued_after_its_own_tokens(model: PreTrainedModel) -> None:
     """Prompts that end with different tokens of their own are one tree with the others."""
     prompts = random_prompts([30, 17], [3, 9, 1], 4)

@@ -23,6 +23,8 @@ PREFILL = 2 * GIB
 """Activations and attention of prompts in the own sampler, which limits how many tokens it computes together."""
 DRAWING = 32
 """Bytes of a logit while a token is drawn: logits, log-probabilities, probabilities, and their sums in fp64."""
+FEW_TOKENS = 512
+"""Tokens of an answer for which there is room in every row of the own sampler."""
 VLLM = 3 * GIB
 """vLLM's activations and CUDA graphs."""
 MOST_TOKENS = 2**15
@@ -192,11 +194,11 @@ class Footprint:
             checkpointing = tokens[False] < max(ENOUGH_TOKENS, 2 * longest)
         return min(MOST_TOKENS, tokens[checkpointing]), checkpointing
 
-    def sampling_bytes(self, rows: int, prompts: int, most_tokens: int) -> int:
-        """The peak of the own sampler on a GPU: `rows` completions of full length after `prompts` distinct prompt tokens."""
+    def sampling_bytes(self, rows: int, prompts: int, answers: int) -> int:
+        """The peak of the own sampler on a GPU: `rows` completions of `answers` tokens in all, after `prompts` tokens."""
         shape = self.shape
         weights = self.loaded + (2 * shape.linear_weights if self.rank else 2 * self.trained * self.bf16)
-        keys = (rows * most_tokens + prompts) * shape.key_bytes(2 if self.bf16 else 4)
+        keys = (answers + prompts) * shape.key_bytes(2 if self.bf16 else 4)
         return weights + self.moments + PREFILL + keys + rows * shape.vocabulary * DRAWING
 
     def vllm_share(self, card: int, rows: int, most_tokens: int, *, sleeps: bool) -> float:
@@ -209,11 +211,19 @@ class Footprint:
         return min(0.95, max(0.05, round((least + keys) / card, 2)))
 
 
-def rows_that_fit(shape: Shape, width: int, free: int, prompts: int, most_tokens: int) -> int:
-    """Completions that the own sampler can decode together in `free` bytes, after `prompts` distinct prompt tokens, with
-    keys and values in numbers of `width` bytes; each completion may have `most_tokens`."""
-    room = max(USABLE * free - PREFILL, free / 2) - prompts * shape.key_bytes(width)
-    return max(1, int(room / (most_tokens * shape.key_bytes(width) + shape.vocabulary * DRAWING)))
+def answers_that_fit(
+    shape: Shape, width: int, free: int, contexts: int, prompt: float, rows: int, most_tokens: int
+) -> tuple[int, int]:
+    """How many completions the own sampler decodes together in `free` bytes, at most `rows`, and how many tokens of theirs it
+    stores; keys and values have `width` bytes a number. `contexts` are tokens that they share, `prompt` those of each.
+
+    There is room for `FEW_TOKENS` of each. Few answers are much longer, and the sampler sets rows aside if many are.
+    """
+    key = shape.key_bytes(width)
+    room = max(USABLE * free - PREFILL, free / 2) - contexts * key
+    each = prompt * key + shape.vocabulary * DRAWING
+    rows = max(1, min(rows, int(room / (each + min(most_tokens, FEW_TOKENS) * key))))
+    return rows, max(most_tokens, min(rows * most_tokens, int((room - rows * each) / key)))
 
 
 def rounded_down(number: int) -> int:

@@ -29,6 +29,7 @@ READ, START = 160, 64
 operations per byte of the device's memory, and the decoding steps in whose time a later call starts."""
 TILE = 128
 """Rows that a GPU multiplies in the time of one: reading the weights takes that long."""
+UNBOUNDED = 2**60
 NO_PROBABILITIES = "the model's probabilities are not numbers (NaN), so its weights are damaged"
 
 
@@ -66,26 +67,16 @@ class SharedSampler:
         seed: int,
         batch: int,
         finished: Finished | None = None,
+        room: int = UNBOUNDED,
     ) -> list[Completion]:
         """One completion per prompt, in the order of the prompts; `batch` of them are decoded together.
 
-        `finished` is called with each completion when it leaves the batch.
+        `finished` is called with each completion when it leaves the batch. `room` is how many tokens of completions are
+        stored at once; rows for which none is left are continued later, when others have ended.
         """
-        order = lexicographic(prompts)
-        completions: dict[int, Completion] = {}
-
-        def collect(row: int, completion: Completion) -> None:
-            completions[row] = completion
-            if finished:
-                finished(row, completion)
-
-        with shared_prefixes(self.model):
-            for start in range(0, len(order), batch):
-                chosen = order[start : start + batch]
-                tree = prompt_tree([prompts[index] for index in chosen])
-                rows = [chosen[prompt] for prompt in tree.prompt_of]
-                _Decoding(self, tree, self._prefill(tree), rows, seed).run(collect)
-        return [completions[index] for index in range(len(prompts))]
+        limits = [self.sampling.max_tokens] * len(prompts)
+        parts = self._sample(prompts, limits, lexicographic(prompts), seed, batch, room, finished, None)
+        return [part.completion for part in parts]
 
     @torch.no_grad()
     def sample_until(
@@ -96,30 +87,56 @@ class SharedSampler:
         batch: int,
         enough: Enough,
         finished: Finished | None = None,
+        room: int = UNBOUNDED,
     ) -> list[Part]:
         """`sample` with a limit for every prompt, which stops when `enough` says so; batches keep the given order.
 
         On a GPU it does not stop if the rest would end sooner than a later call reads its tokens again.
         """
-        parts = dict.fromkeys(range(len(prompts)), Part(Completion((), ()), ended=False))
+        return self._sample(prompts, limits, range(len(prompts)), seed, batch, room, finished, enough)
+
+    def _sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        order: Sequence[int],
+        seed: int,
+        batch: int,
+        room: int,
+        finished: Finished | None,
+        enough: Enough | None,
+    ) -> list[Part]:
+        drawn = [Completion((), ())] * len(prompts)
+        ended: set[int] = set()
+        waiting, stopped = list(order), False
+
+        def extend(row: int, completion: Completion) -> None:
+            before = drawn[row]
+            drawn[row] = Completion((*before.ids, *completion.ids), (*before.logprobs, *completion.logprobs))
 
         def collect(row: int, completion: Completion) -> None:
-            parts[row] = Part(completion, ended=True)
+            extend(row, completion)
+            ended.add(row)
             if finished:
-                finished(row, completion)
+                finished(row, drawn[row])
 
         with shared_prefixes(self.model):
-            for start in range(0, len(prompts), batch):
-                later = range(min(start + batch, len(prompts)), len(prompts))
-                chosen = [start + row for row in lexicographic(prompts[start : start + batch])]
-                tree = prompt_tree([prompts[index] for index in chosen])
-                rows = [chosen[prompt] for prompt in tree.prompt_of]
-                decoding = _Decoding(self, tree, self._prefill(tree), rows, seed, [limits[row] for row in rows])
-                decoding.run(collect, enough, later)
-                if decoding.stopped:
-                    parts |= decoding.unfinished()
-                    break
-        return [parts[index] for index in range(len(prompts))]
+            while waiting and not stopped:
+                together = _together([len(drawn[row].ids) for row in waiting[:batch]], room)
+                first, waiting = waiting[:together], waiting[together:]
+                texts = [[*prompts[row], *drawn[row].ids] for row in first]
+                tree = prompt_tree(texts)
+                rows = [first[index] for index in tree.prompt_of]
+                begun = [len(drawn[row].ids) for row in rows]
+                left = [limits[row] - before for row, before in zip(rows, begun, strict=True)]
+                free = room - len(rows) * max(begun)
+                decoding = _Decoding(self, tree, self._prefill(tree), rows, seed, left, begun, free)
+                decoding.run(collect, enough, waiting)
+                unfinished = decoding.unfinished()
+                for row, completion in unfinished.items():
+                    extend(row, completion)
+                waiting, stopped = [*unfinished, *waiting], decoding.stopped
+        return [Part(completion, row in ended) for row, completion in enumerate(drawn)]
 
     def forward(self, tokens: Tensor, shared: Pass) -> Tensor:
         """Logits after the last token of each row."""
@@ -196,17 +213,22 @@ class _Decoding:
         levels: list[Level],
         rows: list[int],
         seed: int,
-        limits: Sequence[int] | None = None,
+        limits: Sequence[int],
+        begun: Sequence[int],
+        room: int,
     ) -> None:
-        """`limits` are the most tokens of each row, by default the sampler's."""
+        """`limits` are the most tokens that each row may draw, `begun` how many its prompt has that were drawn before, and
+        `room` how many tokens of all rows are stored."""
         self.sampler, self.levels, self.rows = sampler, levels, rows
-        device, self.limit = sampler.device, max(limits or [sampler.sampling.max_tokens])
-        self.limits = torch.tensor(limits or [self.limit] * len(rows), device=device)
-        self.limited = limits is not None
+        device, self.limit, self.room = sampler.device, max(limits), room
+        self.limits = torch.tensor(limits, device=device)
+        self.limited = min(limits) < self.limit
         self.tokens = torch.tensor(tree.last, device=device)
         self.positions = torch.tensor(tree.positions, device=device)
         self.farthest = max(tree.positions) + self.limit
-        self.uniforms = uniforms(seed, rows, self.limit).to(device, torch.float64)
+        numbers = uniforms(seed, rows, max(begun) + self.limit)
+        places = torch.tensor(begun)[:, None] + torch.arange(self.limit)
+        self.uniforms = numbers.gather(1, places).to(device, torch.float64)
         self.ids = torch.zeros((len(rows), self.limit), dtype=torch.long, device=device)
         self.logprobs = torch.zeros((len(rows), self.limit), device=device)
         self.ended = torch.zeros(len(rows), dtype=torch.bool, device=device)
@@ -216,23 +238,39 @@ class _Decoding:
         self.reads_unwritten = True
         """Whether a recorded step reads all own columns; if so, no more of them than needed are allocated."""
         self.stopped = False
+        self.aside: dict[int, Completion] = {}
+        """The rows for which there was no room, and what they have drawn."""
 
     def run(self, finished: Finished, enough: Enough | None = None, later: Sequence[int] = ()) -> None:
-        """Decode until all rows have ended, or until `enough` of them have; `later` are rows of later batches."""
+        """Decode until all rows have ended or are set aside, or until `enough` of them have ended; `later` are rows of later
+        batches."""
         while self.rows and self.drawn < self.limit and not self.stopped:
             if self.drawn == self.own.columns:
-                self.own.widen(min(2 * self.own.columns, self.limit))
+                columns = min(2 * self.own.columns, self.limit)
+                self._set_aside(max(1, self.room // columns))
+                self.own.widen(columns)
             self._decode(enough, later)
             self._remove_ended(finished)
 
-    def unfinished(self) -> dict[int, Part]:
-        """The rows that have not ended."""
-        if not self.rows:
+    def unfinished(self) -> dict[int, Completion]:
+        """What rows that have not ended have drawn."""
+        return self.aside | self._drawn(range(len(self.rows)))
+
+    def _set_aside(self, most: int) -> None:
+        """Keep at most this number of rows; the others can be continued later."""
+        if len(self.rows) > most:
+            self.aside |= self._drawn(range(most, len(self.rows)))
+            self._select(range(most))
+
+    def _drawn(self, places: Sequence[int]) -> dict[int, Completion]:
+        """What the rows at these places have drawn."""
+        if not places:
             return {}
-        ids, logprobs = self.ids[:, : self.drawn].tolist(), self.logprobs[:, : self.drawn].tolist()
+        chosen = torch.tensor(places, device=self.ids.device)
+        ids, logprobs = self.ids[chosen, : self.drawn].tolist(), self.logprobs[chosen, : self.drawn].tolist()
+        found = zip(places, ids, logprobs, self.limits[chosen].tolist(), strict=True)
         return {
-            row: Part(self._completion(tokens, logs), ended=False)
-            for row, tokens, logs in zip(self.rows, ids, logprobs, strict=True)
+            self.rows[place]: self._completion(tokens[:limit], logs[:limit]) for place, tokens, logs, limit in found
         }
 
     def _decode(self, enough: Enough | None, later: Sequence[int]) -> None:
@@ -247,12 +285,14 @@ class _Decoding:
                 before, active = active, len(self.rows) - int(self.ended.sum())
                 if enough and active < before:
                     rows = zip(self.rows, self.ended.tolist(), strict=True)
-                    self.stopped = enough([*(row for row, ended in rows if not ended), *later]) and self._pays(active)
+                    unfinished = [*(row for row, ended in rows if not ended), *self.aside, *later]
+                    self.stopped = enough(unfinished) and self._pays(active)
                 if self.stopped or self._sparse(active):
                     return
             if step == self._step and self.sampler.graphs and self.own.columns - self.drawn > 1:
-                if not self.reads_unwritten and self.own.columns < self.limit:
-                    self.own.widen(self.limit)
+                columns = min(self.limit, self.room // len(self.rows))
+                if not self.reads_unwritten and self.own.columns < columns:
+                    self.own.widen(columns)
                 step = self._record()
 
     def _sparse(self, active: int) -> bool:
@@ -296,24 +336,23 @@ class _Decoding:
         ended = self.ended.tolist()
         if self.drawn == self.limit:
             ended = [True] * len(ended)
-        removed = [row for row, end in enumerate(ended) if end]
+        removed = [place for place, end in enumerate(ended) if end]
         if not removed:
             return
-        chosen = torch.tensor(removed, device=self.ids.device)
-        ids = self.ids[chosen, : self.drawn].tolist()
-        logprobs = self.logprobs[chosen, : self.drawn].tolist()
-        limits = self.limits[chosen].tolist()
-        for row, tokens, logs, limit in zip(removed, ids, logprobs, limits, strict=True):
-            finished(self.rows[row], self._completion(tokens[:limit], logs[:limit]))
-        kept = [row for row, end in enumerate(ended) if not end]
-        self.rows = [self.rows[row] for row in kept]
-        if not kept:
+        for row, completion in self._drawn(removed).items():
+            finished(row, completion)
+        self._select([place for place, end in enumerate(ended) if not end])
+
+    def _select(self, places: Sequence[int]) -> None:
+        """Keep only these rows."""
+        self.rows = [self.rows[place] for place in places]
+        if not places:
             return
-        chosen = torch.tensor(kept, device=self.ids.device)
+        chosen = torch.tensor(places, device=self.ids.device)
         for name in ("tokens", "positions", "uniforms", "ids", "logprobs", "ended", "limits"):
             setattr(self, name, getattr(self, name).index_select(0, chosen))
         self.own.select(chosen)
-        self.levels = [level.select(kept) for level in self.levels]
+        self.levels = [level.select(places) for level in self.levels]
 
     def _completion(self, ids: list[int], logprobs: list[float]) -> Completion:
         """The tokens up to and including the first end token."""
@@ -322,6 +361,16 @@ class _Decoding:
         if any(map(math.isnan, logprobs[:end])):
             raise Diverged(NO_PROBABILITIES)
         return Completion(tuple(ids[:end]), tuple(logprobs[:end]))
+
+
+def _together(begun: Sequence[int], room: int) -> int:
+    """How many of these rows are decoded together: their tokens so far, padded to the longest, take half the room at most."""
+    longest = 0
+    for place, before in enumerate(begun):
+        longest = max(longest, before)
+        if place and 2 * (place + 1) * longest > room:
+            return place
+    return len(begun)
 
 
 def _recordable(model: PreTrainedModel) -> bool:

@@ -47,11 +47,6 @@ def _common(left: Integers, right: Integers) -> int:
     return int(different[0]) if len(different) else length
 
 
-def distinct_tokens(rows: Sequence[Ids]) -> int:
-    """Tokens of some rows, with shared beginnings counted once."""
-    return sum(map(len, rows)) - sum(sort_by_prefix(rows)[1])
-
-
 # For training --------------------------------------------------------------------------------------------------------
 
 
@@ -203,6 +198,12 @@ class PromptTree:
         """For each row, the position of the last token of its prompt."""
         ends = [len(self.contexts[c]) + len(p) for c, p in zip(self.context_of, self.problems, strict=True)]
         return [ends[problem] for problem in self.problem_of]
+
+    @property
+    def stored(self) -> tuple[int, int]:
+        """Tokens of the contexts and of the problems as they are stored: padded to the longest."""
+        contexts, problems = (len(texts) * max(map(len, texts)) for texts in (self.contexts, self.problems))
+        return contexts, problems
 
 
 def prompt_tree(prompts: Sequence[Sequence[int]]) -> PromptTree:

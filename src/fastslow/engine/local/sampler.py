@@ -17,9 +17,10 @@ from fastslow.engine.local.generate import generate, generate_until, generation_
 from fastslow.engine.local.merged import merged
 from fastslow.engine.local.vllm import Vllm
 from fastslow.errors import FastSlowWarning
-from fastslow.models.memory import Shape, rows_that_fit
+from fastslow.models.memory import Shape, answers_that_fit
 from fastslow.prefix import SharedSampler, why_not_sample
-from fastslow.prefix.tree import distinct_tokens
+from fastslow.prefix.sampling import UNBOUNDED
+from fastslow.prefix.tree import prompt_tree
 from fastslow.recipe import SamplingRecipe
 from fastslow.records import Completion, Enough, Part, Sampling
 
@@ -66,10 +67,12 @@ class PolicySampler:
         ready: Ready | None,
     ) -> list[Completion]:
         """Sample with shared prefixes, or with transformers' `generate` if the model does not support them."""
-        ends, batch = self.trainer.eos_token_ids, self._batch(model, prompts, sampling)
+        ends, (batch, room) = self.trainer.eos_token_ids, self._fitting(model, prompts, sampling)
         if self._shares(model):
             sampler = SharedSampler(model, ends, sampling)
-            found, finished = halving(lambda size, report: sampler.sample(prompts, seed, size, report), batch, ready)
+            found, finished = halving(
+                lambda size, report: sampler.sample(prompts, seed, size, report, room * size // batch), batch, ready
+            )
             return [finished.get(row, completion) for row, completion in enumerate(found)]
         return generate(model, prompts, sampling, pad_id=self._pad_id, eos_ids=ends, batch=batch)
 
@@ -87,11 +90,15 @@ class PolicySampler:
         ends = self.trainer.eos_token_ids
         torch.manual_seed(seed)
         with self._model(sampling) as model, self.trainer.accelerator.autocast():
-            batch = self._batch(model, prompts, sampling)
+            batch, room = self._fitting(model, prompts, sampling)
             if self._shares(model):
                 shared = SharedSampler(model, ends, sampling)
                 found, finished = halving(
-                    lambda size, report: shared.sample_until(prompts, limits, seed, size, enough, report), batch, ready
+                    lambda size, report: shared.sample_until(
+                        prompts, limits, seed, size, enough, report, room * size // batch
+                    ),
+                    batch,
+                    ready,
                 )
                 return [Part(finished[row], True) if row in finished else part for row, part in enumerate(found)]
             return generate_until(
@@ -111,13 +118,17 @@ class PolicySampler:
                 )
         return self.shares
 
-    def _batch(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], sampling: Sampling) -> int:
-        """Sequences that are sampled together: those of the recipe, or fewer if their keys and values would not fit."""
+    def _fitting(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], sampling: Sampling) -> tuple[int, int]:
+        """Sequences that are sampled together, those of the recipe or fewer, and the tokens of their completions that are
+        stored: as many as fit."""
         free, shape = free_memory(model.device), Shape.of(model.config)
-        if free is None or shape is None:
-            return self.recipe.batch
+        if free is None or shape is None or not prompts:
+            return self.recipe.batch, UNBOUNDED
         width = 2 if self.trainer.args.bf16 else 4
-        return min(self.recipe.batch, rows_that_fit(shape, width, free, distinct_tokens(prompts), sampling.max_tokens))
+        contexts, problems = prompt_tree(prompts).stored
+        return answers_that_fit(
+            shape, width, free, contexts, problems / len(prompts), self.recipe.batch, sampling.max_tokens
+        )
 
     @contextmanager
     def _model(self, sampling: Sampling) -> Iterator[PreTrainedModel]:
