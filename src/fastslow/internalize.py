@@ -23,6 +23,7 @@ from typing import Any
 from rich.console import Console
 
 from fastslow.assembly import Parts, assemble, find_world, without_servers
+from fastslow.engine.local.out_of_memory import refused
 from fastslow.errors import RunError
 from fastslow.evaluation.during import Evaluation
 from fastslow.recipe import Recipe, TaskRecipe
@@ -61,6 +62,8 @@ class Settings:
     score: float = 1.0
     sample: int = 0
     steps: int = 0
+    microbatch: int | None = None
+    """The run's by default."""
 
 
 def internalize_run(
@@ -99,7 +102,11 @@ def internalize_run(
     world.from_main(lambda: made.append(_begin(work, recipe)))
     try:
         parts = assemble(loaded, work, world, task)
-        with closing(parts.engine):
+        now = recipe.slow.microbatch
+        advice = (
+            f"lower --microbatch, now {now} (the update stays the same), or free some (nvidia-smi shows what uses it)"
+        )
+        with closing(parts.engine), refused(advice):
             job = _Job(snapshot, settings, recipe, loaded, parts, (work, made[0] if made else None), view)
             numbers = job.run(stored, other)
     except BaseException:
@@ -128,7 +135,7 @@ def _recipe(run: Recipe, settings: Settings, processes: int) -> Recipe:
     group = run.slow.group
     problems = max(1, settings.batch // group)
     rollouts = problems * group
-    most = run.slow.microbatch
+    most = settings.microbatch or run.slow.microbatch
     fitting = () if most == "auto" else (size for size in range(1, most + 1) if rollouts % (size * processes) == 0)
     slow = {
         "problems": problems,

@@ -6,10 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from helpers import EXAMPLE
 
 from fastslow import start
 from fastslow.commands.app import main
+from fastslow.engine.local.engine import LocalEngine
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 
@@ -66,3 +68,18 @@ def test_a_run_without_saved_rollouts_is_refused(run: Path, tmp_path: Path, caps
     bare = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("*.parquet"))
     assert call("internalize", bare, "--trust") == 2
     assert "has no saved rollouts" in capsys.readouterr().err
+
+
+def test_without_memory_it_says_what_to_lower(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def update(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(LocalEngine, "update", update)
+    arguments = ["internalize", run, "--epochs", "1", "--out", tmp_path / "out", "--microbatch", "2"]
+    assert call(*arguments) == 2
+    shown = capsys.readouterr().err
+    assert "out of GPU memory" in shown
+    assert "lower --microbatch, now 2" in shown
+    assert not (tmp_path / "out").exists()

@@ -96,3 +96,13 @@ def test_what_a_run_learns_cannot_change_on_the_way(tmp_path: Path, capsys: pyte
         main(["train", "--resume", str(path), "seed=3"])
     assert "seed cannot be changed" in capsys.readouterr().err
     assert RunFolder.open(path).recipe.seed == 0
+
+
+def test_other_commands_get_one_line_too() -> None:
+    with (
+        pytest.raises(RunError, match=r"^out of GPU memory while loading: use less$"),
+        out_of_memory.refused("use less"),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+    with pytest.raises(RuntimeError, match="other"), out_of_memory.refused("use less"):
+        raise RuntimeError("other")

@@ -29,6 +29,7 @@ from fastslow.commands.study import study
 from fastslow.commands.suite import suite
 from fastslow.commands.tasks import tasks
 from fastslow.commands.train import train
+from fastslow.engine.local.out_of_memory import refused
 from fastslow.errors import FastSlowError, cause
 from fastslow.text import printable
 
@@ -85,7 +86,8 @@ for name, command in COMMANDS.items():
 def main(arguments: list[str] | None = None) -> Any:
     """Run a command. A FastSlowError becomes one message on stderr and exit code 2."""
     try:
-        return app(arguments)
+        with refused("free some (nvidia-smi shows what uses it), or use a larger card"):
+            return app(arguments)
     except FastSlowError as error:
         _complain(str(error))
     except Exception as error:

@@ -40,6 +40,12 @@ def internalize(
     steps: Annotated[
         int, typer.Option("--steps", min=0, help="Steps of on-policy distillation afterwards; they sample rollouts.")
     ] = 0,
+    microbatch: Annotated[
+        int | None,
+        typer.Option(
+            "--microbatch", min=1, help="Rollouts of a micro-batch; the run's by default. Fewer need less memory."
+        ),
+    ] = None,
     also: Annotated[
         str | None,
         typer.Option("--also", metavar="TASK", help="Another task to evaluate before and after, for forgetting."),
@@ -60,7 +66,9 @@ def internalize(
     from fastslow.runs.view import PlainView
     from fastslow.study.suite import read_task
 
-    settings = Settings(epochs, batch, learning_rate, per_problem, held_back, patience, score, sample, steps)
+    settings = Settings(
+        epochs, batch, learning_rate, per_problem, held_back, patience, score, sample, steps, microbatch
+    )
     other = read_task(also, "--also") if also else None
     numbers = internalize_run(run, out, settings, step=checkpoint, also=other, trust=trust, view=PlainView(console))
     console.print(_table(numbers))

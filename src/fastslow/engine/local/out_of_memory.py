@@ -49,6 +49,17 @@ def explained(recipe: Recipe, folder: Path) -> Iterator[None]:
         raise RunError(f"out of memory: free some, or raise the limit of the process{again}") from None
 
 
+@contextmanager
+def refused(advice: str) -> Iterator[None]:
+    """Turn a GPU's out-of-memory error into a `RunError` with this advice; for commands other than a run."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not of_gpu(error):
+            raise
+        raise RunError(f"out of GPU memory while {_phase(error)}: {advice}") from error
+
+
 def _of_machine(error: MemoryError | OSError | ImportError) -> bool:
     """Whether memory ran out; a library that does not fit is reported as one that cannot be imported."""
     if isinstance(error, OSError):
