@@ -119,9 +119,11 @@ def simulate(
     decoded = 0
     for step in range(steps):
         horizon = min(steps, (step // cycle + 1) * cycle)
-        first = step * problems + len(left)
-        for position in range(first, min((step + 1) * problems + extra, horizon * problems)):
-            left[position], begun[position] = max(next(lengths) for _ in range(group)), step
+        first, last = step * problems + len(left), min((step + 1) * problems + extra, horizon * problems)
+        due = [needs for position, needs in left.items() if position < (step + 1 - late) * problems]
+        if any(due) or list(left.values()).count(0) < problems:
+            for position in range(first, last):
+                left[position], begun[position] = max(next(lengths) for _ in range(group)), step
         due = [needs for position, needs in left.items() if position < (step + 1 - late) * problems]
         needed = max(*due, sorted(left.values())[problems - 1], 0) if due else sorted(left.values())[problems - 1]
         left = {position: max(needs - needed, 0) for position, needs in left.items()}
