@@ -399,3 +399,16 @@ def test_a_stopped_row_is_continued_after_its_own_tokens(model: PreTrainedModel)
     second = sampler.sample_until(begun, left, 1, 64, lambda rows: False)
     assert all(part.ended and len(part.completion.ids) <= limit for part, limit in zip(second, left, strict=True))
     check(model, begun, [part.completion for part in second], LONG)
+
+
+@pytest.mark.parametrize("read", [0, 10**6])
+def test_later_batches_are_not_begun_when_enough_rows_have_reached_their_limit(
+    read: int, model: PreTrainedModel, as_on_a_gpu: None
+) -> None:
+    """Whether it may stop earlier or not."""
+    prompts = random_prompts([30, 17], [3, 9, 1], 4)
+    sampler = SharedSampler(model, (), Sampling(1.0, 1.0, 9))
+    sampler.read = read
+    parts = sampler.sample_until(prompts, [9] * len(prompts), 0, 8, lambda rows: len(rows) <= len(prompts) - 8)
+    assert [len(part.completion.ids) for part in parts] == [9] * 8 + [0] * (len(prompts) - 8)
+    assert [part.ended for part in parts] == [True] * 8 + [False] * (len(prompts) - 8)

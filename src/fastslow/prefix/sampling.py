@@ -23,13 +23,14 @@ from fastslow.records import Completion, Enough, Finished, Part, Sampling
 
 BLOCK = 128
 """Initial columns for the completion tokens of the rows. They are doubled whenever they are full; if a step reads only those
-that are written, there are soon as many as a completion can have."""
+that are written, there are soon as many as a completion can have, or as there is room for."""
 READ, START = 160, 64
 """What stopping costs, on a GPU: the prompt tokens that are read in the time of a decoding step of few rows, about the
 operations per byte of the device's memory, and the decoding steps in whose time a later call starts."""
 TILE = 128
 """Rows that a GPU multiplies in the time of one: reading the weights takes that long."""
 UNBOUNDED = 2**60
+"""Room for any number of tokens."""
 NO_PROBABILITIES = "the model's probabilities are not numbers (NaN), so its weights are damaged"
 
 
@@ -136,6 +137,7 @@ class SharedSampler:
                 for row, completion in unfinished.items():
                     extend(row, completion)
                 waiting, stopped = [*unfinished, *waiting], decoding.stopped
+                del decoding  # its keys and values, before those of the next batch
         return [Part(completion, row in ended) for row, completion in enumerate(drawn)]
 
     def forward(self, tokens: Tensor, shared: Pass) -> Tensor:
@@ -222,7 +224,6 @@ class _Decoding:
         self.sampler, self.levels, self.rows = sampler, levels, rows
         device, self.limit, self.room = sampler.device, max(limits), room
         self.limits = torch.tensor(limits, device=device)
-        self.limited = min(limits) < self.limit
         self.tokens = torch.tensor(tree.last, device=device)
         self.positions = torch.tensor(tree.positions, device=device)
         self.farthest = max(tree.positions) + self.limit
@@ -328,14 +329,11 @@ class _Decoding:
         self.positions.add_(1)
         self.column.add_(1)
         self.ended.logical_or_((token[:, None] == self.sampler.eos).any(1))
-        if self.limited:
-            self.ended.logical_or_(self.column >= self.limits)
+        self.ended.logical_or_(self.column >= self.limits)
 
     def _remove_ended(self, finished: Finished) -> None:
         """Reports the completions of rows that drew an end token or reached the limit, and removes these rows."""
         ended = self.ended.tolist()
-        if self.drawn == self.limit:
-            ended = [True] * len(ended)
         removed = [place for place, end in enumerate(ended) if end]
         if not removed:
             return
