@@ -22,7 +22,7 @@ DISTILLED_HEAD = 3 * GIB
 PREFILL = 2 * GIB
 """Activations and attention of prompts in the own sampler, which limits how many tokens it computes together."""
 DRAWING = 32
-"""Bytes of a logit while a token is drawn: logits, log-probabilities, probabilities, and their sums in fp64."""
+"""Bytes of a logit while a token is drawn: logits, probabilities and, with top-p, their order and sums."""
 FEW_TOKENS = 512
 """Tokens of an answer for which there is room in every row of the own sampler."""
 VLLM = 3 * GIB
