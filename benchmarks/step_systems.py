@@ -96,7 +96,7 @@ def recipe_of(job: Job) -> Recipe:
             },
             "sampling": {
                 "max_tokens": load.tokens,
-                "batch": math.ceil((1 + job.ahead) * load.rollouts),
+                "batch": load.rollouts,
                 "ahead": job.ahead,
                 "backend": "vllm" if job.vllm else "transformers",
                 "vllm_memory": "auto" if job.auto else job.vllm_memory,

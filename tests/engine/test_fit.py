@@ -220,8 +220,8 @@ def test_the_batch_is_what_keys_and_values_leave_room_for(tiny_folder: Path, tmp
     policy_sampler = sampler.PolicySampler(made, make_recipe(tiny_folder).sampling)
     sampling = make_recipe(tiny_folder).sampling.training()
     prompts = [[1, 2, 3]] * 4
-    assert policy_sampler._fitting(made.model, prompts, sampling)[0] == 256
+    assert policy_sampler._fitting(made.model, prompts, sampling, 256)[0] == 256
     monkeypatch.setattr(sampler, "free_memory", lambda device: 2**27)
-    rows, room = policy_sampler._fitting(made.model, prompts, sampling.__class__(1.0, 1.0, 10**5))
+    rows, room = policy_sampler._fitting(made.model, prompts, sampling.__class__(1.0, 1.0, 10**5), 256)
     assert 1 < rows < 256
     assert rows * 512 <= room < rows * 10**5

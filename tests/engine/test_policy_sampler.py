@@ -19,6 +19,7 @@ from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.errors import FastSlowWarning
 from fastslow.models.load import load_policy
+from fastslow.prefix import sampling
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Sampling
 from fastslow.rollouts.chat import ChatFormat
@@ -200,3 +201,17 @@ def test_a_state_space_model_warns_once_and_is_sampled_by_generate(tmp_path: Pat
     with warnings.catch_warnings():
         warnings.simplefilter("error", FastSlowWarning)
         sampler.sample(PROMPTS, SAMPLING, seed=4)
+
+
+@pytest.mark.parametrize(("ahead", "batches"), [(0, [3, 1]), (0.5, [4])])
+def test_groups_begun_ahead_are_decoded_beside_the_others(
+    ahead: float, batches: list[int], tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = make(tiny_folder, tmp_path, sampling={"ahead": ahead})
+    assert sampler.sample(PROMPTS, SAMPLING, seed=0)  # the first call tries whether the model supports shared prefixes
+    seen: list[int] = []
+    together = sampling._together
+    monkeypatch.setattr(sampling, "_together", lambda begun, room: (seen.append(len(begun)), together(begun, room))[1])
+    parts = sampler.sample_until(PROMPTS, [4] * len(PROMPTS), SAMPLING, 0, lambda rows: not rows)
+    assert all(part.ended for part in parts)
+    assert seen == batches

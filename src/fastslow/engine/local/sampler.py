@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -67,7 +68,7 @@ class PolicySampler:
         ready: Ready | None,
     ) -> list[Completion]:
         """Sample with shared prefixes, or with transformers' `generate` if the model does not support them."""
-        ends, (batch, room) = self.trainer.eos_token_ids, self._fitting(model, prompts, sampling)
+        ends, (batch, room) = self.trainer.eos_token_ids, self._fitting(model, prompts, sampling, self.recipe.batch)
         if self._shares(model):
             sampler = SharedSampler(model, ends, sampling)
             found, finished = halving(
@@ -90,7 +91,8 @@ class PolicySampler:
         ends = self.trainer.eos_token_ids
         torch.manual_seed(seed)
         with self._model(sampling) as model, self.trainer.accelerator.autocast():
-            batch, room = self._fitting(model, prompts, sampling)
+            most = math.ceil((1 + self.recipe.ahead) * self.recipe.batch)
+            batch, room = self._fitting(model, prompts, sampling, most)
             if self._shares(model):
                 shared = SharedSampler(model, ends, sampling)
                 found, finished = halving(
@@ -118,17 +120,17 @@ class PolicySampler:
                 )
         return self.shares
 
-    def _fitting(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], sampling: Sampling) -> tuple[int, int]:
-        """Sequences that are sampled together, those of the recipe or fewer, and the tokens of their completions that are
-        stored: as many as fit."""
+    def _fitting(
+        self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], sampling: Sampling, most: int
+    ) -> tuple[int, int]:
+        """Sequences that are sampled together, at most `most`, and the tokens of their completions that are stored: as many
+        as fit."""
         free, shape = free_memory(model.device), Shape.of(model.config)
         if free is None or shape is None or not prompts:
-            return self.recipe.batch, UNBOUNDED
+            return most, UNBOUNDED
         width = 2 if self.trainer.args.bf16 else 4
         contexts, problems = prompt_tree(prompts).stored
-        return answers_that_fit(
-            shape, width, free, contexts, problems / len(prompts), self.recipe.batch, sampling.max_tokens
-        )
+        return answers_that_fit(shape, width, free, contexts, problems / len(prompts), most, sampling.max_tokens)
 
     @contextmanager
     def _model(self, sampling: Sampling) -> Iterator[PreTrainedModel]:
