@@ -80,6 +80,8 @@ def test_eight_billion_weights_on_a_card_of_80_gb(eight: Path, monkeypatch: pyte
     lines = found(model=lora, **long)
     assert re.search(r"up to 36 GiB with micro-batches of 32,768 tokens, activations recomputed", lines["GPU"].found)
     assert re.search(r"sampling up to 7\d GiB with 256 completions at a time", lines["GPU"].found)
+    lines = found(model=lora, sampling={"max_tokens": 128, "ahead": 1.0}, fast=long["fast"])
+    assert re.search(r"with 512 completions at a time", lines["GPU"].found)
     assert "with micro-batches of 8 rollouts" in found(model=lora, slow={"microbatch": 8})["GPU"].found
     everything = found(model={"name": str(eight)}, **long)["GPU"]
     assert everything.missing

@@ -296,11 +296,12 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
     if vllm:
         return words + f"; vLLM takes {vllm / GIB:.0f} GiB{' between updates' if sampling.vllm_sleep else ' of them'}"
     contexts = 1 if recipe.method == "rl" else recipe.fast.population
-    prompts = min(rollouts, contexts * slow.problems) * round(prompt)
+    in_play, problems = (math.ceil((1 + sampling.ahead) * each) for each in (rollouts, slow.problems))
+    prompts = min(in_play, contexts * problems) * round(prompt)
     free = max(card - needed.sampling_bytes(0, 0, 0) + PREFILL, 0)
-    most = min(sampling.batch, rollouts)
-    rows, answers = answers_that_fit(shape, 2, free, contexts * evolved, prompts / rollouts, most, sampling.max_tokens)
-    sampled = needed.sampling_bytes(rows, contexts * evolved + prompts * rows // rollouts, answers)
+    most = min(math.ceil((1 + sampling.ahead) * sampling.batch), in_play)
+    rows, answers = answers_that_fit(shape, 2, free, contexts * evolved, prompts / in_play, most, sampling.max_tokens)
+    sampled = needed.sampling_bytes(rows, contexts * evolved + prompts * rows // in_play, answers)
     if sampled > card:
         return None
     return words + f"; sampling up to {sampled / GIB:.0f} GiB with {rows} completions at a time"

@@ -225,3 +225,9 @@ def test_the_batch_is_what_keys_and_values_leave_room_for(tiny_folder: Path, tmp
     rows, room = policy_sampler._fitting(made.model, prompts, sampling.__class__(1.0, 1.0, 10**5), 256)
     assert 1 < rows < 256
     assert rows * 512 <= room < rows * 10**5
+    sizes: list[int] = []
+    monkeypatch.setattr(sampler, "generate", lambda *_, batch, **__: sizes.append(batch))
+    policy_sampler.shares = False  # then no row can be set aside: all may have their full length
+    policy_sampler.sample(prompts, sampling.__class__(1.0, 1.0, 10**4), seed=0)
+    assert sizes == [max(1, room // 10**4)]
+    assert sizes[0] < rows

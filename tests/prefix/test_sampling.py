@@ -401,6 +401,25 @@ def test_a_stopped_row_is_continued_after_its_own_tokens(model: PreTrainedModel)
     check(model, begun, [part.completion for part in second], LONG)
 
 
+def test_rows_are_removed_when_that_saves_a_tile(
+    model: PreTrainedModel, as_on_a_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 24 rows in tiles of 4 more than half are still active; what is drawn stays the same."""
+    prompts = random_prompts([30, 17], [3, 9, 1], 4)
+    drawn, rows = [], []
+    for tile in (1000, 4):
+        monkeypatch.setattr(sampling_module, "TILE", tile)
+        read: list[int] = []
+        hook = model.get_input_embeddings().register_forward_hook(
+            lambda _, inputs, __, read=read: read.append(len(inputs[0])) if inputs[0].shape[1] == 1 else None
+        )
+        drawn.append(sample(model, prompts, LONG, ends=ENDS))
+        hook.remove()
+        rows.append(sum(read))
+    assert [each.ids for each in drawn[0]] == [each.ids for each in drawn[1]]
+    assert rows[1] < rows[0]
+
+
 @pytest.mark.parametrize("read", [0, 10**6])
 def test_later_batches_are_not_begun_when_enough_rows_have_reached_their_limit(
     read: int, model: PreTrainedModel, as_on_a_gpu: None

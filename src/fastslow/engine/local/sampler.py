@@ -75,6 +75,7 @@ class PolicySampler:
                 lambda size, report: sampler.sample(prompts, seed, size, report, room * size // batch), batch, ready
             )
             return [finished.get(row, completion) for row, completion in enumerate(found)]
+        batch = _at_full_length(batch, room, sampling)
         return generate(model, prompts, sampling, pad_id=self._pad_id, eos_ids=ends, batch=batch)
 
     def sample_until(
@@ -103,6 +104,7 @@ class PolicySampler:
                     ready,
                 )
                 return [Part(finished[row], True) if row in finished else part for row, part in enumerate(found)]
+            batch = _at_full_length(batch, room, sampling)
             return generate_until(
                 model, prompts, limits, sampling, enough, pad_id=self._pad_id, eos_ids=ends, batch=batch
             )
@@ -157,6 +159,11 @@ class PolicySampler:
     @property
     def _pad_id(self) -> int:
         return int(self.trainer._tokenizer.pad_token_id)
+
+
+def _at_full_length(batch: int, room: int, sampling: Sampling) -> int:
+    """Sequences that fit if each may have its full length: `generate` sets none aside."""
+    return max(1, min(batch, room // sampling.max_tokens))
 
 
 def halving(
