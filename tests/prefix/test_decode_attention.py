@@ -188,6 +188,7 @@ def test_sampled_logprobs_are_those_of_a_full_forward_pass(monkeypatch: pytest.M
     if not GPU:
         sampler.graphs = True
         monkeypatch.setattr(sampling, "BLOCK", 4)
+        monkeypatch.setattr(sampling, "WIDE", 8)
         monkeypatch.setattr(sampling._Decoding, "_record", lambda decoding: decoding._step)
         monkeypatch.setattr(level_attention, "has_kernel", lambda query, *_: query.shape[2] == 1)
         monkeypatch.setattr(level_attention, "_kernels", lambda: decode_attention)

@@ -31,6 +31,8 @@ READ = 64 * 128
 """Keys, and as many values, that a program reads at a time; those of all stages and the queries must fit 99 KiB."""
 FEWEST, MOST = 128, 16
 """A range of columns is divided into ranges: the fewest columns of each, and the most ranges."""
+MERGED = 32
+"""Parts that one program of the second kernel merges, of as many queries as that makes."""
 UNBOUNDED = 2**30
 HIDDEN = tl.constexpr(-1e30)
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -85,8 +87,11 @@ def attend(
         num_warps=4, num_stages=3 if features <= 128 else 2,
     )  # fmt: skip
     # Few sizes, so that the second kernel is compiled few times.
-    padded = max(8, triton.next_power_of_2(parts))
-    _merge_parts[(rows * heads,)](sums, peaks, out, parts, padded, features, num_warps=4)
+    padded = max(4, triton.next_power_of_2(parts))
+    together = max(1, MERGED // padded)
+    _merge_parts[(triton.cdiv(rows * heads, together),)](
+        sums, peaks, out, rows * heads, parts, together, padded, features, num_warps=4
+    )
     return out
 
 
@@ -276,15 +281,19 @@ def _keep_part(sums, peaks, place, present, features, weighted, peak, total, FEA
     tl.store(sums + offsets, weighted / some[:, None], mask=present[:, None])
 
 
-@triton.jit(do_not_specialize=["parts"])
-def _merge_parts(sums, peaks, out, parts, PADDED: tl.constexpr, FEATURES: tl.constexpr):
-    """One program for every row and head."""
-    program = tl.program_id(0).to(tl.int64)
+@triton.jit(do_not_specialize=["queries", "parts"])
+def _merge_parts(
+    sums, peaks, out, queries, parts, TOGETHER: tl.constexpr, PADDED: tl.constexpr, FEATURES: tl.constexpr
+):  # fmt: skip
+    """Some queries of all rows and heads; the parts come first, so that one thread has those of a query and a feature."""
+    query = tl.program_id(0).to(tl.int64) * TOGETHER + tl.arange(0, TOGETHER)
     part, features = tl.arange(0, PADDED), tl.arange(0, FEATURES)
-    place = program * parts + part
-    peak = tl.load(peaks + place, mask=part < parts, other=HIDDEN)
-    weights = tl.exp2(peak - tl.max(peak, 0))
-    offsets = place[:, None] * FEATURES + features[None, :]
-    means = tl.load(sums + offsets, mask=(part < parts)[:, None], other=0.0)
-    merged = tl.sum(means * weights[:, None], 0) / tl.sum(weights, 0)
-    tl.store(out + program * FEATURES + features, merged.to(out.dtype.element_ty))
+    place = query[None, :] * parts + part[:, None]
+    inside = (query < queries)[None, :] & (part < parts)[:, None]
+    peak = tl.load(peaks + place, mask=inside, other=HIDDEN)
+    weights = tl.exp2(peak - tl.max(peak, 0)[None, :])
+    offsets = place[:, :, None] * FEATURES + features[None, None, :]
+    means = tl.load(sums + offsets, mask=inside[:, :, None], other=0.0)
+    merged = tl.sum(means * weights[:, :, None], 0) / tl.sum(weights, 0)[:, None]
+    kept = query[:, None] * FEATURES + features[None, :]
+    tl.store(out + kept, merged.to(out.dtype.element_ty), mask=(query < queries)[:, None])

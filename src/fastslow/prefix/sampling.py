@@ -21,9 +21,9 @@ from fastslow.prefix.level_attention import Level, Pass, Store, shared_prefixes
 from fastslow.prefix.tree import PromptTree, Tokens, lexicographic, prompt_tree
 from fastslow.records import Completion, Enough, Finished, Part, Sampling
 
-BLOCK = 128
-"""Initial columns for the completion tokens of the rows. They are doubled whenever they are full; if a step reads only those
-that are written, there are soon as many as a completion can have, or as there is room for."""
+BLOCK, WIDE = 128, 512
+"""Initial columns for the completion tokens of the rows; the second if a step reads only those that are written. They are
+doubled whenever they are full; by then most rows have ended."""
 READ, START = 160, 64
 """What stopping costs, on a GPU: the prompt tokens that are read in the time of a decoding step of few rows, about the
 operations per byte of the device's memory, and the decoding steps in whose time a later call starts."""
@@ -291,7 +291,7 @@ class _Decoding:
                 if self.stopped or self._sparse(active):
                     return
             if step == self._step and self.sampler.graphs and self.own.columns - self.drawn > 1:
-                columns = min(self.limit, self.room // len(self.rows))
+                columns = min(self.limit, WIDE, self.room // len(self.rows))
                 if not self.reads_unwritten and self.own.columns < columns:
                     self.own.widen(columns)
                 step = self._record()
