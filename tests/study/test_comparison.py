@@ -15,7 +15,7 @@ from study_helpers import made_run, staged_run
 from fastslow.errors import FastSlowError
 from fastslow.study import comparison as comparison_module
 from fastslow.study.arms import gather
-from fastslow.study.compare import compare_runs
+from fastslow.study.compare import compare_runs, show
 from fastslow.study.comparison import Comparison
 from fastslow.study.sentences import findings
 
@@ -61,6 +61,21 @@ def test_the_cost_of_the_baselines_peak_is_counted_seed_by_seed(tmp_path: Path) 
     assert found.saving(fst, "rollouts").mean == pytest.approx((2 * 3 * 3) ** (1 / 3) / 1.5)
     assert found.saving(fst, "rollouts").has_interval
     assert found.cost(fst, "rollouts").words(0) == "480 (all alike)"
+
+
+def test_a_narrow_terminal_shows_the_whole_names_of_arms(tmp_path: Path) -> None:
+    made = []
+    for allocation in ("even", "informative"):
+        settings = {"slow": {"steps": 30, "problems": 4, "group": 8, "microbatch": 8, "allocation": allocation}}
+        made += [
+            made_run(tmp_path / f"{allocation}-{seed}", FST[seed], seed=seed, settings=settings) for seed in range(3)
+        ]
+    console = Console(width=80, record=True)
+    show(Comparison.of(gather(made)[0]), console)
+    rewards = console.export_text().split("Training cost")[0]
+    assert "…" not in rewards
+    assert "even)" in rewards
+    assert "informative)" in rewards
 
 
 def test_rewards_at_the_end_and_within_shared_rollouts(tmp_path: Path) -> None:

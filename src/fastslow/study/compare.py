@@ -123,7 +123,9 @@ def show(comparison: Comparison, console: Console) -> None:
     for summary in summaries(comparison):
         table = Table(title=summary.title, title_justify="left")
         for index, name in enumerate(summary.head):
-            table.add_column(name, justify="right" if index else "left")
+            table.add_column(
+                name, justify="right" if index else "left", overflow="fold"
+            )  # arms differ at the end of names
         for row in summary.rows:
             table.add_row(*(Text(cell) for cell in row))
         console.print(table)
