@@ -7,8 +7,8 @@ Both make the same steps: the same model, prompts, numbers of rollouts and token
 full length, or with `--mean-tokens` one that is drawn beforehand (`step_lengths.py` says how answers end). Contexts come in
 front of problems, and a step has a few of them in many rollouts, as in Fast-Slow Training. A GPU takes a model of
 Qwen2.5-0.5B's shape with random weights, a CPU nano and short contexts; `--model` takes any other: a shape (qwen3-8b,
-qwen2.5-0.5b, tiny), a folder or a hub id. `--lora` trains an adapter over a frozen base, in bf16 on a GPU. Prints a table and
-writes OUT.json and OUT.png.
+qwen2.5-0.5b, tiny), a folder or a hub id. `--lora` trains an adapter over a frozen base, in bf16 on a GPU; `--card 80` leaves
+as much memory as a card of 80 GB has. Prints a table and writes OUT.json and OUT.png.
 
 `--vllm` adds TRL with vLLM in its process, last; `--systems` chooses freely among trl, fastslow, trl-vllm, fastslow-vllm, of
 which a process takes one with vLLM at most. The shares say how near a phase comes to the device's bandwidth and matrix rate,
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     device = "cuda" if torch.cuda.is_available() else "cpu"
     name = options.model = options.model or ("qwen2.5-0.5b" if device == "cuda" else "nano")
+    held = hold_back(options.card) if options.card and device == "cuda" else None
     rates = {"name": device_name(device), **measure_device(device)}
     print(f"{rates['name']}: {rates['bytes_per_second'] / 1e9:,.0f} GB/s copied, "
           f"{rates['operations_per_second'] / 1e12:,.2f} TFLOP/s in matrix products")  # fmt: skip
@@ -72,11 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "ahead": options.ahead,
             "kl": options.kl,
             "checkpointing": options.checkpointing,
+            "card": options.card,
             "rows": [],
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)
         for system in options.systems:
-            report["rows"] += run(system, model, device, load, weights, options, Path(work), rates)
+            clock = Clock(0 if held is None else held.nbytes)
+            report["rows"] += run(system, model, device, load, weights, options, Path(work), rates, clock)
             options.out.with_suffix(".json").write_text(json.dumps(report, indent=1))
     print_table(report)
     draw(report, options.out.with_suffix(".png"))
@@ -101,6 +104,9 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--auto", action="store_true", help="fastslow chooses micro-batches, checkpointing and vLLM's share by itself"
+    )
+    parser.add_argument(
+        "--card", type=float, metavar="GB", help="use no more of the GPU's memory, as on a smaller card"
     )
     parser.add_argument("--repeats", type=int, help="steps measured at each length")
     parser.add_argument("--kl", type=float, default=1e-3, help="coefficient of the KL penalty; 0 asks no reference")
@@ -135,6 +141,11 @@ def given(options: argparse.Namespace) -> dict[str, int]:
     return {names.get(each, each): getattr(options, each) for each in fields if getattr(options, each) is not None}
 
 
+def hold_back(card: float) -> torch.Tensor:
+    """Takes all memory of the GPU beyond that of a card of so many GB."""
+    return torch.empty(max(torch.cuda.mem_get_info()[1] - int(card * 1e9), 0), dtype=torch.uint8, device="cuda")
+
+
 def device_name(device: str) -> str:
     return (
         torch.cuda.get_device_name()
@@ -152,6 +163,7 @@ def run(
     options: argparse.Namespace,
     work: Path,
     rates: dict[str, Any],
+    clock: Clock,
 ) -> list[dict[str, Any]]:
     """All steps of a system in one go: at each length one to warm up, then those that are measured."""
     start, vllm, name = SYSTEMS[system]
@@ -160,7 +172,6 @@ def run(
     profile = options.out.with_suffix(f".{system}.txt") if options.profile else None
     if profile:
         prompts.append(load.prompts(options.contexts[-1], each))
-    clock = Clock()
     print(f"{name}: {len(prompts)} steps …", flush=True)
     job = Job(
         model,
