@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     device = "cuda" if torch.cuda.is_available() else "cpu"
     name = options.model = options.model or ("qwen2.5-0.5b" if device == "cuda" else "nano")
-    held = hold_back(options.card) if options.card and device == "cuda" else None
+    held = hold_back(options.card) if options.card else None
     rates = {"name": device_name(device), **measure_device(device)}
     print(f"{rates['name']}: {rates['bytes_per_second'] / 1e9:,.0f} GB/s copied, "
           f"{rates['operations_per_second'] / 1e12:,.2f} TFLOP/s in matrix products")  # fmt: skip
@@ -143,6 +143,8 @@ def given(options: argparse.Namespace) -> dict[str, int]:
 
 def hold_back(card: float) -> torch.Tensor:
     """Takes all memory of the GPU beyond that of a card of so many GB."""
+    if not torch.cuda.is_available():
+        raise SystemExit("--card needs a GPU, and there is none; leave it out")
     return torch.empty(max(torch.cuda.mem_get_info()[1] - int(card * 1e9), 0), dtype=torch.uint8, device="cuda")
 
 

@@ -284,7 +284,7 @@ def _keep_part(sums, peaks, place, present, features, weighted, peak, total, FEA
 @triton.jit(do_not_specialize=["queries", "parts"])
 def _merge_parts(
     sums, peaks, out, queries, parts, TOGETHER: tl.constexpr, PADDED: tl.constexpr, FEATURES: tl.constexpr
-):  # fmt: skip
+):
     """Some queries of all rows and heads; the parts come first, so that one thread has those of a query and a feature."""
     query = tl.program_id(0).to(tl.int64) * TOGETHER + tl.arange(0, TOGETHER)
     part, features = tl.arange(0, PADDED), tl.arange(0, FEATURES)

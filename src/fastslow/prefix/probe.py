@@ -28,7 +28,7 @@ TRAINED, GRADIENT, SAMPLED = (1e-4, 0.15), (1e-3, 0.3), (0.01, 0.2)
 """Largest accepted differences from the plain passes, in fp32 and in half precision: of log-probabilities on average, and of
 a gradient relative to its norm. A model that attends to other branches of the tree differs by far more."""
 ROUNDING = 2
-"""A gradient may differ by this many times what rounding alone changes: in bf16 that can be a third in a trained model."""
+"""A gradient may differ by this many times what rounding alone changes, which in bf16 is much in a deep trained model."""
 
 
 def why_not_train(model: Any) -> str | None:
