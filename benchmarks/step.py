@@ -22,11 +22,14 @@ import argparse
 import gc
 import json
 import platform
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
+from subprocess import PIPE, Popen
 from typing import Any
 
 import torch
@@ -46,7 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     device = "cuda" if torch.cuda.is_available() else "cpu"
     name = options.model = options.model or ("qwen2.5-0.5b" if device == "cuda" else "nano")
-    held = hold_back(options.card) if options.card else None
+    with smaller_card(options.card):
+        measure(options, device, name)
+
+
+def measure(options: argparse.Namespace, device: str, name: str) -> None:
     rates = {"name": device_name(device), **measure_device(device)}
     print(f"{rates['name']}: {rates['bytes_per_second'] / 1e9:,.0f} GB/s copied, "
           f"{rates['operations_per_second'] / 1e12:,.2f} TFLOP/s in matrix products")  # fmt: skip
@@ -78,8 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)
         for system in options.systems:
-            clock = Clock(0 if held is None else held.nbytes)
-            report["rows"] += run(system, model, device, load, weights, options, Path(work), rates, clock)
+            report["rows"] += run(system, model, device, load, weights, options, Path(work), rates, Clock())
             options.out.with_suffix(".json").write_text(json.dumps(report, indent=1))
     print_table(report)
     draw(report, options.out.with_suffix(".png"))
@@ -141,11 +147,28 @@ def given(options: argparse.Namespace) -> dict[str, int]:
     return {names.get(each, each): getattr(options, each) for each in fields if getattr(options, each) is not None}
 
 
-def hold_back(card: float) -> torch.Tensor:
-    """Takes all memory of the GPU beyond that of a card of so many GB."""
+HOLD = """
+import sys, torch
+free, _ = torch.cuda.mem_get_info()
+held = torch.empty(max(free - int(float(sys.argv[1]) * 1e9), 0), dtype=torch.uint8, device="cuda")
+print(held.nbytes, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def smaller_card(card: float | None) -> Iterator[None]:
+    """Meanwhile another process holds all memory of the GPU beyond that of a card with so many GB."""
+    if card is None:
+        yield
+        return
     if not torch.cuda.is_available():
         raise SystemExit("--card needs a GPU, and there is none; leave it out")
-    return torch.empty(max(torch.cuda.mem_get_info()[1] - int(card * 1e9), 0), dtype=torch.uint8, device="cuda")
+    with Popen([sys.executable, "-c", HOLD, str(card)], stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdout is not None, "a pipe"
+        if not other.stdout.readline():
+            raise SystemExit("--card: the process that holds the rest of the GPU's memory failed, as it says above")
+        yield
 
 
 def device_name(device: str) -> str:

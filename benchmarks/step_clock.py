@@ -19,9 +19,8 @@ PHASES = ("sampling", "sync", "grading", "reference", "update")
 class Clock(TrainerCallback):
     """Every second of a step belongs to one phase: a phase inside another stops that one's clock, the rest is `update`."""
 
-    def __init__(self, held: int = 0) -> None:
-        """`held` are bytes of the GPU that do not count."""
-        self.gpu, self.held = torch.cuda.is_available(), held
+    def __init__(self) -> None:
+        self.gpu = torch.cuda.is_available()
         self.seconds: Counter[str] = Counter()
         self.rows: list[dict[str, float]] = []
         self.running: list[str] = ["update"]
@@ -78,7 +77,7 @@ class Clock(TrainerCallback):
     def _peak(self) -> float:
         """Bytes at most since the last step: what PyTorch has allocated of a GPU, else what the process holds (Linux)."""
         if self.gpu:
-            return float(torch.cuda.max_memory_allocated() - self.held)
+            return float(torch.cuda.max_memory_allocated())
         with suppress(OSError):
             found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
             return 1024.0 * float(found[1]) if found else float("nan")

@@ -274,7 +274,7 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
     if sampling.backend == "vllm" or (sampling.backend == "auto" and _choice(recipe).backend == "vllm"):
         share = sampling.vllm_memory
         if share == "auto":
-            share = needed.vllm_share(card, rollouts, sampling.max_tokens, sleeps=sampling.vllm_sleep)
+            share = needed.vllm_share(card, card, rollouts, sampling.max_tokens, sleeps=sampling.vllm_sleep)
         vllm = round(share * card)
     beside = 0 if sampling.vllm_sleep else vllm
     free = card - beside - (needed.fixed - needed.head)

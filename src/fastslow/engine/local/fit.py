@@ -78,8 +78,9 @@ def vllm_share(recipe: Recipe, policy: Policy) -> float:
     needed = footprint(policy.model, recipe, bf16=policy.autocast, trained=trained)
     if needed is None or policy.device != "cuda":
         return 0.3
-    _, card = torch.cuda.mem_get_info()
-    return needed.vllm_share(card, slow.problems * slow.group, sampling.max_tokens, sleeps=sampling.vllm_sleep)
+    rollouts, (free, card) = slow.problems * slow.group, torch.cuda.mem_get_info()
+    room = free + torch.cuda.memory_reserved()  # without what other processes hold
+    return needed.vllm_share(card, room, rollouts, sampling.max_tokens, sleeps=sampling.vllm_sleep)
 
 
 class Fit:
