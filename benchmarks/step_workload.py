@@ -68,7 +68,7 @@ def prepare_model(name: str, work: Path, *, with_weights: bool) -> str:
         return resolve(name)
     folder = work / name
     if with_weights:
-        random_model(name, "cpu", torch.bfloat16).save_pretrained(folder)
+        random_model(name, "cuda" if torch.cuda.is_available() else "cpu", torch.bfloat16).save_pretrained(folder)
     else:
         config_of(name).save_pretrained(folder)
     words_as_tokens(SHAPES[name]["vocab_size"]).save_pretrained(folder)

@@ -95,7 +95,8 @@ def _machine() -> Iterator[Finding]:
 def _sampler(device: str) -> str:
     if device == "cuda" and vllm_installed():
         large = f"models of {LARGE / 1e9:g} billion weights or more with sampling.max_tokens of {LONG} or more"
-        return f"vllm for {large}, transformers for others"
+        unless = " unless they have fused kernels" if kernels_installed() else ""
+        return f"vllm for {large}{unless}, transformers for others"
     return "transformers: " + ("no CUDA GPU is used" if vllm_installed() else "the package vllm is not installed")
 
 

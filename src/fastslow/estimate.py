@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean
 
 from fastslow.assembly import CHECKED_EXAMPLES, check_lengths, check_packages, check_trackers, choose_seed_texts
-from fastslow.engine.local.choice import Choice, choose, vllm_installed
+from fastslow.engine.local.choice import Choice, choose, own_kernels, vllm_installed
 from fastslow.errors import FastSlowError
 from fastslow.fast.optimizers import find_optimizer
 from fastslow.models.memory import GIB, PREFILL, Footprint, Shape, answers_that_fit
@@ -160,12 +160,19 @@ def _choice(recipe: Recipe) -> Choice:
     if not vllm_installed():
         return choose(recipe.sampling, None, None)
     import torch
+    from transformers import AutoModelForCausalLM
 
     from fastslow.models.load import choose_device
 
-    cuda = choose_device(recipe.model.device) == "cuda"
-    card = torch.cuda.get_device_properties(0).total_memory if cuda else None
-    return choose(recipe.sampling, _count_weights(Path(resolve(recipe.model.name))), card)
+    name, trust = recipe.model.name, recipe.model.trust_remote_code
+    device, weights = choose_device(recipe.model.device), _count_weights(Path(resolve(name)))
+    card = torch.cuda.get_device_properties(0).total_memory if device == "cuda" else None
+    if card is None or weights is None:
+        return choose(recipe.sampling, weights, card)
+    config = read_config(name, trust_remote_code=trust)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust)
+    return choose(recipe.sampling, weights, card, own_kernels(recipe.model, device, model))
 
 
 def _reflection_key(recipe: Recipe) -> Iterator[Finding]:

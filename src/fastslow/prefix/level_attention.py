@@ -284,10 +284,14 @@ def has_kernel(query: Tensor, key: Tensor, value: Tensor, dtype: torch.dtype) ->
         and query.shape[2] == 1
         and dtype in (torch.bfloat16, torch.float16)
         and features == value.shape[3]
-        and features in (16, 32, 64, 128, 256)
         and query.stride(3) == key.stride(3) == value.stride(3) == 1
-        and _kernels() is not None
+        and kernels_for(features)
     )
+
+
+def kernels_for(features: int) -> bool:
+    """Whether there are kernels for heads of this size on this machine's GPU."""
+    return features in (16, 32, 64, 128, 256) and _kernels() is not None
 
 
 @cache

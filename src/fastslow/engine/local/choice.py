@@ -1,22 +1,24 @@
 """Which sampler `sampling.backend=auto` takes, and why.
 
-Measured on one H200. With 8 billion weights and answers of 345 tokens on average (at most 1,024), our sampler took 19.6 s a
-step and vLLM 8.5. With 0.5 to 1.5 billion weights and answers of 64 to 256 tokens, ours was as fast, and it needs neither a
-second copy of the weights nor the time to start vLLM. The limits below lie between the two.
+Measured on one H200 (docs/scale.md). With 8 billion weights our sampler is as fast as vLLM if it has kernels for the model,
+and it needs neither a second copy of the weights nor the time to start vLLM. With kernels for attention alone a decoding step
+takes 1.7 times vLLM's, without any 2.4 times. With 0.5 to 1.5 billion weights and answers of 64 to 256 tokens, ours was as
+fast without kernels too. The limits below lie between the two.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
-from fastslow.recipe import SamplingRecipe
+from fastslow.recipe import ModelRecipe, SamplingRecipe
 
 LARGE, LONG = 3 * 10**9, 512
-"""vLLM pays from this many weights and this `sampling.max_tokens` on."""
+"""vLLM pays from this many weights and this `sampling.max_tokens` on, where our sampler has no kernels for the model."""
 FILLED = 0.8
 """The most of vLLM's share of the card that the weights, 2 bytes each, may take; the rest holds keys and values."""
 
@@ -33,15 +35,30 @@ def vllm_installed() -> bool:
     return "vllm" in sys.modules or find_spec("vllm") is not None
 
 
-def choose(sampling: SamplingRecipe, weights: int | None, card: int | None) -> Choice:
-    """What `auto` takes for a number of weights (None: unknown) and the bytes of the CUDA GPU (None: there is none)."""
-    for reason in _against_vllm(sampling, weights, card):
+def own_kernels(recipe: ModelRecipe, device: str, model: Any) -> bool:
+    """Whether all of a decoding step of our sampler has kernels for this model, and one process has all weights."""
+    from fastslow.models.kernels import why_no_kernels
+    from fastslow.models.memory import Shape
+    from fastslow.prefix.level_attention import kernels_for
+
+    if why_no_kernels(recipe.kernels, device, model) or recipe.precision == "fp32":
+        return False
+    if "true" in (os.environ.get("ACCELERATE_USE_FSDP"), os.environ.get("ACCELERATE_USE_DEEPSPEED")):
+        return False
+    shape = Shape.of(model.config)
+    return shape is not None and kernels_for(shape.head_size)
+
+
+def choose(sampling: SamplingRecipe, weights: int | None, card: int | None, kernels: bool = False) -> Choice:
+    """What `auto` takes for a number of weights (None: unknown) and the bytes of the CUDA GPU (None: there is none), with or
+    without `own_kernels`."""
+    for reason in _against_vllm(sampling, weights, card, kernels):
         return Choice("transformers", reason)
     assert weights is not None, "a reason against vLLM"
     return Choice("vllm", f"{weights / 1e9:.1f} billion weights and answers of up to {sampling.max_tokens} tokens")
 
 
-def _against_vllm(sampling: SamplingRecipe, weights: int | None, card: int | None) -> Iterator[str]:
+def _against_vllm(sampling: SamplingRecipe, weights: int | None, card: int | None, kernels: bool) -> Iterator[str]:
     if sampling.ahead:
         yield f"sampling.ahead={sampling.ahead:g} stops answers and continues them, which vLLM does not"
     elif not vllm_installed():
@@ -54,6 +71,8 @@ def _against_vllm(sampling: SamplingRecipe, weights: int | None, card: int | Non
         yield f"the model has {weights / 1e9:.1f} billion weights; vLLM pays from {LARGE / 1e9:g} billion on"
     elif sampling.max_tokens < LONG:
         yield f"sampling.max_tokens={sampling.max_tokens}; vLLM pays from {LONG} on"
+    elif kernels:
+        yield "as fast as vLLM for this model, and needs no second copy of the weights"
     elif 2 * weights > FILLED * (room := _vllm_room(sampling, card)):
         yield (
             f"the weights, {2 * weights / 2**30:.0f} GiB, do not fit {room / 2**30:.0f} GiB of the card "

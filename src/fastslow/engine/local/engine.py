@@ -15,7 +15,7 @@ import torch
 from accelerate.utils.constants import FSDP_MODEL_NAME
 
 from fastslow.engine.base import Numbers, Ready, TokenScores, Update
-from fastslow.engine.local.choice import choose
+from fastslow.engine.local.choice import choose, own_kernels
 from fastslow.engine.local.fleet import Fleet
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.scoring import score_turns
@@ -163,7 +163,8 @@ def with_sampler(recipe: Recipe, policy: Policy) -> tuple[Recipe, dict[str, Any]
     if sampling.backend != "auto":
         return recipe, {"backend": sampling.backend, "why": "set in the recipe"}
     card = torch.cuda.get_device_properties(0).total_memory if policy.device == "cuda" else None
-    choice = choose(sampling, policy.model.num_parameters(), card)
+    kernels = own_kernels(recipe.model, policy.device, policy.model)
+    choice = choose(sampling, policy.model.num_parameters(), card, kernels)
     chosen = recipe.model_copy(update={"sampling": sampling.model_copy(update={"backend": choice.backend})})
     return chosen, {"backend": choice.backend, "why": choice.why}
 
