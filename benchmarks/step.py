@@ -130,7 +130,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 LARGE = "qwen3-8b"
-CONTEXTS = {"cuda": [0, 500, 1000, 2000], "cpu": [0, 250]}
+CONTEXTS = {"cuda": [0, 500, 1000, 2000], "cpu": [0, 150]}
 """Lengths of the contexts by device."""
 
 
