@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from fake_engine import FakeEngine
 from fake_runs import recipe_of, run
 from helpers import fastslow
+from safetensors.torch import save_file
 from tiny import make_tokenizer
 
-from fastslow.estimate import Finding, check, count_rollouts
+from fastslow.estimate import Finding, _count_weights, check, count_rollouts
 from fastslow.recipe import build_recipe
 from fastslow.runs.ledger import FAST
 
@@ -89,6 +91,37 @@ def test_eight_billion_weights_on_a_card_of_80_gb(eight: Path, monkeypatch: pyte
     monkeypatch.setattr("fastslow.assembly.find_spec", lambda name: True)
     with_vllm = found(model=lora, sampling={"backend": "vllm", "max_tokens": 4096}, fast={"max_tokens": 2000})
     assert re.search(r"vLLM takes \d\d GiB of them", with_vllm["GPU"].found)
+    few = {"model": lora, "fast": {"max_tokens": 1000}}
+    padded = found(slow={"microbatch": 4, "shared_prefix": False}, **few)["GPU"].found
+    shared = found(slow={"microbatch": 4}, **few)["GPU"].found
+    assert gib(padded) > 1.5 * gib(shared)  # every row has a context of its own
+
+
+def gib(line: str) -> float:
+    """What updates need at most."""
+    match = re.search(r"updates need up to (\d+) GiB", line)
+    assert match, line
+    return float(match[1])
+
+
+def test_servers_sample_elsewhere(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastslow.estimate._card", lambda: (22 * 2**30, "a card"))
+    model, slow = {"name": str(eight), "lora": {"rank": 32}}, {"microbatch": "auto"}
+    assert found(model=model, slow=slow)["GPU"].missing  # no room for the own sampler
+    servers = {"backend": {"vllm": ["http://127.0.0.1:9"]}, "max_tokens": 32}
+    there = found(model=model, slow=slow, sampling=servers)["GPU"]
+    assert not there.missing
+    assert there.found.endswith("the servers sample")
+
+
+def test_weights_are_those_that_transformers_loads(tmp_path: Path) -> None:
+    assert _count_weights(tmp_path) is None
+    for part in ("model-00001-of-00002", "model-00002-of-00002", "consolidated"):
+        save_file({"weight": torch.zeros(3, 5)}, tmp_path / f"{part}.safetensors")
+    assert _count_weights(tmp_path) == 30
+    for content in (b"version https://git-lfs.github.com/spec/v1\n", b""):
+        (tmp_path / "model-00002-of-00002.safetensors").write_bytes(content)
+        assert _count_weights(tmp_path) is None
 
 
 def test_a_run_on_a_service_has_a_cost_and_needs_the_server() -> None:

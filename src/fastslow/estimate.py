@@ -7,13 +7,14 @@ contexts make them longer. Completions count with the most tokens that they may 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+
+from safetensors import SafetensorError, safe_open
 
 from fastslow.assembly import CHECKED_EXAMPLES, check_lengths, check_packages, check_trackers, choose_seed_texts
 from fastslow.engine.local.choice import Choice, choose, own_kernels, vllm_installed
@@ -114,7 +115,7 @@ def check(recipe: Recipe) -> Iterator[Finding]:
         )
     else:
         yield from _missing("packages", lambda: check_packages(recipe))
-        yield from _sampler(recipe)
+        yield from _sampler(recipe, task)
         yield from _memory(recipe, prompt)
 
 
@@ -134,20 +135,21 @@ def _connect(recipe: Recipe) -> None:
     connect(recipe).close()
 
 
-def _sampler(recipe: Recipe) -> Iterator[Finding]:
-    """What samples, and why; vLLM servers are asked what they serve."""
+def _sampler(recipe: Recipe, task: Task) -> Iterator[Finding]:
+    """What samples, and why; vLLM servers are asked what they serve, which prompts must fit."""
     backend = recipe.sampling.backend
     if isinstance(backend, VllmServers):
         from fastslow.engine.local.servers import connect
 
         try:
-            servers = connect(recipe).servers
+            connected = connect(recipe)
         except FastSlowError as error:
             yield Finding("sampler", str(error), missing=True)
             return
-        for server in servers:
+        for server in connected.servers:
             found = f"{server.address} serves {server.model}, {server.max_length:,} tokens, with vLLM {server.version}"
             yield Finding("sampler", found)
+        yield from _missing("task and servers", lambda: _prompt_tokens(recipe, task, connected.max_length))
     elif backend == "auto":
         choice = _choice(recipe)
         yield Finding("sampler", f"{choice.backend}: {choice.why}")
@@ -165,11 +167,11 @@ def _choice(recipe: Recipe) -> Choice:
     from fastslow.models.load import choose_device
 
     name, trust = recipe.model.name, recipe.model.trust_remote_code
-    device, weights = choose_device(recipe.model.device), _count_weights(Path(resolve(name)))
-    card = torch.cuda.get_device_properties(0).total_memory if device == "cuda" else None
-    if card is None or weights is None:
-        return choose(recipe.sampling, weights, card)
-    config = read_config(name, trust_remote_code=trust)
+    device = choose_device(recipe.model.device)
+    if device != "cuda":
+        return choose(recipe.sampling, None, None)
+    config, card = read_config(name, trust_remote_code=trust), torch.cuda.get_device_properties(0).total_memory
+    weights = _weights(recipe, Shape.of(config))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust)
     return choose(recipe.sampling, weights, card, own_kernels(recipe.model, device, model))
@@ -188,12 +190,12 @@ def _reflection_key(recipe: Recipe) -> Iterator[Finding]:
         yield Finding("reflection", f"{reflection.model} needs {', '.join(absent)} in the environment", missing=True)
 
 
-def _prompt_tokens(recipe: Recipe, task: Task) -> float:
-    """Mean length of the first prompts; raises if one does not fit the model."""
+def _prompt_tokens(recipe: Recipe, task: Task, most: int | None = None) -> float:
+    """Mean length of the first prompts; raises if one does not fit the model, or the `most` tokens that its servers take."""
     model = describe(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
     chat = ChatFormat(model.tokenizer, recipe.sampling.chat_template_kwargs)
     texts = choose_seed_texts(task, recipe.fast.seed_text)
-    check_lengths(task, chat, texts, recipe.sampling.max_tokens, model.max_length)
+    check_lengths(task, chat, texts, recipe.sampling.max_tokens, most or model.max_length)
     asked = [scripted_rollout(task, example, texts=texts).asks for example in task.examples("train")[:CHECKED_EXAMPLES]]
     lengths = [len(chat.prompt(asks[0].messages, asks[0].context(texts))) for asks in asked if asks]
     return mean(lengths) if lengths else 0.0
@@ -217,10 +219,8 @@ def _cost(recipe: Recipe, rollouts: Rollouts, prompt: float) -> Finding:
 def _memory(recipe: Recipe, prompt: float) -> Iterator[Finding]:
     """Weights, gradients and Adam's two moments; a copy of the base model if there is a KL penalty without an adapter. On a
     GPU also what depends on the tokens."""
-    source = resolve(recipe.model.name)
-    config = read_config(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
-    shape = Shape.of(config)
-    weights = _count_weights(Path(source)) or (shape.weights if shape else None)
+    shape = Shape.of(read_config(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code))
+    weights = _weights(recipe, shape)
     if weights is None:
         yield Finding("memory", "unknown: the model is not in a local folder of safetensors, and its shape is unusual")
         return
@@ -272,8 +272,10 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
     """How a run fits a card with this many bytes; None if it does not."""
     slow, sampling, lora = recipe.slow, recipe.sampling, recipe.model.lora
     trained = shape.adapter_weights(lora.rank) if lora else weights
-    rank, full = (lora.rank if lora else None), lora is None and bool(slow.kl)
-    needed = Footprint(shape, weights, trained, rank, bf16=True, reference=full, distilled=recipe.method == "distill")
+    rank, distilled = (lora.rank if lora else None), recipe.method == "distill"
+    penalty = bool(slow.kl) and not distilled
+    reference = lora is None and (penalty or recipe.evaluation.divergence)
+    needed = Footprint(shape, weights, trained, rank, bf16=True, reference=reference, distilled=distilled)
     evolved = 0 if recipe.method == "rl" else recipe.fast.max_tokens
     longest = round(prompt) + evolved + sampling.max_tokens
     rollouts = slow.problems * slow.group
@@ -293,7 +295,8 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
         each = f"micro-batches of {tokens:,} tokens"
         tokens = max(tokens, longest)  # a row is never divided
     else:
-        tokens, checkpointing = evolved + slow.microbatch * (longest - evolved), wish is True
+        shared = evolved if slow.shared_prefix else 0  # by all rows, and so computed once
+        tokens, checkpointing = shared + slow.microbatch * (longest - shared), wish is True
         each = f"micro-batches of {slow.microbatch} rollouts"
     update = needed.update_bytes(tokens, checkpointing) + beside
     if update > card:
@@ -302,6 +305,8 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
     words = f"updates need up to {update / GIB:.0f} GiB with {each}, activations {kept}"
     if vllm:
         return words + f"; vLLM takes {vllm / GIB:.0f} GiB{' between updates' if sampling.vllm_sleep else ' of them'}"
+    if isinstance(sampling.backend, VllmServers):
+        return words + "; the servers sample"
     contexts = 1 if recipe.method == "rl" else recipe.fast.population
     in_play, problems = (math.ceil((1 + sampling.ahead) * each) for each in (rollouts, slow.problems))
     prompts = min(in_play, contexts * problems) * round(prompt)
@@ -314,12 +319,19 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
     return words + f"; sampling up to {sampled / GIB:.0f} GiB with {rows} completions at a time"
 
 
+def _weights(recipe: Recipe, shape: Shape | None) -> int | None:
+    """Weights of the model, from its files or else from its shape."""
+    return _count_weights(Path(resolve(recipe.model.name))) or (shape.weights if shape else None)
+
+
 def _count_weights(folder: Path) -> int | None:
-    """From the headers of the files; a weight that two layers share is stored once."""
-    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+    """From the headers of the files that transformers loads, None if they cannot be read; a weight that two layers share is
+    stored once."""
     total = 0
-    for path in files:
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    return total if files else None
+    for path in sorted(folder.glob("model*.safetensors")) if folder.is_dir() else []:
+        try:
+            with safe_open(path, "numpy") as file:
+                total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+        except (SafetensorError, OSError):
+            return None
+    return total or None

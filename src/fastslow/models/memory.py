@@ -57,6 +57,8 @@ class Shape:
         try:
             heads, hidden = config.num_attention_heads, config.hidden_size
             width, experts = getattr(config, "intermediate_size", None), 1.0
+            if not isinstance(width, int | None):  # one for each layer
+                return None
             if stored := getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None):
                 used = config.num_experts_per_tok
                 width, experts = used * (getattr(config, "moe_intermediate_size", None) or width), stored / used

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
@@ -320,12 +321,23 @@ class VllmServers(Section):
     def _addresses(cls, value: list[str]) -> list[str]:
         if any(has_credentials(address) for address in value):
             raise ValueError("an address holds a user, a password or a key; set VLLM_API_KEY in the environment")
-        if not all(address.startswith(("http://", "https://")) for address in value):
-            raise ValueError("expected addresses that start with http:// or https://")
         plain = [address.rstrip("/").removesuffix("/v1") for address in value]
-        if len(set(plain)) < len(plain):
+        if len({_place(address) for address in plain}) < len(plain):
             raise ValueError("an address stands there twice; name each server once")
         return plain
+
+
+def _place(address: str) -> tuple[str, str, int, str]:
+    """Scheme, host, port and path of a server; a ValueError if the address is not that of one."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname or "", parts.port
+        host.encode("idna")
+    except ValueError as error:
+        raise ValueError(f"'{address}' is not an address ({error}); expected one such as http://host:8000") from None
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+        raise ValueError(f"expected addresses that start with http:// or https:// and name a host, not '{address}'")
+    return parts.scheme, host, port or (443 if parts.scheme == "https" else 80), parts.path
 
 
 def _form_of_backend(value: Any) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ class FakeVllm:
         """HTTP statuses of its next answers to requests for completions."""
         self.dies_after: int | None = None
         """Completions until it is killed."""
+        self.spoils: Callable[[Any], Any] = lambda answer: answer
+        """What becomes of an answer to a request for a completion."""
         self.__dict__.update(settings)
         self.asked: list[str] = []
         """The models that completions were asked from."""
@@ -115,8 +118,16 @@ class FakeVllm:
                 self.dies_after -= 1
                 if self.dies_after < 0:
                     self.kill()
-        choice = {"index": 0, "token_ids": ids, "logprobs": {"token_logprobs": logprobs}, "text": ""}
-        return 200, {"model": name if name in self.adapters else self.model, "choices": [choice]}
+        reason = "length" if len(ids) == body["max_tokens"] else "stop"
+        choice = {
+            "index": 0,
+            "token_ids": ids,
+            "logprobs": {"token_logprobs": logprobs},
+            "text": "",
+            "finish_reason": reason,
+        }
+        answer = {"model": name if name in self.adapters else self.model, "choices": [choice]}
+        return 200, self.spoils(answer)
 
     @torch.no_grad()
     def _sample(self, adapter: str | None, body: dict[str, Any]) -> tuple[list[int], list[float]]:

@@ -19,6 +19,7 @@ from fastslow.models import kernels
 from fastslow.models.load import Policy
 from fastslow.prefix import level_attention
 from fastslow.recipe import ModelRecipe, SamplingRecipe, build_recipe
+from fastslow.tasks.registry import build_task
 
 CARD = 80 * 2**30
 
@@ -85,9 +86,15 @@ def test_kernels_are_there_for_all_of_a_step_or_do_not_count(
     assert choice.own_kernels(recipe, recipe.device, meta_model(family, head)) == found
 
 
-def meta_model(family: str, head: int) -> PreTrainedModel:
+def meta_model(family: str, head: int, *, heads: int = 4, layers: int = 1, intermediate: int = 64) -> PreTrainedModel:
     config = AutoConfig.for_model(
-        family, hidden_size=4 * head, num_attention_heads=4, head_dim=head, num_hidden_layers=1
+        family,
+        hidden_size=heads * head,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=head,
+        num_hidden_layers=layers,
+        intermediate_size=intermediate,
     )
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config)
@@ -102,12 +109,10 @@ def test_check_says_what_the_run_takes(
     recipe = make_recipe(tiny_folder)
     model = recipe.model.model_copy(update={"device": "cuda", "precision": precision, "name": str(tmp_path)})
     recipe = recipe.model_copy(update={"model": model})
-    large = meta_model("llama", 64)
+    large = meta_model("llama", 128, heads=32, layers=32, intermediate=14336)  # no files: the config says its size
     large.config.save_pretrained(tmp_path)
     monkeypatch.setattr("fastslow.models.load.choose_device", lambda wanted: wanted)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=CARD))
-    monkeypatch.setattr(estimate, "_count_weights", lambda _: 8 * 10**9)
-    monkeypatch.setattr(type(large), "num_parameters", lambda _: 8 * 10**9)
     sampling = recipe.sampling.model_copy(update={"max_tokens": 1024})
     recipe = recipe.model_copy(update={"sampling": sampling})
     said = estimate._choice(recipe)
@@ -137,7 +142,7 @@ def test_auto_is_the_default_and_the_engine_notes_what_it_became(
 @pytest.mark.usefixtures("installed")
 def test_check_and_doctor_say_it_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = build_recipe({"model": "nano", "task": "rulebook", "sampling": {"max_tokens": 32}})
-    assert next(iter(estimate._sampler(recipe))).found == "transformers: no CUDA GPU is used"
+    assert next(iter(estimate._sampler(recipe, build_task(recipe)))).found == "transformers: no CUDA GPU is used"
     assert "vllm for models of 3 billion weights or more" in doctor._sampler("cuda")
     monkeypatch.setattr(doctor, "vllm_installed", lambda: False)
     assert doctor._sampler("cuda") == "transformers: the package vllm is not installed"

@@ -161,12 +161,119 @@ def test_a_server_that_returns_with_another_model_is_left_out(
     assert len(first.asked) == asked
 
 
-def test_an_answer_by_another_version_is_refused(fleet: tuple[LocalEngine, FakeVllm, FakeVllm]) -> None:
+def test_a_server_restarted_with_another_model_during_an_update_is_left_out(
+    fleet: tuple[LocalEngine, FakeVllm, FakeVllm], tmp_path: Path
+) -> None:
     engine, first, _ = fleet
-    first.adapters.clear()
-    first.checks_names = False  # VLLM_SKIP_MODEL_NAME_VALIDATION: it would serve the base model
-    with pytest.raises(RunError, match=f"{first.address} refused a request: .*it answered as"):
+    sample(engine)
+    first.kill()
+    first.model = str(save_model(tmp_path / "other", seed=1))
+    first.start()
+    engine.update(update(engine, 1))
+    asked = len(first.asked)
+    for seed in range(4):
+        sample(engine, seed)
+        asyncio.run(asyncio.sleep(0.05))  # longer than it rests: it is asked what it serves more than once
+    assert len(first.asked) == asked
+    assert not first.adapters
+    assert "now serves" in engine.fleet.servers.servers[0].problem  # type: ignore[union-attr]
+
+
+def wrong(**changes: Any) -> Callable[[Any], Any]:
+    """An answer whose only choice is changed."""
+    return lambda answer: {**answer, "choices": [{**answer["choices"][0], **changes}]}
+
+
+SPOILT: dict[str, Callable[[Any], Any]] = {
+    "a page": lambda _: "<html>a proxy's page</html>",
+    "a list": lambda answer: [answer],
+    "nothing": lambda _: None,
+    "an error with status 200": lambda _: {"error": {"message": "not now"}},
+    "deep": lambda _: "[" * 100_000,
+    "no choice": lambda answer: {**answer, "choices": []},
+    "two choices": lambda answer: {**answer, "choices": answer["choices"] * 2},
+    "another version": lambda answer: {**answer, "model": "base"},
+    "aborted": wrong(finish_reason="abort"),
+    "aborted at once": wrong(finish_reason="abort", token_ids=[], logprobs={"token_logprobs": []}),
+    "no ids": wrong(token_ids=None),
+    "ids in words": wrong(token_ids=["4"] * 12),
+    "negative ids": wrong(token_ids=[-1], logprobs={"token_logprobs": [-1.0]}),
+    "unknown ids": wrong(token_ids=[10**6], logprobs={"token_logprobs": [-1.0]}),
+    "too many tokens": wrong(token_ids=[4] * 13, logprobs={"token_logprobs": [-1.0] * 13}),
+    "fewer log-probabilities": wrong(logprobs={"token_logprobs": []}),
+    "an empty log-probability": wrong(token_ids=[4], logprobs={"token_logprobs": [None]}),
+    "a positive log-probability": wrong(token_ids=[4], logprobs={"token_logprobs": [0.5]}),
+}
+
+
+def test_what_is_no_answer_of_vllm_goes_to_another_server(fleet: tuple[LocalEngine, FakeVllm, FakeVllm]) -> None:
+    engine, first, second = fleet
+    expected = sample(engine)
+    for name, spoils in SPOILT.items():
+        first.spoils = spoils
+        assert sample(engine) == expected, name
+        server = engine.fleet.servers.servers[0]  # type: ignore[union-attr]
+        assert server.problem, name
+        server.problem, server.rests_until, server.pause = "", None, servers_module.PAUSE
+    assert engine.notes["servers"][first.address]["died"] == len(SPOILT)
+    assert engine.notes["servers"][second.address]["failed"] == 0
+
+
+@pytest.mark.parametrize("name", ["a page", "an empty log-probability", "unknown ids", "aborted"])
+def test_before_the_run_it_is_refused(name: str, start: Start, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"does not answer a request|whose log-probabilities differ") as refused:
+        local_engine(recipe_of(model, start(), start(spoils=SPOILT[name])), tmp_path / "run")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_busy_server_does_not_hold_what_another_can_answer(start: Start, model: Path, tmp_path: Path) -> None:
+    busy, free = start(), start()
+    engine = local_engine(recipe_of(model, busy, free, engine={"timeout": 2.0}), tmp_path / "run")
+    busy.failures = [429] * 10_000
+    for seed in range(3):
+        assert len(sample(engine, seed)) == len(PROMPTS)
+    assert engine.notes["servers"][free.address]["answered"] == 3 * len(PROMPTS)
+    engine.close()
+
+
+@pytest.mark.parametrize("status", [302, 400, 401, 404, 408])
+def test_a_refusal_of_one_server_is_not_the_end(status: int, fleet: tuple[LocalEngine, FakeVllm, FakeVllm]) -> None:
+    engine, first, second = fleet
+    expected = sample(engine)
+    first.failures = [status] * 100
+    assert sample(engine) == expected
+    second.failures = [400] * 100
+    first.failures = [400] * 100
+    engine.fleet.servers.servers[0].rests_until = None  # type: ignore[union-attr]
+    with pytest.raises(RunError, match="refused a request: HTTP 400: not now"):
         sample(engine)
+
+
+@pytest.mark.parametrize("change", [{"max_length": 64}, {"answer": lambda *_: (404, {"detail": "Not Found"})}])
+def test_a_server_that_returns_otherwise_is_left_out(
+    change: dict[str, Any], fleet: tuple[LocalEngine, FakeVllm, FakeVllm]
+) -> None:
+    engine, first, _ = fleet
+    expected = sample(engine)
+    first.kill()
+    sample(engine)
+    first.__dict__.update(change)
+    first.start()
+    asked = len(first.asked)
+    for _ in range(4):
+        asyncio.run(asyncio.sleep(0.1))
+        assert sample(engine) == expected
+    assert len(first.asked) == asked
+
+
+def test_servers_keep_no_adapter(start: Start, model: Path, tmp_path: Path) -> None:
+    server = start()
+    engine = local_engine(recipe_of(model, server), tmp_path / "run")
+    engine.prepare()
+    engine.update(update(engine, 1))
+    assert len(server.adapters) == 2
+    engine.close()
+    assert not server.adapters
 
 
 # Before the run -----------------------------------------------------------------------------------------------------------
@@ -189,6 +296,27 @@ def test_a_server_that_was_started_wrong_is_refused(
         local_engine(recipe, tmp_path / "run")
     assert "\n" not in str(refused.value)
     assert not list((tmp_path / "run").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (["ftp://a"], "start with http:// or https://"),
+        (["http://"], "name a host, not 'http:'"),
+        (["http:///v1"], "name a host"),
+        (["http://a?x=1"], "name a host"),
+        (["http://a:99999"], "'http://a:99999' is not an address .Port out of range"),
+        (["http://a:b"], "is not an address"),
+        (["http://[::1"], "is not an address"),
+        (["http://a..b"], "is not an address"),
+        (["http://" + "a" * 64], "is not an address"),
+        (["http://a:1", "http://A:1/v1/"], "stands there twice"),
+        (["http://a", "http://a:80"], "stands there twice"),
+    ],
+)
+def test_what_is_no_address_is_refused(addresses: list[str], expected: str, model: Path) -> None:
+    with pytest.raises(RecipeError, match=expected):
+        build_recipe({"model": str(model), "task": "rulebook", "sampling": {"backend": {"vllm": addresses}}})
 
 
 def test_log_probabilities_without_temperature_do_where_there_is_none(
@@ -238,6 +366,9 @@ def test_check_asks_the_servers(start: Start, model: Path) -> None:
     recipe = recipe_of(model, first, second, task=task, sampling={"max_tokens": 8})
     lines = [finding.found for finding in check(recipe) if finding.what == "sampler"]
     assert lines[0] == f"{first.address} serves {model}, 256 tokens, with vLLM 0.24.0"
+    second.max_length = 60  # room for answers, not for the prompts before them
+    (missing,) = [finding for finding in check(recipe) if finding.missing]
+    assert "does not fit the model's 60" in missing.found
     second.kill()
     (missing,) = [finding for finding in check(recipe) if finding.missing]
     assert f"no vLLM server answers at {second.address}" in missing.found

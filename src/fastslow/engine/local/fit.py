@@ -95,6 +95,8 @@ class Fit:
         self.needed = footprint(model, recipe, bf16=bf16)
         self.wish = None if recipe.model.gradient_checkpointing == "auto" else recipe.model.gradient_checkpointing
         self.checkpointing = bool(self.wish)
+        self.exact = not (recipe.model.lora and recipe.model.lora.dropout)
+        """Whether the update is the same with other micro-batches; dropout drops other features."""
         self.tokens: int | None = None
         self.longest = 0
 
@@ -134,7 +136,8 @@ class Fit:
         else:
             return False
         warnings.warn(
-            f"out of GPU memory with micro-batches of {before:,} tokens; {found}, which changes the speed, not the result",
+            f"out of GPU memory with micro-batches of {before:,} tokens; {found}, which changes the speed"
+            + (", not the result" if self.exact else ""),
             FastSlowWarning,
             stacklevel=2,
         )

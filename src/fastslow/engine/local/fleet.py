@@ -48,6 +48,7 @@ class Fleet:
             )
         self.trainer, self.recipe, self.world = trainer, recipe, trainer.world
         self.servers = connect(recipe)
+        self.servers.vocabulary = trainer.accelerator.unwrap_model(trainer.model).get_input_embeddings().num_embeddings
         trainer._last_loaded_step = -1
         self._tally: dict[str, dict[str, Any]] = self.servers.tally()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -138,7 +139,7 @@ class Fleet:
             raise RecipeError(f"{where}, which serves {server.model}, does not answer a request: {error}") from error
         name, sampling = self.recipe.model.name, self.recipe.sampling
         tempered, raw = (self._gap(prompt, answer, temperature) for temperature in (PROBE.temperature, 1.0))
-        if min(tempered, raw) > TOLERANCE:
+        if not min(tempered, raw) <= TOLERANCE:  # NaN is a difference too
             raise RecipeError(
                 f"{where} serves {server.model}, whose log-probabilities differ from those of model.name={name} by "
                 f"{tempered:.2f} on average; start it with the same model"
@@ -178,8 +179,9 @@ class Fleet:
         return self.servers.tally() if self.world.size == 1 else self._tally
 
     def close(self) -> None:
-        """Remove the adapter's folder."""
+        """Take the adapters away from the servers, and remove their folder."""
         if self._folder is not None:
+            wait_for(self.servers.close())
             self._folder.cleanup()
 
 

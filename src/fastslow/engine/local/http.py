@@ -27,7 +27,7 @@ class Busy(Unavailable):
 
 
 class Refused(Exception):
-    """The server does not accept the request (4xx); no other one would."""
+    """The server does not accept the request (3xx, 4xx)."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"HTTP {status}: {reason}")
@@ -37,7 +37,7 @@ class Refused(Exception):
 def most_connections() -> int:
     """How many connections this process may have open (`ulimit -n`)."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 10**6 if files == resource.RLIM_INFINITY else max(files - SPARE, SPARE)
+    return 10**6 if files == resource.RLIM_INFINITY else max(files - SPARE, files // 2)
 
 
 async def request(address: str, path: str, body: Any = None, *, timeout: float) -> Any:
@@ -47,12 +47,12 @@ async def request(address: str, path: str, body: Any = None, *, timeout: float) 
             status, data = await _exchange(address, path, body)
     except TimeoutError:
         raise Unavailable(f"no answer within {timeout:g} seconds") from None
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:  # of the address too: a name that cannot be one
         raise Unavailable(str(error) or type(error).__name__) from error
     text = data.decode("utf-8", "replace")
     try:
         answer = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = text
     if status == 200:
         return answer

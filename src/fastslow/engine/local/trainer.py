@@ -222,6 +222,8 @@ class FastSlowTrainer(SharedPrefixTrainer):
         every_batch = self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False)
         deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
         loss = torch.zeros((), device=self.args.device)
+        self._mismatch = torch.zeros(2, device=self.args.device)
+        tokens = []
         inputs: dict[str, Any] = {}
         for number in range(count):
             inputs = self._microbatch(batch, parts[number], update) if number < len(parts) else _nothing(inputs)
@@ -230,7 +232,21 @@ class FastSlowTrainer(SharedPrefixTrainer):
             together = last or every_batch or deepspeed
             with nullcontext() if together else self.accelerator.no_sync(model=model):
                 loss += self.training_step(model, inputs, None)
+            tokens.append(inputs["completion_mask"].sum().float())
+        self._average_metrics(torch.stack(tokens))
         return loss
+
+    def _average_metrics(self, tokens: torch.Tensor) -> None:
+        """Mean of each metric over all tokens of the step; TRL would average over microbatches, however large. `tokens` are
+        those of each microbatch in this process."""
+        weights = self.accelerator.reduce(tokens, reduction="sum").tolist()
+        metrics = self._metrics["train"]
+        for name, values in metrics.items():
+            if len(values) == len(weights) and any(weights):
+                metrics[name] = [float(np.average(values, weights=weights))]
+        total, count = self.accelerator.reduce(self._mismatch, reduction="sum").tolist()
+        if count:
+            metrics["sampler_mismatch"].append(total / count)
 
     def _parts(self, batch: dict[str, Any], rows: int) -> list[slice]:
         """Rows of a batch that pass through the model together: as many tokens as fit, or `rows` rows."""
@@ -402,13 +418,11 @@ class FastSlowTrainer(SharedPrefixTrainer):
 
     @torch.no_grad()
     def _note_mismatch(self, inputs: dict[str, Any]) -> None:
-        """Mean difference of the sampler's and the trainer's log-probabilities, for rows sampled by the current policy."""
+        """Add up how the sampler's and the trainer's log-probabilities differ, in rows sampled by the current policy."""
         sampled = inputs["sampled_logps"]
         known = inputs["completion_mask"].bool() & inputs["fresh"][:, None] & sampled.isfinite()
         gap = (self.scored - sampled).abs()[known]
-        total, count = self.accelerator.reduce(torch.stack([gap.sum(), known.sum().float()]), reduction="sum").tolist()
-        if count:
-            self._metrics["train"]["sampler_mismatch"].append(total / count)
+        self._mismatch += torch.stack([gap.sum().float(), known.sum().float()])
 
     def _reference_logprobs(self, batch: dict[str, Any]) -> torch.Tensor:
         """Log-probabilities under the base model: the reference model, or the policy with its adapter disabled."""
