@@ -243,6 +243,41 @@ def test_the_long_form_of_a_model_beside_the_recipe_becomes_absolute(tmp_path: P
     assert recipe.model.name == str(tmp_path / "weights")
 
 
+def test_paths_of_overrides_are_those_of_the_current_folder_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, here = tmp_path / "home", tmp_path / "here"
+    for folder in (home, here):
+        (folder / "weights").mkdir(parents=True)
+        for name in ("rows.jsonl", "grading.py"):
+            (folder / name).touch()
+    (home / "held.jsonl").touch()
+    task = {"name": "dataset", "path": "rows.jsonl", "grader": "grading:grade"}
+    path = write(home, {"model": "weights", "task": task})
+    monkeypatch.chdir(here)
+    written = load_recipe(path)
+    assert written.model.name == str(home / "weights")
+    assert written.tasks[0].options == {"path": f"{home}/rows.jsonl", "grader": f"{home}/grading.py:grade"}
+    given = load_recipe(
+        path,
+        ["model.name=weights", "task.path=rows.jsonl", "task.grader=grading:strict", "task.validation_path=held.jsonl"],
+    )
+    assert given.model.name == str(here / "weights")
+    assert given.tasks[0].options == {
+        "path": f"{here}/rows.jsonl",
+        "grader": f"{here}/grading.py:strict",
+        "validation_path": f"{home}/held.jsonl",  # there is none in the current folder
+    }
+    whole = load_recipe(path, ["task={name: dataset, path: rows.jsonl}", "model=weights"])
+    assert whole.model.name == str(here / "weights")
+    assert whole.tasks[0].options == {"path": f"{here}/rows.jsonl"}
+
+
+def test_merged_keys_may_be_given_again(tmp_path: Path) -> None:
+    text = "model: m\ntask:\n- &first {name: star-graph, degree: 2}\n- {<<: *first, degree: 3, weight: 2}\n"
+    assert [task.options["degree"] for task in load_recipe(write(tmp_path, text)).tasks] == [2, 3]
+
+
 # What it refuses ---------------------------------------------------------------------------------------------------------
 
 
@@ -403,6 +438,11 @@ def test_all_mistakes_are_said_at_once() -> None:
         ("model: [unclosed\ntask: x", ["cannot be read as YAML", "line 2"]),
         ("a: b: c", ["cannot be read as YAML"]),
         ("model: m\n1: 2\ntask: star-graph", ["the key 1 is not text"]),
+        (
+            "model: m\ntask: star-graph\nslow: {steps: 3}\nseed: 1\nslow: {problems: 2}",
+            ["recipe.yaml'", "the key 'slow' is given twice (lines 3 and 5); keep one, with all of its settings"],
+        ),
+        ("model: m\ntask:\n- {name: star-graph, degree: 2, 'degree': 3}", ["the key 'degree' is given twice (line 3)"]),
         ("task: star-graph", ["no 'model'", "model: …"]),
         ("model: m", ["no 'task'", "task: …"]),
     ],
@@ -437,6 +477,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("slow.gruop=5", ["'slow.gruop'", "did you mean slow.group?"]),
         ("slow.group=many", ["slow.group='many'", "integer"]),
         ("model=", ["model=None"]),
+        ("slow={steps: 1, steps: 2}", ["override 'slow={", "the key 'steps' is given twice (line 1)"]),
     ],
 )
 def test_overrides_that_do_not_fit(override: str, said: list[str], tmp_path: Path) -> None:

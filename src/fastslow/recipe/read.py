@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,9 @@ MACHINE_SETTINGS = (
 """They fit a run to a machine and do not change what it learns, so they can be changed on resume."""
 LENGTH_SETTINGS = ("slow.steps", "rollouts")
 """They say when a run ends. On resume they can be raised: nothing before the end depends on them."""
+GRADING_SETTINGS = ("grading.faulty", "grading.timeout")
+"""They say how much a run bears of task code that fails or is slow. They can be changed on resume, so that a run that ended
+because of them can continue."""
 
 EMBEDDED = "nano"
 """The name of the embedded model, whatever folder of that name there is."""
@@ -40,8 +44,36 @@ LARGEST_FILE, MOST_VALUES, DEEPEST = 10**6, 10**5, 50
 """Limits of a recipe file: bytes, values with those that aliases repeat, nesting."""
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML's own loader keeps the last of two equal keys and says nothing."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        first: dict[str, int] = {}
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:str":  # "<<" may be there several times, and other keys are refused
+                continue
+            line = key.start_mark.line + 1
+            if key.value in first:
+                lines = sorted({first[key.value], line})
+                where = " and ".join(str(each) for each in lines)
+                raise ValueError(
+                    f"the key '{one_line(key.value, 60)}' is given twice (line{'s' * (len(lines) > 1)} {where}); "
+                    "keep one, with all of its settings"
+                )
+            first[key.value] = line
+        return node
+
+
+def _read_yaml(text: str) -> Any:
+    return _plain(yaml.load(text, _Loader))
+
+
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe file and apply `dotted.key=value` overrides, each value read as YAML."""
+    """Read a recipe file and apply `dotted.key=value` overrides, each value read as YAML.
+
+    Relative paths in the file are relative to its folder; those of overrides to the current folder, or else to the file's.
+    """
     path = Path(path)
     return _with_overrides(_read_mapping(path), path, overrides)
 
@@ -68,7 +100,7 @@ def _read_mapping(path: Path) -> dict[str, Any]:
             text = file.read(LARGEST_FILE + 1)
         if len(text) > LARGEST_FILE:
             raise RecipeError(f"recipe '{path}' has more than {LARGEST_FILE:,} bytes; is it a recipe?")
-        data = _plain(yaml.safe_load(text.decode()))
+        data = _read_yaml(text.decode())
     except FileNotFoundError:
         raise RecipeError(f"no recipe file '{path}'; give the path of a YAML file (recipes/ has some)") from None
     except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
@@ -104,7 +136,11 @@ def _key(key: Any) -> str:
 
 def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str]) -> Recipe:
     for override in overrides:
-        apply_override(data, override)
+        key, value = _setting(override)
+        alone: dict[str, Any] = {}
+        set_key(alone, key, value)
+        _anchor(alone, Path.cwd())
+        set_key(data, key, functools.reduce(dict.__getitem__, key.split("."), alone))
     _anchor(data, path.parent.resolve())
     return build_recipe(data)
 
@@ -175,7 +211,7 @@ def build_recipe(data: dict[str, Any]) -> Recipe:
 
 
 def _anchor(data: dict[str, Any], folder: Path) -> None:
-    """Make the paths of files beside the recipe absolute, so that it works, and a run can be resumed, from any folder."""
+    """Make the paths of files in a folder absolute, so that a recipe works, and a run can be resumed, from any other."""
 
     def anchored(section: Any, key: str) -> None:
         value = section.get(key) if isinstance(section, dict) else None
@@ -212,16 +248,20 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
 
 def apply_override(data: dict[str, Any], override: str) -> None:
     """Set `dotted.key=value` in a recipe that is still a mapping."""
+    set_key(data, *_setting(override))
+
+
+def _setting(override: str) -> tuple[str, Any]:
+    """The key and the value of an override."""
     key, separator, text = override.partition("=")
     if not separator or not key:
         raise RecipeError(f"override '{override}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")
     try:
-        value = _plain(yaml.safe_load(text))
+        return key, _read_yaml(text)
     except yaml.YAMLError:
-        value = text
+        return key, text
     except (ValueError, TypeError, RecursionError) as error:
         raise RecipeError(f"override '{one_line(override, 60)}' cannot be read: {one_line(error)}") from None
-    set_key(data, key, value)
 
 
 def set_key(data: dict[str, Any], key: str, value: Any) -> None:
