@@ -23,6 +23,7 @@ from fastslow.errors import RecipeError, RunError
 from fastslow.evaluation.stored import evaluate_run
 from fastslow.models.load import load_pretrained, load_to_ask
 from fastslow.recipe import load_recipe
+from fastslow.rollouts.faults import GradingError
 from fastslow.runs.folder import RunFolder
 
 EVALUATED = "evaluation.every=6"
@@ -357,8 +358,10 @@ def test_a_broken_grader_is_counted_and_survived(tiny_folder: Path, tmp_path: Pa
         "    return 0.5\n"
     )
     grader = f"task.grader={tmp_path / 'broken.py'}:grade"
-    recipe = [*BRIEF, "method=rl", f"model={tiny_folder}", grader, "grading.faulty=1"]
-    opened = RunFolder.open(run(tmp_path / "run", *recipe))
+    recipe = [*BRIEF, "method=rl", f"model={tiny_folder}", grader, "grading.faulty=0"]
+    with pytest.raises(GradingError, match=r"correct the grader, or raise grading\.faulty"):
+        run(tmp_path / "run", *recipe)
+    opened = RunFolder.open(start.resume(tmp_path / "run", overrides=["grading.faulty=1"]))
     ledger = opened.read_json("ledger.json")
     assert ledger is not None
     assert ledger["slow"]["faults"]["grader"] >= 8

@@ -19,7 +19,7 @@ from fastslow.fast.reflection import Reflector, build_reflector
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.loop import Loop
 from fastslow.preflight import preflight
-from fastslow.recipe import LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
+from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.records import Sampling
 from fastslow.rollouts.faults import FAULT
 from fastslow.runs.ending import ending
@@ -64,9 +64,10 @@ def resume(
 ) -> Path:
     """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
 
-    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS) and raise those that say when
-    it ends (LENGTH_SETTINGS), which extends a finished run. `step` chooses another
-    checkpoint; 0 starts over. `trust` allows a folder that was made elsewhere to execute the code it names.
+    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS) and those that say how much
+    failing code of the task it bears (GRADING_SETTINGS), and raise those that say when it ends (LENGTH_SETTINGS), which
+    extends a finished run. `step` chooses another checkpoint; 0 starts over. `trust` allows a folder that was made
+    elsewhere to execute the code it names.
     """
     given, place = Path(folder), Path(folder).absolute()
     recipe = _recipe_to_resume(given, overrides)
@@ -91,9 +92,9 @@ def _recipe_to_resume(folder: Path, overrides: Sequence[str]) -> Recipe:
     for key in differing:
         if key in LENGTH_SETTINGS:
             _require_longer(key, before[key], after[key])
-        elif key not in MACHINE_SETTINGS:
+        elif key not in (*MACHINE_SETTINGS, *GRADING_SETTINGS):
             raise RecipeError(
-                f"{key} cannot be changed on resume; only {', '.join(MACHINE_SETTINGS)} can, and "
+                f"{key} cannot be changed on resume; only {', '.join((*MACHINE_SETTINGS, *GRADING_SETTINGS))} can, and "
                 f"{' and '.join(LENGTH_SETTINGS)} can be raised; start a new run instead"
             )
     return changed

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from helpers import EXAMPLE
+from helpers import EXAMPLE, ROOT
 
 from fastslow import start
 from fastslow.commands.app import main
@@ -17,7 +18,7 @@ from fastslow.engine.local import out_of_memory, shared_prefix
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.errors import RecipeError, RunError
 from fastslow.models import load
-from fastslow.recipe import build_recipe, load_recipe
+from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 
 BRIEF = ("method=rl", "slow.steps=2", "evaluation.problems=4", "output.checkpoint_every=1")
@@ -96,6 +97,16 @@ def test_what_a_run_learns_cannot_change_on_the_way(tmp_path: Path, capsys: pyte
         main(["train", "--resume", str(path), "seed=3"])
     assert "seed cannot be changed" in capsys.readouterr().err
     assert RunFolder.open(path).recipe.seed == 0
+    start.resume(path, overrides=["grading.faulty=0.5", "grading.timeout=5"])
+    grading = RunFolder.open(path).recipe.grading
+    assert (grading.faulty, grading.timeout) == (0.5, 5)
+
+
+def test_the_docs_list_what_can_change_on_the_way() -> None:
+    section = (ROOT / "docs" / "run-folder.md").read_text().partition("## Resume")[2]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    listed = [tuple(re.findall("`(.+?)`", row)) for row in rows]
+    assert listed == [MACHINE_SETTINGS, GRADING_SETTINGS, LENGTH_SETTINGS]
 
 
 def test_other_commands_get_one_line_too() -> None:

@@ -29,7 +29,8 @@ def train(
 ) -> None:
     """Train a recipe, resume an interrupted run, or extend a finished one.
 
-    On resume, settings that fit the run to the machine can be changed, and slow.steps and rollouts can be raised.
+    On resume, settings that fit the run to the machine, grading.faulty and grading.timeout can be changed, and slow.steps
+    and rollouts can be raised (docs/run-folder.md).
     """
     changed = overrides or []
     if resume is not None and recipe is not None and "=" in str(recipe):  # no recipe: the first KEY=VALUE

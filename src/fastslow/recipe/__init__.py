@@ -19,6 +19,7 @@ from fastslow.recipe.model import (
     VllmServers,
 )
 from fastslow.recipe.read import (
+    GRADING_SETTINGS,
     LENGTH_SETTINGS,
     MACHINE_SETTINGS,
     build_recipe,
@@ -31,6 +32,7 @@ from fastslow.recipe.read import (
 )
 
 __all__ = [
+    "GRADING_SETTINGS",
     "LENGTH_SETTINGS",
     "MACHINE_SETTINGS",
     "EngineRecipe",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.errors import FastSlowError, RunError
-from fastslow.recipe import LENGTH_SETTINGS, MACHINE_SETTINGS, flat
+from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import Curve, curve_of
@@ -22,7 +22,10 @@ MEASURE = (
     *("evaluation.problems", "evaluation.k", "evaluation.temperature", "evaluation.top_p"),
 )
 """Settings that must agree for rewards to be comparable."""
-ALIKE = (*LENGTH_SETTINGS, *MACHINE_SETTINGS, "seed", "sampling.backend", "evaluation.divergence")
+ALIKE = (
+    *(*LENGTH_SETTINGS, *MACHINE_SETTINGS, *GRADING_SETTINGS),
+    *("seed", "sampling.backend", "evaluation.divergence"),
+)
 """Settings in which runs of one arm may differ: they do not change what is learnt from a rollout."""
 
 
