@@ -147,6 +147,9 @@ def test_what_is_missing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(fast={"reflection": "openai/gpt-5.2"})["reflection"].found == (
         "openai/gpt-5.2 needs OPENAI_API_KEY in the environment"
     )
+    misspelt = found(fast={"reflection": "lesson"})["reflection"]
+    assert misspelt.missing
+    assert "'lesson' names no provider LiteLLM knows; did you mean 'lessons'?" in misspelt.found
     assert "no model folder './none'" in found(model="./none")["task and model"].found
     assert "does not fit the model's 1024" in found(sampling={"max_tokens": 1020})["task and model"].found
 

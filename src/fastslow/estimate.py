@@ -20,6 +20,8 @@ from fastslow.assembly import CHECKED_EXAMPLES, check_lengths, check_packages, c
 from fastslow.engine.local.choice import Choice, choose, own_kernels, vllm_installed
 from fastslow.errors import FastSlowError
 from fastslow.fast.optimizers import find_optimizer
+from fastslow.fast.reflection import ChatFailed
+from fastslow.fast.reflection.litellm_chat import provider_of
 from fastslow.models.memory import GIB, PREFILL, Footprint, Shape, answers_that_fit
 from fastslow.models.tokenizer import describe, read_config, resolve
 from fastslow.recipe import Recipe, VllmServers
@@ -180,6 +182,11 @@ def _choice(recipe: Recipe) -> Choice:
 def _reflection_key(recipe: Recipe) -> Iterator[Finding]:
     reflection = recipe.fast.reflection
     if reflection.kind != "litellm" or reflection.base_url:
+        return
+    try:
+        provider_of(str(reflection.model))
+    except ChatFailed as failure:
+        yield Finding("reflection", str(failure), missing=True)
         return
     import litellm
 

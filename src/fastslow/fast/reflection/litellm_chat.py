@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import email.utils
 import os
 import time
-from typing import Any
+from typing import Any, get_args
 
 from fastslow.fast.reflection.base import ChatFailed, Reply
 from fastslow.models.encode import defused_for_servers
+from fastslow.recipe import ReflectionRecipe
 from fastslow.text import redacted
 
 LONGEST_PAUSE = 300.0
@@ -81,20 +83,12 @@ class LiteLLMChat:
             if provider == "openai" and not os.environ.get("OPENAI_API_KEY"):
                 arguments["api_key"] = "none-needed"
         else:
-            self._check_name(litellm)
+            self._check_name()
         return arguments
 
-    def _check_name(self, litellm: Any) -> None:
+    def _check_name(self) -> None:
         # Asked first: the call itself gives an unknown name as any bad request and a missing key as a server's 500.
-        try:
-            provider = litellm.get_llm_provider(self.model)[1]
-        except litellm.BadRequestError as error:
-            raise ChatFailed(
-                f"reflection model '{self.model}' names no provider LiteLLM knows; write PROVIDER/MODEL such as "
-                f"openai/gpt-5.2, or set fast.reflection.base_url for a server of your own",
-                permanent=True,
-                asked=False,
-            ) from error
+        provider = provider_of(self.model)
         if provider == "openai" and not os.environ.get("OPENAI_API_KEY"):
             raise ChatFailed(
                 f"reflection model '{self.model}' needs an API key; set OPENAI_API_KEY in the environment, or "
@@ -108,6 +102,23 @@ class LiteLLMChat:
         name, words = type(error).__name__, " ".join(str(error).split())
         words = words.removeprefix("litellm.").removeprefix(f"{name}: ").removeprefix(f"{name}: ")  # it says it twice
         return redacted(f"reflection model '{self.model}'{where}: {name}: {words[:500]}")
+
+
+def provider_of(model: str) -> str:
+    """The provider that LiteLLM asks for a model; raises `ChatFailed` if it knows none."""
+    litellm = _litellm()
+    try:
+        return litellm.get_llm_provider(model)[1]
+    except litellm.BadRequestError as error:
+        kinds = get_args(ReflectionRecipe.model_fields["kind"].annotation)
+        near = difflib.get_close_matches(model.lower(), kinds, n=1)
+        advice = f"did you mean '{near[0]}'? To ask a model, write" if near else "write"
+        raise ChatFailed(
+            f"reflection model '{model}' names no provider LiteLLM knows; {advice} PROVIDER/MODEL such as openai/gpt-5.2, or "
+            f"set fast.reflection.base_url for a server of your own",
+            permanent=True,
+            asked=False,
+        ) from error
 
 
 def _litellm() -> Any:
