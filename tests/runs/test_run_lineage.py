@@ -140,6 +140,33 @@ def test_short_form_leaves_out_dead_ends_and_long_feedback(run: RunFolder) -> No
     assert "feedback: three" not in short
 
 
+def test_rejected_proposals_are_shown_with_their_reasons(tmp_path: Path, recipe: Recipe) -> None:
+    seed = record("seed", "Answer.", [], 0, score=0.1, at=0)
+    others = [record(name, f"Answer {name}.", ["seed"], 0, score=0.0, at=0) for name in ("worse", "late")]
+    edits = [
+        edit("worse", "seed", accepted=False, reason="0.00 on the minibatch is not above its parent's 0.50"),
+        edit("late", "seed", accepted=False, reason="", after=None),
+    ]
+    data = cycle(0, "seed", [seed], edits, carried=["seed"], others=others)
+    long = [
+        {"parent": "seed", "texts": {"system": "Answer.\nLong."}, "reason": f"too long: {n} tokens"} for n in range(9)
+    ]
+    data["rejected"] = [*long, {"parent": "", "texts": {}, "reason": "no proposal: the server\nis down"}]
+    run = RunFolder.create(tmp_path / "run", recipe)
+    run.save_cycle(0, data)
+    short, full = shown(run, full=False), shown(run, full=True)
+    for text in (short, full):
+        assert "rejected proposals: 12" in text
+        assert "cycle 0: no proposal: the server is down" in text
+        assert "cycle 0, from seed: 0.00 on the minibatch is not above its parent's 0.50" in text
+        assert "cycle 0, from seed: the cycle ended before it was scored" in text
+    assert "hidden earlier rejected proposals: 4; --full shows them" in short
+    assert "too long: 0 tokens" not in short
+    assert full.count("too long:") == full.count("+ Long.") == 9
+    assert "+ Answer worse." in full
+    assert "+ Answer worse." not in short
+
+
 def test_the_table_has_a_row_for_every_cycle(run: RunFolder) -> None:
     table = shown(run, full=False).split("population by cycle")[1]
     assert "child  0.500  best" in table

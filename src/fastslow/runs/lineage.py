@@ -25,6 +25,7 @@ NARROWEST = 20
 SHOWN_CHANGES = 12
 SHOWN_FEEDBACK = 2
 FEEDBACK_WIDTH = 240
+SHOWN_REJECTED = 8
 
 
 @dataclass
@@ -48,7 +49,8 @@ class Member:
 def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
     """Print the tree of contexts and the population of every cycle.
 
-    Without `full` it shows only the ancestors of the last population, and truncates long diffs and feedback.
+    Without `full` it shows only the ancestors of the last population and the newest rejected proposals, and truncates long
+    diffs and feedback.
     """
     with files.understood(run.path):
         _show(run, console, full)
@@ -65,11 +67,45 @@ def _show(run: RunFolder, console: Console, full: bool) -> None:
     shown = members if full else _ancestry(members, alive)
     console.print(_tree(members, shown, best, alive, full))
     console.print(_table(cycles))
+    _show_rejected(cycles, console, full)
     if judged := cycles[-1].get("lines"):
         console.print(_line_table(judged, members.get(str(best)), full))
     if len(shown) < len(members):
         rest = len(members) - len(shown)
         console.print(Text(f"hidden contexts without a surviving descendant: {rest}; --full shows them", style="dim"))
+
+
+def _show_rejected(cycles: Iterable[dict[str, Any]], console: Console, full: bool) -> None:
+    """Proposals that did not become members, with the reasons; in full also with what they would have changed."""
+    found = [rejected for data in cycles for rejected in _rejected(data)]
+    shown = found if full else found[-SHOWN_REJECTED:]
+    tree = Branch(Text(f"rejected proposals: {len(found)}"))
+    for cycle, parent, texts, before, reason in shown:
+        origin = f", from {parent}" if parent else ""
+        head = Text(f"cycle {cycle}{origin}: {printable(' '.join(reason.split()))}")
+        parts = [
+            _diff(name, *(printable(text).splitlines() for text in (before.get(name, ""), texts[name])))
+            for name in texts
+        ]
+        tree.children.append(Branch(head, [line for part in parts for line in part] if full else []))
+    if found:
+        console.print(tree)
+    if len(shown) < len(found):
+        rest = len(found) - len(shown)
+        console.print(Text(f"hidden earlier rejected proposals: {rest}; --full shows them", style="dim"))
+
+
+def _rejected(data: dict[str, Any]) -> Iterator[tuple[int, str, Mapping[str, str], Mapping[str, str], str]]:
+    """Of each proposal that was rejected in a cycle: the cycle, the parent, its texts, the parent's, and the reason."""
+    texts = {record["id"]: record["texts"] for record in data["contexts"]}
+    for proposal in data.get("rejected", ()):
+        parent = proposal["parent"]
+        yield data["cycle"], parent, proposal["texts"], texts.get(parent, {}), proposal["reason"]
+    for edit in data["edits"]:
+        if not edit["accepted"]:
+            child, parent = edit["child"], edit["parent"]
+            reason = edit.get("reason") or "the cycle ended before it was scored"
+            yield data["cycle"], parent, texts.get(child, {}), texts.get(parent, {}), reason
 
 
 def gather(cycles: Iterable[dict[str, Any]]) -> dict[str, Member]:
