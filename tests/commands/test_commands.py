@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def call(*arguments: str | Path) -> int:
     return int(stopped.value.code or 0)
 
 
+FINISHED = ROOT / "docs" / "results" / "qwen-1.5b" / "house-rules" / "gepa-0"
 BAD = {
     "no such recipe": (["train", "none.yaml"], "no recipe file 'none.yaml'"),
     "neither recipe nor run": (["train"], "give either a recipe"),
@@ -38,7 +40,14 @@ BAD = {
     "unknown task option": (["recipe", EXAMPLE, "task={name: star-graph, degre: 3}"], "did you mean 'degree'?"),
     "missing data": (["train", EXAMPLE, "task.path=none.jsonl"], "none.jsonl"),
     "missing model": (["train", EXAMPLE, "model=./none"], "no model folder './none'"),
-    "missing grader": (["train", EXAMPLE, "task.grader=nowhere:grade"], "there is no module 'nowhere'"),
+    "missing grader": (
+        ["train", EXAMPLE, "task.grader=nowhere:grade"],
+        f"there is no module 'nowhere' in {os.getcwd()}, beside the recipe or installed; put it there, or correct the name",
+    ),
+    "missing file of a grader": (
+        ["train", EXAMPLE, "task.grader=nowhere.py:grade"],
+        f"there is no file 'nowhere.py' in {os.getcwd()} or beside the recipe; put it there, or correct the name",
+    ),
     "no device": (["train", EXAMPLE, "model.device=mps"], "model.device=mps, but this machine has only"),
     "prompt longer than the context": (
         ["train", EXAMPLE, "sampling.max_tokens=1020"],
@@ -54,7 +63,8 @@ BAD = {
     "no run to snapshot": (["board", ROOT / "recipes", "--snapshot", "x.html"], "no run under"),
     "no address to listen on": (["board", ROOT / "docs", "--host", "203.0.113.1", "--port", "1"], "cannot listen on"),
     "no run to compare": (["compare", "nowhere"], "no run folder 'nowhere'"),
-    "no run among several": (["compare", "nowhere", ROOT / "src"], "none of these is a run folder: 'nowhere', "),
+    "no run among several": (["compare", ROOT / "docs", ROOT / "src"], "none of these is a run folder: "),
+    "a misspelt run among several": (["compare", FINISHED, "nowhere"], "no run folder 'nowhere'"),
     "the worst and the best": (["rollouts", "nowhere", "--worst", "--best"], "--worst and --best are both given"),
     "no run to read rollouts of": (["rollouts", "nowhere"], "no run folder 'nowhere'"),
     "no run to start a suite from": (["suite", "nowhere", "--task", "rulebook"], "no run folder 'nowhere'"),

@@ -33,7 +33,7 @@ def compare_runs(
 ) -> dict[str, Any]:
     """Compare runs, truncated at `rollouts` where given: show the tables, and write table.csv, points.csv, the figures and
     report.html to a folder. Runs with stages are compared stage by stage. Returns what was found. Folders and files that are
-    no run are skipped."""
+    there and no run are skipped."""
     out = Path(out)
     runs, skipped = _runs_among(folders)
     with files.understood(runs[0].parent):
@@ -81,7 +81,8 @@ def concluded(arms: Sequence[Arm], baseline: str | None = None) -> tuple[Compari
 
 
 def _runs_among(folders: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
-    """The run folders, and a remark about what is none, such as a figure beside the runs; raises if none is a run."""
+    """The run folders, and a remark about what is none, such as a figure beside the runs; raises if something is not there at
+    all, which no pattern of the shell has found, or if none is a run."""
     runs, others = list[Path](), list[Path]()
     problem: RunError | None = None
     for folder in map(Path, folders):
@@ -89,6 +90,8 @@ def _runs_among(folders: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
             RunFolder.open(folder)
             runs.append(folder)
         except RunError as error:
+            if not folder.exists():
+                raise
             others.append(folder)
             problem = problem or error
     if not runs:

@@ -28,15 +28,18 @@ def load_named(what: str, name: str) -> Any:
     try:
         module = _import_file(file.resolve(), file.stat().st_mtime_ns) if file else importlib.import_module(module_name)
     except FileNotFoundError:
-        raise TaskError(f"{what} '{name}': there is no file '{module_name}'") from None
+        where = "" if Path(module_name).is_absolute() else f" in {os.getcwd()} or beside the recipe"
+        raise TaskError(
+            f"{what} '{name}': there is no file '{module_name}'{where}; put it there, or correct the name"
+        ) from None
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise TaskError(
                 f"{what} '{name}': module '{module_name}' needs '{error.name}': {one_line(error)}"
             ) from error
         raise TaskError(
-            f"{what} '{name}': there is no module '{module_name}' in {os.getcwd()} or installed; "
-            "run from the folder that holds it"
+            f"{what} '{name}': there is no module '{module_name}' in {os.getcwd()}, beside the recipe or installed; "
+            "put it there, or correct the name"
         ) from None
     except KeyboardInterrupt:
         raise

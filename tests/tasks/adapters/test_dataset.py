@@ -440,7 +440,7 @@ def test_graders_that_cannot_be_found_are_refused_when_the_task_is_built(
     for grader, message in {
         good: "is not MODULE:NAME",
         f":{good}": "is not MODULE:NAME",
-        "no_such_module:grade": "there is no module 'no_such_module' in .* run from the folder that holds it",
+        "no_such_module:grade": "there is no module 'no_such_module' in .*, beside the recipe or installed",
         f"{good}.inner:grade": f"there is no module '{good}.inner'|is not a package",
         f"{good}:grade": f"{good}.py has no 'grade'; define it there",
         f"{good}:THRESHOLD": f"grader '{good}:THRESHOLD' is of type int; expected a function",
