@@ -92,6 +92,22 @@ def test_empty_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "empty.jsonl" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("given", ["-", "/dev/stdin"])
+def test_a_recipe_is_read_from_standard_input(given: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "fastslow", "recipe", given, "seed=3"],
+        input="{model: nano, task: {name: dataset, path: rows.jsonl}}",
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"path: {tmp_path / 'rows.jsonl'}\n" in done.stdout
+    assert "seed: 3\n" in done.stdout
+
+
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     with RunFolder.create(folder, load_recipe(EXAMPLE)) as run:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 console = Console()
 
-RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe file.")]
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe file; - is standard input.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change: slow.learning_rate=2e-6 seed=1 …"),

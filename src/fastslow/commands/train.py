@@ -15,7 +15,7 @@ from fastslow.errors import FastSlowError
 
 
 def train(
-    recipe: Annotated[Path | None, typer.Argument(metavar="RECIPE", help="A recipe file.")] = None,
+    recipe: Annotated[Path | None, typer.Argument(metavar="RECIPE", help="A recipe file; - is standard input.")] = None,
     overrides: Overrides = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Resume this run instead.")] = None,
     step: Annotated[
@@ -40,7 +40,7 @@ def train(
             "give either a recipe (fastslow train RECIPE) or a run to resume (fastslow train --resume RUN)"
         )
     loading()
-    from fastslow.recipe import load_recipe
+    from fastslow.recipe import STDIN, load_recipe
     from fastslow.runs.folder import RunFolder, default_folder
 
     if resume is not None:
@@ -51,7 +51,7 @@ def train(
             start.resume(resume, overrides=changed, step=step, trust=trust)
     elif recipe is not None:
         loaded = load_recipe(recipe, changed)
-        folder = default_folder(loaded, recipe.stem)
+        folder = default_folder(loaded, "stdin" if recipe == STDIN else recipe.stem)
         RunFolder(folder).refuse_existing()
         from fastslow import start
 

@@ -37,6 +37,9 @@ GRADING_SETTINGS = ("grading.faulty", "grading.timeout")
 """They say how much a run bears of task code that fails or is slow. They can be changed on resume, so that a run that ended
 because of them can continue."""
 
+STDIN = Path("-")
+"""Stands for standard input where a recipe file is expected."""
+
 EMBEDDED = "nano"
 """The name of the embedded model, whatever folder of that name there is."""
 
@@ -72,7 +75,8 @@ def _read_yaml(text: str) -> Any:
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe file and apply `dotted.key=value` overrides, each value read as YAML.
 
-    Relative paths in the file are relative to its folder; those of overrides to the current folder, or else to the file's.
+    `-` reads standard input. Relative paths in the file are relative to its folder; those of overrides to the current
+    folder, or else to the file's.
     """
     path = Path(path)
     return _with_overrides(_read_mapping(path), path, overrides)
@@ -94,9 +98,9 @@ def read_stored_recipe(path: str | Path, overrides: Sequence[str] = (), *, exact
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        if path.exists() and not path.is_file():
+        if path.exists() and not path.is_file() and not _is_stream(path):
             raise RecipeError(f"recipe '{path}' is not a file; give the path of a YAML file (recipes/ has some)")
-        with path.open("rb") as file:
+        with open(0, "rb", closefd=False) if path == STDIN else path.open("rb") as file:
             text = file.read(LARGEST_FILE + 1)
         if len(text) > LARGEST_FILE:
             raise RecipeError(f"recipe '{path}' has more than {LARGEST_FILE:,} bytes; is it a recipe?")
@@ -110,6 +114,16 @@ def _read_mapping(path: Path) -> dict[str, Any]:
             f"recipe '{path}' holds {type(data).__name__}, expected a mapping with at least model and task"
         )
     return data
+
+
+def _is_stream(path: Path) -> bool:
+    """Standard input, or what a shell puts in the place of a file: `/dev/stdin`, `<(…)`."""
+    return path == STDIN or path.is_relative_to("/dev")
+
+
+def _folder_of(path: Path) -> Path:
+    """The folder that a recipe's relative paths are relative to."""
+    return Path.cwd() if _is_stream(path) else path.parent.resolve()
 
 
 def _plain(value: Any) -> Any:
@@ -141,7 +155,7 @@ def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str]) 
         set_key(alone, key, value)
         _anchor(alone, Path.cwd())
         set_key(data, key, functools.reduce(dict.__getitem__, key.split("."), alone))
-    _anchor(data, path.parent.resolve())
+    _anchor(data, _folder_of(path))
     return build_recipe(data)
 
 
@@ -184,7 +198,7 @@ def _mapping_of(base: Any) -> dict[str, Any]:
         return _as_yaml(base)
     if isinstance(base, str | os.PathLike):
         data = _read_mapping(Path(base))
-        _anchor(data, Path(base).parent.resolve())
+        _anchor(data, _folder_of(Path(base)))
         return data
     raise RecipeError(
         f"recipe is of type {type(base).__name__}; expected a mapping, a Recipe or the path of a YAML file"
