@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from importlib import metadata
 
 import pytest
+from helpers import ROOT
 
 from fastslow import doctor
 from fastslow.commands.app import main
@@ -46,6 +48,11 @@ def test_a_self_test_that_fails_says_how(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(doctor, "SELF_TEST", (*doctor.SELF_TEST, "model.name=./no-such-model"))
     _, error = examined(2, capsys)
     assert "self-test: ModelError: no model folder './no-such-model'" in error
+
+
+def test_every_extra_of_a_user_is_listed() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(doctor.USES) == set(extras) - {"docs", "dev"}
 
 
 def test_without_installation_versions_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:

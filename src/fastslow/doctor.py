@@ -32,9 +32,10 @@ from fastslow.study.quickstart import RECIPE
 
 State = Literal["good", "absent", "wrong"]
 USES = {
-    "vllm": "sampling.backend=vllm, or auto with large models and long answers",
+    "vllm": "sampling.backend=vllm, or auto with large models and long answers that have no fused kernels",
     "kernels": "fused norms, rotary positions and SwiGLU on a CUDA GPU",
     "tinker": "engine.kind=tinker",
+    "board": "fastslow board",
     "tasks": "codeio, math, hover, reasoning-gym",
     "dspy": "DSPy programs, fast.optimizer=miprov2",
     "verifiers": "verifiers environments",
