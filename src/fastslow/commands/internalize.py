@@ -17,7 +17,12 @@ def internalize(
         Path | None, typer.Option("--out", metavar="DIR", help="A new folder; RUN/internalized by default.")
     ] = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Most epochs of supervised learning.")] = 30,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Rollouts per step.")] = 32,
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch", min=1, help="Rollouts per step; with --steps in whole groups of the run, at least one."
+        ),
+    ] = 32,
     learning_rate: Annotated[
         float | None, typer.Option("--learning-rate", min=0, help="AdamW's learning rate; the run's by default.")
     ] = None,
