@@ -93,19 +93,25 @@ def test_empty_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("given", ["-", "/dev/stdin"])
-def test_a_recipe_is_read_from_standard_input(given: str, tmp_path: Path) -> None:
+def test_a_recipe_is_read_from_standard_input(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "rows.jsonl").touch()
-    done = subprocess.run(
-        [sys.executable, "-m", "fastslow", "recipe", given, "seed=3"],
-        input="{model: nano, task: {name: dataset, path: rows.jsonl}}",
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"path: {tmp_path / 'rows.jsonl'}\n" in done.stdout
-    assert "seed: 3\n" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    before, (reads, writes) = os.dup(0), os.pipe()
+    os.write(writes, b"{model: nano, task: {name: dataset, path: rows.jsonl}}")
+    os.close(writes)
+    os.dup2(reads, 0)
+    try:
+        assert call("recipe", given, "seed=3") == 0
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(reads)
+    shown = capsys.readouterr().out
+    assert f"path: {tmp_path / 'rows.jsonl'}\n" in shown
+    assert "seed: 3\n" in shown
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
