@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tiny
 from transformers import PreTrainedTokenizerBase
 
+from fastslow.concurrency import wait_for
 from fastslow.engine.base import Ready
 from fastslow.records import Completion, Context, Rollout, Sampling
 from fastslow.rollouts.chat import ChatFormat
@@ -98,3 +100,19 @@ def play(task: Any, sampler: ScriptedEngine, pairs: list[tuple[Example, Context]
     assert timing.sampling >= 0
     assert timing.total == timing.sampling + timing.grading
     return rollouts
+
+
+def wait_in_time(played: Coroutine[Any, Any, Any]) -> Any:
+    """`wait_for` that fails where rollouts wait for each other forever, also if they catch that they are cancelled."""
+
+    async def within() -> Any:
+        playing = asyncio.ensure_future(played)
+        ended, _ = await asyncio.wait({playing}, timeout=5)
+        while not playing.done():
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.sleep(0)
+        assert ended, "they do not end"
+        return playing.result()
+
+    return wait_for(within())

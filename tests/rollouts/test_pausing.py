@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, player, problems
+from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, player, problems, wait_in_time
 
 from fastslow.engine.base import Ready
 from fastslow.errors import RecipeError
 from fastslow.records import Completion, Enough, Example, Feedback, Part, Rollout, Sampling
+from fastslow.rollouts import pausing
 from fastslow.rollouts.pausing import Attempt, play_until
 from fastslow.tasks.adapters.in_thread import run_in_thread
 from fastslow.tasks.base import Ask, Asking
 
 SAMPLING = Sampling(1.0, 1.0, 9)
 WORDS = ["red", "green", "blue", "go", "wait", "stop"]
+
+
+@pytest.fixture(autouse=True)
+def _in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rollouts that wait for each other forever fail."""
+    monkeypatch.setattr(pausing, "wait_for", wait_in_time)
 
 
 def wordy(prompt: str) -> str:
@@ -205,3 +212,175 @@ def test_an_error_of_the_engine_is_raised_as_it_is() -> None:
     made = [Attempt(*pair, begun=0) for pair in pairs()]
     with pytest.raises(MemoryError, match="no more"):
         play_until(player(PlanAndDo(), Broken()), made, SAMPLING, lambda _: False, step=0, seed=0)
+
+
+# Several asks at once -------------------------------------------------------------------------------------------------
+
+
+def question(text: str) -> Ask:
+    return Ask("plan", [{"role": "user", "content": text}])
+
+
+def begun(count: int) -> list[Attempt]:
+    return [Attempt(example, contexts(1)[0], begun=0) for example in problems([1] * count)]
+
+
+def one_more(attempts: Sequence[Attempt]) -> Callable[[Collection[int]], bool]:
+    """Playing may stop when one of these has ended."""
+    return lambda rollouts: len(set(rollouts)) < len(attempts)
+
+
+@dataclass
+class InTurn(Spelling):
+    """Begins answers with these words in turn, and ends them after so many words of the kind."""
+
+    words: list[str] = field(default_factory=list)
+
+    def _rest(self, prompt: Sequence[int]) -> list[int]:
+        said = str(self.tokenizer.decode(list(prompt))).rpartition("<assistant>")[2].split()
+        word = said[0] if said else self.words.pop(0)
+        answer = " ".join([word] * {"red": 6, "green": 3, "blue": 1}[word])
+        return list(self.completion(answer).ids)[len(said) :]
+
+
+class Twice(PlanAndDo):
+    """Asks the same twice at once."""
+
+    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
+        said = await asyncio.gather(ask(question("go")), ask(question("go")))
+        return Feedback(0.5, " ".join(text.split()[0] for text in said))
+
+
+class TwiceAndAgain(PlanAndDo):
+    """Asks the same twice at once, and again after the first answer."""
+
+    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
+        async def both() -> list[str]:
+            return [await ask(question("go")), await ask(question("go"))]
+
+        (first, again), second = await asyncio.gather(both(), ask(question("go")))
+        return Feedback(0.5, " ".join(text.split()[0] for text in (first, second, again)))
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "said"),
+    [
+        (Twice, "red blue blue blue", "red blue"),
+        (Twice, "red green blue blue", "red green"),
+        (Twice, "blue red blue blue", "blue red"),
+        (TwiceAndAgain, "blue red blue blue green blue", "blue red green"),
+        (TwiceAndAgain, "red blue blue blue blue green", "red blue green"),
+    ],
+)
+def test_equal_prompts_keep_the_order_of_their_answers(task: type[PlanAndDo], words: str, said: str) -> None:
+    """The first rollout is set aside, because one of its answers is long."""
+    engine, made = InTurn(words=words.split()), begun(2)
+    play_until(player(task(), engine), made, SAMPLING, one_more(made), step=0, seed=0)
+    assert made[0].rollout is None
+    assert made[1].rollout is not None
+    play_until(player(task(), engine), made[:1], SAMPLING, one_more(made[:1]), step=1, seed=1)
+    assert made[0].rollout is not None
+    assert made[0].rollout.feedback.text == said
+    assert engine.drawn == sum(each.rollout.completion_tokens for each in made if each.rollout)
+
+
+class OneFails(PlanAndDo):
+    """Grades with 0 what cannot be read, without waiting for the other answer; that one is followed by a further ask."""
+
+    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
+        async def one(word: str) -> str:
+            said = await ask(question(word))
+            if word == "a":
+                raise ValueError
+            return await ask(question(said))
+
+        try:
+            await asyncio.gather(one("a"), one("b"))
+        except ValueError:
+            return Feedback(0.0)
+        return Feedback(1.0)
+
+
+class TakesTheFirst(PlanAndDo):
+    """Needs one of two answers."""
+
+    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
+        both = [asyncio.ensure_future(ask(question(word))) for word in ("a", "b")]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        return Feedback(0.5)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("task", [OneFails, TakesTheFirst])
+def test_a_rollout_may_end_while_an_answer_of_its_own_is_unfinished(
+    task: type[PlanAndDo], apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "grades_apart", apart)
+    engine = Spelling(rule=lambda prompt: "go" if "<user> a" in prompt else "wait " * 6)
+    made = begun(3)
+    play_until(player(task(), engine), made, SAMPLING, lambda rollouts: not rollouts, step=0, seed=0)
+    assert [each.rollout.error for each in made if each.rollout] == [""] * 3
+    assert not any(each.answers for each in made)
+
+
+class Stubborn(PlanAndDo):
+    """Catches everything, also that it is cancelled, and asks again."""
+
+    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
+        for _ in range(3):
+            try:
+                said = await ask(question("a" if example.data["index"] else "b"))
+            except:  # noqa: E722
+                continue
+            if said == "stop":
+                raise RecipeError("wrong settings")
+            return Feedback(0.5, said)
+        return Feedback(0.0)
+
+
+def test_a_task_that_does_not_let_itself_be_cancelled_is_set_aside() -> None:
+    engine, made = Spelling(rule=lambda prompt: "go" if "<user> a" in prompt else "wait " * 6), begun(2)
+    play_until(player(Stubborn(), engine), made, SAMPLING, one_more(made), step=0, seed=0)
+    assert made[0].rollout is None
+    assert [len(answer.ids) for answer in made[0].answers] == [2]
+    play_until(player(Stubborn(), engine), made[:1], SAMPLING, one_more(made[:1]), step=1, seed=1)
+    assert made[0].rollout is not None
+    assert made[0].rollout.feedback.text.split() == ["wait"] * 6
+
+
+def test_a_task_that_does_not_let_itself_be_cancelled_does_not_delay_an_error() -> None:
+    engine = Spelling(rule=lambda prompt: "stop" if "<user> a" in prompt else "wait " * 6)
+    with pytest.raises(RecipeError, match="wrong settings"):
+        play_until(player(Stubborn(), engine), begun(2), SAMPLING, lambda rollouts: not rollouts, step=0, seed=0)
+
+
+def test_tokens_of_an_answer_that_is_not_asked_for_again_in_a_step_are_kept() -> None:
+    """The first rollout asks `c` after `a` and a tool, beside `b`; in the second step the tool does not return in time."""
+
+    class Chain(PlanAndDo):
+        waits = 0.0
+
+        async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
+            async def chain() -> None:
+                await ask(question("a"))
+                await asyncio.sleep(self.waits)
+                await ask(question("c"))
+
+            if example.data["index"] == 0:
+                await asyncio.gather(chain(), ask(question("b")))
+            for turn in range(example.data["index"]):
+                await ask(question("d" + " red" * turn))
+            return Feedback(0.5)
+
+    engine = Spelling(rule=lambda prompt: "go " * (8 if "<user> b" in prompt or "<user> c" in prompt else 1))
+    task, made = Chain(), [each for index, each in enumerate(begun(4)) if index != 1]
+    kept = []
+    for step, waits in enumerate((0.0, 60.0, 0.0)):
+        task.waits, left = waits, [each for each in made if each.rollout is None]
+        play_until(player(task, engine), left, SAMPLING, one_more(left), step=step, seed=step)
+        kept.append([(len(answer.ids), answer.part.ended) for answer in made[0].answers])
+    assert [[ended for _, ended in each] for each in kept] == [[True, False, False]] * 2 + [[]]
+    assert kept[0][2] == kept[1][2] != (0, False)
+    rollouts = [each.rollout for each in made if each.rollout]
+    assert len(rollouts) == 3
+    assert engine.drawn == sum(rollout.completion_tokens for rollout in rollouts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import sys
 import time
@@ -14,11 +15,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rollout_helpers import SAMPLING, PlanAndDo, ScriptedEngine, contexts, play, player, problems
+from rollout_helpers import SAMPLING, PlanAndDo, ScriptedEngine, contexts, play, player, problems, wait_in_time
 
 from fastslow.errors import RecipeError
 from fastslow.recipe import GradingRecipe
 from fastslow.records import Completion, Context, Rollout
+from fastslow.rollouts import play as playing
 from fastslow.rollouts.faults import FaultyGrades, GradingError
 from fastslow.rollouts.play import Player
 from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, QuestionTask
@@ -266,3 +268,33 @@ def test_a_conversation_that_grows_too_long_keeps_its_turns() -> None:
     assert rollouts[0].turns == free.turns[:3]
     assert (rollouts[0].score, rollouts[0].faults) == (0.0, {"prompt_too_long": 1})
     assert rollouts[1].score == 1.0
+
+
+def test_parts_of_a_rollout_that_outlive_it_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One asks again after its rollout has ended; another rollout catches that it is cancelled, and asks again."""
+
+    class Parts(PlanAndDo):
+        async def rollout(self, example: Example, texts: Any, ask: Any) -> Feedback:
+            async def part(fails: bool) -> None:
+                for _ in range(2):
+                    try:
+                        await ask(Ask("plan", [{"role": "user", "content": "red"}]))
+                    except:  # noqa: E722
+                        continue
+                    if fails:
+                        raise ValueError
+
+            with contextlib.suppress(ValueError):
+                await asyncio.gather(part(example.data["index"] == 0), part(False))
+            if example.data["index"] == 2:
+                raise RecipeError("wrong settings")
+            return Feedback(0.5)
+
+    monkeypatch.setattr(playing, "wait_for", wait_in_time)
+    texts = contexts(1)[0]
+    pairs = [(example, texts) for example in problems([1, 1, 1])]
+    first, second = play(Parts(), ScriptedEngine(), pairs[:2])
+    assert (first.score, second.score) == (0.5, 0.5)
+    assert len(second.turns) == 4
+    with pytest.raises(RecipeError, match="wrong settings"):
+        play(Parts(), ScriptedEngine(), pairs)

@@ -1,15 +1,17 @@
 """Plays rollouts until enough of them are finished; the others are set aside and played on later.
 
-A rollout that is set aside keeps its answers, the last of them unfinished. To play on, its task starts again and is given the
-answers that it had, found by their prompts, until it asks for the unfinished one. The policy of the moment reads the prompt
-and the tokens so far, and draws the rest. Every token keeps the log-probability under the policy that drew it. So a task of
-several turns runs its tools again; if they return something else, its prompts change and are answered anew.
+A rollout that is set aside keeps its answers, finished or not, until it ends. To play on, its task starts again and is given
+the answers that it had, found by their prompts, until it asks for an unfinished one; of equal prompts the first ask has the
+first answer, and so on. The policy of the moment reads the prompt and the tokens so far, and draws the rest. Every token
+keeps the log-probability under the policy that drew it. So a task of several turns runs its tools again; if they return
+something else, its prompts change and are answered anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +27,7 @@ Settled = Callable[[Collection[int]], bool]
 """Whether playing may stop, given the rollouts that are not finished."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answer:
     """What was drawn for a prompt so far."""
 
@@ -36,13 +38,13 @@ class Answer:
     def ids(self) -> tuple[int, ...]:
         return tuple(self.part.completion.ids)
 
-    def continued(self, part: Part, step: int) -> Answer:
-        """With the tokens that the policy of a step drew after these."""
+    def add(self, part: Part, step: int) -> None:
+        """Add the tokens that the policy of a step drew after these."""
         before, new = self.part.completion, part.completion
         whole = Completion(
             (*before.ids, *new.ids), (*before.logprobs, *new.logprobs), (*before.steps, *[step] * len(new.ids))
         )
-        return Answer(self.prompt, Part(whole, part.ended))
+        self.part = Part(whole, part.ended)
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Attempt:
     begun: int
     """The step in which its group was begun."""
     answers: list[Answer] = field(default_factory=list)
+    """In the order in which they were first asked for."""
     rollout: Rollout | None = None
     """The finished rollout."""
     reused: bool = False
@@ -97,6 +100,8 @@ async def _play(
 @dataclass
 class _Request:
     seat: int
+    number: int
+    """Which of the seat's asks of this prompt it is."""
     answer: Answer
     completed: asyncio.Future[Completion]
 
@@ -122,25 +127,30 @@ class PausingRounds:
         self.engine, self.sampling, self.settled = engine, sampling, settled
         self.step, self.seed, self.early = step, seed, early
         self.seconds = 0.0
-        self.answers: list[list[Answer]] = [[] for _ in attempts]
+        self.answers = [list(attempt.answers) for attempt in attempts]
         """The answers of every rollout, also those that it had."""
         self.left = set[int]()
         """The rollouts that are set aside."""
-        self._had = [list(attempt.answers) for attempt in attempts]
+        self._asked = [Counter[tuple[int, ...]]() for _ in attempts]
         self._present = set(range(len(attempts)))
         self._waiting: list[_Request] = []
         self._changed = asyncio.Event()
 
     async def sample(self, seat: int, prompt: Prompt) -> Completion:
+        if seat not in self._present:  # what outlives its rollout, or goes on although it is cancelled
+            raise asyncio.CancelledError
         key = tuple(prompt)
-        known = next((answer for answer in self._had[seat] if answer.prompt == key), None)
-        if known is not None:
-            self._had[seat].remove(known)
-            if known.part.ended:
-                self.answers[seat].append(known)
-                return known.part.completion
-        answer = known or Answer(key, Part(Completion((), ()), ended=False))
-        request = _Request(seat, answer, asyncio.get_running_loop().create_future())
+        number = self._asked[seat][key]
+        self._asked[seat][key] += 1
+        same = [answer for answer in self.answers[seat] if answer.prompt == key]
+        if number == len(same):
+            same.append(Answer(key, Part(Completion((), ()), ended=False)))
+            self.answers[seat].append(same[number])
+        answer = same[number]
+        if answer.part.ended:
+            await asyncio.sleep(0)  # what is asked at the same time is numbered before what follows this answer
+            return answer.part.completion
+        request = _Request(seat, number, answer, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         self._changed.set()
         return await request.completed
@@ -151,24 +161,28 @@ class PausingRounds:
 
     async def serve(self) -> None:
         turn = 0
-        while True:
-            while {request.seat for request in self._pending()} != self._present:
-                self._changed.clear()
-                await self._changed.wait()
-            if not self._present or self.settled(self._present):
-                break
-            await self._round(derive_seed(self.seed, turn, 0))
-            turn += 1
-        for request in self._pending():
-            self.answers[request.seat].append(request.answer)
-        self.left = set(self._present)
+        try:
+            while True:
+                while {request.seat for request in self._pending()} != self._present:
+                    self._changed.clear()
+                    await self._changed.wait()
+                if not self._present or self.settled(self._present):
+                    return
+                await self._round(derive_seed(self.seed, turn, 0))
+                turn += 1
+        finally:
+            self.left, self._present = self._present, set()
+            for request in self._waiting:
+                request.completed.cancel()
 
     def _pending(self) -> list[_Request]:
-        """The open requests; a rollout may have cancelled some of its own."""
-        return [request for request in self._waiting if not request.completed.cancelled()]
+        """The open requests; a rollout may have cancelled some of its own, or have ended without them."""
+        return [
+            request for request in self._waiting if request.seat in self._present and not request.completed.cancelled()
+        ]
 
     async def _round(self, seed: int) -> None:
-        pending = sorted(self._pending(), key=lambda request: (request.seat, request.answer.prompt))
+        pending = sorted(self._pending(), key=lambda each: (each.seat, each.answer.prompt, each.number))
         self._waiting = []
         loop = asyncio.get_running_loop()
 
@@ -182,9 +196,8 @@ class PausingRounds:
             request = pending[row]
             if request.completed.done():
                 return
-            request.answer = request.answer.continued(part, self.step)
+            request.answer.add(part, self.step)
             if part.ended:
-                self.answers[request.seat].append(request.answer)
                 request.completed.set_result(request.answer.part.completion)
             else:
                 self._waiting.append(request)

@@ -25,7 +25,9 @@ class Seats(Protocol):
 
     async def sample(self, seat: int, prompt: Prompt) -> Completion: ...
 
-    def leave(self, seat: int) -> None: ...
+    def leave(self, seat: int) -> None:
+        """Parts of the rollout may still be running; what they ask for is not sampled."""
+        ...
 
     async def serve(self) -> None:
         """Runs concurrently with the rollouts until all have left."""
@@ -49,6 +51,8 @@ class Rounds:
         self._changed = asyncio.Event()
 
     async def sample(self, seat: int, prompt: Prompt) -> Completion:
+        if seat not in self._present:  # what outlives its rollout, or goes on although it is cancelled
+            raise asyncio.CancelledError
         answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._waiting.append((seat, prompt, answer))
         self._changed.set()
@@ -60,19 +64,24 @@ class Rounds:
 
     async def serve(self) -> None:
         world, turn = self.engine.world, 0
-        while True:
-            while {seat for seat, _, _ in self._pending()} != self._present:
-                self._changed.clear()
-                await self._changed.wait()
-            longest = world.largest(len(self._pending()))
-            if not longest:
-                return
-            await self._round(longest, derive_seed(self.seed, turn, world.rank))
-            turn += 1
+        try:
+            while True:
+                while {seat for seat, _, _ in self._pending()} != self._present:
+                    self._changed.clear()
+                    await self._changed.wait()
+                longest = world.largest(len(self._pending()))
+                if not longest:
+                    return
+                await self._round(longest, derive_seed(self.seed, turn, world.rank))
+                turn += 1
+        finally:
+            self._present = set()
+            for _, _, answer in self._waiting:
+                answer.cancel()
 
     def _pending(self) -> list[tuple[int, Prompt, asyncio.Future[Completion]]]:
-        """The open requests; a rollout may have cancelled some of its own."""
-        return [item for item in self._waiting if not item[2].cancelled()]
+        """The open requests; a rollout may have cancelled some of its own, or have ended without them."""
+        return [item for item in self._waiting if item[0] in self._present and not item[2].cancelled()]
 
     async def _round(self, longest: int, seed: int) -> None:
         pending = sorted(self._pending(), key=lambda item: item[0])
