@@ -26,6 +26,8 @@ from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.stream import Stream
 from fastslow.runs import files
+from fastslow.tasks.base import Message
+from fastslow.tasks.stages import Stage, Stages
 
 STEPS = 6
 SETTINGS = [(0.5, None), (0.5, 1), (1.0, None), (1.0, 1), (2.0, None), (1.5, 4)]
@@ -136,6 +138,30 @@ def test_contexts_belong_to_the_cycle_that_trains_under_them(tmp_path: Path) -> 
     for update in updates_of(engine):
         begun = {row.policy_step for row in update.rows}
         assert min(begun) >= (update.step - 1) // T * T  # nothing was begun in an earlier cycle
+
+
+@pytest.mark.parametrize(("method", "ahead", "first"), [("rl", 1.0, 2), ("rl", 2.0, 4), ("fst", 1.0, 4)])
+def test_every_stage_trains_on_all_of_its_own_task(method: str, ahead: float, first: int, tmp_path: Path) -> None:
+    class Other(LongIsRight):
+        def messages(self, example: Example) -> list[Message]:
+            return [{"role": "user", "content": f"other {example.id}"}]
+
+    stages = Stages([Stage("one", first, LongIsRight()), Stage("two", STEPS - first, Other())])
+    slow = {"problems": 6, "group": 2, "microbatch": 2}
+    engine = LengthyEngine(weight=-1.0)
+    chosen = recipe(method, ahead, slow=slow, seed=3, **({"fast": {"cycle": STEPS}} if method == "fst" else {}))
+    loop, _ = run(tmp_path / "run", chosen, engine, task=stages)
+    rows = loop.record.run.rows("metrics")
+    trained: list[str] = []
+    for row, update in zip(rows, updates_of(engine), strict=True):
+        texts = [engine.tokenizer.decode(each.turn.prompt_ids) for each in update.rows]
+        assert {"two" if " other " in text else "one" for text in texts} == {row["stage"]}
+        trained += [text.split()[-1] for text in texts[::2]]
+    assert [row["stage"] for row in rows] == ["one"] * first + ["two"] * (STEPS - first)
+    order = [example.id.rpartition("/")[2] for example in loop.stream.take(0, STEPS * 6)]
+    for start, end in ((0, first * 6), (first * 6, STEPS * 6)):
+        assert sorted(trained[start:end]) == sorted(order[start:end])
+    assert rows[0]["in_play"] > 0 == rows[first - 1]["in_play"]
 
 
 @pytest.mark.parametrize("method", ["rl", "fst"])

@@ -12,8 +12,8 @@ than `ahead_age` = ⌈ahead⌉ + late. The step at which a group is due waits fo
 one step. With late = 0 every step trains on its own groups.
 
 Nothing is dropped or drawn again: every group of the stream is trained on once, with all of its rollouts, however long they
-are. Groups with long answers are only trained on later. Nothing is begun that is not trained on by the end of the run and,
-since the contexts change there, of the cycle.
+are. Groups with long answers are only trained on later. Nothing is begun that is not trained on by the end of the run, of the
+stage and, since the contexts change there, of the cycle.
 """
 
 from __future__ import annotations
@@ -72,11 +72,13 @@ class Ahead:
         step: int,
         horizon: int,
     ) -> None:
-        """Begin the groups that are next in the stream and belong to a step before `horizon`, unless enough are whole."""
+        """Begin the groups that are next in the stream, of this step's stage and of a step before `horizon`, unless enough
+        are whole."""
         if self._settled(step, [position for position, group in self.groups.items() if not group.whole]):
             return
         first = step * self.problems + len(self.groups)
         last = min((step + 1) * self.problems + self.extra, horizon * self.problems)
+        last = stream.same_stage(step * self.problems, last)
         share = self.recipe.slow.group // len(contexts)
         for position, example in enumerate(stream.take(first, max(last - first, 0)), first):
             pairs = [(example, context) for context in contexts for _ in range(share)]

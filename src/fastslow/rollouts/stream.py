@@ -24,6 +24,10 @@ class Stream:
         """The problems at positions `position` … `position + count − 1`."""
         return [self._at(index) for index in range(position, position + count)]
 
+    def same_stage(self, position: int, end: int) -> int:
+        """How far the positions from `position` to `end` are of one stage."""
+        return end
+
     def _at(self, position: int) -> Example:
         epoch, offset = divmod(position, len(self.examples))
         if epoch != self._epoch:
@@ -53,6 +57,10 @@ class StagedStream:
     def take(self, position: int, count: int) -> list[Example]:
         """The problems at positions `position` … `position + count − 1`, also across the end of a stage."""
         return [self._at(index) for index in range(position, position + count)]
+
+    def same_stage(self, position: int, end: int) -> int:
+        """How far the positions from `position` to `end` are of one stage."""
+        return min([end, *(start for start in self._starts if start > position)])
 
     def _at(self, position: int) -> Example:
         stage = bisect(self._starts, position) - 1
