@@ -391,6 +391,12 @@ def test_what_cannot_be_combined_with_ahead(change: dict[str, Any], said: list[s
     assert build_recipe({**data, "method": "gepa", "engine": "local"}).sampling.ahead  # it has no slow loop
 
 
+@pytest.mark.parametrize("ahead", [-1, 101, 1e308, float("inf"), float("nan")])
+def test_ahead_has_bounds(ahead: float) -> None:
+    with pytest.raises(RecipeError, match=r"sampling\.ahead"):
+        build_recipe({**BASE, "sampling": {"ahead": ahead}})
+
+
 def test_the_age_of_rollouts_that_were_begun_ahead() -> None:
     def oldest(**sampling: float) -> int:
         return build_recipe({**BASE, "sampling": sampling}).sampling.oldest

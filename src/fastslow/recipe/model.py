@@ -362,8 +362,9 @@ class SamplingRecipe(Section):
     """Longest completion; longer ones are truncated."""
     batch: int = Field(default=256, ge=1)
     """Sequences sampled together by the `transformers` backend; changes memory and speed. Fewer where their keys and values
-    would not fit a GPU's free memory; with `ahead`, 1 + `ahead` times as many."""
-    ahead: float = Field(default=0.0, ge=0)
+    would not fit a GPU's free memory; with `ahead`, 1 + `ahead` times as many. With `ahead` it also changes, as free memory
+    does, which answers are continued in which step: a run resumed with another is as valid, but not the same."""
+    ahead: float = Field(default=0.0, ge=0, le=100)
     """How many steps ahead rollouts are begun; 0.5 begins half of the next step's problems. A step is then trained as soon as
     `slow.problems` groups are complete, and unfinished answers are continued in a later step, under the new weights. 0 waits
     for the longest answer of every step (docs/rollouts.md)."""

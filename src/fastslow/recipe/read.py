@@ -30,7 +30,8 @@ MACHINE_SETTINGS = (
     "engine.save_every",
     "engine.timeout",
 )
-"""They fit a run to a machine and do not change what it learns, so they can be changed on resume."""
+"""They fit a run to a machine, so they can be changed on resume. They do not change what a run learns, except that with
+`sampling.ahead` the batch decides which answers are unfinished when a step ends: another one is another course of the run."""
 LENGTH_SETTINGS = ("slow.steps", "rollouts")
 """They say when a run ends. On resume they can be raised: nothing before the end depends on them."""
 GRADING_SETTINGS = ("grading.faulty", "grading.timeout")
