@@ -98,7 +98,6 @@ def test_a_recipe_is_read_from_standard_input(
 ) -> None:
     (tmp_path / "rows.jsonl").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
     before, (reads, writes) = os.dup(0), os.pipe()
     os.write(writes, b"{model: nano, task: {name: dataset, path: rows.jsonl}}")
     os.close(writes)

@@ -12,4 +12,4 @@ def show_recipe(recipe: RecipeFile, overrides: Overrides = None) -> None:
 
     loaded = load_recipe(recipe, overrides or [])
     check_options(loaded)
-    console.print(dump_recipe(loaded), highlight=False, markup=False, end="")
+    console.print(dump_recipe(loaded), highlight=False, markup=False, soft_wrap=True, end="")
