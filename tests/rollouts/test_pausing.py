@@ -289,7 +289,7 @@ class OneFails(PlanAndDo):
 
     async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
         async def one(word: str) -> str:
-            said = await ask(question(word))
+            said = await ask(question(word + " red" * example.data["index"]))
             if word == "a":
                 raise ValueError
             return await ask(question(said))
@@ -305,7 +305,7 @@ class TakesTheFirst(PlanAndDo):
     """Needs one of two answers."""
 
     async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
-        both = [asyncio.ensure_future(ask(question(word))) for word in ("a", "b")]
+        both = [asyncio.ensure_future(ask(question(word + " red" * example.data["index"]))) for word in "ab"]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         return Feedback(0.5)
 
@@ -316,9 +316,11 @@ def test_a_rollout_may_end_while_an_answer_of_its_own_is_unfinished(
     task: type[PlanAndDo], apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task, "grades_apart", apart)
-    engine = Spelling(rule=lambda prompt: "go" if "<user> a" in prompt else "wait " * 6)
+    """The answers of the last rollout are short, so that sampling stops before the others have their second one."""
+    engine = Spelling(rule=lambda prompt: "go" if "<user> a" in prompt or "red red" in prompt else "wait " * 6)
     made = begun(3)
-    play_until(player(task(), engine), made, SAMPLING, lambda rollouts: not rollouts, step=0, seed=0)
+    while left := [each for each in made if each.rollout is None]:
+        play_until(player(task(), engine), left, SAMPLING, one_more(left), step=0, seed=0)
     assert [each.rollout.error for each in made if each.rollout] == [""] * 3
     assert not any(each.answers for each in made)
 
@@ -351,7 +353,7 @@ def test_a_task_that_does_not_let_itself_be_cancelled_is_set_aside() -> None:
 def test_a_task_that_does_not_let_itself_be_cancelled_does_not_delay_an_error() -> None:
     engine = Spelling(rule=lambda prompt: "stop" if "<user> a" in prompt else "wait " * 6)
     with pytest.raises(RecipeError, match="wrong settings"):
-        play_until(player(Stubborn(), engine), begun(2), SAMPLING, lambda rollouts: not rollouts, step=0, seed=0)
+        play_until(player(Stubborn(), engine), made := begun(2), SAMPLING, one_more(made), step=0, seed=0)
 
 
 def test_tokens_of_an_answer_that_is_not_asked_for_again_in_a_step_are_kept() -> None:

@@ -283,11 +283,13 @@ def test_parts_of_a_rollout_that_outlive_it_keep_nobody_waiting(monkeypatch: pyt
                         continue
                     if fails:
                         raise ValueError
+                    await asyncio.sleep(0.01)
 
+            if example.data["index"] == 2:
+                await asyncio.sleep(0.01)
+                raise RecipeError("wrong settings")
             with contextlib.suppress(ValueError):
                 await asyncio.gather(part(example.data["index"] == 0), part(False))
-            if example.data["index"] == 2:
-                raise RecipeError("wrong settings")
             return Feedback(0.5)
 
     monkeypatch.setattr(playing, "wait_for", wait_in_time)
