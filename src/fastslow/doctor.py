@@ -32,7 +32,7 @@ from fastslow.study.quickstart import RECIPE
 
 State = Literal["good", "absent", "wrong"]
 USES = {
-    "vllm": "sampling.backend=vllm, or auto with large models and long answers that have no fused kernels",
+    "vllm": "sampling.backend=vllm, or auto with long answers of large models that have no fused kernels",
     "kernels": "fused norms, rotary positions and SwiGLU on a CUDA GPU",
     "tinker": "engine.kind=tinker",
     "board": "fastslow board",

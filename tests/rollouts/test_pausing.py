@@ -315,8 +315,8 @@ class TakesTheFirst(PlanAndDo):
 def test_a_rollout_may_end_while_an_answer_of_its_own_is_unfinished(
     task: type[PlanAndDo], apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task, "grades_apart", apart)
     """The answers of the last rollout are short, so that sampling stops before the others have their second one."""
+    monkeypatch.setattr(task, "grades_apart", apart)
     engine = Spelling(rule=lambda prompt: "go" if "<user> a" in prompt or "red red" in prompt else "wait " * 6)
     made = begun(3)
     while left := [each for each in made if each.rollout is None]:
