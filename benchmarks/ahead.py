@@ -68,7 +68,7 @@ def counting() -> Iterator[list[int]]:
 
 def run_one(setting: str, seed: int, recipe: Path | None, overrides: Sequence[str]) -> dict[str, Any]:
     from fastslow import RunFolder, load_recipe
-    from fastslow.start import train
+    from fastslow.launch.start import train
     from fastslow.study.studies import RECIPE
 
     ahead, _, age = setting.partition("/")

@@ -26,14 +26,14 @@ from typing import Any, get_args
 from benchmarks.fast_loop_ablation import ABLATIONS, without
 from benchmarks.simulated_handbook import HandbookDials, HandbookPolicy, HandbookWorld
 from benchmarks.simulated_policy import COMPONENT, Dials, Policy, World, count_tokens
+from fastslow.base.seeds import derive_seed
+from fastslow.base.world import World as Processes
 from fastslow.fast.cycle import FastLoop
 from fastslow.fast.optimizers.digest import FIRST_LOOK
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe
 from fastslow.recipe.model import Optimizer
-from fastslow.seeds import derive_seed
-from fastslow.world import World as Processes
 
 
 @dataclass(frozen=True)

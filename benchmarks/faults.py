@@ -42,18 +42,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from fake_engine import FakeEngine, Numbered
 from helpers import deterministic
 
-from fastslow import start
-from fastslow.assembly import Parts
-from fastslow.errors import FastSlowError
+from fastslow.base.errors import FastSlowError
+from fastslow.base.world import World
 from fastslow.fast.reflection import ReflectionFailed
 from fastslow.fast.reflection.lessons import Lessons
+from fastslow.launch import start
+from fastslow.launch.assembly import Parts
 from fastslow.recipe import build_recipe
 from fastslow.records import Feedback
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.runs.view import make_view
-from fastslow.world import World
 
 for library in ("pandas", "pyarrow.parquet", "fastslow.fast.optimizers.gepa"):  # once, not in thousands of processes
     importlib.import_module(library)

@@ -27,10 +27,10 @@ from typing import Any
 
 from rich.console import Console
 
+from fastslow.launch.start import train
 from fastslow.models.tokenizer import resolve
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.runs.view import PlainView
-from fastslow.start import train
 
 FAKE = Path(__file__).parent.parent / "tests" / "engine" / "local" / "fake_vllm.py"
 PATIENCE = 600

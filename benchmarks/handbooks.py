@@ -24,11 +24,11 @@ ORACLE = "oracle.json"
 
 
 def measure(folder: Path, problems: int, k: int) -> dict[str, float]:
-    from fastslow.assembly import assemble, find_world
+    from fastslow.base.seeds import derive_seed
     from fastslow.evaluation.reward import evaluate_task
+    from fastslow.launch.assembly import assemble, find_world
+    from fastslow.launch.snapshot import open_snapshot
     from fastslow.records import Context
-    from fastslow.seeds import derive_seed
-    from fastslow.snapshot import open_snapshot
 
     snapshot = open_snapshot(folder)
     recipe = snapshot.run.recipe

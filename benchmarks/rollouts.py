@@ -60,7 +60,7 @@ COLOURS = {
 def run_seed(seed: int, out: Path, variants: Sequence[str], overrides: list[str], recipe: Path | None) -> None:
     """All variants of one seed in a folder that goes away; their numbers stay."""
     from fastslow import RunFolder, load_recipe
-    from fastslow.start import train
+    from fastslow.launch.start import train
     from fastslow.study.studies import RECIPE
     from fastslow.study.training import at_equal_rollouts
 
@@ -241,7 +241,7 @@ def overlap(seconds: float, overrides: list[str]) -> None:
     from fastslow.fast.drafts import Desk, Draft, side_by_side
     from fastslow.fast.optimizers import gepa
     from fastslow.fast.reflection import Lessons, Request
-    from fastslow.start import train
+    from fastslow.launch.start import train
 
     waited: Counter[str] = Counter()
 

@@ -22,14 +22,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fastslow import Recipe, load_recipe
-from fastslow.assembly import Parts, assemble, check_lengths, find_world
-from fastslow.errors import FastSlowError, TaskError
+from fastslow.base.errors import FastSlowError, TaskError
+from fastslow.base.seeds import derive_seed
 from fastslow.evaluation.reward import Score, evaluate
+from fastslow.launch.assembly import Parts, assemble, check_lengths, find_world
 from fastslow.recipe.model import Method
 from fastslow.records import Context
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
-from fastslow.seeds import derive_seed
 from fastslow.study.arms import LOOKS
 from fastslow.study.curves import read_curve
 from fastslow.study.training import METHODS, check_methods, run_method

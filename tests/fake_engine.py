@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fastslow.base.world import World
 from fastslow.engine.base import Numbers, Ready, TokenScores, Update
 from fastslow.records import Completion, Example, Feedback, Sampling, Turn
 from fastslow.tasks.base import Message, Options, QuestionTask, Split
-from fastslow.world import World
 
 END = 0
 

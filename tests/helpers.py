@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fastslow.base.world import World
 from fastslow.recipe import Recipe
-from fastslow.world import World
 
 if TYPE_CHECKING:
     from fastslow.engine.local.engine import LocalEngine

@@ -13,16 +13,16 @@ from helpers import EXAMPLE, outcome
 from rollout_helpers import COLOURS, PlanAndDo
 from transformers import AutoModelForCausalLM
 
-from fastslow import start
+from fastslow.base.errors import RecipeError
+from fastslow.base.world import World
 from fastslow.engine.base import Numbers, Update
 from fastslow.engine.local.engine import LocalEngine
-from fastslow.errors import RecipeError
+from fastslow.launch import start
 from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe, load_recipe
 from fastslow.records import Turn
 from fastslow.runs.folder import RunFolder
 from fastslow.tasks.base import Ask, Example, Feedback, Split
-from fastslow.world import World
 
 STEPS, PROBLEMS, GROUP = 5, 3, 4
 

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import outcome
 
-from fastslow import start
-from fastslow.errors import FastSlowError, RecipeError
-from fastslow.evaluation.stored import evaluate_run
-from fastslow.export import model_card
+from fastslow.base.errors import FastSlowError, RecipeError
 from fastslow.fast.pool import Pool
+from fastslow.launch import start
+from fastslow.launch.evaluate import evaluate_run
+from fastslow.launch.export import model_card
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import make_view

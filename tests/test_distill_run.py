@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from helpers import EXAMPLE, outcome
 
-from fastslow import start
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
+from fastslow.launch import start
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST

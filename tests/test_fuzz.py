@@ -17,18 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from fastslow.base.errors import FastSlowError
+from fastslow.base.text import hidden_characters
 from fastslow.commands.app import main
-from fastslow.errors import FastSlowError
 from fastslow.fast.reflection.answer import Unusable, read_text
 from fastslow.fast.reflection.base import TextRequest
+from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, walk
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.lineage import show_contexts
 from fastslow.runs.spending import show_ledger
-from fastslow.snapshot import open_snapshot
 from fastslow.tasks.registry import build_task
-from fastslow.text import hidden_characters
 
 HOSTILE = settings(
     deadline=None,
@@ -118,7 +118,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 def test_the_worst_recipes_end_with_one_line_at_once_and_leave_nothing(
     recipe: str, overrides: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import_module("fastslow.start")  # modules take longer to load than all of this
+    import_module("fastslow.launch.start")  # modules take longer to load than all of this
     if "verifiers" in "".join(overrides):
         pytest.importorskip("verifiers.v1.tasksets")
 

@@ -12,8 +12,8 @@ import pytest
 from fake_engine import FakeEngine
 from fake_runs import ANCHORS, BUDGET, GROUP, PROBLEMS, SAVED, STEPS, T, make_loop, outcome, recipe_of, resume, run
 
+from fastslow.base.errors import RunError
 from fastslow.engine.base import Update
-from fastslow.errors import RunError
 from fastslow.loop import Loop
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder

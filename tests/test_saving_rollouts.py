@@ -9,8 +9,8 @@ import torch
 from helpers import EXAMPLE, last_checkpoint, outcome, together
 from safetensors.torch import load_file
 
-from fastslow import start
-from fastslow.export import export_run
+from fastslow.launch import start
+from fastslow.launch.export import export_run
 from fastslow.recipe import load_recipe
 
 SMALL = [

@@ -11,8 +11,8 @@ from helpers import BRIEF, EXAMPLE, last_checkpoint, outcome, together
 from safetensors.torch import load_file
 
 from fastslow.commands.app import main
-from fastslow.evaluation.stored import evaluate_run
-from fastslow.export import export_run
+from fastslow.launch.evaluate import evaluate_run
+from fastslow.launch.export import export_run
 from fastslow.runs.folder import RunFolder
 
 FSDP2 = {

@@ -15,7 +15,7 @@ from helpers import EXAMPLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
 from fastslow.fast.reflection import LanguageModelReflector, Lessons, Request
 from fastslow.fast.reflection.policy_chat import PolicyChat
 from fastslow.recipe import Recipe, load_recipe

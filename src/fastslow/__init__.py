@@ -11,19 +11,19 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors and type checkers; the names are loaded when they are used
-    from fastslow.api import resume as resume
-    from fastslow.api import train as train
-    from fastslow.dspy_model import dspy_lm as dspy_lm
-    from fastslow.dspy_optimizer import FastSlow as FastSlow
-    from fastslow.errors import FastSlowError as FastSlowError
-    from fastslow.evaluation.stored import evaluate_run as evaluate_run
-    from fastslow.export import export_run as export_run
+    from fastslow.base.errors import FastSlowError as FastSlowError
+    from fastslow.integrations.dspy_model import dspy_lm as dspy_lm
+    from fastslow.integrations.dspy_optimizer import FastSlow as FastSlow
+    from fastslow.launch.api import resume as resume
+    from fastslow.launch.api import train as train
+    from fastslow.launch.evaluate import evaluate_run as evaluate_run
+    from fastslow.launch.export import export_run as export_run
+    from fastslow.launch.results import Run as Run
     from fastslow.prefix import completion_logprobs as completion_logprobs
     from fastslow.recipe import Recipe as Recipe
     from fastslow.recipe import load_recipe as load_recipe
     from fastslow.records import Context as Context
     from fastslow.records import Rollout as Rollout
-    from fastslow.run import Run as Run
     from fastslow.runs.folder import RunFolder as RunFolder
     from fastslow.tasks import Ask as Ask
     from fastslow.tasks import Example as Example
@@ -42,9 +42,9 @@ if not glob.glob("/dev/nvidia[0-9]*"):
     os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 _PUBLIC = {
-    "api": ["resume", "train"],
-    "run": ["Run"],
-    "errors": ["FastSlowError"],
+    "launch.api": ["resume", "train"],
+    "launch.results": ["Run"],
+    "base.errors": ["FastSlowError"],
     "recipe": ["Recipe", "load_recipe"],
     "tasks": ["Ask", "Example", "Feedback", "QuestionTask", "Task"],
     "tasks.adapters.dataset": ["RowsTask"],
@@ -52,14 +52,18 @@ _PUBLIC = {
     "tasks.adapters.trl_rewards": ["TRLTask"],
     "records": ["Context", "Rollout"],
     "runs.folder": ["RunFolder"],
-    "evaluation.stored": ["evaluate_run"],
-    "export": ["export_run"],
+    "launch.evaluate": ["evaluate_run"],
+    "launch.export": ["export_run"],
     "prefix": ["completion_logprobs"],
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names}
 __all__ = list(_HOMES)
 # In need of an extra, so no part of `import *`.
-_HOMES |= {"DSPyTask": "tasks.adapters.dspy_program", "FastSlow": "dspy_optimizer", "dspy_lm": "dspy_model"}
+_HOMES |= {
+    "DSPyTask": "tasks.adapters.dspy_program",
+    "FastSlow": "integrations.dspy_optimizer",
+    "dspy_lm": "integrations.dspy_model",
+}
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these

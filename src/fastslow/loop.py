@@ -26,14 +26,14 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fastslow.base.errors import Diverged
+from fastslow.base.seeds import derive_seed
 from fastslow.engine.base import Engine, Update, require_finite
-from fastslow.errors import Diverged
 from fastslow.evaluation.during import Evaluation
 from fastslow.fast.cycle import Evolution
 from fastslow.fast.pool import compose
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
-from fastslow.record import Record
 from fastslow.records import Context, Rollout
 from fastslow.rollouts.cache import fill
 from fastslow.rollouts.play import Player
@@ -41,11 +41,11 @@ from fastslow.rollouts.replay import replay
 from fastslow.rollouts.stream import near_steps, open_stream
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
+from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
-from fastslow.seeds import derive_seed
 from fastslow.slow.allocation import FLOOR, Even, Group, Informative, Plan, play_rounds
 from fastslow.slow.distillation import build_distillation
-from fastslow.slow.update import build_update
+from fastslow.slow.update import build_update, rollout_advantages
 from fastslow.state import State
 from fastslow.tasks.base import Example
 
@@ -70,7 +70,7 @@ class Loop:
         self.seed_context = Context(dict(seed_texts))
         self.stream = open_stream(player.task, recipe.slow.problems, derive_seed(recipe.seed, "stream"))
         self.state = State(recipe, seed_texts)
-        self.record = Record(recipe, player.task, self.engine, self.state, folder, run, view)
+        self.record = Recorder(recipe, player.task, self.engine, self.state, folder, run, view)
         self.evaluation = Evaluation(recipe, player, self.seed_context)
         if run:
             run.rollout_writer.decode = player.chat.answer
@@ -116,7 +116,7 @@ class Loop:
             state.step += 1
             if self.learns:
                 require_finite(update, numbers)
-                self.record.step(groups, played, update, numbers)
+                self.record.step(groups, played, update, numbers, self._advantages(groups))
             self._end_step(last=state.done)
             self.player.faulty.end_step()
 
@@ -182,6 +182,12 @@ class Loop:
         if lost := prompts.count(None):
             state.ledger.book("slow", faults={"replay": lost})
         return build_distillation(rollouts, prompts, slow, state.step + 1)
+
+    def _advantages(self, groups: Sequence[Group]) -> list[float] | None:
+        """The advantage of every rollout of a step, for its record; none where rewards are not trained on."""
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        sizes = [len(group.rollouts) for group in groups]
+        return None if self.distills else rollout_advantages(rollouts, self.recipe.slow, sizes)
 
     def _end_step(self, *, last: bool) -> None:
         self._evaluate(last=last)

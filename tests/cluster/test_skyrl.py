@@ -18,21 +18,21 @@ from peft import set_peft_model_state_dict
 from rich.console import Console
 from safetensors.torch import load_file
 
+from fastslow.base.errors import RecipeError
+from fastslow.base.world import World
 from fastslow.engine.base import Row, Update
 from fastslow.engine.tinker import engine as module
 from fastslow.engine.tinker.engine import TinkerEngine
 from fastslow.engine.tinker.sdk import connect
-from fastslow.errors import RecipeError
-from fastslow.export import export_run
+from fastslow.launch.export import export_run
+from fastslow.launch.start import resume, train
 from fastslow.models.load import load_policy, load_pretrained
 from fastslow.models.tokenizer import describe
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Turn
 from fastslow.runs.view import PlainView
-from fastslow.start import resume, train
 from fastslow.tasks.base import Feedback
 from fastslow.tasks.registry import build_task
-from fastslow.world import World
 
 PYTHON = os.environ.get("FASTSLOW_SKYRL_PYTHON")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="`make test-cluster` sets up SkyRL and runs this")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from helpers import EXAMPLE
 
-from fastslow import start
 from fastslow.commands.app import main
 from fastslow.engine.local.engine import LocalEngine
+from fastslow.launch import start
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 

@@ -22,10 +22,11 @@ import yaml
 from dspy_programs import Bare
 from helpers import ROOT
 
-from fastslow import dspy_optimizer, start
 from fastslow.commands.app import main
+from fastslow.integrations import dspy_optimizer
+from fastslow.launch import start
+from fastslow.launch.results import Run
 from fastslow.recipe import Recipe, load_recipe, make_recipe
-from fastslow.run import Run
 from fastslow.tasks import Task
 from fastslow.tasks.registry import check_options
 

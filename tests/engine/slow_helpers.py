@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import Trainer
 
+from fastslow.base.world import World
 from fastslow.engine.base import Update
 from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.models.load import load_policy
@@ -17,7 +18,6 @@ from fastslow.records import Completion, Context, Rollout, Turn
 from fastslow.slow.distillation import build_distillation
 from fastslow.slow.update import build_update
 from fastslow.tasks import Example, Feedback
-from fastslow.world import World
 
 PROBLEMS, GROUP = 4, 4
 

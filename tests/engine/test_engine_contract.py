@@ -16,15 +16,15 @@ from helpers import local_engine
 from slow_helpers import REWARDS, make_recipe
 from transformers import AutoModelForCausalLM
 
-from fastslow.concurrency import wait_for
+from fastslow.base.concurrency import wait_for
+from fastslow.base.errors import RunError
+from fastslow.base.world import World
 from fastslow.engine.base import Engine, Update
 from fastslow.engine.tinker.engine import TinkerEngine
-from fastslow.errors import RunError
 from fastslow.models.tokenizer import describe
 from fastslow.recipe import build_recipe
 from fastslow.records import Completion, Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.slow.update import build_update
-from fastslow.world import World
 
 PROMPTS = [[4, 5, 6], [9, 3], [7, 8, 9, 10, 11], [4, 5, 6]]
 SAMPLING = Sampling(1.0, 1.0, 6)

@@ -10,16 +10,16 @@ import torch
 from slow_helpers import REWARDS, SETTINGS, make_recipe, make_rollouts, make_trainer, make_update, one_update, weights
 from test_update_distribution import expected_rows, rows_in
 
+from fastslow.base.errors import FastSlowWarning
+from fastslow.base.world import World
 from fastslow.engine.base import Update
 from fastslow.engine.local import fit, sampler, shared_prefix, trainer
 from fastslow.engine.local.sampler import halving
-from fastslow.errors import FastSlowWarning
 from fastslow.models.load import load_policy
 from fastslow.models.memory import Footprint
 from fastslow.prefix.sampling import _Decoding
 from fastslow.prefix.tree import token_tree
 from fastslow.records import Completion, Sampling
-from fastslow.world import World
 
 
 @pytest.fixture

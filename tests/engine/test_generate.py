@@ -10,8 +10,8 @@ import torch
 from scipy.stats import chisquare
 from transformers import GenerationConfig, PreTrainedModel
 
+from fastslow.base.errors import Diverged
 from fastslow.engine.local.generate import generate, generate_until
-from fastslow.errors import Diverged
 from fastslow.records import Completion, Sampling
 
 TOKENIZER = tiny.make_tokenizer()

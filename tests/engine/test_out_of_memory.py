@@ -12,11 +12,11 @@ import pytest
 import torch
 from helpers import EXAMPLE, ROOT
 
-from fastslow import start
+from fastslow.base.errors import RecipeError, RunError
 from fastslow.commands.app import main
 from fastslow.engine.local import out_of_memory, shared_prefix
 from fastslow.engine.local.sampler import PolicySampler
-from fastslow.errors import RecipeError, RunError
+from fastslow.launch import start
 from fastslow.models import load
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder

@@ -15,16 +15,16 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from rollout_helpers import PlanAndDo, contexts, problems
 from transformers import PreTrainedModel
 
+from fastslow.base.errors import FastSlowWarning
+from fastslow.base.world import World
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.trainer import FastSlowTrainer
-from fastslow.errors import FastSlowWarning
 from fastslow.models.load import load_policy
 from fastslow.prefix import sampling
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Sampling
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
-from fastslow.world import World
 
 PROMPTS = [[4, 5, 6], [9], [7, 8, 9, 10, 11, 12, 13], [14, 15]]
 SAMPLING = Sampling(0.9, 1.0, 4)

@@ -13,12 +13,12 @@ import torch
 from slow_helpers import REWARDS, make_recipe, make_rollouts, make_trainer, one_update, weights_after
 from trl import GRPOTrainer
 
+from fastslow.base.errors import FastSlowWarning
+from fastslow.base.world import World
 from fastslow.engine.base import Update
 from fastslow.engine.local.trainer import FastSlowTrainer
-from fastslow.errors import FastSlowWarning
 from fastslow.records import Completion
 from fastslow.slow.update import build_update
-from fastslow.world import World
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 8}])

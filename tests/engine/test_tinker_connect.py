@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from helpers import fastslow
 
+from fastslow.base.errors import RecipeError
 from fastslow.engine.tinker import sdk
 from fastslow.engine.tinker.sdk import connect
-from fastslow.errors import RecipeError
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.runs.folder import RunFolder
 
@@ -207,7 +207,7 @@ from fastslow.recipe import build_recipe
 from fastslow.runs.view import PlainView
 server = Server(list(range(3, 30)) + [2])
 sdk.connect = lambda recipe: FakeService(server)
-from fastslow.start import train
+from fastslow.launch.start import train
 recipe = build_recipe({
     "model": "nano", "engine": {"kind": "tinker", "base_url": "http://fake", "reduction": "sum"},
     "task": {"name": "rulebook", "book": "library"},

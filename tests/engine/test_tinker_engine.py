@@ -13,12 +13,12 @@ from fake_engine import END, Numbered, Words
 from fake_runs import make_loop, outcome, recipe_of
 from fake_service import AFTER, AWAY, BEFORE, FAILURES, HANGS, FakeService, Server
 
-from fastslow.concurrency import wait_for
+from fastslow.base.concurrency import wait_for
+from fastslow.base.errors import RecipeError, RunError
 from fastslow.engine.base import Row, Update
 from fastslow.engine.tinker import engine as module
 from fastslow.engine.tinker.engine import TinkerEngine
 from fastslow.engine.tinker.reduction import find_reduction
-from fastslow.errors import RecipeError, RunError
 from fastslow.models.tokenizer import Described
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Context, Sampling, Turn

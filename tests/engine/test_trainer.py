@@ -10,12 +10,12 @@ from datasets import Dataset
 from slow_helpers import PROBLEMS, make_recipe, make_rollouts, make_trainer, weights_after
 from trl import GRPOTrainer
 
+from fastslow.base.world import World
 from fastslow.engine.local.trainer import trainer_config
 from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
 from fastslow.slow.update import build_update
-from fastslow.world import World
 
 
 def ours(recipe: Recipe, rollouts: list[Rollout], tmp_path: Path) -> dict[str, torch.Tensor]:

@@ -15,10 +15,10 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import pad, use_adapter
 
+from fastslow.base.world import World
 from fastslow.engine.local.trainer import FastSlowTrainer, trainer_config
 from fastslow.models.load import load_policy
 from fastslow.slow.update import build_update
-from fastslow.world import World
 
 
 def parameters(function: object) -> list[str]:

@@ -23,8 +23,8 @@ from slow_helpers import (
     one_update,
 )
 
+from fastslow.base.world import World
 from fastslow.engine.base import Update
-from fastslow.world import World
 
 HERE = Path(__file__).parent
 

@@ -12,7 +12,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import fastslow  # noqa: F401, I001  sets the thread policy before torch is imported
 import torch
 from slow_helpers import SETTINGS, one_update
-from fastslow.world import World
+from fastslow.base.world import World
 
 
 def main(model: str, folder: str) -> None:

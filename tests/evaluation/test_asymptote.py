@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from fastslow.errors import FastSlowError
+from fastslow.base.errors import FastSlowError
 from fastslow.evaluation.asymptote import curve, fit_asymptote
 
 STEPS = np.arange(0, 401, 20, dtype=float)

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.world import World
 from fastslow.evaluation.reward import evaluate, interval, score_rollouts
 from fastslow.records import Completion, Context, Rollout, Sampling, Turn
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks.base import SYSTEM, Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.world import World
 
 WORDS = ["red", "green", "blue", "stop"]
 SAMPLING = Sampling(0.6, 0.95, 4)

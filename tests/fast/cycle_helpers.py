@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fastslow.base.world import World
 from fastslow.fast.cycle import Cycle, FastLoop
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Reflector, Request, Usage
 from fastslow.recipe import FastRecipe
 from fastslow.records import Completion, Context, Rollout, Turn
 from fastslow.tasks import Example, Feedback
-from fastslow.world import World
 
 Score = Callable[[Mapping[str, str], Example], float]
 

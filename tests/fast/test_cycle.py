@@ -28,6 +28,7 @@ from cycle_helpers import (
     problems,
 )
 
+from fastslow.base.world import World
 from fastslow.fast.cycle import Cycle, FastLoop
 from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Pool
@@ -35,7 +36,6 @@ from fastslow.fast.reflection import Lessons, Request
 from fastslow.recipe import FastRecipe
 from fastslow.records import Context, Rollout
 from fastslow.tasks import Example
-from fastslow.world import World
 
 ANCHORS = problems(12)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from cycle_helpers import PARTS, Scripted, Stage, add_counter, evolve, knows_rule, own_hint, pool_of, problems
 
+from fastslow.base.world import World
 from fastslow.fast.cycle import PATIENCE, TRIES, FastLoop
 from fastslow.fast.reflection import ReflectionFailed, Request
 from fastslow.recipe import FastRecipe
-from fastslow.world import World
 
 ANCHORS = problems(12)
 MINIBATCH = 3

@@ -9,13 +9,13 @@ from itertools import count
 import pytest
 from cycle_helpers import Scripted, Stage, add_counter, add_hint, evolve, knows_rule, own_hint, pool_of, problems
 
+from fastslow.base.world import World
 from fastslow.fast.cycle import Cycle, FastLoop
 from fastslow.fast.drafts import PARALLEL_CALLS, Desk, Draft, expected, make_drafts
 from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt, Lessons, ReflectionFailed, Reflector, Request
 from fastslow.recipe import FastRecipe
-from fastslow.world import World
 
 ANCHORS = problems(12)
 RECIPE = FastRecipe(population=2, minibatch=3, anchors=12, budget=120)

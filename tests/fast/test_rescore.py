@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cycle_helpers import Scripted, Stage, add_counter, by_text, knows_rule, pool_of, problems
 
+from fastslow.base.world import World
 from fastslow.fast.cycle import Cycle, FastLoop
 from fastslow.fast.evidence import Evidence, choose_anchors
 from fastslow.fast.memory import Memory
@@ -18,7 +19,6 @@ from fastslow.fast.reflection import Lessons, Reflector
 from fastslow.recipe import FastRecipe
 from fastslow.records import Rollout
 from fastslow.tasks import Example
-from fastslow.world import World
 
 TRAINED, AHEAD = problems(12), [Example(f"next-{e.id}", e.data) for e in problems(12)]
 GROUP = 4

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from fastslow.export import set_default_system
+from fastslow.launch.export import set_default_system
 from fastslow.models.encode import TextEncoder, defused_for_servers
 from fastslow.models.load import resolve
 from fastslow.rollouts.chat import ChatFormat

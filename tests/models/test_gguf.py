@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tiny_gguf import make_llama, write_gguf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from fastslow.base.errors import ModelError
 from fastslow.engine.local.generate import generate
-from fastslow.errors import ModelError
 from fastslow.models.gguf import convert_gguf
 from fastslow.models.load import load_policy, load_pretrained, resolve
 from fastslow.recipe import ModelRecipe

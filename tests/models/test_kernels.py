@@ -16,7 +16,7 @@ from prefix_helpers import MODELS, make
 from transformers import PreTrainedModel
 from transformers.models.qwen3 import modeling_qwen3
 
-from fastslow import doctor
+from fastslow.launch import doctor
 from fastslow.models import kernels
 from fastslow.models.kernels import use_kernels, why_no_kernels
 

@@ -9,12 +9,12 @@ import pytest
 import tiny
 import torch
 
+from fastslow.base.errors import ModelError
+from fastslow.base.world import World
 from fastslow.engine.local.trainer import FastSlowTrainer
-from fastslow.errors import ModelError
 from fastslow.models import load
 from fastslow.models.load import choose_device, load_policy, load_pretrained, load_to_ask, resolve
 from fastslow.recipe import ModelRecipe, Recipe, build_recipe
-from fastslow.world import World
 
 HERE = {
     "cpu",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 from transformers import PreTrainedModel
 
+from fastslow.base.errors import ModelError
 from fastslow.engine.local.generate import generate
-from fastslow.errors import ModelError
 from fastslow.prefix import level_attention
 from fastslow.prefix import sampling as sampling_module
 from fastslow.prefix.sampling import SharedSampler

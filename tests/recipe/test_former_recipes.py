@@ -9,8 +9,8 @@ import pytest
 import yaml
 from helpers import EXAMPLE, ROOT
 
-from fastslow import start
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
+from fastslow.launch import start
 from fastslow.recipe import build_recipe, dump_recipe, load_recipe, read_stored_recipe
 from fastslow.recipe.former import KEYS, VALUES
 from fastslow.runs.folder import RunFolder

@@ -14,7 +14,8 @@ from helpers import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
+from fastslow.base.text import printable
 from fastslow.recipe import (
     ModelRecipe,
     Recipe,
@@ -26,7 +27,6 @@ from fastslow.recipe import (
     walk,
 )
 from fastslow.tasks.adapters.grader import load_grader
-from fastslow.text import printable
 
 BASE = {"model": "some-model", "task": "star-graph"}
 KEYS = [key for key, _ in walk(Recipe)]

@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from rollout_helpers import SAMPLING, PlanAndDo, ScriptedEngine, contexts, problems
 
+from fastslow.base.seeds import derive_seed
+from fastslow.base.world import World
 from fastslow.engine.base import Ready
 from fastslow.records import Completion, Rollout, Sampling
 from fastslow.rollouts.play import Player
-from fastslow.seeds import derive_seed
-from fastslow.world import World
 
 PLANS = {
     "uneven": [3, 0, 1, 5, 2, 0, 1],

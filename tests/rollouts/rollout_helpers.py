@@ -10,13 +10,13 @@ from typing import Any
 import tiny
 from transformers import PreTrainedTokenizerBase
 
-from fastslow.concurrency import wait_for
+from fastslow.base.concurrency import wait_for
+from fastslow.base.world import World
 from fastslow.engine.base import Ready
 from fastslow.records import Completion, Context, Rollout, Sampling
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks.base import Ask, Example, Feedback, Options, Split, Task
-from fastslow.world import World
 
 COLOURS = ["red", "green", "blue"]
 SAMPLING = Sampling(1.0, 1.0, 4)

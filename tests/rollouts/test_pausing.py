@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, player, problems, wait_in_time
 
+from fastslow.base.errors import RecipeError
 from fastslow.engine.base import Ready
-from fastslow.errors import RecipeError
 from fastslow.records import Completion, Enough, Example, Feedback, Part, Rollout, Sampling
 from fastslow.rollouts import pausing
 from fastslow.rollouts.pausing import Attempt, play_until

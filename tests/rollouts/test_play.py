@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollout_helpers import COLOURS, SAMPLING, PlanAndDo, ScriptedEngine, contexts, play, problems
 
+from fastslow.base.errors import RecipeError
+from fastslow.base.seeds import derive_seed
 from fastslow.engine.base import Ready
-from fastslow.errors import RecipeError
 from fastslow.records import Completion, Context, Rollout, Sampling
 from fastslow.rollouts.play import KEEP_IT_SHORT
-from fastslow.seeds import derive_seed
 from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, Options, QuestionTask, Split
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rollout_helpers import SAMPLING, PlanAndDo, ScriptedEngine, contexts, play, player, problems, wait_in_time
 
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
 from fastslow.recipe import GradingRecipe
 from fastslow.records import Completion, Context, Rollout
 from fastslow.rollouts import play as playing

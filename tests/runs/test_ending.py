@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import pytest
 from rich.console import Console
 
-from fastslow.errors import FastSlowError, Interrupted, RunError
+from fastslow.base.errors import FastSlowError, Interrupted, RunError
 from fastslow.recipe import build_recipe
 from fastslow.runs.ending import ending
 from fastslow.runs.files import nothing_left_behind

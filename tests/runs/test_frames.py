@@ -8,7 +8,7 @@ import pytest
 from fake_runs import GROUP, PROBLEMS, STEPS, recipe_of
 from fake_runs import run as run_loop
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.runs.contexts import best_context, read_contexts
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.frames import (

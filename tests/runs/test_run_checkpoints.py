@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from run_helpers import Start
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.runs.checkpoint import Checkpoints
 
 
@@ -123,7 +123,7 @@ def test_a_disk_that_refuses_a_write_keeps_the_old_checkpoint(checkpoints: Check
     writer = start(f"""
 import resource
 from pathlib import Path
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.runs.checkpoint import Checkpoints
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 def large(path):

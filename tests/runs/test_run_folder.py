@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from run_helpers import Start, make_rollout
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.rollout_table import PIECES
@@ -245,7 +245,7 @@ def test_full_disk_is_explained_and_leaves_what_was_there(run: RunFolder) -> Non
     run.close()
     code = f"""
 import resource
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.runs.folder import RunFolder
 from run_helpers import make_rollout
 run = RunFolder.open({str(run.path)!r}, lock=True)

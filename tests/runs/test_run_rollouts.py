@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from run_helpers import make_rollout
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.recipe import build_recipe
 from fastslow.records import Context, Rollout
 from fastslow.runs.folder import RunFolder

@@ -9,7 +9,7 @@ import pytest
 from helpers import EXAMPLE
 from run_helpers import make_rollout
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.recipe import load_recipe
 from fastslow.records import Completion, Rollout
 from fastslow.runs.folder import RunFolder

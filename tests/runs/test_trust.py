@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fastslow import start
-from fastslow.errors import ModelError, RunError
-from fastslow.evaluation.stored import evaluate_run, measure_divergence
-from fastslow.export import export_run
+from fastslow.base.errors import ModelError, RunError
+from fastslow.launch import start
+from fastslow.launch.evaluate import evaluate_run, measure_divergence
+from fastslow.launch.export import export_run
 from fastslow.models.load import load_pretrained
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.runs.witness import check_witness, write_witness
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.sandbox import Stdio, grading, run_tests
 from fastslow.sandbox.inside import wire
 

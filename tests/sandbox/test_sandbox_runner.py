@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fastslow.errors import FastSlowWarning
+from fastslow.base.errors import FastSlowWarning
 from fastslow.sandbox import Outcome, Protections, SandboxError, protections, run_code, runner
 
 

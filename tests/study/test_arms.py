@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from study_helpers import made_run
 
-from fastslow.errors import FastSlowError, RunError
+from fastslow.base.errors import FastSlowError, RunError
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.arms import gather

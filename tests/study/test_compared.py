@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from study_helpers import made_run, staged_run
 
-from fastslow.errors import FastSlowError
+from fastslow.base.errors import FastSlowError
 from fastslow.study.compared import ComparedRuns, compare
 
 

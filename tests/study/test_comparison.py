@@ -12,7 +12,7 @@ from PIL import Image
 from rich.console import Console
 from study_helpers import made_run, staged_run
 
-from fastslow.errors import FastSlowError
+from fastslow.base.errors import FastSlowError
 from fastslow.study import comparison as comparison_module
 from fastslow.study.arms import gather
 from fastslow.study.compare import compare_runs, show

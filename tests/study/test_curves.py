@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import Curve, read_curve

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from fastslow.errors import FastSlowError, RunError
+from fastslow.base.errors import FastSlowError, RunError
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import read_curve
 from fastslow.study.jobs import Variant

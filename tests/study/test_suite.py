@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from fastslow import start
-from fastslow.errors import FastSlowError
+from fastslow.base.errors import FastSlowError
+from fastslow.launch import start
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.figures.radar import Spoke, _short, radar_title

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers import EXAMPLE, outcome
 
-from fastslow.errors import FastSlowError
+from fastslow.base.errors import FastSlowError
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.trust import remember

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.recipe import build_recipe
 from fastslow.tasks.base import Ask, Example, Feedback, Message, Options, QuestionTask, Split, Task
 from fastslow.tasks.contamination import refuse_contamination

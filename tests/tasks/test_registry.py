@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastslow.errors import RecipeError, TaskError
+from fastslow.base.errors import RecipeError, TaskError
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.tasks.adapters.dataset import DatasetTask
 from fastslow.tasks.families.star_graph import StarGraph

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Answer, Ask, Example, Feedback, Message, Options, QuestionTask, Split, Task
 from fastslow.tasks.scripted import scripted_rollout
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from test_mixture import Echo, play
 
-from fastslow.errors import RecipeError, TaskError
+from fastslow.base.errors import RecipeError, TaskError
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.tasks.base import Feedback
 from fastslow.tasks.registry import build_task, check_options

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.tasks.worker import Worker
 
 HANDLER = """

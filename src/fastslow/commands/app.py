@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from fastslow.base.errors import FastSlowError, cause
+from fastslow.base.text import printable
 from fastslow.commands.board import board
 from fastslow.commands.check import check
 from fastslow.commands.compare import compare
@@ -30,8 +32,6 @@ from fastslow.commands.suite import suite
 from fastslow.commands.tasks import tasks
 from fastslow.commands.train import train
 from fastslow.engine.local.out_of_memory import refused
-from fastslow.errors import FastSlowError, cause
-from fastslow.text import printable
 
 app = typer.Typer(
     no_args_is_help=True,

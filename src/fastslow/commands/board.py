@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from fastslow.base.errors import FastSlowError
 from fastslow.commands.shared import console
-from fastslow.errors import FastSlowError
 
 PORT = 8765
 
@@ -43,11 +43,11 @@ def board(
             raise FastSlowError(
                 f"no folder '{folder}'; give a run folder made by `fastslow train`, or a folder of runs"
             )
-    from fastslow.board.views import Views
+    from fastslow.runs.board.views import Views
 
     views = Views(folders)
     if snapshot is not None:
-        from fastslow.board.snapshot import write_snapshot
+        from fastslow.runs.board.snapshot import write_snapshot
 
         count = write_snapshot(views, snapshot)
         console.print(
@@ -63,7 +63,7 @@ def _serve(views: object, host: str, port: int) -> None:
     try:
         import uvicorn
 
-        from fastslow.board.server import is_local, make_app, warm_up
+        from fastslow.runs.board.server import is_local, make_app, warm_up
     except ModuleNotFoundError as error:
         raise FastSlowError(f'the board needs {error.name}; install it with pip install "fastslow[board]"') from error
     listening = _listen(host, port)

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from rich.table import Table
 from rich.text import Text
 
+from fastslow.base.errors import FastSlowError
 from fastslow.commands.shared import Json, Overrides, RecipeFile, console, loading, results
-from fastslow.errors import FastSlowError
 
 
 def check(recipe: RecipeFile, overrides: Overrides = None, as_json: Json = False) -> None:
     """Say what a recipe would spend and what is missing, before anything is spent."""
     loading("the task and the tokenizer")
-    from fastslow.estimate import check as findings
+    from fastslow.launch.estimate import check as findings
     from fastslow.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])

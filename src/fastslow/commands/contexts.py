@@ -42,7 +42,7 @@ def contexts(
 
 def _write(text: str) -> None:
     """Write the text exactly as it is to a file or a pipe; a terminal gets it without control characters."""
-    from fastslow.text import printable
+    from fastslow.base.text import printable
 
     shown = printable(text) if sys.stdout.isatty() else text
     encoding = sys.stdout.encoding or "utf-8"

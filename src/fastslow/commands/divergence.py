@@ -23,7 +23,7 @@ def divergence(
     """Measure the KL from the base model at each checkpoint of a run, under its best context and under the seed text."""
     chosen = checked_split(split)
     loading()
-    from fastslow.evaluation.stored import measure_divergence
+    from fastslow.launch.evaluate import measure_divergence
     from fastslow.runs.tables import DIVERGENCE
 
     with results(as_json) as write:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from fastslow.base.errors import FastSlowError
 from fastslow.commands.shared import Json, console, loading, results
-from fastslow.errors import FastSlowError
 
 if TYPE_CHECKING:
-    from fastslow.doctor import Finding
+    from fastslow.launch.doctor import Finding
 
 MARKS = {"good": Text("✓", style="green"), "absent": Text("–", style="dim"), "wrong": Text("✗", style="bold red")}
 
@@ -21,7 +21,7 @@ MARKS = {"good": Text("✓", style="green"), "absent": Text("–", style="dim"),
 def doctor(as_json: Json = False) -> None:
     """Check what is installed, what a run would use and what is missing; then train a small run as a test."""
     loading("torch")
-    from fastslow.doctor import findings, self_test
+    from fastslow.launch.doctor import findings, self_test
 
     with results(as_json) as write:
         found = list(findings())

@@ -27,7 +27,7 @@ def evaluate(
     """Evaluate a run's policy on held-out problems, under its best context and under the seed text."""
     chosen = checked_split(split)
     loading()
-    from fastslow.evaluation.stored import evaluate_run
+    from fastslow.launch.evaluate import evaluate_run
 
     with results(as_json) as write:
         with console.status("evaluating"):

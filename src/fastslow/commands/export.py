@@ -22,6 +22,6 @@ def export(
 ) -> None:
     """Export a run as a Hugging Face model folder: merged weights, best context as system prompt, pool, model card."""
     loading()
-    from fastslow.export import export_run
+    from fastslow.launch.export import export_run
 
     console.print(f"exported to {export_run(run, folder, checkpoint, internalized=internalized, trust=trust)}")

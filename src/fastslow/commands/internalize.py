@@ -66,7 +66,7 @@ def internalize(
     Needs a run with saved rollouts (output.save_rollouts=true). The run is unchanged; an interrupted command starts over.
     """
     loading()
-    from fastslow.internalize import Settings, internalize_run
+    from fastslow.launch.internalize import Settings, internalize_run
     from fastslow.runs.folder import INTERNALIZED
     from fastslow.runs.view import PlainView
     from fastslow.study.suite import read_task

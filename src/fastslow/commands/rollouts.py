@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from fastslow.base.errors import FastSlowError
 from fastslow.commands.shared import Json, RunPath, console, results
-from fastslow.errors import FastSlowError
 
 
 def rollouts(

@@ -19,9 +19,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from fastslow.errors import FastSlowError, FastSlowWarning
+from fastslow.base.errors import FastSlowError, FastSlowWarning
+from fastslow.base.text import redacted
 from fastslow.runs import files
-from fastslow.text import redacted
 
 if TYPE_CHECKING:
     from fastslow.tasks.base import Split

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fastslow.base.errors import FastSlowError
 from fastslow.commands.shared import Json, Tasks, console, loading, results
-from fastslow.errors import FastSlowError
 
 
 def study(

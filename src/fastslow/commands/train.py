@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from fastslow.base.errors import FastSlowError
 from fastslow.commands.board import beside
 from fastslow.commands.shared import Overrides, Trust, loading
-from fastslow.errors import FastSlowError
 
 
 def train(
@@ -45,7 +45,7 @@ def train(
 
     if resume is not None:
         RunFolder.open(resume)
-        from fastslow import start
+        from fastslow.launch import start
 
         with _board(resume, board):
             start.resume(resume, overrides=changed, step=step, trust=trust)
@@ -53,7 +53,7 @@ def train(
         loaded = load_recipe(recipe, changed)
         folder = default_folder(loaded, "stdin" if recipe == STDIN else recipe.stem)
         RunFolder(folder).refuse_existing()
-        from fastslow import start
+        from fastslow.launch import start
 
         with _board(folder, board):
             start.train(loaded, folder)

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from fastslow.errors import Diverged
+from fastslow.base.errors import Diverged
+from fastslow.base.world import World
 from fastslow.records import Completion, Enough, Part, Sampling, Turn
-from fastslow.world import World
 
 Ready = Callable[[int, Completion], None]
 """Callback with the index of a prompt and its finished completion, called from any thread."""

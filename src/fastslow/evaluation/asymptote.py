@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import least_squares
 from scipy.special import expit, fdtrc, ndtri, stdtrit  # scipy.stats has the same, and takes a second to import
 
-from fastslow.errors import FastSlowError
+from fastslow.base.errors import FastSlowError
 
 Floats = NDArray[np.float64]
 

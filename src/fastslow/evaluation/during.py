@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastslow.base.seeds import derive_seed
 from fastslow.evaluation.divergence import divergence
 from fastslow.evaluation.reward import evaluate_task, measured_contexts
 from fastslow.recipe import Recipe
 from fastslow.records import Context, Rollout
 from fastslow.rollouts.play import Player
-from fastslow.seeds import derive_seed
 from fastslow.tasks.stages import Stages
 
 

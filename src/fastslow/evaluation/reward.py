@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.records import Context, Rollout, Sampling
 from fastslow.rollouts.play import Player
 from fastslow.tasks.base import Example, Split

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from fastslow.base.seeds import derive_seed
+from fastslow.base.world import World
 from fastslow.fast.drafts import Draft
 from fastslow.fast.evidence import Evidence, choose_anchors
 from fastslow.fast.optimizers import find_optimizer
@@ -24,9 +26,7 @@ from fastslow.rollouts.play import Player, Timing
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger, Purpose
 from fastslow.runs.view import View
-from fastslow.seeds import derive_seed
 from fastslow.tasks.stages import Stages
-from fastslow.world import World
 
 if TYPE_CHECKING:
     from fastslow.state import State

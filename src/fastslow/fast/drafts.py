@@ -15,12 +15,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from fastslow.base.seeds import derive_seed
 from fastslow.fast.evidence import Evidence, read_attempt
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
 from fastslow.recipe import FastRecipe
 from fastslow.records import Rollout
-from fastslow.seeds import derive_seed
 
 PARALLEL_CALLS = 8
 """Parallel reflection calls: a server answers several nearly as fast as one."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fastslow.base.seeds import derive_seed
 from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.scores import Scores, mean_progress, mean_score, race_stops
 from fastslow.recipe import FastRecipe
 from fastslow.records import Context, Rollout
-from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
 
 PlayFast = Callable[[Sequence[tuple[Example, Context]], str, int], Sequence[Rollout]]

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fastslow.base.seeds import derive_seed
+from fastslow.base.text import hidden_characters
 from fastslow.fast.drafts import Draft
 from fastslow.fast.evidence import Evidence, read_attempt
 from fastslow.fast.pool import Member, Pool, select
@@ -20,9 +22,7 @@ from fastslow.fast.reflection import Attempt, ReflectionFailed
 from fastslow.fast.scores import mean_score
 from fastslow.fast.scoring import Scoring
 from fastslow.records import Context, Rollout
-from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
-from fastslow.text import hidden_characters
 
 if TYPE_CHECKING:
     from fastslow.fast.cycle import FastLoop

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from fastslow.cache import made_once
-from fastslow.errors import ModelError
+from fastslow.base.cache import made_once
+from fastslow.base.errors import ModelError
 
 TIED_TOLERANCE = 0.1
 """If output head and embedding differ by less than this (relative norm), they are one matrix quantized twice."""

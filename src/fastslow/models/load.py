@@ -11,7 +11,7 @@ import torch
 from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from fastslow.errors import ModelError
+from fastslow.base.errors import ModelError
 from fastslow.models.tokenizer import ADAPTER, not_loaded, read_tokenizer, resolve
 from fastslow.recipe import LoraRecipe, ModelRecipe
 

@@ -23,7 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
-from fastslow.errors import ModelError
+from fastslow.base.errors import ModelError
 
 IMPLEMENTATION = "fastslow_shared_prefix"
 HIDDEN = -1e30

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fastslow.errors import ModelError
+from fastslow.base.errors import ModelError
 from fastslow.prefix import tree_attention
 from fastslow.prefix.tree import Ids, TokenTree, token_tree
 from fastslow.prefix.tree_attention import KERNEL_BLOCK, TreeMask

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.integrations.fsdp import is_fsdp_managed_module
 
-from fastslow.errors import ModelError
+from fastslow.base.errors import ModelError
 from fastslow.prefix import tree_attention
 from fastslow.prefix.logprobs import completion_logprobs, layer_windows
 from fastslow.prefix.sampling import SharedSampler

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fastslow.errors import Diverged
+from fastslow.base.errors import Diverged
 from fastslow.prefix.draw import draw, uniforms
 from fastslow.prefix.level_attention import Level, Pass, Store, shared_prefixes
 from fastslow.prefix.tree import PromptTree, Tokens, lexicographic, prompt_tree

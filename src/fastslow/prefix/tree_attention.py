@@ -21,7 +21,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-from fastslow.errors import ModelError
+from fastslow.base.errors import ModelError
 from fastslow.prefix.tree import TokenTree
 
 IMPLEMENTATION = "sdpa"

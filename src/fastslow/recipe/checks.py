@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fastslow.text import has_credentials
+from fastslow.base.text import has_credentials
 
 if TYPE_CHECKING:
     from fastslow.recipe.model import FastRecipe, Recipe

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
+from fastslow.base.text import has_credentials
 from fastslow.recipe.checks import check_recipe
 from fastslow.records import Sampling
-from fastslow.text import has_credentials
 
 Method = Literal["fst", "rl", "gepa", "distill"]
 Optimizer = Literal[

@@ -13,10 +13,10 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
+from fastslow.base.text import HIDDEN, one_line, redacted
 from fastslow.recipe.former import explain_key, explain_value, translate
 from fastslow.recipe.model import Recipe, long_reflection
-from fastslow.text import HIDDEN, one_line, redacted
 
 MACHINE_SETTINGS = (
     "slow.microbatch",

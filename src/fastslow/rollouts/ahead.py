@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fastslow.base.seeds import derive_seed
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Context, Example, Part, Rollout
 from fastslow.rollouts.cache import RolloutCache
@@ -31,7 +32,6 @@ from fastslow.rollouts.pausing import Answer, Attempt, play_until
 from fastslow.rollouts.play import Player, Timing
 from fastslow.rollouts.stored import from_data, to_data
 from fastslow.rollouts.stream import StagedStream, Stream
-from fastslow.seeds import derive_seed
 
 
 @dataclass

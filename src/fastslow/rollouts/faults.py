@@ -11,9 +11,9 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.records import Rollout
-from fastslow.text import one_line
 
 FAULT = "grader"
 """The name under which a rollout and the ledger count a faulty grade."""

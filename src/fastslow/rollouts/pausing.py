@@ -15,13 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from fastslow.concurrency import wait_for
+from fastslow.base.concurrency import wait_for
+from fastslow.base.errors import FastSlowError
+from fastslow.base.seeds import derive_seed
 from fastslow.engine.base import Pausable
-from fastslow.errors import FastSlowError
 from fastslow.records import Completion, Context, Example, Part, Rollout, Sampling
 from fastslow.rollouts.play import Player, Timing
 from fastslow.rollouts.rounds import Prompt
-from fastslow.seeds import derive_seed
 
 Settled = Callable[[Collection[int]], bool]
 """Whether playing may stop, given the rollouts that are not finished."""

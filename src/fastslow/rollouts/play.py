@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 
-from fastslow.concurrency import wait_for
+from fastslow.base.concurrency import wait_for
+from fastslow.base.errors import FastSlowError, RecipeError, RunError, TaskError
+from fastslow.base.text import one_line
 from fastslow.engine.base import Engine
-from fastslow.errors import FastSlowError, RecipeError, RunError, TaskError
 from fastslow.recipe import GradingRecipe
 from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.chat import ChatFormat
@@ -18,7 +19,6 @@ from fastslow.rollouts.faults import FAULT, FaultyGrades, describe
 from fastslow.rollouts.rounds import InFlight, Rounds, Seats
 from fastslow.tasks.base import Answer, Ask, Task
 from fastslow.tasks.watch import Watch
-from fastslow.text import one_line
 
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
 """Added to the feedback on a wrong, truncated answer: graders see only its text."""

@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from fastslow.base.seeds import derive_seed
 from fastslow.engine.base import Engine
 from fastslow.records import Completion, Sampling
-from fastslow.seeds import derive_seed
 
 Prompt = Sequence[int]
 

@@ -7,8 +7,8 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Sequence
 
+from fastslow.base.seeds import derive_seed
 from fastslow.rollouts.chances import REMEMBERED
-from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example, Task
 from fastslow.tasks.stages import Stages
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.runs import files
 
 MANIFEST = "manifest.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.lineage import gather

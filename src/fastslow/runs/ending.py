@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from fastslow.errors import Interrupted, RunError, cause
+from fastslow.base.errors import Interrupted, RunError, cause
+from fastslow.base.text import redacted
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import View
-from fastslow.text import redacted
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 

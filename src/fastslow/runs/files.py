@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from fastslow.errors import RunError, cause
+from fastslow.base.errors import RunError, cause
 
 TEMPORARY = ".writing-"
 """Name prefix of an unfinished file or folder."""

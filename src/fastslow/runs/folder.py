@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.recipe import Recipe, dump_recipe, read_stored_recipe
 from fastslow.records import Rollout
 from fastslow.runs import files

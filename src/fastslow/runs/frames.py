@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastslow.errors import RunError, cause
+from fastslow.base.errors import RunError, cause
 from fastslow.runs import files
 from fastslow.runs.contexts import read_contexts
 from fastslow.runs.folder import RunFolder, numbers

@@ -14,9 +14,9 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from fastslow.base.text import number, one_line, printable
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
-from fastslow.text import number, one_line, printable
 
 DEEPEST = 8
 """Deeper generations are shown at this depth, so that the tree fits the screen."""

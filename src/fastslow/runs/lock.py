@@ -7,7 +7,7 @@ import os
 import weakref
 from pathlib import Path
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.runs.files import cause
 
 

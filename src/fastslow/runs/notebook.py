@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.jupyter import JupyterRenderable
 
+from fastslow.base.text import printable
 from fastslow.recipe import Recipe
 from fastslow.runs.view import Level, LiveView
-from fastslow.text import printable
 
 WIDTH, HEIGHT = 100, 30
 """Columns and lines of the panel."""

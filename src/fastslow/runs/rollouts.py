@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.text import Text
 
-from fastslow.errors import RunError, cause
+from fastslow.base.errors import RunError, cause
+from fastslow.base.text import number, one_line, printable
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder, numbers
-from fastslow.text import number, one_line, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.records import Completion, Turn
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder

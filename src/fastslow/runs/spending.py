@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fastslow.base.text import number
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, TRAINING, Entry, Ledger
-from fastslow.text import number
 
 FORMER = {"cut_off": "truncated"}
 """Former names of faults, which older run folders contain, and their present names."""

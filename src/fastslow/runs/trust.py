@@ -12,9 +12,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
+from fastslow.base.text import one_line
 from fastslow.recipe import Recipe
-from fastslow.text import one_line
 
 _CODE_OPTIONS = ("grader", "rewards", "environment")
 _LONGEST = 1000

@@ -15,9 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fastslow.base.text import duration, number, one_line, printable, sparkline
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
-from fastslow.text import duration, number, one_line, printable, sparkline
 
 Level = Literal["info", "warning"]
 SHOWN_STEPS = 40

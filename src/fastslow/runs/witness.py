@@ -9,7 +9,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.runs import files
 
 WITNESS = "run-files.json"

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.sandbox.inside import wire
 from fastslow.sandbox.runner import Ran, run
-from fastslow.text import one_line
 
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
 VALID_PYTHON = "Write complete Python that runs as it stands, and put nothing but Python into the block."

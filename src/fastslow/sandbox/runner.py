@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastslow.errors import FastSlowError, FastSlowWarning
+from fastslow.base.errors import FastSlowError, FastSlowWarning
 
 NAMESPACES, LANDLOCK, SECCOMP = "namespaces", "landlock", "seccomp"
 OUTPUT = 256 * 1024

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from fastslow.base.seeds import derive_seed
 from fastslow.engine.base import Row, Update
 from fastslow.records import Completion, Rollout, Turn
-from fastslow.seeds import derive_seed
 from fastslow.slow.advantages import prompt_mean_scale
 
 Solved = Mapping[str, Sequence[Rollout]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fastslow.errors import FastSlowError, RunError
+from fastslow.base.errors import FastSlowError, RunError
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.errors import FastSlowError, RunError
+from fastslow.base.errors import FastSlowError, RunError
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv

@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
-from fastslow.errors import FastSlowError
+from fastslow.base.errors import FastSlowError
 from fastslow.evaluation.asymptote import Asymptote, fit_asymptote
 from fastslow.study.arms import Arm
 from fastslow.study.curves import Cost, Curve

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import read_divergence

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastslow.errors import RunError
-from fastslow.export import save_policy
+from fastslow.base.errors import RunError
+from fastslow.launch.export import save_policy
+from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import Recipe, build_recipe, dump_recipe
 from fastslow.recipe.read import apply_override
 from fastslow.runs import files
-from fastslow.snapshot import open_snapshot
 from fastslow.study.curves import read_curve
 from fastslow.study.training import at_equal_rollouts, finished, refuse_other_settings
 

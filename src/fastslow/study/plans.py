@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fastslow.errors import FastSlowError
+from fastslow.base.errors import FastSlowError
 from fastslow.recipe import Recipe
 from fastslow.study.jobs import Variant
 

@@ -13,18 +13,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.assembly import choose_seed_texts
-from fastslow.errors import Interrupted
+from fastslow.base.errors import Interrupted
+from fastslow.base.text import number, printable
+from fastslow.launch.assembly import choose_seed_texts
+from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs import files
-from fastslow.snapshot import open_snapshot
 from fastslow.study.arms import LOOKS
 from fastslow.study.curves import Curve, read_curve
 from fastslow.study.figures.studies import draw_curves
 from fastslow.study.training import METHODS, check_methods, finished, run_method
 from fastslow.tasks.registry import build_task
-from fastslow.text import number, printable
 
 RECIPE = Path(__file__).with_name("quickstart.yaml")
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastslow.board.page import shared_style
-from fastslow.board.places import Place
-from fastslow.board.text import Lineage
 from fastslow.recipe import dump_recipe
+from fastslow.runs.board.page import shared_style
+from fastslow.runs.board.places import Place
+from fastslow.runs.board.text import Lineage
 from fastslow.runs.folder import RunFolder
 from fastslow.study.arms import Arm
 from fastslow.study.comparison import Comparison

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.errors import FastSlowError, Interrupted
+from fastslow.base.errors import FastSlowError, Interrupted
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv

@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.errors import FastSlowError, Interrupted
-from fastslow.export import save_policy
+from fastslow.base.errors import FastSlowError, Interrupted
+from fastslow.launch.export import save_policy
+from fastslow.launch.snapshot import Snapshot, open_snapshot
 from fastslow.models.tokenizer import ADAPTER
 from fastslow.recipe import Recipe, build_recipe, load_recipe, read_stored_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv
 from fastslow.runs.trust import require_trust
-from fastslow.snapshot import Snapshot, open_snapshot
 from fastslow.study.arms import LOOKS
 from fastslow.study.figures.drawing import save
 from fastslow.study.figures.radar import Spoke, radar, radar_title

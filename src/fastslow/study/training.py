@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fastslow.errors import FastSlowError
+from fastslow.base.errors import FastSlowError
 from fastslow.recipe import MACHINE_SETTINGS, Recipe, flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
@@ -37,7 +37,7 @@ def train_or_resume(recipe: Callable[[], Recipe], path: Path) -> Path:
     """Train a run to its end, from the start or from its newest checkpoint; `recipe` is called only for a new run."""
     if finished(path):
         return path
-    from fastslow.start import resume, train  # not before the settings are checked: it imports torch
+    from fastslow.launch.start import resume, train  # not before the settings are checked: it imports torch
 
     return resume(path) if (path / "run.json").exists() else train(recipe(), path)
 

@@ -20,8 +20,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from fastslow.concurrency import in_thread
-from fastslow.errors import TaskError
+from fastslow.base.concurrency import in_thread
+from fastslow.base.errors import TaskError
 from fastslow.records import Example, Feedback
 from fastslow.tasks.watch import unwatched
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Split, Task
 from fastslow.tasks.data.splits import content_id
 from fastslow.tasks.mixture import Mixture
-from fastslow.text import one_line
 
 HELD_OUT: tuple[Split, ...] = ("validation", "test")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fastslow.errors import TaskError
-from fastslow.text import one_line
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 
 
 def load_named(what: str, name: str) -> Any:

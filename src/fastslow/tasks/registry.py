@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fastslow.errors import RecipeError, TaskError
+from fastslow.base.errors import RecipeError, TaskError
+from fastslow.base.text import one_line
 from fastslow.recipe import Recipe, StageRecipe, TaskByName, TaskRecipe
 from fastslow.tasks.base import Options, Task
 from fastslow.tasks.imports import load_named
 from fastslow.tasks.mixture import Mixture, Part
 from fastslow.tasks.stages import Stage, Stages
-from fastslow.text import one_line
 
 GROUP = "fastslow.tasks"
 GIVEN = "given"

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from fastslow.errors import FastSlowError, RecipeError
+from fastslow.base.errors import FastSlowError, RecipeError
 from fastslow.recipe import build_recipe
 from fastslow.tasks.base import Example, Task
 from fastslow.tasks.registry import build_task, task_class, task_classes

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any, TypeVar
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastslow.errors import TaskError
-from fastslow.text import one_line
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 
 _CHILD = Path(__file__).with_name("worker_child.py")
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")

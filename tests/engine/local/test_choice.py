@@ -12,9 +12,9 @@ from helpers import local_engine
 from slow_helpers import make_recipe
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from fastslow import doctor, estimate
 from fastslow.engine.local import choice, engine
 from fastslow.engine.local.choice import Choice, choose
+from fastslow.launch import doctor, estimate
 from fastslow.models import kernels
 from fastslow.models.load import Policy
 from fastslow.prefix import level_attention

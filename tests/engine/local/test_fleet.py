@@ -19,15 +19,15 @@ from slow_helpers import make_recipe
 from test_engine_contract import PROMPTS, sample, update
 from test_sharded_run import FSDP2
 
-from fastslow.concurrency import wait_for
+from fastslow.base.concurrency import wait_for
+from fastslow.base.errors import RecipeError, RunError
 from fastslow.engine.local import servers as servers_module
 from fastslow.engine.local.engine import LocalEngine
 from fastslow.engine.local.servers import Servers
-from fastslow.errors import RecipeError, RunError
-from fastslow.estimate import check
+from fastslow.launch.estimate import check
+from fastslow.launch.start import resume, train
 from fastslow.recipe import Recipe, build_recipe, dump_recipe
 from fastslow.records import Sampling, Turn
-from fastslow.start import resume, train
 
 Start = Callable[..., FakeVllm]
 

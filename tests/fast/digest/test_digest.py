@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cycle_helpers import Scripted, Stage, evolve, pool_of, problems
 
+from fastslow.base.world import World
 from fastslow.fast.cycle import Cycle, FastLoop
 from fastslow.fast.evidence import Evidence
 from fastslow.fast.optimizers.digest import FIRST_LOOK
@@ -19,7 +20,6 @@ from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons, Reflector, TextRequest
 from fastslow.recipe import FastRecipe
 from fastslow.records import Completion, Context, Example, Feedback, Rollout, Turn
-from fastslow.world import World
 
 simulated = importlib.import_module("benchmarks.simulated_policy")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.fast.digest.journal import key_of
 from fastslow.fast.digest.transcript import (
     FIELDS,

@@ -10,7 +10,7 @@ from cycle_helpers import Stage, evolve, knows_rule, pool_of, problems
 from optimizer_helpers import each, half, needs_optuna, scripted
 from rich.console import Console
 
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
 from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.optimizers.dspy_search import hushed
 from fastslow.fast.reflection import LanguageModelReflector, Lessons, Reply

@@ -26,12 +26,12 @@ from optimizer_helpers import (
     without_chaff,
 )
 
+from fastslow.base.world import World
 from fastslow.fast.cycle import PATIENCE, Cycle, FastLoop
 from fastslow.fast.optimizers import OPTIMIZERS, find_optimizer
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import ChatFailed, LanguageModelReflector, Lessons, TextRequest, Usage
 from fastslow.recipe import FastRecipe
-from fastslow.world import World
 
 ANCHORS = problems(12)
 

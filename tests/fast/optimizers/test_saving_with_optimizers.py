@@ -9,14 +9,14 @@ from cycle_helpers import Stage, pool_of, problems
 from helpers import EXAMPLE
 from optimizer_helpers import OTHERS, each, half
 
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
+from fastslow.base.world import World
 from fastslow.fast.cycle import Cycle, FastLoop
 from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe, load_recipe
 from fastslow.recipe.model import Optimizer
-from fastslow.world import World
 
 ANCHORS = problems(12)
 ALL: list[str] = list(Optimizer.__args__)  # type: ignore[attr-defined]

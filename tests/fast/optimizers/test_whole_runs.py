@@ -13,8 +13,8 @@ from helpers import EXAMPLE
 from optimizer_helpers import OTHERS, each
 from rich.console import Console
 
-from fastslow import start
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
+from fastslow.launch import start
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder, default_folder
 from fastslow.runs.lineage import show_contexts

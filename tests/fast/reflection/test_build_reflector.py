@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fastslow.errors import ModelError
+from fastslow.base.errors import ModelError
 from fastslow.fast.reflection import LanguageModelReflector, Lessons, LiteLLMChat, LocalChat, build_reflector
 from fastslow.recipe import ReflectionRecipe
 

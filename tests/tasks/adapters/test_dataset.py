@@ -20,7 +20,7 @@ from pyarrow import parquet
 from pydantic import ValidationError
 
 import fastslow
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.tasks.adapters import grader as grading
 from fastslow.tasks.adapters.dataset import DatasetOptions, DatasetTask, RowsTask
 from fastslow.tasks.adapters.grader import GraderError, exact_match

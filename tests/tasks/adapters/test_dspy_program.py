@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastslow
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.world import World
 from fastslow.records import Completion, Context, Sampling
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
@@ -28,7 +29,6 @@ from fastslow.tasks.base import Ask, Feedback, Options, Split, Task
 from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.mixture import Mixture, Part
 from fastslow.tasks.scripted import scripted_rollout
-from fastslow.world import World
 
 ONE = letters(1)
 TEXTS = {"turn": "Turn it.\nLast comes first.", "shift": "Shift it.\n  - by one\n  - to the left"}

@@ -14,7 +14,7 @@ from gepa.adapters.default_adapter.default_adapter import DefaultAdapter, Evalua
 from gepa.core.adapter import EvaluationBatch
 
 import fastslow
-from fastslow.errors import FastSlowError, TaskError
+from fastslow.base.errors import FastSlowError, TaskError
 from fastslow.tasks.adapters.gepa_adapter import UNNAMED, GEPATask, Policy
 from fastslow.tasks.adapters.grader import GraderError
 from fastslow.tasks.base import Ask, Feedback, Task

@@ -24,7 +24,7 @@ from transformers import LlamaForSequenceClassification
 from trl import GRPOConfig, GRPOTrainer
 
 import fastslow
-from fastslow.errors import FastSlowError, RecipeError, TaskError
+from fastslow.base.errors import FastSlowError, RecipeError, TaskError
 from fastslow.models import load
 from fastslow.recipe import Recipe, build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder

@@ -12,10 +12,10 @@ import verifiers_helpers
 from packaging.version import Version
 from verifiers_helpers import SPLITS, find, play
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.launch.start import train
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.start import train
 from fastslow.tasks.adapters.verifiers_env.task import WRITE_CALLS, Verifiers
 from fastslow.tasks.base import Ask
 from fastslow.tasks.contamination import refuse_contamination

@@ -11,10 +11,10 @@ import tiny
 from packaging.version import Version
 from verifiers_helpers import SPLITS, find, load, play
 
-from fastslow.errors import RecipeError, TaskError
+from fastslow.base.errors import RecipeError, TaskError
+from fastslow.launch.start import train
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.start import train
 from fastslow.tasks.adapters.verifiers_env.task import WRITE_CALLS
 from fastslow.tasks.base import Ask, Feedback
 from fastslow.tasks.scripted import scripted_rollout

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Example, Split
 from fastslow.tasks.data.generated import draw_for, split_of
 from fastslow.tasks.families.rulebook.task import Rulebook, RulebookOptions

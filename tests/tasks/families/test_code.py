@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastslow.errors import FastSlowError, TaskError
+from fastslow.base.errors import FastSlowError, TaskError
 from fastslow.recipe import build_recipe
 from fastslow.sandbox import Stdio
 from fastslow.tasks.base import Feedback

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Example, Feedback, Split
 from fastslow.tasks.families import codeio, codeio_data
 from fastslow.tasks.families.codeio import CodeIO, CodeIOOptions

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
 from fastslow.recipe import build_recipe
 from fastslow.tasks.data.generated import split_of
 from fastslow.tasks.families.handbook.book import Handbook, Rule

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Ask, Example, Feedback, Split
 from fastslow.tasks.families import hover, passages
 from fastslow.tasks.families.hover import Hover, HoverOptions

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Example, Feedback
 from fastslow.tasks.families import mathematics
 from fastslow.tasks.families.mathematics import Mathematics, MathematicsOptions

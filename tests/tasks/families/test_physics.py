@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Example, Feedback, Split
 from fastslow.tasks.families import physics
 from fastslow.tasks.families.physics import LETTERS, Physics, PhysicsOptions

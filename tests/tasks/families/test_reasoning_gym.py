@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastslow.errors import RecipeError, TaskError
+from fastslow.base.errors import RecipeError, TaskError
 from fastslow.recipe import build_recipe
 from fastslow.tasks.base import Example, Feedback, Split
 from fastslow.tasks.families import reasoning_gym

@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 import torch
 from accelerate.utils.constants import FSDP_MODEL_NAME
 
+from fastslow.base.errors import RecipeError, RunError
+from fastslow.base.world import World
 from fastslow.engine.base import Numbers, Ready, TokenScores, Update
 from fastslow.engine.local.choice import choose, own_kernels
 from fastslow.engine.local.fleet import Fleet
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.scoring import score_turns
 from fastslow.engine.local.trainer import FastSlowTrainer
-from fastslow.errors import RecipeError, RunError
 from fastslow.models.kernels import use_kernels, why_no_kernels
 from fastslow.models.load import Policy, load_trained
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.records import Completion, Enough, Part, Sampling, Turn
-from fastslow.world import World
 
 SHARDED = f"{FSDP_MODEL_NAME}.bin"
 """The file that FSDP adds to a checkpoint."""

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from accelerate.utils import is_peft_model
 
-from fastslow.errors import FastSlowWarning
+from fastslow.base.errors import FastSlowWarning
+from fastslow.base.world import World
 from fastslow.models.load import Policy
 from fastslow.models.memory import Footprint, Shape
 from fastslow.prefix.tree import Ids, cut_by_tokens
 from fastslow.recipe import Recipe
-from fastslow.world import World
 
 ROWS = 8
 """Rollouts of a micro-batch where memory is not measured."""

@@ -18,15 +18,15 @@ from uuid import uuid4
 import torch
 from torch.distributed.tensor import DTensor
 
-from fastslow.concurrency import wait_for
+from fastslow.base.concurrency import wait_for
+from fastslow.base.errors import RecipeError, RunError, cause
+from fastslow.base.seeds import derive_seed
 from fastslow.engine.base import Ready
 from fastslow.engine.local.http import Refused, Unavailable
 from fastslow.engine.local.sampler import evaluating
 from fastslow.engine.local.servers import Adapter, Server, connect, request_body
-from fastslow.errors import RecipeError, RunError, cause
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Sampling
-from fastslow.seeds import derive_seed
 
 if TYPE_CHECKING:
     from fastslow.engine.local.trainer import FastSlowTrainer

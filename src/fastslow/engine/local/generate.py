@@ -17,7 +17,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from fastslow.errors import Diverged
+from fastslow.base.errors import Diverged
 from fastslow.prefix.sampling import NO_PROBABILITIES
 from fastslow.records import Completion, Enough, Part, Sampling
 

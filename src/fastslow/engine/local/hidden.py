@@ -15,7 +15,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 
-from fastslow.errors import ModelError
+from fastslow.base.errors import ModelError
 from fastslow.prefix.logprobs import tree_inputs
 from fastslow.prefix.tree import Ids
 

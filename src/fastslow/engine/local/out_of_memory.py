@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.recipe import Recipe
 
 HERE = "fastslow.engine.local"

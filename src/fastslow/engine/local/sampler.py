@@ -12,12 +12,12 @@ import torch
 from transformers import PreTrainedModel
 from trl.models import unwrap_model_for_generation
 
+from fastslow.base.errors import FastSlowWarning
 from fastslow.engine.base import Ready
 from fastslow.engine.local.fit import free_memory
 from fastslow.engine.local.generate import generate, generate_until, generation_settings
 from fastslow.engine.local.merged import merged
 from fastslow.engine.local.vllm import Vllm
-from fastslow.errors import FastSlowWarning
 from fastslow.models.memory import Shape, answers_that_fit
 from fastslow.prefix import SharedSampler, why_not_sample
 from fastslow.prefix.sampling import UNBOUNDED

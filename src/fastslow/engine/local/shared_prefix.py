@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from trl import GRPOTrainer
 
-from fastslow.errors import FastSlowWarning
+from fastslow.base.errors import FastSlowWarning
 from fastslow.prefix import completion_logprobs, why_not_train
 from fastslow.prefix.tree import Integers
 

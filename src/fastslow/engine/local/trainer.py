@@ -29,16 +29,16 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import pad, shuffle_sequence_dict, use_adapter
 
+from fastslow.base.errors import RecipeError, RunError, cause
+from fastslow.base.seeds import derive_seed
+from fastslow.base.world import World
 from fastslow.engine.base import Row, Update
 from fastslow.engine.local.distill import Teacher, distillation
 from fastslow.engine.local.fit import Fit, by_tokens, rows_of, vllm_share
 from fastslow.engine.local.shared_prefix import SharedPrefixTrainer, unpadded
-from fastslow.errors import RecipeError, RunError, cause
 from fastslow.models.load import Policy
 from fastslow.prefix.tree import lexicographic
 from fastslow.recipe import Recipe, VllmServers
-from fastslow.seeds import derive_seed
-from fastslow.world import World
 
 
 def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -> GRPOConfig:

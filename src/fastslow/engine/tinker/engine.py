@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from fastslow.concurrency import wait_for
+from fastslow.base.concurrency import wait_for
+from fastslow.base.errors import FastSlowWarning, RunError
+from fastslow.base.seeds import derive_seed
+from fastslow.base.world import World
 from fastslow.engine.base import Numbers, Ready, TokenScores, Update
 from fastslow.engine.tinker.reduction import find_reduction, gradient_norm
 from fastslow.engine.tinker.rows import Reduction, completion_part, measure, rescaled, sequences, weighted
 from fastslow.engine.tinker.saved import Saved, read_saved, write_saved
 from fastslow.engine.tinker.service import Adam, Adapter, Lost, Refused, Sampler, Service, Unreachable
-from fastslow.errors import FastSlowWarning, RunError
 from fastslow.models.tokenizer import Described
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Sampling, Turn
-from fastslow.seeds import derive_seed
-from fastslow.world import World
 
 TRIES = 4
 """How often one request is sent, and one update is made, before the run ends."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from fastslow.base.errors import RecipeError
 from fastslow.engine.tinker.rows import Reduction
 from fastslow.engine.tinker.service import Adam, Adapter, Sequenced, Service
-from fastslow.errors import RecipeError
 
 SHORT, LONG = 8, 12
 CLOSE = 0.02

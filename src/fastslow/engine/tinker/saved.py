@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.recipe import Recipe
 
 FILE = "tinker.json"

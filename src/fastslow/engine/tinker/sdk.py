@@ -17,14 +17,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastslow.concurrency import wait_for
+from fastslow.base.concurrency import wait_for
+from fastslow.base.errors import RecipeError
+from fastslow.base.text import one_line
 from fastslow.engine.tinker.saved import server_name
 from fastslow.engine.tinker.service import Adam, Loss, Lost, Refused, Sequenced, Unreachable
-from fastslow.errors import RecipeError
 from fastslow.models.tokenizer import ADAPTER
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Sampling
-from fastslow.text import one_line
 
 if TYPE_CHECKING:
     import httpx
@@ -184,7 +184,7 @@ class SdkService:
             await self._client.create_rest_client().delete_checkpoint_async(run, _kind(name))
 
     async def reconnect(self) -> None:
-        from fastslow.concurrency import in_thread
+        from fastslow.base.concurrency import in_thread
 
         self._client = await in_thread(self._open)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastslow.errors import RunError
+from fastslow.base.errors import RunError
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
 from fastslow.fast.digest.restatements import restatements
 from fastslow.fast.digest.topics import Topics, word_list, words_of

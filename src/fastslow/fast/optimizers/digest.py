@@ -24,6 +24,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fastslow.base.seeds import derive_seed
 from fastslow.fast.digest.asking import MOST_EXAMPLES, MOST_STATEMENTS, Heard, read_lines, wish
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import Choice, Model
@@ -33,7 +34,6 @@ from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt
 from fastslow.fast.search import Cycle, LineEffect, Search
 from fastslow.records import Context, Rollout
-from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
 
 FIRST_LOOK = 32

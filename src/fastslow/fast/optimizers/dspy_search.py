@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
+from fastslow.base.text import one_line
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed
 from fastslow.fast.scores import mean_score
 from fastslow.fast.search import Search
 from fastslow.records import Context, Rollout
 from fastslow.tasks.base import Example
-from fastslow.text import one_line
 
 try:
     import dspy

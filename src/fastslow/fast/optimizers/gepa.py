@@ -19,13 +19,13 @@ from gepa.proposer.base import CandidateProposal
 from gepa.proposer.reflective_mutation.reflection_lm import ReflectionProposal
 from gepa.strategies.proposal_sampling import IndependentSampling
 
+from fastslow.base.seeds import derive_seed
 from fastslow.fast.drafts import Draft, side_by_side
 from fastslow.fast.pool import Member
 from fastslow.fast.reflection import Attempt, Request
 from fastslow.fast.scores import is_more, mean_score
 from fastslow.fast.search import Search
 from fastslow.records import Context, Rollout
-from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
 
 FLOOR = 2.0**-30

@@ -19,7 +19,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fastslow.errors import RecipeError
+from fastslow.base.errors import RecipeError
 from fastslow.fast.optimizers.dspy_search import DSPySearch, dspy
 from fastslow.fast.optimizers.lines import GENERIC, demonstration, lines_of, shown, vary
 from fastslow.fast.optimizers.steps import SHOWN

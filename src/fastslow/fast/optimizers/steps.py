@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fastslow.base.seeds import derive_seed
 from fastslow.fast.optimizers.lines import GENERIC, Source, demonstration, lines_of, shown
 from fastslow.fast.pool import Member
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Request, TextRequest
@@ -16,7 +17,6 @@ from fastslow.fast.reflection.lessons import fit, new_lessons
 from fastslow.fast.scores import mean_score
 from fastslow.fast.search import Search
 from fastslow.records import Context, Rollout
-from fastslow.seeds import derive_seed
 from fastslow.tasks.base import Example
 
 SHOWN = 3

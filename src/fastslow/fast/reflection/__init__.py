@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastslow.errors import ModelError
+from fastslow.base.errors import ModelError
 from fastslow.fast.reflection.base import (
     Attempt,
     Chat,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 
+from fastslow.base.text import hidden_characters
 from fastslow.fast.reflection.base import Request, TextRequest
-from fastslow.text import hidden_characters
 
 KEPT_SHARE = 0.5
 """Share of the parent's words that a `light` edit keeps, in order."""

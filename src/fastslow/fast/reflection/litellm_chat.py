@@ -9,10 +9,10 @@ import os
 import time
 from typing import Any, get_args
 
+from fastslow.base.text import redacted
 from fastslow.fast.reflection.base import ChatFailed, Reply
 from fastslow.models.encode import defused_for_servers
 from fastslow.recipe import ReflectionRecipe
-from fastslow.text import redacted
 
 LONGEST_PAUSE = 300.0
 """The longest pause, in seconds, even if a server asks for a longer one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastslow.concurrency import wait_for
+from fastslow.base.concurrency import wait_for
 from fastslow.engine.base import Engine
 from fastslow.fast.reflection.base import ChatFailed, Reply
 from fastslow.records import Sampling

@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.tasks.adapters.grader import JUDGES, Grader, call_grader, exact_match, load_grader
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row

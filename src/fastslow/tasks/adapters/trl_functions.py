@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fastslow.errors import RecipeError, TaskError
+from fastslow.base.errors import RecipeError, TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
 from fastslow.tasks.adapters.grader import GraderError
-from fastslow.text import one_line
 
 RewardFunction = Callable[..., Any] | str
 """What GRPOTrainer takes: a function, a reward model, or the name of one."""

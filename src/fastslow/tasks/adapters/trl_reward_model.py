@@ -8,10 +8,10 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from trl.trainer.utils import get_config_model_id
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.models.encode import TextEncoder
 from fastslow.models.load import choose_device, dtype_to_ask
-from fastslow.text import one_line
 
 
 class RewardModel:

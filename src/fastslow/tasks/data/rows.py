@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from fastslow.errors import TaskError
-from fastslow.text import one_line
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 
 Row = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Options, Split
 from fastslow.tasks.data.rows import Row, is_file, read_rows
 from fastslow.tasks.data.splits import hold_out

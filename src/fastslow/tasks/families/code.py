@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.sandbox import Stdio, protections, run_tests
 from fastslow.sandbox.grading import STANDARD_LIBRARY, Test, as_assertion, check_tests
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
@@ -21,7 +22,6 @@ from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.reading.answers import has_fence, last_fenced
-from fastslow.text import one_line
 
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
 WRITE_A_BLOCK = "End the answer with the whole code in one block that opens with ```python and closes with ```."

@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.source import complete_splits
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.families.codeio_data import fits, read_calls
 from fastslow.tasks.reading.answers import has_fence, last_fenced
 from fastslow.tasks.reading.json_difference import Difference, first_difference, show, type_name
-from fastslow.text import one_line
 
 FORM = " End your answer with the returned value as JSON, in a block that opens with ```json and closes with ```."
 

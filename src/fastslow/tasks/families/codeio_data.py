@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fastslow.cache import made_once
-from fastslow.errors import TaskError
+from fastslow.base.cache import made_once
+from fastslow.base.errors import TaskError
 from fastslow.tasks.data.rows import Row, read_rows
 from fastslow.tasks.data.source import require_columns
 from fastslow.tasks.data.splits import content_id

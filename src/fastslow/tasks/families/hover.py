@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, Split, Task
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.families.passages import Passage, Passages, same_title
 from fastslow.tasks.reading.answers import has_fence, last_fenced
-from fastslow.text import one_line
 
 # Advice that holds for every claim, each a whole sentence; what is true of one claim goes on lines of its own.
 WRITE_A_BLOCK = "Write the search query in a fenced block: a line with ```, the query, and a line with ```."

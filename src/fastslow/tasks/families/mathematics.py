@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
@@ -19,7 +20,6 @@ from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.imports import require_package
 from fastslow.tasks.reading.answers import has_box, last_boxed
 from fastslow.tasks.worker import Worker
-from fastslow.text import one_line
 
 FORM = "\n\nWrite the final answer inside \\boxed{}."
 

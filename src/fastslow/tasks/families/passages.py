@@ -12,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fastslow.cache import made_once
-from fastslow.errors import TaskError
+from fastslow.base.cache import made_once
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.imports import require_package
-from fastslow.text import one_line
 
 FORMAT = 1
 """Raised when the way an index is built changes, so that those in the cache are built again."""

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.reading.answers import has_tag, last_tagged
-from fastslow.text import one_line
 
 # Advice that holds for every question, each a whole sentence; what is true of one question goes on lines of its own.
 WRITE_TAGS = "End the answer with the letter of one option inside tags, as in <answer>A</answer>."

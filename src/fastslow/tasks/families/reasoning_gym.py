@@ -17,14 +17,14 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.generated import LazyExamples, split_of
 from fastslow.tasks.data.splits import content_id
 from fastslow.tasks.imports import require_package
 from fastslow.tasks.reading.answers import has_box, has_tag, last_boxed, last_tagged
 from fastslow.tasks.worker import Worker
-from fastslow.text import one_line
 
 COMPOSITE = "composite"
 TRIES = 64

@@ -15,10 +15,10 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.generated import LazyExamples, draw_for
 from fastslow.tasks.reading.answers import has_box, last_boxed
-from fastslow.text import one_line
 
 FORM = r" Write it inside \boxed{} as the nodes in the order they are visited, source and goal included, separated by commas."
 

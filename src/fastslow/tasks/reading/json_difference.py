@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fastslow.text import one_line
+from fastslow.base.text import one_line
 
 Kind = Literal["type", "number", "length", "missing key", "extra key", "value"]
 

@@ -13,11 +13,11 @@ from verifiers.clients import Client
 from verifiers.types import Response, ResponseMessage, ToolCall
 from verifiers.utils.message_utils import normalize_messages
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.adapters.verifiers_env.chat import Call, Policy, content_text
 from fastslow.tasks.adapters.verifiers_env.environment import Outcome, Part, Problem, Reward, first_paragraph
 from fastslow.tasks.data.splits import content_id
-from fastslow.text import one_line
 
 
 class ClassicEnvironment:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from fastslow.base.text import one_line
 from fastslow.tasks.adapters.verifiers_env.chat import Policy
-from fastslow.text import one_line
 
 Part = Literal["train", "evaluation"]
 

@@ -13,7 +13,8 @@ from typing import Any
 from packaging.version import Version
 from pydantic import Field, field_validator
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
 from fastslow.tasks.adapters.verifiers_env.chat import Policy
 from fastslow.tasks.adapters.verifiers_env.environment import Environment, Outcome, Part, Problem, Reward
@@ -21,7 +22,6 @@ from fastslow.tasks.base import SYSTEM, Ask, Asking, Example, Feedback, Message,
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.splits import hold_out, name_examples
 from fastslow.tasks.imports import require_package
-from fastslow.text import one_line
 
 # Advice that holds for every problem; what is true of one goes on lines of its own.
 WRITE_CALLS = 'Write a tool call as JSON between tags, as in <tool_call>{"name": "NAME", "arguments": {}}</tool_call>.'

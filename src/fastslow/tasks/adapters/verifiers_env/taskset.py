@@ -24,13 +24,13 @@ from verifiers.v1.interception import Interception, Slot
 from verifiers.v1.session import RolloutSession
 from verifiers.v1.utils.compile import resolve_runtime_config, validate_pairing
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
+from fastslow.base.text import one_line
 from fastslow.tasks.adapters.event_loops import lasting_loop
 from fastslow.tasks.adapters.verifiers_env.chat import Policy, content_text
 from fastslow.tasks.adapters.verifiers_env.environment import Outcome, Part, Problem, Reward, first_paragraph
 from fastslow.tasks.adapters.verifiers_env.tools import STATE, Tools
 from fastslow.tasks.data.splits import content_id
-from fastslow.text import one_line
 
 # The clock would count the time in which all the other rollouts are sampled.
 _UNHURRIED = TimeoutConfig(rollout=1e9)

@@ -12,7 +12,7 @@ import verifiers.v1 as vf
 from mcp.server.mcpserver import MCPServer
 from verifiers.v1.harnesses.utils.mcp import mcp_content_to_chat_content
 
-from fastslow.errors import TaskError
+from fastslow.base.errors import TaskError
 
 STATE: ContextVar[Any] = ContextVar("the state of the rollout that calls a tool")
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.generated import LazyExamples, draw_for
 from fastslow.tasks.families.handbook.book import Handbook, Rule
 from fastslow.tasks.families.handbook.domains import DomainName
 from fastslow.tasks.reading.answers import has_box, last_boxed
-from fastslow.text import one_line
 
 FORM = "Answer with one of the options, word for word, and nothing else."
 _ANSWER_LINE = re.compile(r"^\W*answer\W*:(.*)$", re.IGNORECASE | re.MULTILINE)

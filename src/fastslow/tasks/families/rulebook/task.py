@@ -11,11 +11,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.generated import LazyExamples, split_of
 from fastslow.tasks.families.rulebook import universe as u
 from fastslow.tasks.families.rulebook.reading import demand, read
-from fastslow.text import one_line
 
 BookName = Literal["harbour", "orchard", "foundry", "library", "observatory"]
 

@@ -1,0 +1,1 @@
+"""Small helpers that every room uses; they import no other room."""

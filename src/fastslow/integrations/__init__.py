@@ -1,0 +1,1 @@
+"""fastslow inside other libraries."""

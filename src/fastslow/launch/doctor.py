@@ -1,0 +1,187 @@
+"""Check the installation: what a run would use, what is missing, and a small run as a self-test."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import torch
+from packaging.requirements import Requirement
+from rich.console import Console
+
+from fastslow.base.errors import FastSlowWarning
+from fastslow.engine.local.choice import LARGE, LONG, vllm_installed
+from fastslow.launch.start import train
+from fastslow.models.kernels import FAMILIES, kernels_installed
+from fastslow.models.load import choose_device
+from fastslow.recipe import load_recipe
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.view import make_view
+from fastslow.sandbox.runner import SandboxError, protections
+from fastslow.study.quickstart import RECIPE
+
+State = Literal["good", "absent", "wrong"]
+USES = {
+    "vllm": "sampling.backend=vllm, or auto with long answers of large models that have no fused kernels",
+    "kernels": "fused norms, rotary positions and SwiGLU on a CUDA GPU",
+    "tinker": "engine.kind=tinker",
+    "board": "fastslow board",
+    "tasks": "codeio, math, hover, reasoning-gym",
+    "dspy": "DSPy programs, fast.optimizer=miprov2",
+    "verifiers": "verifiers environments",
+    "trackers": "output.report_to=[trackio, tensorboard]",
+}
+"""Extras of the package, and the features that need them."""
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "AZURE_API_KEY")
+"""API keys of common reflection models; LiteLLM supports many more."""
+SELF_TEST = (
+    *("slow.steps=2", "slow.problems=4", "slow.group=4", "slow.microbatch=16", "slow.warmup_steps=0"),
+    *("fast.population=2", "fast.cycle=2", "fast.anchors=4", "fast.budget=16", "fast.minibatch=2"),
+    *("evaluation.problems=4", "evaluation.every=2", "output.checkpoint_every=2"),
+)
+"""Both loops, an evaluation and a checkpoint, as small as possible."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    what: str
+    found: str
+    state: State = "good"
+    advice: str = ""
+
+
+def findings() -> Iterator[Finding]:
+    """What is installed, what a run would use and what is missing."""
+    yield from _machine()
+    yield from _packages()
+    yield from _extras()
+    yield from _environment()
+
+
+def _machine() -> Iterator[Finding]:
+    yield Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    device = choose_device("auto")
+    if device == "cuda":
+        for index in range(torch.cuda.device_count()):
+            free, total = torch.cuda.mem_get_info(index)
+            precision = "bf16" if torch.cuda.is_bf16_supported() else "fp32 only"
+            found = (
+                f"{torch.cuda.get_device_name(index)}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free, {precision}"
+            )
+            crowded = "" if free > 0.8 * total else "other processes use its memory"
+            yield Finding(f"GPU {index}", found, advice=crowded)
+        uses = "fp32 weights, bf16 compute; shared prefixes by FlexAttention"
+    else:
+        seen = "no GPU that torch can use" if device == "cpu" else device
+        built = "" if torch.version.cuda or device != "cpu" else f"torch {torch.__version__} was built without CUDA"
+        yield Finding("GPU", seen, "absent" if device == "cpu" else "good", built)
+        uses = "fp32; shared prefixes by ordinary attention"
+    yield Finding("a run uses", f"{device}: {uses}")
+    yield Finding("sampling.backend=auto", _sampler(device))
+    yield Finding("model.kernels=auto", _kernels(device))
+
+
+def _sampler(device: str) -> str:
+    if device == "cuda" and vllm_installed():
+        large = f"models of {LARGE / 1e9:g} billion weights or more with sampling.max_tokens of {LONG} or more"
+        unless = " unless they have fused kernels" if kernels_installed() else ""
+        return f"vllm for {large}{unless}, transformers for others"
+    return "transformers: " + ("no CUDA GPU is used" if vllm_installed() else "the package vllm is not installed")
+
+
+def _kernels(device: str) -> str:
+    if device == "cuda" and kernels_installed():
+        return f"fused for {', '.join(FAMILIES)}, none for others"
+    return "none: " + ("no CUDA GPU is used" if kernels_installed() else "the package liger-kernel is not installed")
+
+
+def _packages() -> Iterator[Finding]:
+    """The required packages; installed ones are listed only where their version matters."""
+    for requirement in _requirements(None):
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            yield Finding(requirement.name, "missing", "wrong", f"pip install '{requirement}'")
+            continue
+        fits = requirement.specifier.contains(version, prereleases=True)
+        advice = "" if fits else f"pip install '{requirement}'"
+        if not fits or requirement.name in ("torch", "transformers", "trl", "gepa"):
+            yield Finding(requirement.name, version, "good" if fits else "wrong", advice)
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, use in USES.items():
+        needed = _requirements(extra)
+        if not needed:
+            continue
+        missing = [each.name for each in needed if find_spec(_module(each.name)) is None]
+        if missing:
+            yield Finding(extra, f"no {', '.join(missing)}", "absent", f"for {use}: pip install 'fastslow[{extra}]'")
+        else:
+            yield Finding(extra, ", ".join(f"{each.name} {metadata.version(each.name)}" for each in needed))
+
+
+def _environment() -> Iterator[Finding]:
+    set_keys = [key for key in KEYS if os.environ.get(key)]
+    if set_keys:
+        yield Finding("reflection API", ", ".join(set_keys))
+    else:
+        advice = "set one for fast.reflection=openai/…; lessons, the policy and local models need none"
+        yield Finding("reflection API", "no API key in the environment", "absent", advice)
+    offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
+    cache = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+    yield Finding("model hub", f"{'offline' if offline else 'online'}, cache {cache}")
+    try:
+        yield Finding("sandbox for code", ", ".join(protections().layers) or "time and memory limits only")
+    except SandboxError as error:
+        yield Finding("sandbox for code", str(error).partition(";")[0], "absent")
+
+
+def _requirements(extra: str | None) -> list[Requirement]:
+    """The requirements of the package or of one of its extras; empty if the package is not installed."""
+    try:
+        found = [Requirement(text) for text in metadata.requires("fastslow") or []]
+    except metadata.PackageNotFoundError:
+        return []
+    if extra is None:
+        return [each for each in found if each.marker is None]
+    return [each for each in found if each.marker is not None and each.marker.evaluate({"extra": extra})]
+
+
+def _module(package: str) -> str:
+    return package.replace("-", "_")
+
+
+def self_test() -> Finding:
+    """Two steps of both loops with the embedded model, on the device that a run would use."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", FastSlowWarning)
+        try:
+            run = RunFolder.open(
+                train(load_recipe(RECIPE, SELF_TEST), Path(folder) / "run", make_view(Console(quiet=True)))
+            )
+        except Exception as error:  # a run would fail in the same way
+            return Finding("self-test", "failed", "wrong", f"{type(error).__name__}: {error}")
+        last = run.rows("metrics")[-1]
+    messages = [str(warning.message) for warning in caught if issubclass(warning.category, FastSlowWarning)]
+    loss = last.get("loss") or 0.0  # None if every group has zero variance, so that nothing is trained
+    if not math.isfinite(loss):
+        return Finding("self-test", "failed", "wrong", f"the loss is {loss}")
+    rollouts = last["rollouts_slow"] + last["rollouts_fast"] + last["rollouts_evaluation"]
+    found = (
+        f"{last['step']} steps and a cycle of the fast loop, {rollouts} rollouts, {time.perf_counter() - started:.0f} s"
+    )
+    return Finding("self-test", "; ".join([found, *messages]))

@@ -1,0 +1,150 @@
+"""Export a run as a model folder for any server: merged weights, the best context as system prompt, a model card."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastslow.base.errors import RunError
+from fastslow.fast.pool import Pool
+from fastslow.launch.snapshot import Snapshot, open_snapshot
+from fastslow.models.encode import TextEncoder
+from fastslow.recipe import dump_recipe
+from fastslow.runs import files
+from fastslow.runs.folder import INTERNALIZED, RunFolder
+from fastslow.runs.trust import require_trust
+from fastslow.tasks.base import SYSTEM
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def export_run(
+    folder: str | Path, target: str | Path, step: int | None = None, *, internalized: bool = False, trust: bool = False
+) -> Path:
+    """Write a run's policy and contexts to `target` as a standard Hugging Face folder.
+
+    `internalized` takes the weights of `fastslow internalize`, which read the seed text only. `trust` allows a folder that
+    was made elsewhere to execute the code of its model.
+    """
+    target = Path(target).absolute()
+    if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
+        raise RunError(f"'{target}' exists and is not an empty folder; choose a new one")
+    if internalized:
+        folder = _internalized(Path(folder))
+    snapshot = open_snapshot(folder, step)
+    if snapshot.run.recipe.model.trust_remote_code:  # the task is not loaded
+        require_trust(snapshot.run.path, snapshot.run.recipe, trust)
+    best = snapshot.pool.best.context
+    pool = {"best": best.id, "step": snapshot.step, "contexts": snapshot.pool.to_dict()}
+    others = {
+        "contexts.json": json.dumps(pool, indent=2, ensure_ascii=False),
+        "README.md": model_card(snapshot.run, snapshot.step, snapshot.pool),
+    }
+    _write(snapshot, target, best.texts.get(SYSTEM), others)
+    return target
+
+
+def _internalized(run: Path) -> Path:
+    RunFolder.open(run)
+    if not (run / INTERNALIZED).is_dir():
+        raise RunError(f"'{run}' has no internalized weights; make them with `fastslow internalize {run}`")
+    return run / INTERNALIZED
+
+
+def save_policy(snapshot: Snapshot, target: Path) -> None:
+    """Write only the policy of a run as a model folder, with the adapter merged and the chat template unchanged."""
+    _write(snapshot, target, None, {})
+
+
+def _write(snapshot: Snapshot, target: Path, system: str | None, others: Mapping[str, str]) -> None:
+    """A model folder, complete or not at all. A folder that cannot be written is found before the model is loaded."""
+    folder = target.with_name(files.TEMPORARY + target.name)
+    with files.nothing_left_behind(target.parent):
+        try:
+            with files.explained(target):
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+            from fastslow.models.load import load_trained  # torch takes seconds to import
+
+            model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
+            if system is not None:
+                set_default_system(tokenizer, system)
+            with files.explained(target):
+                model.save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+                for name, text in others.items():
+                    (folder / name).write_text(text)
+                folder.rename(target)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def set_default_system(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
+    """Make the chat template put `text` at the start of the system message, as training does with a context."""
+    quoted = json.dumps(TextEncoder(tokenizer).defused(text), ensure_ascii=False)
+    tokenizer.chat_template = (
+        f"{{%- set context = {quoted} -%}}"
+        "{%- if messages and messages[0]['role'] == 'system' -%}"
+        "{%- set messages = [{'role': 'system', 'content': context + '\\n\\n' + messages[0]['content']}] + messages[1:] -%}"
+        "{%- else -%}{%- set messages = [{'role': 'system', 'content': context}] + messages -%}{%- endif -%}"
+    ) + str(tokenizer.chat_template or "")
+
+
+def _internalized_note(run: RunFolder) -> str:
+    numbers = run.read_json(f"{INTERNALIZED}.json")
+    if numbers is None:
+        return ""
+    before, after = numbers["before"], numbers["after"]
+    return (
+        f"\nThis is the seed text: the weights were then trained to do without the evolved text what they did with it "
+        f"(`fastslow internalize`). Validation reward: {before['best context']['mean']:.3f} with that text before; under the "
+        f"seed text {before['seed']['mean']:.3f} before and {after['seed']['mean']:.3f} after.\n"
+    )
+
+
+def model_card(run: RunFolder, step: int, pool: Pool) -> str:
+    """What was trained, how, and the evaluations during training."""
+    recipe = run.recipe
+    rows = [row for row in run.rows("evals") if row["step"] <= step]
+    table = [
+        "| step | context | problems | mean@k | 95% interval | best@k | k | training rollouts |",
+        "|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {row['step']} | {label} | {score['problems']} | {score['mean']:.3f} | {score['low']:.3f}–{score['high']:.3f} "
+            f"| {score['best']:.3f} | {score['k']} | {row['rollouts_slow'] + row['rollouts_fast']} |"
+            for row in rows
+            for label, score in row["results"].items()
+        ),
+    ]
+    texts = "\n\n".join(f"**{name}**\n\n```text\n{text}\n```" for name, text in pool.best.context.texts.items())
+    tasks = ", ".join(task.name for task in recipe.tasks)
+    return f"""---
+base_model: {recipe.model.name}
+library_name: transformers
+tags: [fastslow, reinforcement-learning]
+---
+
+# {Path(recipe.model.name).name} trained on {tasks}
+
+Trained with `fastslow` (method `{recipe.method}`, {step} steps, seed {recipe.seed}). The chat template puts the context
+below in front of every system message; `contexts.json` holds the whole pool.
+{_internalized_note(run)}
+## Context
+
+{texts}
+
+## Evaluations during training, on validation problems, one seed
+
+{chr(10).join(table)}
+
+## Recipe
+
+```yaml
+{dump_recipe(recipe)}```
+"""

@@ -1,0 +1,354 @@
+"""`fastslow internalize`: train a run's weights to do under the seed text what they do with the run's text.
+
+    solved ← the run's saved rollouts that were solved, the newest of every problem, and where asked for new ones under its
+             best text
+    for each epoch: supervised learning on one of them per problem, under the seed text, until problems that are held back
+    are predicted no better; keep the best epoch
+    then, where asked for: on-policy distillation, with the run's weights under its best text as the teacher
+
+Without these options, only evaluation samples rollouts. The result is a folder that other commands read as a run whose
+only text is the seed text. It appears complete or not at all, and the run is only read: an interrupted command starts over.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fastslow.base.errors import RunError
+from fastslow.base.seeds import derive_seed
+from fastslow.engine.local.out_of_memory import refused
+from fastslow.evaluation.during import Evaluation
+from fastslow.launch.assembly import Parts, assemble, find_world, without_servers
+from fastslow.launch.snapshot import Snapshot, open_snapshot
+from fastslow.recipe import Recipe, TaskRecipe
+from fastslow.records import Context, Feedback, Rollout
+from fastslow.rollouts.play import Player
+from fastslow.rollouts.replay import Prompts, replay
+from fastslow.rollouts.stream import open_stream
+from fastslow.runs.folder import INTERNALIZED, RunFolder
+from fastslow.runs.lock import Lock
+from fastslow.runs.recorder import Recorder
+from fastslow.runs.solved import SolvedRollout, read_solved
+from fastslow.runs.trust import remember, require_trust
+from fastslow.runs.view import View, make_view
+from fastslow.slow.distillation import build_distillation
+from fastslow.slow.imitation import Solved, build_imitation, epoch_batches, hold_back
+from fastslow.state import State
+from fastslow.tasks import Task
+from fastslow.tasks.registry import build_task
+
+UNFINISHED = ".unfinished-"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the text is learnt."""
+
+    epochs: int = 30
+    batch: int = 32
+    learning_rate: float | None = None
+    """The run's by default."""
+    per_problem: int = 4
+    held_back: float = 0.1
+    patience: int = 3
+    score: float = 1.0
+    sample: int = 0
+    steps: int = 0
+    microbatch: int | None = None
+    """The run's by default."""
+
+
+def internalize_run(
+    folder: str | Path,
+    out: str | Path | None = None,
+    settings: Settings | None = None,
+    *,
+    step: int | None = None,
+    also: Mapping[str, Any] | None = None,
+    task: Task | None = None,
+    trust: bool = False,
+    view: View | None = None,
+) -> dict[str, Any]:
+    """Train, measure before and after, write the folder, and return what its internalized.json holds.
+
+    `also` is a task, as in a recipe, to measure forgetting on. `task` replaces the run's.
+    """
+    settings = settings or Settings()
+    snapshot = open_snapshot(folder, step)
+    run, place = snapshot.run, Path(out or Path(folder) / INTERNALIZED).absolute()
+    _require_text(snapshot)
+    if place.exists():
+        raise RunError(f"'{place}' exists; remove it, or choose another folder with --out")
+    require_trust(run.path, run.recipe, trust)
+    stored = read_solved(run, settings.score, settings.per_problem)
+    world = find_world(run.recipe)
+    recipe = _recipe(run.recipe, settings, world.size)
+    loaded = _to_train(recipe, distills=settings.steps > 0)
+    other = build_task(recipe.model_copy(update={"task": TaskRecipe(**also), "stages": []})) if also else None
+    if view is None or not world.main:
+        view = make_view(Console(quiet=True))
+    if not is_finished(snapshot):
+        view.message(f"'{run.path}' is not finished; its checkpoint of step {snapshot.step} is used", "warning")
+    work = place.with_name(UNFINISHED + place.name)
+    made: list[RunFolder] = []
+    world.from_main(lambda: made.append(_begin(work, recipe)))
+    try:
+        parts = assemble(loaded, work, world, task)
+        now = recipe.slow.microbatch
+        advice = (
+            f"lower --microbatch, now {now} (the update stays the same), or free some (nvidia-smi shows what uses it)"
+        )
+        with closing(parts.engine), refused(advice):
+            job = _Job(snapshot, settings, recipe, loaded, parts, (work, made[0] if made else None), view)
+            numbers = job.run(stored, other)
+    except BaseException:
+        for folder_made in made:
+            folder_made.close()
+            shutil.rmtree(work, ignore_errors=True)
+        raise
+    for folder_made in made:
+        folder_made.close()
+        work.rename(place)
+        remember(place, recipe)
+    return numbers
+
+
+def _require_text(snapshot: Snapshot) -> None:
+    run = snapshot.run
+    if run.recipe.method == "rl":
+        raise RunError(f"'{run.path}' trained under the seed text only (method=rl): it has no text to internalize")
+    if snapshot.pool.best.context.id == (run.read_json("contexts/seed.json") or {}).get("id"):
+        raise RunError(f"the best context of '{run.path}' is its seed text: it has no text to internalize")
+
+
+def _recipe(run: Recipe, settings: Settings, processes: int) -> Recipe:
+    """The recipe of the result: trained weights that read the seed text only, as in RL only."""
+    run = without_servers(run)
+    group = run.slow.group
+    problems = max(1, settings.batch // group)
+    rollouts = problems * group
+    most = settings.microbatch or run.slow.microbatch
+    fitting = () if most == "auto" else (size for size in range(1, most + 1) if rollouts % (size * processes) == 0)
+    slow = {
+        "problems": problems,
+        "microbatch": most if most == "auto" else max(fitting, default=1),
+        "learning_rate": settings.learning_rate or run.slow.learning_rate,
+        "loss": "cispo",
+    }
+    changed = {
+        "method": "rl",
+        "rollouts": None,
+        "slow": run.slow.model_copy(update=slow),
+        "output": run.output.model_copy(update={"report_to": [], "keep_checkpoints": 1}),
+    }
+    return run.model_copy(update=changed)
+
+
+def _to_train(recipe: Recipe, *, distills: bool) -> Recipe:
+    """The recipe that the engine gets: it loads the base model too, to measure the divergence from it."""
+    changed = {
+        "method": "distill" if distills else recipe.method,
+        "slow": recipe.slow.model_copy(update={"kl": recipe.slow.kl or 1e-3}),
+        "evaluation": recipe.evaluation.model_copy(update={"divergence": True}),
+    }
+    return recipe.model_copy(update=changed)
+
+
+def _begin(work: Path, recipe: Recipe) -> RunFolder:
+    """A new folder; what an interrupted command has left there is removed."""
+    if work.exists():
+        Lock(work / "lock").release()  # raises if another process is at work there
+        shutil.rmtree(work)
+    return RunFolder.create(work, recipe)
+
+
+class _Job:
+    """The training and its measurements; every process makes the same calls, the main one writes."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        settings: Settings,
+        recipe: Recipe,
+        loaded: Recipe,
+        parts: Parts,
+        folder: tuple[Path, RunFolder | None],
+        view: View,
+    ) -> None:
+        self.snapshot, self.settings, self.recipe, self.loaded = snapshot, settings, recipe, loaded
+        self.player, self.engine, self.view = parts.player, parts.engine, view
+        self.seed, self.best = Context(dict(parts.seed_texts)), snapshot.pool.best.context
+        self.state = State(recipe, parts.seed_texts)
+        self.state.step = snapshot.step
+        self.place, self.folder = folder
+        self.record = Recorder(recipe, parts.task, parts.engine, self.state, self.place, self.folder, view)
+
+    def run(self, stored: Mapping[str, Sequence[SolvedRollout]], other: Task | None) -> dict[str, Any]:
+        if self.snapshot.weights is not None:
+            self.engine.load(self.snapshot.weights)
+        self.engine.prepare()
+        if self.settings.steps:
+            self.engine.freeze_teacher()
+        before = self._measure(other)
+        sampled = self._sampled()
+        solved = self._under_seed([*sampled, *self._recorded(stored)])
+        epochs = self._imitate(solved)
+        distillation = self._distil()
+        after = self._measure(other)
+        self.player.faulty.end_step()
+        reward, reached = before["best context"]["mean"], after["seed"]["mean"]
+        numbers = {
+            "step": self.snapshot.step,
+            "finished": is_finished(self.snapshot),
+            "settings": {**asdict(self.settings), "learning_rate": self.recipe.slow.learning_rate},
+            "problems": len(solved),
+            "rollouts": sum(map(len, solved.values())),
+            "sampled": len(sampled),
+            "epochs": epochs,
+            "distillation": distillation,
+            "before": before,
+            "after": after,
+            "kept": reached / reward if reward else None,
+            "seconds": self.state.clock.seconds,
+        }
+        if self.folder:
+            self.folder.write_json(f"{INTERNALIZED}.json", numbers)
+            if not self.recipe.stages:
+                slow = self.recipe.slow.model_copy(update={"steps": self.state.step})
+                self.folder.write_recipe(self.recipe.model_copy(update={"slow": slow}))
+            self.folder.set_status("finished", steps=self.state.step)
+        return numbers
+
+    def _recorded(self, stored: Mapping[str, Sequence[SolvedRollout]]) -> list[Rollout]:
+        """The stored rollouts of problems that the task still has."""
+        examples = {each.id: each for each in self.player.task.examples("train") if each.id in stored}
+        return [
+            Rollout(examples[each.example], self.best, each.policy_step, each.turns, Feedback(1.0))
+            for problem in examples
+            for each in stored[problem]
+        ]
+
+    def _sampled(self) -> list[Rollout]:
+        """Solved rollouts under the best text, one for each of the problems that would come next in the run's stream."""
+        run, count = self.snapshot.run.recipe, self.settings.sample
+        if not count:
+            return []
+        stream = open_stream(self.player.task, run.slow.problems, derive_seed(run.seed, "stream"))
+        cycles = math.ceil(self.snapshot.step / run.fast.cycle)
+        rollouts, timing = self.player.play(
+            [(example, self.best) for example in stream.take(cycles * run.fast.cycle * run.slow.problems, count)],
+            run.sampling.training(),
+            policy_step=self.snapshot.step,
+            seed=derive_seed(run.seed, "internalize"),
+        )
+        self.record.book("slow", rollouts, timing)
+        return [each for each in rollouts if each.score >= self.settings.score and each.turns and not each.faults]
+
+    def _under_seed(self, rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
+        """The rollouts by problem, as if they had been played under the seed text; without those that could not be."""
+        found: dict[str, list[Rollout]] = {}
+        for rollout, prompts in zip(rollouts, self._replayed(rollouts, self.seed), strict=True):
+            if prompts is not None:
+                asked = zip(rollout.turns, prompts, strict=True)
+                turns = tuple(replace(turn, prompt_ids=prompt) for turn, prompt in asked)
+                found.setdefault(rollout.example.id, []).append(replace(rollout, turns=turns))
+        if not found:
+            raise RunError(
+                f"none of the solved problems of '{self.snapshot.run.path}' can be asked under the seed text; check that the "
+                "data of the task are still those of the run"
+            )
+        return found
+
+    def _imitate(self, solved: Solved) -> list[dict[str, Any]]:
+        """Supervised learning; at the end, the weights are those of the best epoch, which has a checkpoint."""
+        settings, state, seed = self.settings, self.state, self.recipe.seed
+        learnt, held_back = hold_back(list(solved), settings.held_back, seed)
+        rows: list[dict[str, Any]] = [{"epoch": 0, "step": state.step, "held_back_loss": self._loss(solved, held_back)}]
+        best = rows[0]
+        for epoch in range(1, settings.epochs + 1):
+            losses = []
+            for batch in epoch_batches(solved, learnt, settings.batch, epoch - 1, seed):
+                state.step += 1
+                losses.append(self.engine.update(build_imitation(batch, state.step))["loss"] or 0.0)
+            loss = self._loss(solved, held_back)
+            rows.append({"epoch": epoch, "step": state.step, "loss": sum(losses) / len(losses), "held_back_loss": loss})
+            self.view.message(f"epoch {epoch}: loss {rows[-1]['loss']:.3f}" + _shown(", on held-back problems", loss))
+            if best is rows[0] or loss is None or loss < best["held_back_loss"]:
+                best = rows[-1]
+                if loss is not None or epoch == settings.epochs:
+                    self.record.checkpoint(last=True)
+            elif epoch - best["epoch"] >= settings.patience:
+                break
+        if best is not rows[-1]:
+            state.step = best["step"]
+            self.engine.load(self.record.checkpoints.get(state.step))
+        return rows
+
+    def _loss(self, solved: Solved, problems: Sequence[str]) -> float | None:
+        """Mean cross-entropy per token of the newest rollout of each problem, under the seed text."""
+        rollouts = [solved[problem][0] for problem in problems]
+        scores = self.engine.score([turn for rollout in rollouts for turn in rollout.turns]) if rollouts else []
+        logprobs = [logprob for each in scores for logprob in each.policy]
+        return -sum(logprobs) / len(logprobs) if logprobs else None
+
+    def _distil(self) -> list[float | None]:
+        """On-policy distillation from the run's weights under its best text, one rollout a problem; the KL of each step."""
+        state, seed = self.state, derive_seed(self.recipe.seed, "internalize")
+        count = self.recipe.slow.problems * self.recipe.slow.group
+        alone = self.recipe.slow.model_copy(update={"group": 1})
+        stream = open_stream(self.player.task, count, seed)
+        found: list[float | None] = []
+        for number in range(self.settings.steps):
+            minibatch = stream.take((self.snapshot.step + number) * count, count)
+            rollouts, timing = self.player.play(
+                [(example, self.seed) for example in minibatch],
+                self.recipe.sampling.training(),
+                policy_step=state.step,
+                seed=derive_seed(seed, number),
+            )
+            self.record.book("slow", rollouts, timing)
+            state.step += 1
+            prompts = self._replayed(rollouts, self.best)
+            numbers = self.engine.update(build_distillation(rollouts, prompts, alone, state.step))
+            found.append(numbers.get("distillation"))
+            reward = sum(rollout.score for rollout in rollouts) / len(rollouts)
+            self.view.message(
+                f"distillation {number + 1} of {self.settings.steps}: reward {reward:.3f}" + _shown(", KL", found[-1])
+            )
+            self.player.faulty.end_step()
+        if found:
+            self.record.checkpoint(last=True)
+        return found
+
+    def _replayed(self, rollouts: Sequence[Rollout], context: Context) -> list[Prompts | None]:
+        return replay(self.player, rollouts, [context] * len(rollouts))
+
+    def _measure(self, other: Task | None) -> dict[str, dict[str, Any]]:
+        """Reward and KL from the base model under the seed text and under the best text, and on another task."""
+        state = self.state
+        seconds = state.clock.seconds
+        with state.clock.stopped():
+            measured = Evaluation(self.loaded, self.player, self.seed).measure(state.step, self.best)
+            results = dict(measured.results)
+            self.record.evaluation(measured, seconds)
+            if other is not None:
+                player = Player(other, self.engine, self.player.chat, self.loaded.grading)
+                seed = Context(dict(other.seed_texts))
+                results["other task"] = Evaluation(self.loaded, player, seed).measure(state.step, seed).results["seed"]
+        return results
+
+
+def is_finished(snapshot: Snapshot) -> bool:
+    return (snapshot.run.read_json("run.json") or {}).get("status") == "finished"
+
+
+def _shown(label: str, value: float | None) -> str:
+    return "" if value is None else f"{label} {value:.3f}"

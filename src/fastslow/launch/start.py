@@ -1,0 +1,200 @@
+"""Start or resume a run."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fastslow.base.errors import FastSlowError, RecipeError, cause
+from fastslow.base.text import one_line
+from fastslow.base.world import World
+from fastslow.engine.local import out_of_memory
+from fastslow.fast.optimizers import find_optimizer
+from fastslow.fast.reflection import Reflector, build_reflector
+from fastslow.fast.reflection.policy_chat import PolicyChat
+from fastslow.launch.assembly import Parts, assemble, find_world
+from fastslow.launch.preflight import preflight
+from fastslow.loop import Loop
+from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
+from fastslow.records import Sampling
+from fastslow.rollouts.faults import FAULT
+from fastslow.runs.ending import ending
+from fastslow.runs.files import nothing_left_behind
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import Ledger
+from fastslow.runs.trust import remember, require_trust
+from fastslow.runs.view import View, make_view
+from fastslow.runs.witness import check_witness
+from fastslow.tasks import Task
+
+
+def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:
+    """Run a recipe and return the run folder; `task`, a task made in Python, needs `task: given` in the recipe."""
+    given, world = Path(folder), find_world(recipe)
+    place = given.absolute()  # code of the task may change the current folder
+    world.from_main(RunFolder(given).refuse_existing)
+    with out_of_memory.explained(recipe, given), ExitStack() as open_engine:
+        # Before the run folder is made, so that a mistake found here leaves none behind.
+        with nothing_left_behind(place), ExitStack() as starting:
+            parts = _assemble(recipe, place, world, task)
+            starting.enter_context(closing(parts.engine))
+            reflector = _reflector(recipe, parts)
+            spent = preflight(recipe, parts, reflector)
+            open_engine.push(starting.pop_all())
+        run = _on_main(world, lambda: RunFolder.create(place, recipe))
+        remember(place, recipe)
+        _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent)
+    return given
+
+
+def resume(
+    folder: str | Path,
+    view: View | None = None,
+    *,
+    task: Task | None = None,
+    overrides: Sequence[str] = (),
+    step: int | None = None,
+    trust: bool = False,
+) -> Path:
+    """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
+
+    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS) and those that say how much
+    failing code of the task it bears (GRADING_SETTINGS), and raise those that say when it ends (LENGTH_SETTINGS), which
+    extends a finished run. `step` chooses another checkpoint; 0 starts over. `trust` allows a folder that was made
+    elsewhere to execute the code it names.
+    """
+    given, place = Path(folder), Path(folder).absolute()
+    recipe = _recipe_to_resume(given, overrides)
+    require_trust(place, recipe, trust)
+    world = find_world(recipe)
+    run = _on_main(world, lambda: RunFolder.open(place, lock=True))
+    with out_of_memory.explained(recipe, given):
+        parts = _assemble(recipe, place, world, task)
+        with closing(parts.engine):
+            reflector = _reflector(recipe, parts)
+            latest = world.from_main(lambda: _rewound(run, recipe, step))
+            # A run without a checkpoint starts again, and does before step 1 what it did before.
+            spent = preflight(recipe, parts, reflector) if latest is None else None
+            _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent, latest=latest)
+    return given
+
+
+def _recipe_to_resume(folder: Path, overrides: Sequence[str]) -> Recipe:
+    stored, changed = RunFolder.open(folder).recipe, read_stored_recipe(folder / "recipe.yaml", overrides, exact=True)
+    before, after = flat(stored.model_dump()), flat(changed.model_dump())
+    differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    for key in differing:
+        if key in LENGTH_SETTINGS:
+            _require_longer(key, before[key], after[key])
+        elif key not in (*MACHINE_SETTINGS, *GRADING_SETTINGS):
+            raise RecipeError(
+                f"{key} cannot be changed on resume; only {', '.join((*MACHINE_SETTINGS, *GRADING_SETTINGS))} can, and "
+                f"{' and '.join(LENGTH_SETTINGS)} can be raised; start a new run instead"
+            )
+    return changed
+
+
+def _require_longer(key: str, before: int | None, after: int | None) -> None:
+    """Raise if a run would end earlier; None is no limit."""
+    if after is not None and (before is None or after < before):
+        raise RecipeError(
+            f"{key}={after} would end the run earlier than {key}={'null' if before is None else before}, which it has; a run "
+            f"can be extended, not shortened: give a larger number"
+        )
+
+
+def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> Parts:
+    if recipe.method != "rl":
+        find_optimizer(recipe.fast.optimizer)  # reports a missing package before the model is loaded
+    try:
+        return assemble(recipe, folder, world, task)
+    except (FastSlowError, MemoryError):
+        raise
+    except Exception as error:  # libraries check settings and packages in ways of their own
+        if out_of_memory.of_gpu(error):
+            raise
+        raise RecipeError(f"the run cannot be set up with this recipe: {one_line(cause(error))}") from error
+
+
+def _on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:
+    """The run folder on the main process, None on the others."""
+    made: list[RunFolder] = []
+    world.from_main(lambda: made.append(make()))
+    return made[0] if made else None
+
+
+def _run_loop(
+    recipe: Recipe,
+    parts: Parts,
+    reflector: Reflector | None,
+    folders: tuple[Path, Path],
+    run: RunFolder | None,
+    view: View | None,
+    *,
+    spent: Ledger | None,
+    latest: tuple[int, Path] | None = None,
+) -> None:
+    """Run the loop in a folder, given as the user named it and as an absolute path."""
+    folder, place = folders
+    if view is None:
+        view = make_view() if parts.engine.world.main else make_view(Console(quiet=True))
+        view.message(f"see it learn: fastslow board {shlex.quote(str(folder))}")
+    with ending(run, folder, view):
+        loop = Loop(recipe, parts.player, parts.seed_texts, reflector, place, run, view)
+        state, started = loop.state, time.perf_counter()
+        loop.run(latest[1] if latest else None, spent)
+        if run:
+            evaluations = run.rows("evals")
+            results = evaluations[-1]["results"] if evaluations else {}
+            total = state.ledger.total()
+            faulty = total.faults.get(FAULT, 0)
+            run.set_status("finished", steps=state.step)
+            view.finish(
+                {
+                    "run": str(folder),
+                    "steps": state.step,
+                    **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
+                    "rollouts": state.ledger.training_rollouts,
+                    "tokens": total.prompt_tokens + total.completion_tokens,
+                    **({"faulty grades": faulty} if faulty else {}),
+                    "seconds": round(time.perf_counter() - started),
+                }
+            )
+
+
+def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
+    """The reflector that proposes edits of contexts; none without a fast loop."""
+    if recipe.method == "rl":
+        return None
+    reflection = recipe.fast.reflection
+    chat = None
+    if reflection.kind == "policy":
+        sampling = Sampling(max(reflection.temperature, 1e-3), 1.0, reflection.max_tokens)
+        chat = PolicyChat(parts.engine, parts.player.chat, sampling)
+    return build_reflector(reflection, chat, lambda name: _load_to_ask(name, recipe))
+
+
+def _load_to_ask(name: str, recipe: Recipe) -> tuple[Any, Any]:
+    from fastslow.models.load import choose_device, load_to_ask  # they import torch
+
+    return load_to_ask(name, choose_device(recipe.model.device))
+
+
+def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[int, Path] | None:
+    """The checkpoint to resume from; everything after it is removed from the run folder."""
+    assert run is not None, "called on the main process only"
+    chosen = (step, run.checkpoints.get(step)) if step else None  # step 0 has no checkpoint
+    latest = run.latest_checkpoint() if step is None else chosen
+    if latest is not None:
+        check_witness(run.path, latest[1])
+    if recipe != run.recipe:
+        run.write_recipe(recipe)
+    run.rewind(latest[0] if latest else -1)
+    run.set_status("running", checkpoint=latest[0] if latest else 0)
+    return latest

@@ -1,0 +1,297 @@
+"""Browsing rollouts: an index of the short columns in memory, and texts read only for the rows on the page.
+
+Files are indexed newest first, for a limited time per request and the rest in the background, so that the first page of a
+long run comes at once. 500,000 rollouts take about 20 MB.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastslow.runs.board.logs import rounded
+from fastslow.runs.board.places import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PREVIEW = 160
+"""Characters of an answer that the table shows."""
+PATIENCE = 0.25
+"""Seconds that a request spends on indexing before it answers with what there is."""
+KEPT = 24
+"""Files whose previews are kept."""
+SHORT = ("example", "context", "policy_step", "score", "faults", "completion_tokens", "purpose", "advantage")
+SORTS = {"newest": None, "score": "score", "tokens": "tokens", "advantage": "advantage"}
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which rollouts to show; None or empty means all."""
+
+    first_step: int | None = None
+    last_step: int | None = None
+    problem: str = ""
+    context: str = ""
+    low: float | None = None
+    high: float | None = None
+    fault: str = ""
+    purpose: str = ""
+
+
+class Codes:
+    """Numbers for strings that repeat."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        if text not in self._numbers:
+            self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return self._numbers[text]
+
+    def find(self, text: str) -> int:
+        return self._numbers.get(text, -1)
+
+
+class RolloutIndex:
+    """The rollouts of one run."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.examples, self.contexts, self.faults, self.purposes = Codes(), Codes(), Codes(), Codes()
+        self._chunks: dict[str, dict[str, np.ndarray]] = {}
+        self._stamps: dict[str, tuple[int, int]] = {}
+        self._files: list[str] = []
+        self._merged: dict[str, np.ndarray] | None = None
+        self._previews: OrderedDict[str, list[str]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._builder: threading.Thread | None = None
+
+    # Indexing ----------------------------------------------------------------------------------------------------------
+
+    def refresh(self, patience: float = PATIENCE) -> None:
+        """Index new files until the patience is over; the rest follows in the background."""
+        with self._lock:
+            waiting = self._waiting()
+            until = time.monotonic() + patience
+            while waiting and (time.monotonic() < until or not self._chunks):
+                self._index(waiting.pop())
+            if waiting and (self._builder is None or not self._builder.is_alive()):
+                self._builder = threading.Thread(target=self._build, daemon=True)
+                self._builder.start()
+
+    def _build(self) -> None:
+        while True:
+            with self._lock:
+                waiting = self._waiting()
+                if not waiting:
+                    return
+                for name in waiting[-20:][::-1]:
+                    self._index(name)
+            time.sleep(0.005)  # lets requests in
+
+    def _waiting(self) -> list[str]:
+        """Files that are new or changed, oldest first."""
+        steps = self.place.numbered("rollouts", "step-", ".parquet")
+        cycles = self.place.numbered("rollouts", "cycle-", ".parquet")
+        self._files = [*cycles.values(), *steps.values()]
+        gone = self._stamps.keys() - set(self._files)
+        for name in gone:
+            self._stamps.pop(name)
+            self._chunks.pop(name, None)
+            self._merged = None
+        # A finished file never changes but on resume, when its step is written again: the newest is checked, and the folder.
+        return [name for name in self._files if name not in self._stamps or self._is_stale(name)]
+
+    def _is_stale(self, name: str) -> bool:
+        return name == self._files[-1] and self.place.stamp(name) != self._stamps[name]
+
+    def _index(self, name: str) -> None:
+        self._stamps[name] = self.place.stamp(name)
+        self._previews.pop(name, None)
+        self._merged = None
+        table = self._read(name, SHORT)
+        if table is not None:
+            self._chunks[name] = self._encode(name, table)
+
+    def _read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table | None:
+        """Some columns of a file, those that it has; None if it is damaged, which is noted."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self.place.file(name)
+        if path is None:
+            return None
+        try:
+            with pq.ParquetFile(path) as file:
+                present = file.schema_arrow.names
+                wanted = present if columns is None else [column for column in columns if column in present]
+                table = file.read(columns=wanted, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            self.place.notes[name] = f"skipped: not readable as parquet ({type(error).__name__})"
+            return None
+        if missing := {"example", "context", "score"} - set(present):
+            self.place.notes[name] = f"skipped: no column {', '.join(sorted(missing))}"
+            return None
+        return table
+
+    def _encode(self, name: str, table: pa.Table) -> dict[str, np.ndarray]:
+        count = table.num_rows
+        number = int(name.rpartition("-")[2].partition(".")[0])
+        fast = name.startswith("rollouts/cycle-")
+
+        def coded(column: str, codes: Codes, default: str) -> np.ndarray:
+            if column not in table.column_names:
+                return np.full(count, codes(default), np.int32)
+            found = table[column].combine_chunks().dictionary_encode()
+            mine = np.array([codes(str(text)) for text in found.dictionary.to_pylist()] or [0], np.int32)
+            return mine[_plain(found.indices, np.int32)]
+
+        def numbers(column: str, kind: type) -> np.ndarray:
+            if column not in table.column_names:
+                return np.full(count, np.nan if kind is np.float32 else 0, kind)
+            return _plain(table[column].combine_chunks(), kind)
+
+        steps = numbers("policy_step", np.int32)
+        return {
+            "row": np.arange(count, dtype=np.int32),
+            # A step trains the policy of the step before it; the fast loop's rollouts count for the step they prepare.
+            "step": steps if fast else np.full(count, number, np.int32),
+            "example": coded("example", self.examples, ""),
+            "context": coded("context", self.contexts, ""),
+            "purpose": coded("purpose", self.purposes, "slow"),
+            "faults": self._faults(table, count),
+            "score": numbers("score", np.float32),
+            "advantage": numbers("advantage", np.float32),
+            "tokens": numbers("completion_tokens", np.int32),
+        }
+
+    def _faults(self, table: pa.Table, count: int) -> np.ndarray:
+        if "faults" not in table.column_names:
+            return np.full(count, self.faults(""), np.int32)
+        return np.array([self.faults(", ".join(names or ())) for names in table["faults"].to_pylist()], np.int32)
+
+    def _table(self) -> dict[str, np.ndarray]:
+        """The index as one table, in the order of steps; a cycle comes before the step it prepares."""
+        if self._merged is None:
+            names = [name for name in self._files if name in self._chunks]
+            chunks = [self._chunks[name] for name in names]
+            if not chunks:
+                return {}
+            merged = {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}
+            numbers = {name: number for number, name in enumerate(self._files)}
+            merged["file"] = np.repeat([numbers[name] for name in names], [len(c["row"]) for c in chunks]).astype(
+                np.int32
+            )
+            order = np.argsort(merged["step"], kind="stable")
+            self._merged = {key: column[order] for key, column in merged.items()}
+        return self._merged
+
+    # Asking ------------------------------------------------------------------------------------------------------------
+
+    def page(self, chosen: Filter, sort: str, descending: bool, offset: int, limit: int) -> dict[str, Any]:
+        """One page of the rollouts that pass the filter, and how many there are."""
+        self.refresh()
+        with self._lock:
+            table = self._table()
+            indexed = {"files": len(self._files), "indexed": len(self._stamps)}
+            if not table:
+                return {"total": 0, "all": 0, "offset": 0, "rows": [], "facets": {}, **indexed}
+            found = self._sorted(np.flatnonzero(self._mask(table, chosen)), table, sort, descending)
+            rows = [self._row(table, int(index)) for index in found[offset : offset + limit]]
+            self._add_previews(rows)
+            return {
+                "total": len(found),
+                "all": len(table["row"]),
+                "offset": offset,
+                "rows": rows,
+                "facets": self._facets(table),
+                **indexed,
+            }
+
+    def _mask(self, table: Mapping[str, np.ndarray], chosen: Filter) -> np.ndarray:
+        mask = np.ones(len(table["row"]), bool)
+        if chosen.first_step is not None:
+            mask &= table["step"] >= chosen.first_step
+        if chosen.last_step is not None:
+            mask &= table["step"] <= chosen.last_step
+        if chosen.low is not None:
+            mask &= table["score"] >= chosen.low
+        if chosen.high is not None:
+            mask &= table["score"] <= chosen.high
+        if chosen.context:
+            mask &= table["context"] == self.contexts.find(chosen.context)
+        if chosen.purpose:
+            mask &= table["purpose"] == self.purposes.find(chosen.purpose)
+        for text, codes, column in ((chosen.problem, self.examples, "example"), (chosen.fault, self.faults, "faults")):
+            if text:
+                mask &= np.array([text in each for each in codes.texts], bool)[table[column]]
+        return mask
+
+    def _sorted(self, found: np.ndarray, table: Mapping[str, np.ndarray], sort: str, descending: bool) -> np.ndarray:
+        key = SORTS.get(sort)
+        if key is None:
+            return found[::-1] if descending else found
+        values = np.nan_to_num(table[key][found], nan=-np.inf)
+        return found[np.argsort(-values if descending else values, kind="stable")]
+
+    def _row(self, table: Mapping[str, np.ndarray], index: int) -> dict[str, Any]:
+        return {
+            "file": self._files[table["file"][index]].removeprefix("rollouts/").removesuffix(".parquet"),
+            "row": int(table["row"][index]),
+            "step": int(table["step"][index]),
+            "example": self.examples.texts[table["example"][index]],
+            "context": self.contexts.texts[table["context"][index]],
+            "purpose": self.purposes.texts[table["purpose"][index]],
+            "faults": self.faults.texts[table["faults"][index]],
+            "score": rounded(float(table["score"][index])),
+            "advantage": rounded(float(table["advantage"][index])),
+            "tokens": int(table["tokens"][index]),
+        }
+
+    def _facets(self, table: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        faults = sorted({name for text in self.faults.texts for name in text.split(", ") if name})
+        return {
+            "contexts": self.contexts.texts,
+            "purposes": self.purposes.texts,
+            "faults": faults,
+            "steps": [int(table["step"][0]), int(table["step"][-1])],
+        }
+
+    def _add_previews(self, rows: Sequence[dict[str, Any]]) -> None:
+        for row in rows:
+            name = f"rollouts/{row['file']}.parquet"
+            if name not in self._previews:
+                table = self._read(name, ("answers", "example", "context", "score"))
+                answers = table["answers"].to_pylist() if table is not None and "answers" in table.column_names else []
+                self._previews[name] = [" ".join(str((turns or [""])[-1])[:PREVIEW].split()) for turns in answers]
+            self._previews.move_to_end(name)
+            previews = self._previews[name]
+            row["preview"] = previews[row["row"]] if row["row"] < len(previews) else ""
+        while len(self._previews) > KEPT:
+            self._previews.popitem(last=False)
+
+    def known(self, file: str) -> str | None:
+        """The path within the run of a file of rollouts, by the name that the page uses for it."""
+        name = f"rollouts/{file}.parquet"
+        with self._lock:
+            self._waiting()
+            return name if name in self._files else None
+
+
+def _plain(array: pa.Array, kind: type) -> np.ndarray:
+    """The numbers of an array; a null is not a number, or 0. pyarrow's own way imports pandas, which takes a second."""
+    if array.null_count:
+        missing = np.nan if kind is np.float32 else 0
+        return np.array([missing if value is None else value for value in array.to_pylist()], kind)
+    stored = np.frombuffer(array.buffers()[1], np.dtype(array.type.to_pandas_dtype()))
+    return stored[array.offset : array.offset + len(array)].astype(kind)

@@ -1,0 +1,197 @@
+"""The board over HTTP: it only reads, and only what views.py offers."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fastslow.runs.board.page import FILES, live_page, static_file
+from fastslow.runs.board.rollouts import Filter
+from fastslow.runs.board.views import NotFound, RunViews, Views
+from fastslow.runs.board.watch import Watch
+
+COOKIE = "fastslow-board"
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+def make_app(
+    views: Views, hosts: Sequence[str] = ("127.0.0.1", "localhost", "[::1]"), token: str | None = None
+) -> Starlette:
+    """The application. `hosts` are the names it answers to, against pages elsewhere that point a name at this machine;
+    with a `token`, every request must carry it."""
+    watch = Watch(views)
+
+    def of_run(read: Callable[[RunViews, Request], bytes]) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:
+            try:
+                return _json(read(views[request.query_params.get("run", "")], request))
+            except NotFound as error:
+                return PlainTextResponse(str(error), 404)
+            except _BadNumber as error:
+                return PlainTextResponse(str(error), 400)
+
+        return endpoint
+
+    async def events(request: Request) -> Response:
+        return StreamingResponse(watch.events(), media_type="text/event-stream")
+
+    routes = [
+        Route("/", lambda request: Response(live_page(), media_type="text/html")),
+        *(Route(f"/static/{name}", _static(name)) for name in FILES),
+        Route("/api/runs", lambda request: _json(views.runs())),
+        Route("/api/events", events),
+        Route("/api/run", of_run(lambda run, _: run.run())),
+        Route("/api/curves", of_run(lambda run, _: run.curves())),
+        Route("/api/spending", of_run(lambda run, _: run.spending())),
+        Route("/api/text", of_run(lambda run, _: run.text())),
+        Route("/api/matrix", of_run(lambda run, request: run.matrix(_whole(request, "cycle")))),
+        Route("/api/context", of_run(lambda run, request: run.context(request.query_params.get("id", "")))),
+        Route("/api/rollouts", of_run(_rollouts)),
+        Route(
+            "/api/rollout",
+            of_run(lambda run, request: run.rollout(request.query_params.get("file", ""), _whole(request, "row") or 0)),
+        ),
+        Route(
+            "/api/group",
+            of_run(
+                lambda run, request: run.group(
+                    request.query_params.get("file", ""), request.query_params.get("example", "")
+                )
+            ),
+        ),
+    ]
+    middleware = [
+        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+        Middleware(_Headers),
+    ]
+    if token is not None:
+        middleware.append(Middleware(_Token, token=token))
+    app = Starlette(routes=routes, middleware=middleware)
+    app.state.watch = watch
+    return app
+
+
+def warm_up() -> None:
+    """Import what the first look at rollouts needs, so that nobody waits for it."""
+    import pyarrow.parquet  # noqa: F401
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _rollouts(run: RunViews, request: Request) -> bytes:
+    asked = request.query_params
+    chosen = Filter(
+        first_step=_whole(request, "from"),
+        last_step=_whole(request, "to"),
+        problem=asked.get("problem", ""),
+        context=asked.get("context", ""),
+        low=_real(request, "low"),
+        high=_real(request, "high"),
+        fault=asked.get("fault", ""),
+        purpose=asked.get("purpose", ""),
+    )
+    return run.rollouts(
+        chosen,
+        asked.get("sort", "newest"),
+        asked.get("order", "down") == "down",
+        _whole(request, "offset") or 0,
+        _whole(request, "limit") or 50,
+    )
+
+
+class _BadNumber(Exception):
+    pass
+
+
+def _whole(request: Request, name: str) -> int | None:
+    return _number(request, name, int)
+
+
+def _real(request: Request, name: str) -> float | None:
+    return _number(request, name, float)
+
+
+def _number(request: Request, name: str, kind: Callable[[str], Any]) -> Any:
+    text = request.query_params.get(name, "")
+    try:
+        return kind(text) if text else None
+    except ValueError:
+        raise _BadNumber(f"{name}={text}: expected a number") from None
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
+
+
+def _static(name: str) -> Callable[[Request], Response]:
+    def endpoint(request: Request) -> Response:
+        body, kind = static_file(name)
+        return Response(body, media_type=kind)
+
+    return endpoint
+
+
+class _Headers:
+    """Adds the security headers to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] += [(key.encode(), value.encode()) for key, value in HEADERS.items()]
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+class _Token:
+    """Asks for the token: once in the address, then in a cookie that scripts cannot read."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self.app, self.token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = Request(scope)
+        response: ASGIApp = self.app
+        given = request.query_params.get("token")
+        if given is not None and self._right(given):
+            rest = [(key, value) for key, value in request.query_params.multi_items() if key != "token"]
+            redirect = RedirectResponse(request.url.path + (f"?{urlencode(rest)}" if rest else ""), 303)
+            redirect.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
+            response = redirect
+        elif not self._right(request.cookies.get(COOKIE, "")):
+            response = PlainTextResponse("open the address with ?token=… that `fastslow board` printed", 401)
+        await response(scope, receive, send)
+
+    def _right(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self.token.encode())

@@ -1,0 +1,272 @@
+"""What a run writes while it trains: metrics, rollouts, the ledger, checkpoints. Only the main process writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastslow.base.errors import Diverged, RunError, cause
+from fastslow.engine.base import Engine, Numbers, Update
+from fastslow.recipe import Recipe
+from fastslow.records import Rollout
+from fastslow.rollouts.ahead import token_ages
+from fastslow.rollouts.faults import is_faulty
+from fastslow.rollouts.play import Timing
+from fastslow.runs.checkpoint import Checkpoints
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import FAST, RETRIES, Purpose
+from fastslow.runs.view import View
+from fastslow.runs.witness import write_witness
+from fastslow.tasks.base import Task
+from fastslow.tasks.stages import Stages
+
+if TYPE_CHECKING:
+    from fastslow.evaluation.during import Measured
+    from fastslow.slow.allocation import Group
+    from fastslow.state import State
+
+TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
+IDLE = 10
+"""Steps without a gradient after which the run says that nothing is learnt."""
+TRACKED = (
+    "reward",
+    "reward_std",
+    "zero_variance",
+    "informative",
+    "response_length",
+    "truncated",
+    "faulty_grades",
+    "staleness",
+)
+
+
+class Recorder:
+    """Writes to the folder, the view and the trackers of a run."""
+
+    def __init__(
+        self, recipe: Recipe, task: Task, engine: Engine, state: State, folder: Path, run: RunFolder | None, view: View
+    ) -> None:
+        self.recipe, self.engine, self.state = recipe, engine, state
+        self.folder, self.run, self.view = folder, run, view
+        self.stages = task if isinstance(task, Stages) else None
+        self.checkpoints = Checkpoints(folder / "checkpoints")
+        self._written = state.ledger.snapshot()
+        """The part of the ledger that is already in ledger.jsonl."""
+        self._steps_without_signal = 0
+        self._noted: Mapping[str, Any] = {}
+        self._retries = 0
+        """Repeated requests of the engine that are already in the ledger."""
+
+    def begin(self) -> None:
+        """The run starts, or resumes, from the current state."""
+        self._written = self.state.ledger.snapshot()
+        spent = self.state.ledger.training_rollouts
+        self.view.start(str(self.folder), self.recipe, self.state.step, spent)
+        self._note()
+        if self.recipe.sampling.backend == "auto" and self._noted.get("backend") == "vllm":
+            self.view.message(f"sampling with vLLM: {self._noted['why']}")
+        best = self.state.pool.best
+        score = best.mean if best.scores else None
+        self.view.context(best.context.id, score, "\n".join(best.context.texts.values()))
+        if self.state.done:
+            by_steps = self.state.step >= self.recipe.slow.steps
+            ended = f"slow.steps={self.recipe.slow.steps}" if by_steps else f"rollouts={self.recipe.rollouts}"
+            self.view.message(f"nothing is left to do: the run has reached {ended}; give a larger number to extend it")
+
+    def _note(self) -> None:
+        """What samples, and why, in run.json."""
+        notes = self.engine.notes
+        if self.run and notes != self._noted:
+            self.run.set_status("running", sampler=notes)
+        self._noted = notes
+
+    def book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
+        """Book sampled rollouts."""
+        self.state.ledger.book_rollouts(purpose, rollouts, timing.total, prices=self.recipe.engine.prices)
+        self._book_service(purpose)
+        self.view.spent(self.state.ledger.training_rollouts)
+        self.view.sampled(rollouts)
+
+    def book_step(self, rollouts: Sequence[Rollout], reused: int, timing: Timing) -> None:
+        """Book the rollouts sampled for a slow step, or for a round of it, and the number of reused ones."""
+        self.book("slow", rollouts, timing)
+        self.state.ledger.book("slow", reused=reused)
+        self.state.clock.count({"sampling": timing.sampling, "grading": timing.grading})
+
+    def _book_service(self, purpose: Purpose, cost: float = 0.0) -> None:
+        """Book what a training service charged beyond rollouts, and the requests repeated since the last call."""
+        repeated, self._retries = self.engine.retries - self._retries, self.engine.retries
+        self.state.ledger.book(purpose, cost=cost, faults={RETRIES: repeated} if repeated else {})
+
+    def step(
+        self,
+        groups: Sequence[Group],
+        played: Sequence[Rollout],
+        update: Update,
+        numbers: Numbers,
+        advantages: Sequence[float] | None,
+    ) -> None:
+        """Write a row for the completed step; `played` are its rollouts that were not reused, `advantages` those of all."""
+        state, clock = self.state, self.state.clock
+        self._book_service("slow", numbers.get("cost") or 0.0)
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        scores = [rollout.score for rollout in rollouts]
+        by_context: dict[str, list[float]] = {}
+        for rollout in rollouts:
+            by_context.setdefault(rollout.context.id, []).append(rollout.score)
+        ages = token_ages(rollouts, state.step - 1)
+        trained = (*TRAINED, "distillation") if self.recipe.method == "distill" else TRAINED
+        row: dict[str, Any] = {
+            "step": state.step,
+            "cycle": state.last_cycle,
+            **self._stage(),
+            "reward": float(np.mean(scores)),
+            "reward_std": float(np.std(scores)),
+            # Contexts were selected by their reused rollouts: those are trained on, but would bias a mean reward upwards.
+            "reward_played": float(np.mean([rollout.score for rollout in played])) if played else None,
+            "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
+            "contexts": len(by_context),
+            "problems": len(groups),
+            "zero_variance": update.zero_variance,
+            "informative": update.informative,
+            "trained_rows": len(update.rows),
+            "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
+            "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
+            "faulty_grades": sum(map(is_faulty, rollouts)),
+            "staleness": sum(age * tokens for age, tokens in ages.items()) / max(sum(ages.values()), 1),
+            "ages": ages,
+            "in_play": len(state.ahead.groups),
+            # Undefined for a step without rows to train on; 0 would be wrong.
+            **{key: numbers.get(key) if update.rows else None for key in trained},
+            "learning_rate": numbers.get("learning_rate"),
+            "seconds": sum(clock.phases.values()),
+            "phases": dict(clock.phases),
+            **self._spent(),
+        }
+        clock.phases.clear()
+        if self.run:
+            self.run.append("metrics", row)
+            if self.recipe.output.save_rollouts:
+                self.run.save_rollouts(state.step, rollouts, advantages=advantages)
+        self.engine.report({f"fastslow/{key}": float(row[key]) for key in (*TRACKED, *self._spent())})
+        self.view.step(state.step, self.recipe.slow.steps, row)
+        self._warn_if_nothing_is_learnt(row)
+
+    def _warn_if_nothing_is_learnt(self, row: dict[str, Any]) -> None:
+        """Say so when the rewards of every group have been equal for many steps, or for all, and no edit was kept."""
+        state = self.state
+        self._steps_without_signal = self._steps_without_signal + 1 if row["zero_variance"] == 1 else 0
+        idle = self._steps_without_signal
+        edited = any(member.context.parents for member in state.pool.members)
+        due = idle == IDLE or (state.done and 0 < idle == state.step < IDLE)
+        if not due or edited or self.recipe.method == "distill":
+            return
+        self.view.message(
+            f"nothing is learnt: for {idle} steps the rewards in every group were equal (mean {row['reward']:.3f}), and no "
+            f"edit of the context was kept. Likely causes: the problems are too hard or too easy for the model, the grader "
+            f"never pays, or answers are truncated ({row['truncated']:.0%} in this step). To see the answers: "
+            f"fastslow rollouts {self.folder}",
+            "warning",
+        )
+
+    def evaluation(self, measured: Measured, seconds: float) -> None:
+        """Write a row for an evaluation after `seconds` of training."""
+        state = self.state
+        prices = self.recipe.engine.prices
+        state.ledger.book_rollouts("evaluation", measured.rollouts, measured.seconds, prices=prices)
+        state.ledger.book_rollouts(
+            "evaluation", measured.divergence_rollouts, measured.divergence_seconds, prices=prices
+        )
+        self._book_service("evaluation")
+        state.clock.phases["evaluation"] = measured.seconds
+        row = {
+            "step": state.step,
+            **self._stage(),
+            "results": measured.results,
+            "seconds": seconds,
+            "tokens": state.ledger.training_tokens,
+            **self._spent(),
+        }
+        if self.run:
+            self.run.append("evals", row)
+        self.engine.report({f"evaluation/{label}": result["mean"] for label, result in measured.results.items()})
+        self.view.evaluation(state.step, measured.results)
+
+    def ledger(self) -> None:
+        """Write a row with the amounts booked since the last row."""
+        state = self.state
+        if self.run and (spent := state.ledger.since(self._written).spent()):
+            self.run.append("ledger", {"step": state.step, "cycle": state.last_cycle, "spent": spent})
+        self._written = state.ledger.snapshot()
+        self._note()
+
+    def checkpoint(self, *, last: bool) -> None:
+        """Save a checkpoint; if that fails, warn and continue training, except at the end of the run."""
+        if self.run:
+            self.run.write_json("ledger.json", self.state.ledger.to_dict())
+        try:
+            self._save()
+        except RunError as error:
+            if last:
+                raise
+            self.view.message(f"{error}; training continues, and the next checkpoint is saved as scheduled", "warning")
+
+    def diverged(self, error: Diverged) -> RunError:
+        """What ended the run, at which step, and what to do."""
+        good = [step for step in self.checkpoints.steps() if step < self.state.step][-1:]
+        start_from = (
+            f"; to start it from the last good checkpoint: fastslow export {self.folder} DIR --step {good[0]}, then model=DIR"
+            if good
+            else ""
+        )
+        return RunError(
+            f"training has diverged at step {self.state.step}: {error}; start a new run with a lower "
+            f"slow.learning_rate (it was {self.recipe.slow.learning_rate:g}){start_from}"
+        )
+
+    def _save(self) -> None:
+        step, world = self.state.step, self.engine.world
+        if world.main:
+            self.checkpoints.begin(step)
+        world.gather(None)  # wait for the folder
+        problem = self._fill(self.checkpoints.temporary(step))
+        if problems := [text for text in world.gather(problem) if text]:
+            self.checkpoints.abandon(step)
+            raise RunError(f"checkpoint of step {step} was not saved: {problems[0]}; free space and resume")
+        if world.main:
+            self.checkpoints.commit(step)
+            if self.run:
+                self.run.set_status("running", checkpoint=step)
+            self.checkpoints.prune(self.recipe.output.keep_checkpoints)
+            if self.run:  # a resumed run never needs the cycles before its oldest checkpoint
+                self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
+
+    def _fill(self, folder: Path) -> str | None:
+        """Write this process's part; return an error as text, so that it can be sent to all processes."""
+        try:
+            if self.recipe.method != "gepa":
+                # The teacher is not needed at the end of a cycle: the next cycle freezes a new one.
+                self.engine.save(folder, teacher=not self.state.cycle_due)
+            if self.engine.world.main:
+                self.state.save(folder)
+                write_witness(self.folder, folder)
+        except Exception as error:
+            return cause(error)
+        return None
+
+    def _spent(self) -> dict[str, int]:
+        """Rollouts so far, by purpose."""
+        ledger = self.state.ledger
+        return {
+            "rollouts_slow": ledger["slow"].rollouts,
+            "rollouts_reused": ledger["slow"].reused,
+            "rollouts_fast": ledger.total(FAST).rollouts,
+            "rollouts_evaluation": ledger["evaluation"].rollouts,
+        }
+
+    def _stage(self) -> dict[str, str]:
+        """The stage of the last completed step, if the recipe has stages."""
+        return {"stage": self.stages.behind(self.state.step).name} if self.stages else {}

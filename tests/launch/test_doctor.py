@@ -1,0 +1,63 @@
+"""The doctor on the machine that the tests run on."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import metadata
+
+import pytest
+from helpers import ROOT
+
+from fastslow.commands.app import main
+from fastslow.launch import doctor
+
+
+def examined(code: int, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """What `fastslow doctor` prints, on stdout and on stderr."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["doctor"])
+    assert (stopped.value.code or 0) == code
+    shown = capsys.readouterr()
+    return shown.out, shown.err
+
+
+def test_it_names_what_is_used_and_what_is_missing_and_makes_a_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    said, _ = examined(0, capsys)
+    assert ["torch", metadata.version("torch")] in [line.split()[1:3] for line in said.splitlines()]
+    assert "ANTHROPIC_API_KEY" in said
+    assert "secret" not in said
+    assert "self-test: 2 steps and a cycle of the fast loop" in said
+
+
+def test_a_package_that_does_not_fit_is_an_error_with_the_line_to_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metadata, "requires", lambda _: ["torch>=99", "no-such-package==1", "rich; extra == 'vllm'"])
+    _, error = examined(2, capsys)
+    assert error.splitlines() == [
+        f"error: torch: {metadata.version('torch')}; pip install 'torch>=99'",
+        "no-such-package: missing; pip install 'no-such-package==1'",
+    ]
+
+
+def test_a_self_test_that_fails_says_how(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(doctor, "SELF_TEST", (*doctor.SELF_TEST, "model.name=./no-such-model"))
+    _, error = examined(2, capsys)
+    assert "self-test: ModelError: no model folder './no-such-model'" in error
+
+
+def test_every_extra_of_a_user_is_listed() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(doctor.USES) == set(extras) - {"docs", "dev"}
+
+
+def test_without_installation_versions_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", absent)
+    assert [*doctor._packages(), *doctor._extras()] == []

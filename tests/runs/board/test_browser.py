@@ -1,0 +1,225 @@
+"""The board in a real browser: every view of finished, growing, failed, damaged and hostile runs; no console error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from board_helpers import Hostile, make_run, serving
+
+from fastslow.runs.board.snapshot import write_snapshot
+from fastslow.runs.board.views import Views
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
+DRAWN = {"curves": ".u-over", "text": ".tree button", "rollouts": ".list .row", "spending": "table.spend"}
+
+
+def sync_api() -> Any:
+    return pytest.importorskip("playwright.sync_api")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder / "fst")
+    make_run(folder / "rl", "rl")
+    make_run(folder / "failed", fails_at=5)
+    make_run(folder / "hostile", task=Hostile())
+    shutil.copytree(folder / "fst", folder / "damaged")
+    (folder / "damaged/contexts/cycle-0001.json").write_text('{"cycle": 1')
+    (folder / "damaged/rollouts/step-000003.parquet").write_bytes(b"PAR1 no")
+    with (folder / "damaged/metrics.jsonl").open("a") as file:
+        file.write('garbage\n{"step": 8')
+    (folder / "starting").mkdir()
+    (folder / "starting/run.json").write_text('{"status": "running"}')
+    shutil.copytree(folder / "fst", folder / "growing")
+    state = json.loads((folder / "growing/run.json").read_text())
+    (folder / "growing/run.json").write_text(json.dumps({**state, "status": "running"}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with serving(folder) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_api().sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page whose console must stay empty."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.set_default_timeout(15_000)
+    yield page
+    page.close()
+    assert told == []
+
+
+def test_the_list_of_runs_leads_to_overlaid_curves(page: Page, url: str) -> None:
+    page.goto(url)
+    sync_api().expect(page.locator("table.runs tbody tr")).to_have_count(7)
+    assert "failed" in page.locator('tr[data-run="failed"]').inner_text()
+    assert "damaged" in page.locator('tr[data-run="damaged"] .pill.warn').all_inner_texts()
+    page.get_by_label("choose fst").check()
+    page.get_by_label("choose rl").check()
+    page.get_by_text("Overlay 2 runs").click()
+    page.wait_for_selector('[data-chart="Reward"] .u-over')
+    legend = page.locator('[data-chart="Reward"] .u-legend').inner_text()
+    assert "fst, validation" in legend
+    assert "rl, validation" in legend
+
+
+@pytest.mark.parametrize("run", ["fst", "failed", "damaged", "hostile"])
+def test_every_view_of_every_kind_of_run(page: Page, url: str, run: str) -> None:
+    page.goto(f"{url}#/curves?run={run}")
+    for view, drawn in DRAWN.items():
+        page.locator("nav a", has_text=view.capitalize()).click()
+        page.wait_for_selector(drawn)
+        if run == "failed":
+            assert "the power is out" in page.locator(".note.bad").inner_text()
+        if run == "damaged" and view == "curves":
+            assert "metrics.jsonl: 1 damaged line skipped" in page.locator(".note").inner_text()
+    assert page.evaluate("window.hacked") is None
+
+
+def test_hover_shows_numbers_and_the_axis_can_be_chosen(page: Page, url: str, folder: Path) -> None:
+    page.goto(f"{url}#/curves?run=fst")
+    rows = [json.loads(line) for line in (folder / "fst/metrics.jsonl").read_text().splitlines()]
+    plot = page.locator('[data-chart="Reward"] .u-over')
+    box = plot.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 20)
+    expect = sync_api().expect
+    legend = page.locator('[data-chart="Reward"] .u-legend tr', has_text="training")
+    expect(legend).to_contain_text(f"{rows[-1]['reward']:.3f}".rstrip("0"))
+    page.get_by_role("button", name="rollouts", exact=True).click()
+    expect(page.locator('[data-chart="Reward"] .u-legend tr').first).to_contain_text("rollouts")
+    assert "x=rollouts" in page.url
+
+
+def test_the_text_view_answers_what_was_learnt(page: Page, url: str, folder: Path) -> None:
+    page.goto(f"{url}#/text?run=fst")
+    rule = page.locator("table.rules tbody tr", has_text="say yes").first
+    assert "cycle" in rule.inner_text()
+    rule.locator("button.mono").click()
+    page.wait_for_selector("#context .diff .new")
+    assert "say yes" in page.locator("#context .diff .new").all_inner_texts()
+    said = page.locator("#context").inner_text()
+    assert "on the minibatch" in said
+    assert "The feedback that led to it" in said
+    page.get_by_label("also rejected and dropped ones").check()
+    cycles = [json.loads(path.read_text()) for path in sorted((folder / "fst/contexts").glob("cycle-*.json"))]
+    shown = {button.get_attribute("data-node") for button in page.locator(".tree button").all()}
+    assert shown >= {edit["child"] for cycle in cycles for edit in cycle["edits"]}
+    assert page.locator(".matrix tr").count() == len(cycles[-1]["population"]) + len(cycles[-1]["dropped"])
+
+
+def test_rollouts_can_be_filtered_read_and_compared(page: Page, url: str) -> None:
+    page.goto(f"{url}#/rollouts?run=fst")
+    page.wait_for_selector("#rollout .turn.answer")
+    page.get_by_label("played for").select_option("slow")
+    page.get_by_label("to step").fill("2")
+    sync_api().expect(page.get_by_text("32 of ")).to_be_visible()
+    row = page.locator(".list .row").first
+    row.click()
+    row.press("ArrowDown")
+    page.wait_for_selector('.list .row[aria-current][data-index="1"]')
+    page.get_by_label("shade tokens by log-probability").check()
+    assert page.locator("#rollout .shade span[title]").count() >= 1
+    page.get_by_text("the same problem under all contexts").click()
+    page.wait_for_selector(".side > div")
+    assert "One problem, every context" in page.locator("main").inner_text()
+
+
+def test_rows_arrive_by_themselves(page: Page, url: str, folder: Path) -> None:
+    expect = sync_api().expect
+    page.goto(f"{url}#/runs")
+    page.wait_for_selector('.live[data-state="live"]')
+    rows = (folder / "growing/metrics.jsonl").read_text().splitlines()
+
+    def append(step: int) -> None:
+        with (folder / "growing/metrics.jsonl").open("a") as file:
+            file.write(json.dumps({**json.loads(rows[-1]), "step": step, "reward": 0.5 ** (step - 5)}) + "\n")
+
+    page.wait_for_timeout(1000)  # the board's first look at the folders
+    append(8)
+    expect(page.locator('tr[data-run="growing"]')).to_contain_text("8 / 7", timeout=6000)
+    page.goto(f"{url}#/curves?run=growing&x=steps")
+    page.wait_for_selector('[data-chart="Reward"] .u-over')
+    page.wait_for_timeout(300)
+    box = page.locator('[data-chart="Reward"] .u-over').bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 20)
+    append(9)
+    expect(page.locator('[data-chart="Reward"] .u-legend tr', has_text="training")).to_contain_text(
+        "0.063", timeout=6000
+    )
+
+
+def test_hostile_texts_are_shown_as_text(page: Page, url: str) -> None:
+    page.goto(f"{url}#/rollouts?run=hostile&low=1&purpose=slow&problem=train-25")
+    page.wait_for_selector("#rollout .turn.grader .text")
+    said = page.locator("#rollout .turn.grader .text")
+    assert "<script>window.hacked=1</script><img src=x onerror=" in said.inner_text()
+    assert {"U+202E", "U+001B", "U+0000"} <= set(said.locator(".control").all_inner_texts())
+    assert len(said.inner_text()) < 30_000
+    said.get_by_text("show the other").click()
+    said.get_by_text("show the other").wait_for(state="detached")
+    assert len(said.inner_text()) > 1_000_000
+    assert page.locator("main img, main script").count() == 0
+    assert page.evaluate("window.hacked") is None
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("run", ["starting", "rl"])
+def test_what_is_missing_is_said(page: Page, url: str, run: str) -> None:
+    page.goto(f"{url}#/text?run={run}")
+    page.wait_for_selector(".empty")
+    page.goto(f"{url}#/curves?run={run}")
+    page.wait_for_selector(".empty" if run == "starting" else ".u-over")
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_view_is_wider_than_the_screen(browser: Browser, url: str, width: int, scheme: Any) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for view, drawn in {"runs": "table.runs tbody tr", **DRAWN}.items():
+        page.goto(f"{url}#/{view}?run=fst")
+        page.wait_for_selector(drawn)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 20, 23)"
+    assert dark == (scheme == "dark")
+    page.close()
+
+
+def test_a_snapshot_works_without_a_server(page: Page, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    write_snapshot(Views([folder / "fst", folder / "hostile"]), path)
+    page.goto(path.as_uri())
+    for view, drawn in {"runs": "table.runs tbody tr", **DRAWN}.items():
+        page.goto(f"{path.as_uri()}#/{view}?run=hostile")
+        page.wait_for_selector(drawn)
+    page.goto(f"{path.as_uri()}#/rollouts?run=fst&high=0")
+    page.wait_for_selector("#rollout .turn.answer")
+    assert "snapshot of" in page.locator(".live").inner_text()
+    assert page.evaluate("window.hacked") is None

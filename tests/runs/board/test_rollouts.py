@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastslow.runs.board.conversation import read_rollout, shaded
+from fastslow.runs.board.places import Place
+from fastslow.runs.board.rollouts import Filter, RolloutIndex
+from fastslow.runs.board.views import Views
+
+
+@pytest.fixture(scope="module")
+def rows(finished: Path) -> list[dict[str, Any]]:
+    """All rollouts of the finished run, read in the plainest way, oldest first."""
+    found = []
+    for path in sorted((finished / "rollouts").glob("*.parquet")):
+        kind, number = path.stem.split("-")
+        for place, row in enumerate(pq.read_table(path).to_pylist()):
+            step = row["policy_step"] if kind == "cycle" else int(number)
+            found.append({**row, "file": path.stem, "row": place, "step": step})
+    return sorted(found, key=lambda row: row["step"])
+
+
+@pytest.fixture(scope="module")
+def index(finished: Path) -> RolloutIndex:
+    index = RolloutIndex(Place("run", finished, finished))
+    index.refresh(60)
+    return index
+
+
+def keys(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    return [(row["file"], row["row"]) for row in found]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "passes"),
+    [
+        (Filter(), lambda row: True),
+        (Filter(first_step=2, last_step=3), lambda row: 2 <= row["step"] <= 3),
+        (Filter(problem="train-1"), lambda row: "train-1" in row["example"]),
+        (Filter(low=1.0), lambda row: row["score"] == 1),
+        (Filter(high=0.0, purpose="fast-score"), lambda row: row["score"] == 0 and row.get("purpose") == "fast-score"),
+        (Filter(purpose="slow"), lambda row: "purpose" not in row),
+        (Filter(context="nobody"), lambda row: False),
+        (Filter(fault="truncated"), lambda row: "truncated" in row["faults"]),
+    ],
+)
+def test_a_filter_finds_what_a_plain_search_finds(
+    index: RolloutIndex, rows: list[dict[str, Any]], chosen: Filter, passes: Any
+) -> None:
+    page = index.page(chosen, "newest", True, 0, 10_000)
+    assert sorted(keys(page["rows"])) == sorted(keys([row for row in rows if passes(row)]))
+    assert (page["total"], page["all"]) == (len(page["rows"]), len(rows))
+    steps = [row["step"] for row in page["rows"]]
+    assert steps == sorted(steps, reverse=True)
+
+
+def test_pages_and_orders_make_up_the_whole(index: RolloutIndex, rows: list[dict[str, Any]]) -> None:
+    for sort in ("newest", "score", "tokens", "advantage"):
+        for descending in (True, False):
+            whole = index.page(Filter(), sort, descending, 0, 10_000)["rows"]
+            parts = [index.page(Filter(), sort, descending, start, 50)["rows"] for start in range(0, len(rows), 50)]
+            assert [row for part in parts for row in part] == whole
+    scores = [row["score"] for row in index.page(Filter(), "score", False, 0, 10_000)["rows"]]
+    assert scores == sorted(scores)
+
+
+def test_a_row_is_shown_as_it_was_written(index: RolloutIndex, rows: list[dict[str, Any]], finished: Path) -> None:
+    written = {(row["file"], row["row"]): row for row in rows}
+    views = next(iter(Views([finished]).find().values()))
+    for shown in index.page(Filter(), "newest", True, 0, 40)["rows"]:
+        row = written[shown["file"], shown["row"]]
+        assert (shown["example"], shown["context"], shown["score"]) == (row["example"], row["context"], row["score"])
+        assert shown["preview"] == row["answers"][-1]
+        full = json.loads(views.rollout(shown["file"], shown["row"]))
+        assert [turn["answer"] for turn in full["turns"]] == row["answers"]
+        assert [turn["question"] for turn in full["turns"]] == row["questions"]
+        assert (full["feedback"], full["faults"]) == (row["feedback"], row["faults"])
+        assert "".join(text for text, _ in full["turns"][0]["tokens"]) == row["answers"][0]
+
+
+def test_one_problem_under_every_context(finished: Path, rows: list[dict[str, Any]]) -> None:
+    example = next(row["example"] for row in rows if row["file"] == "step-000005")
+    views = next(iter(Views([finished]).find().values()))
+    group = json.loads(views.group("step-000005", example))
+    expected = [row for row in rows if row["file"] == "step-000005" and row["example"] == example]
+    assert [row["row"] for row in group["rows"]] == [row["row"] for row in expected]
+    assert set(group["texts"]) == {row["context"] for row in expected}
+    advantages = [row["advantage"] for row in group["rows"]]
+    assert sum(advantages) == pytest.approx(0, abs=1e-4)
+
+
+def test_new_files_and_files_of_earlier_versions(tmp_path: Path) -> None:
+    folder = tmp_path / "rollouts"
+    folder.mkdir()
+    old = {"example": ["a", "b"], "context": ["c", "c"], "policy_step": [0, 0], "score": [0.0, 1.0]}
+    old |= {"feedback": ["no", ""], "answers": [["x"], []], "prompt_tokens": [1, 1], "completion_tokens": [1, 2]}
+    pq.write_table(pa.table(old), folder / "step-000001.parquet")
+    (folder / "step-000002.parquet").write_bytes(b"")
+    index = RolloutIndex(Place("run", tmp_path, tmp_path))
+    page = index.page(Filter(), "newest", True, 0, 10)
+    assert [(row["example"], row["advantage"], row["faults"]) for row in page["rows"]] == [
+        ("b", None, ""),
+        ("a", None, ""),
+    ]
+    assert list(index.place.notes) == ["rollouts/step-000002.parquet"]
+    pq.write_table(pa.table({"other": [1]}), folder / "step-000003.parquet")
+    pq.write_table(pa.table(old | {"error": ["KeyError", ""]}), folder / "step-000004.parquet")
+    assert index.page(Filter(), "newest", True, 0, 10)["total"] == 4
+    for step, error in ((1, ""), (4, "KeyError")):
+        assert (read_rollout(index.place, f"rollouts/step-{step:06d}.parquet", 0) or {})["error"] == error
+    (folder / "step-000004.parquet").unlink()  # as when a run is resumed from an earlier checkpoint
+    assert index.page(Filter(), "newest", True, 0, 10)["total"] == 2
+
+
+@given(st.lists(st.text(alphabet="ab \n<é☃", min_size=0, max_size=4)), st.booleans())
+def test_shading_never_changes_the_answer(pieces: list[str], spoilt: bool) -> None:
+    answer = "".join(pieces)
+    decoded = [piece.strip() or "\ufffd" for piece in pieces] if spoilt else pieces
+    found = shaded(answer, decoded, [-float(number) for number in range(len(pieces))])
+    assert "".join(text for text, _ in found) == answer
+    if not spoilt:
+        assert [text for text, _ in found if text] == [piece for piece in pieces if piece]
