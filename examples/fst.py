@@ -6,7 +6,7 @@
         Φ ← evolve(Φ) on them, under the present weights                    the fast loop: texts learn from the grader's words
         T times: G rollouts of each problem, G/K under each text; one update   the slow loop: weights learn from the rewards
 
-`python examples/fst.py` trains nano, a model of 6.5 million weights, on a hidden rulebook, in a few minutes on a CPU. Only the
+`python examples/fst.py` trains nano, a model of 6.5 million weights, on a hidden rulebook, in minutes on a CPU. Only the
 model and the task come from fastslow.
 
 What the library does beyond this: several components and turns, other losses, baselines and optimizers, reflection models
