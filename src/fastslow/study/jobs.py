@@ -90,7 +90,7 @@ class Job:
         data: dict[str, Any] = base.model_dump(mode="json")
         for override in (*self.variant.overrides, f"seed={self.seed}"):
             apply_override(data, override)
-        if data["stages"]:
+        if data["stages"]:  # in place of the task and its steps
             data["task"] = None
             del data["slow"]["steps"]
         if self.weights is not None:
@@ -102,12 +102,8 @@ class Job:
 
 def jobs_of(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> list[Job]:
     """Every run of some variants, each behind the runs it needs."""
-    jobs: dict[Job, None] = {}
-    for seed in seeds:
-        for variant in variants:
-            job = Job(variant, seed, out)
-            jobs |= dict.fromkeys([*job.needs, job])
-    return list(jobs)
+    jobs = [Job(variant, seed, out) for seed in seeds for variant in variants]
+    return list(dict.fromkeys(each for job in jobs for each in (*job.needs, job)))
 
 
 def run_jobs(jobs: Sequence[Job], base: Recipe, parallel: int, progress: Progress) -> None:
@@ -138,10 +134,10 @@ def run_jobs(jobs: Sequence[Job], base: Recipe, parallel: int, progress: Progres
             process.terminate()
         for process in running.values():
             process.wait()
-    if failed:
+    for job in failed:
         raise RunError(
-            f"run '{failed[0].folder}' failed: {_last_line(failed[0])} (full log: '{failed[0].log}'); fix the cause and "
-            "repeat the command to resume"
+            f"run '{job.folder}' failed: {_last_line(job)} (full log: '{job.log}'); fix the cause and repeat the command to "
+            "resume"
         )
     _refuse_other_settings(jobs, base)
 

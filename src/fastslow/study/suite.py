@@ -23,12 +23,12 @@ from fastslow.models.tokenizer import ADAPTER
 from fastslow.recipe import Recipe, build_recipe, load_recipe, read_stored_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tables import write_csv
 from fastslow.runs.trust import require_trust
 from fastslow.study.arms import LOOKS
 from fastslow.study.figures.drawing import save
-from fastslow.study.figures.radar import Spoke, radar, radar_title
+from fastslow.study.figures.radar import Spoke, over, radar, radar_title
 from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.tables import shown, write_known
 from fastslow.study.training import finished, refuse_other_settings, train_or_resume
 
 BASE = "Base"
@@ -73,30 +73,24 @@ def run_suite(
     for place, (name, source) in enumerate(planned, 1):
         path = _path(out, name, source)
         made = _recipe(template, named[name], source, _weights(source, template, out), cycles, k)
-        if (path / "run.json").exists():
-            refuse_other_settings(made, path, out)
+        refuse_other_settings(made, path, out)
         if not finished(path):
             head = f"\n{place} of {len(planned)}: {source.label} → GEPA on {name}, seed {source.seed}"
             console.print(Text(head, style="bold"), soft_wrap=True)
-            _run(made, path)
+        try:
+            train_or_resume(made, path)
+        except (Interrupted, KeyboardInterrupt):
+            raise Interrupted("interrupted; repeat the command to resume") from None
     spokes = collect(out, list(named), sources)
-    write_csv(out / "suite.csv", [spoke.row() for spoke in spokes])
+    write_known(out / "suite.csv", [spoke.row() for spoke in spokes])
     console.print(suite_table(spokes, k))
     if len(named) >= 3:
         save(radar(spokes, k), out, "radar")
-        console.print(
-            Text(f"{radar_title(spokes)}. The radar chart is in {out / 'radar.png'}, the table is in suite.csv.")
-        )
+        where = f"{radar_title(spokes)}. The radar chart is in {out / 'radar.png'}, the table is in suite.csv."
     else:
-        console.print(Text(f"The table is in {out / 'suite.csv'}. A radar chart needs at least three tasks."))
+        where = f"The table is in {out / 'suite.csv'}. A radar chart needs at least three tasks."
+    console.print(Text(where))
     return spokes
-
-
-def _run(recipe: Recipe, path: Path) -> None:
-    try:
-        train_or_resume(lambda: recipe, path)
-    except (Interrupted, KeyboardInterrupt):
-        raise Interrupted("interrupted; repeat the command to resume") from None
 
 
 def find_sources(runs: Sequence[str | Path], trust: bool = False) -> list[Source]:
@@ -145,30 +139,23 @@ def collect(out: Path, tasks: Sequence[str], sources: Sequence[Source]) -> list[
             before = [each[0]["results"]["seed"] for each in rows]
             after = [each[-1]["results"].get("best context", each[-1]["results"]["seed"]) for each in rows]
             for when, results in (("before", before), ("after", after)):
-                for measure, ends in (("mean", ("low", "high")), ("best", ("best_low", "best_high"))):
-                    score = _score(results, measure, ends)
+                for measure, low, high in (("mean", "low", "high"), ("best", "best_low", "best_high")):
+                    score = over_seeds([result[measure] for result in results], 0.0, 1.0)
+                    if len(results) == 1:  # the interval of one seed is over problems
+                        score = Estimate(results[0][measure], results[0][low], results[0][high])
                     spokes.append(Spoke(task, label, method, when, measure, score, results[0]["problems"]))
     return spokes
 
 
-def _score(results: Sequence[dict[str, Any]], measure: str, ends: tuple[str, str]) -> Estimate:
-    """The estimate over seeds; with one seed, its interval is over problems."""
-    if len(results) == 1:
-        return Estimate(results[0][measure], results[0][ends[0]], results[0][ends[1]])
-    return over_seeds([result[measure] for result in results], 0.0, 1.0)
-
-
 def suite_table(spokes: Sequence[Spoke], k: int) -> Table:
-    seeds = max(spoke.score.seeds for spoke in spokes)
-    over = f"{seeds} seeds" if seeds > 1 else f"{spokes[0].problems} problems, one seed"
-    table = Table(title=f"GEPA only from each starting point; 95% intervals over {over}", title_justify="left")
-    for name in ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA"):
-        table.add_column(name, justify="left" if name in ("task", "from") else "right")
-    found = {(spoke.task, spoke.source, spoke.when, spoke.measure): spoke.score for spoke in spokes}
-    for task, source in dict.fromkeys((spoke.task, spoke.source) for spoke in spokes):
-        cells = [found[task, source, when, measure] for measure in ("mean", "best") for when in ("before", "after")]
-        table.add_row(task, source, *(Text(cell.words()) for cell in cells))
-    return table
+    found = {(spoke.task, spoke.source, spoke.when, spoke.measure): spoke.score.words() for spoke in spokes}
+    columns = [(when, measure) for measure in ("mean", "best") for when in ("before", "after")]
+    rows = [
+        (task, source, *(found[task, source, when, measure] for when, measure in columns))
+        for task, source in dict.fromkeys((spoke.task, spoke.source) for spoke in spokes)
+    ]
+    head = ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA")
+    return shown(f"GEPA only from each starting point; 95% intervals over {over(spokes)}", head, rows, left=2)
 
 
 def read_task(text: str, option: str = "--task") -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,12 @@ import numpy as np
 from fastslow.evaluation.asymptote import Asymptote
 from fastslow.recipe.model import Method
 from fastslow.runs import files
-from fastslow.study.arms import LINES, LOOKS, Arm
+from fastslow.study.arms import LOOKS, Arm
 from fastslow.study.curves import Curve
-from fastslow.study.figures.drawing import draw_arm, dress, new_figure, titled
-from fastslow.study.intervals import Estimate, over_seeds
-
-
-def headline(curves: Mapping[Method, Sequence[Curve]]) -> str:
-    """The final reward of each method, best first, in one sentence; the mean over seeds."""
-    ends = {
-        LOOKS[method].name: sum(curve.rewards[-1] for curve in seeds) / len(seeds) for method, seeds in curves.items()
-    }
-    spent = sorted({curve.rollouts[-1] for seeds in curves.values() for curve in seeds})
-    rollouts = f"{spent[0]:,}" if len(spent) == 1 else f"{spent[0]:,} to {spent[-1]:,}"
-    ranked = sorted(ends.items(), key=lambda end: -end[1])
-    rewards = ", ".join(f"{name} {reward:.2f}" for name, reward in ranked)
-    return f"Reward after {rollouts} rollouts: {rewards}"
+from fastslow.study.figures.drawing import draw_arm, draw_estimate, dress, dress_estimates, new_figure, titled
+from fastslow.study.intervals import over_seeds
+from fastslow.study.measures import Comparison
+from fastslow.study.sentences import headline
 
 
 def draw_curves(curves: Mapping[Method, Sequence[Curve]], target: Path, subtitle: str) -> None:
@@ -45,24 +34,18 @@ def draw_curves(curves: Mapping[Method, Sequence[Curve]], target: Path, subtitle
         figure.savefig(unfinished, format="png", dpi=150)
 
 
-def ends_figure(arms: Sequence[Arm], ends: Mapping[str, Estimate], finding: str, subtitle: str) -> Any:
+def ends_figure(comparison: Comparison, finding: str, subtitle: str) -> Any:
     """Reward at the end, arm by arm: the mean with its interval, and every seed as a faint point."""
+    arms = comparison.arms
     figure = new_figure((9, 1.8 + 0.4 * len(arms)))
     axes = figure.subplots()
     for place, arm in enumerate(arms):
-        look, end = arm.look, ends[arm.label]
+        look, end = arm.look, comparison.end(arm)
         seeds = [curve.rewards[-1] for curve in arm.curves.values()]
         axes.plot(seeds, [place] * len(seeds), color=look.colour, marker="|", linestyle="", alpha=0.6, markersize=9)
-        if end.has_interval:
-            axes.plot([end.low, end.high], [place, place], color=look.colour, linewidth=2, alpha=0.6)
-        axes.plot([end.mean], [place], color=look.colour, marker=look.marker, markersize=8)
-        axes.annotate(
-            f"{end.mean:.2f}", (end.mean, place), (0, 7), textcoords="offset points", ha="center", fontsize=8.5
-        )
-    axes.set_yticks(range(len(arms)), [arm.label for arm in arms])
-    axes.set(ylim=(len(arms) - 0.4, -0.7), xlim=(0, 1), xlabel="validation reward at the end (0 to 1)")
-    axes.grid(axis="x", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+        draw_estimate(axes, place, end, look, f"{end.mean:.2f}")
+    dress_estimates(axes, [arm.label for arm in arms])
+    axes.set(xlim=(0, 1), xlabel="validation reward at the end (0 to 1)")
     return titled(figure, finding, subtitle)
 
 
@@ -75,8 +58,7 @@ def steps_figure(arms: Sequence[Arm], finding: str, subtitle: str) -> Any:
     dress(axes, "optimizer steps", "validation reward (0 to 1)")
     if not any(max(curve.rewards) for arm in arms for curve in arm.curves.values()):
         axes.set_ylim(-0.02, 1.02)  # lines at zero set no scale
-    figure.legend(loc="outside lower left", frameon=False)
-    return titled(figure, finding, subtitle)
+    return titled(figure, finding, subtitle, legend=True)
 
 
 def asymptote_figure(arms: Sequence[Arm], limits: Mapping[str, Asymptote | str], finding: str, subtitle: str) -> Any:
@@ -97,26 +79,18 @@ def asymptote_figure(arms: Sequence[Arm], limits: Mapping[str, Asymptote | str],
             at = last * (1.04 + 0.02 * place)
             axes.plot([at, at], [limit.low, limit.high], color=look.colour, linewidth=3, alpha=0.7)
     dress(axes, "training rollouts, both loops", "validation reward (0 to 1)")
-    figure.legend(loc="outside lower left", frameon=False)
-    return titled(figure, finding, subtitle)
-
-
-@dataclass(frozen=True)
-class StagedCurve:
-    """The rewards of one run on one task, over all stages."""
-
-    steps: tuple[int, ...]
-    rewards: tuple[float, ...]
-
-
-Staged = Mapping[str, Mapping[str, Sequence[StagedCurve]]]
-"""By arm's label and task, a curve for each seed."""
+    return titled(figure, finding, subtitle, legend=True)
 
 
 def stages_figure(
-    arms: Sequence[Arm], staged: Staged, stages: Sequence[tuple[str, int, int]], finding: str, subtitle: str
+    arms: Sequence[Arm],
+    staged: Mapping[str, Mapping[str, Sequence[Mapping[int, float]]]],
+    stages: Sequence[tuple[str, int, int]],
+    finding: str,
+    subtitle: str,
 ) -> Any:
-    """A panel for each task; the stage in which it is trained is shaded. Stages are (task, first step, last step)."""
+    """A panel for each task; the stage in which it is trained is shaded. `staged` has the rewards of each seed by step, by
+    arm's label and task; stages are (task, first step, last step)."""
     tasks = list(dict.fromkeys(task for task, _, _ in stages))
     figure = new_figure((9, 1.2 + 2.1 * len(tasks)))
     panels = figure.subplots(len(tasks), 1, sharex=True, squeeze=False)[:, 0]
@@ -125,15 +99,13 @@ def stages_figure(
             if name == task:
                 panel.axvspan(first, end, color="0.92", linewidth=0)
         for arm in arms:
-            look = arm.look
-            curves = staged[arm.label][task]
+            look, curves = arm.look, staged[arm.label][task]
             for curve in curves:
-                panel.plot(curve.steps, curve.rewards, color=look.colour, alpha=0.4, linewidth=0.8)
-            length = min(len(curve.steps) for curve in curves)
-            means = [over_seeds([curve.rewards[at] for curve in curves]) for at in range(length)]
+                panel.plot(list(curve), list(curve.values()), color=look.colour, alpha=0.4, linewidth=0.8)
+            means = [over_seeds(rewards).mean for rewards in zip(*(curve.values() for curve in curves), strict=False)]
             panel.plot(
-                curves[0].steps[:length], [mean.mean for mean in means], color=look.colour, marker=look.marker,
-                linestyle=LINES[arm.variant % len(LINES)], markersize=5, label=arm.label if task == tasks[0] else None,
+                list(curves[0])[: len(means)], means, color=look.colour, marker=look.marker,
+                linestyle=arm.line, markersize=5, label=arm.label if task == tasks[0] else None,
             )  # fmt: skip
         dress(panel, "optimizer steps" if task == tasks[-1] else "", "reward")
         panel.set_ylim(-0.02, 1.02)
