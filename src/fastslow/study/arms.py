@@ -61,8 +61,6 @@ class Arm:
     entropies: Mapping[int, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     """By seed: step and entropy of the policy, where it was trained."""
     folders: Mapping[int, Path] = field(default_factory=dict)
-    unfinished: Mapping[int, str] = field(default_factory=dict)
-    """By seed: how far an unfinished run has come."""
     variant: int = 0
     """Index among the arms that share this look."""
     own_look: Look | None = None
@@ -134,7 +132,11 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
             others = ", ".join(f"{key}={own.get(key)}" for key in differing if key not in shown)
             remarks.append(f"{label} has, besides: {others}")
         arms.append(make_arm(label, method, members, variant, look, rollouts))
-    remarks += [f"{arm.label}, seed {seed}: {how}" for arm in arms for seed, how in arm.unfinished.items()]
+    for arm in arms:
+        for run, curve in zip(arm.runs, arm.curves.values(), strict=True):
+            if (status := (run.read_json("run.json") or {}).get("status")) != "finished":
+                shown_to = f"shown up to step {int(curve.steps[-1])} of {run.recipe.slow.steps}"
+                remarks.append(f"{arm.label}, seed {run.recipe.seed}: not finished ({status}); {shown_to}")
     return arms, remarks
 
 
@@ -149,7 +151,6 @@ def make_arm(
     """Make one arm of runs that differ only in their seed."""
     curves: dict[int, Curve] = {}
     folders: dict[int, Path] = {}
-    unfinished: dict[int, str] = {}
     entropies: dict[int, tuple[tuple[int, float], ...]] = {}
     for run in sorted(members, key=lambda run: run.recipe.seed):
         seed = run.recipe.seed
@@ -166,10 +167,7 @@ def make_arm(
         curves[seed], folders[seed] = curve, run.path
         rows = [row for row in run.rows("metrics") if rollouts is None or row["step"] <= curve.steps[-1]]
         entropies[seed] = tuple((row["step"], row["entropy"]) for row in rows if row.get("entropy") is not None)
-        if (status := (run.read_json("run.json") or {}).get("status")) != "finished":
-            step, total = int(curve.steps[-1]), run.recipe.slow.steps
-            unfinished[seed] = f"not finished ({status}); shown up to step {step} of {total}"
-    return Arm(label, method, curves, entropies, folders, unfinished, variant, look)
+    return Arm(label, method, curves, entropies, folders, variant, look)
 
 
 def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from rich.table import Table
 
 from fastslow.recipe import Recipe
 from fastslow.study.arms import Arm
-from fastslow.study.figures.report import divergence_figure, reward_figure
-from fastslow.study.figures.studies import asymptote_figure, ends_figure, stages_figure, steps_figure
+from fastslow.study.figures import arms as figures
 from fastslow.study.intervals import Estimate, over_seeds, unknown
 from fastslow.study.measures import Comparison
 from fastslow.study.sentences import divergence_title, largest_margin, oriented, ranking, title
@@ -48,7 +47,7 @@ def data_efficiency(arms: Sequence[Arm], subtitle: str) -> Conclusion:
             direction, saved = oriented(found.saving(arm, cost))
             measure = f"times {direction or 'fewer'} {cost} to the peak of {found.baseline.label}"
             numbers.append((arm.label, measure, saved, 1))
-    return Conclusion(title(found), reward_figure(found, subtitle), numbers)
+    return Conclusion(title(found), figures.reward_figure(found, subtitle), numbers)
 
 
 def asymptote(arms: Sequence[Arm], subtitle: str) -> Conclusion:
@@ -66,7 +65,7 @@ def asymptote(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         numbers.append((arm.label, "asymptote", estimate, 2))
         said.append(f"{arm.label} {words}")
     finding = f"Asymptote: {', '.join(said)}"
-    return Conclusion(finding, asymptote_figure(arms, limits, finding, subtitle), numbers)
+    return Conclusion(finding, figures.asymptote_figure(arms, limits, finding, subtitle), numbers)
 
 
 def divergence(arms: Sequence[Arm], subtitle: str) -> Conclusion:
@@ -79,14 +78,14 @@ def divergence(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         kl = found.shared_kl(arm)
         for each in (arm, found.baseline):
             numbers.append((each.label, f"reward within a KL of {kl:.3f}", found.reward_at_kl(each, kl), 2))
-    return Conclusion(divergence_title(found), divergence_figure(found, subtitle), numbers)
+    return Conclusion(divergence_title(found), figures.divergence_figure(found, subtitle), numbers)
 
 
 def plasticity(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     found = Comparison.of(arms, arms[0].label)
     ends = ", ".join(f"{found.end(arm).mean:.2f} {arm.label}" for arm in arms)
     finding = f"RL on a new task reaches {ends}; {largest_margin(found)}"
-    return Conclusion(finding, steps_figure(arms, finding, subtitle), _margins(found))
+    return Conclusion(finding, figures.steps_figure(arms, finding, subtitle), _margins(found))
 
 
 def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
@@ -112,7 +111,7 @@ def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         for label, values in ends.items()
     )
     finding = f"When the task changes, reward at the end of a stage is on average: {said}"
-    return Conclusion(finding, stages_figure(arms, staged, stages, finding, subtitle), numbers)
+    return Conclusion(finding, figures.stages_figure(arms, staged, stages, finding, subtitle), numbers)
 
 
 def kept(arms: Sequence[Arm]) -> Numbers:
@@ -136,7 +135,7 @@ def star_graph(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         numbers.append((arm.label, "first evaluation above zero, step", left, 0))
         said.append(f"{arm.label} with {len(known)} of {len(steps)} seeds")
     finding = f"Leaves zero reward: {', '.join(said)}"
-    return Conclusion(finding, steps_figure(arms, finding, subtitle), numbers)
+    return Conclusion(finding, figures.steps_figure(arms, finding, subtitle), numbers)
 
 
 def ceiling(arms: Sequence[Arm], subtitle: str) -> Conclusion:
@@ -166,7 +165,7 @@ def reuse(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         numbers.append((arm.label, "share of slow rollouts from the cache", shares, 2))
         spent.append(f"{arm.label} {seconds.mean:.1f}")
     finding = f"Seconds a step: {', '.join(spent)}; rewards at the end: {largest_margin(found)}"
-    return Conclusion(finding, reward_figure(found, subtitle), numbers)
+    return Conclusion(finding, figures.reward_figure(found, subtitle), numbers)
 
 
 CONCLUSIONS: dict[str, Callable[[Sequence[Arm], str], Conclusion]] = {
@@ -192,7 +191,7 @@ def _margins(found: Comparison) -> Numbers:
 
 
 def _at_the_end(found: Comparison, finding: str, subtitle: str) -> Conclusion:
-    return Conclusion(finding, ends_figure(found, finding, subtitle), _margins(found))
+    return Conclusion(finding, figures.ends_figure(found, finding, subtitle), _margins(found))
 
 
 def _stages(arms: Sequence[Arm]) -> list[tuple[str, int, int]]:

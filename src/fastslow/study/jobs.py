@@ -154,27 +154,19 @@ def _start(job: Job, base: Recipe, parallel: int) -> subprocess.Popen[bytes]:
         command += ["--resume", str(job.folder)]
     else:
         if job.before is not None and job.weights is not None and not job.weights.exists():
-            job.weights.parent.mkdir(parents=True, exist_ok=True)
             save_policy(open_snapshot(job.before.folder), job.weights)
         recipe = job.out / "recipes" / f"{job.name}.yaml"
-        recipe.parent.mkdir(parents=True, exist_ok=True)
         files.write_bytes(recipe, files.encode(dump_recipe(job.recipe(base))))
         command.append(str(recipe))
     threads = max(1, (os.cpu_count() or 1) // parallel)
+    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with job.log.open("ab") as log:
         return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={"OMP_NUM_THREADS": str(threads), **os.environ},
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
         )
 
 
 def _last_line(job: Job) -> str:
-    try:
-        lines = job.log.read_text(errors="replace").split("\n")
-    except FileNotFoundError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    text = job.log.read_text(errors="replace") if job.log.exists() else ""
+    return text.strip().rpartition("\n")[2].strip()

@@ -18,8 +18,8 @@ from fastslow.runs.tables import write_csv
 from fastslow.study import page, tables
 from fastslow.study.arms import Arm, gather
 from fastslow.study.conclusions import continual, kept
+from fastslow.study.figures.arms import report_figures
 from fastslow.study.figures.drawing import save
-from fastslow.study.figures.report import report_figures
 from fastslow.study.measures import Comparison
 from fastslow.study.sentences import findings, title
 

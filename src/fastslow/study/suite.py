@@ -63,10 +63,12 @@ def run_suite(
     """Train the runs that are not finished, then show and write the results."""
     out = Path(out)
     sources = find_sources(runs, trust)
-    template = (
-        load_recipe(recipe, overrides) if recipe else read_stored_recipe(Path(runs[0]) / "recipe.yaml", overrides)
-    )
-    named = {_task_name(task): task for task in (read_task(text) for text in tasks)}
+    stored = Path(runs[0]) / "recipe.yaml"
+    template = load_recipe(recipe, overrides) if recipe else read_stored_recipe(stored, overrides)
+    named = {
+        " ".join([task["name"], *(f"{key}={value}" for key, value in task.items() if key != "name")]): task
+        for task in map(read_task, tasks)
+    }
     if not named:
         raise FastSlowError("no task is given; add some (--task rulebook/harbour --task rulebook/library …)")
     planned = [(name, source) for name in named for source in sources]
@@ -107,24 +109,21 @@ def find_sources(runs: Sequence[str | Path], trust: bool = False) -> list[Source
             f"the runs start from different base models: '{there}' from {first}, '{here}' from {second}; give runs of one "
             "base model"
         )
-    found: dict[tuple[str, int], Source] = {}
+    found: dict[tuple[int, int], Source] = {}
     for snapshot in snapshots:
-        recipe = snapshot.run.recipe
-        if recipe.method == "gepa":
+        method, seed = snapshot.run.recipe.method, snapshot.run.recipe.seed
+        if method == "gepa":
             raise FastSlowError(
                 f"'{snapshot.run.path}' has frozen weights (method=gepa), which are the base model's; remove it"
             )
-        source = Source(LOOKS[recipe.method].name, recipe.method, recipe.seed, snapshot)
-        if (source.label, source.seed) in found:
+        source, key = Source(LOOKS[method].name, method, seed, snapshot), (list(LOOKS).index(method), seed)
+        if key in found:
             raise FastSlowError(
-                f"'{snapshot.run.path}' is a second run of {source.label} with seed {source.seed}; give one run per method "
-                "and seed"
+                f"'{snapshot.run.path}' is a second run of {source.label} with seed {seed}; give one run per method and seed"
             )
-        found[source.label, source.seed] = source
-    seeds = sorted({source.seed for source in found.values()})
-    order = [look.name for look in LOOKS.values()]
-    runs_in_order = sorted(found.values(), key=lambda source: (order.index(source.label), source.seed))
-    return [*(Source(BASE, None, seed) for seed in seeds), *runs_in_order]
+        found[key] = source
+    seeds = sorted({seed for _, seed in found})
+    return [*(Source(BASE, None, seed) for seed in seeds), *(found[key] for key in sorted(found))]
 
 
 def collect(out: Path, tasks: Sequence[str], sources: Sequence[Source]) -> list[Spoke]:
@@ -171,10 +170,6 @@ def read_task(text: str, option: str = "--task") -> dict[str, Any]:
     raise FastSlowError(
         f"{option} {text}: expected a name (rulebook/harbour) or options ({{name: rulebook, book: harbour}})"
     )
-
-
-def _task_name(task: dict[str, Any]) -> str:
-    return " ".join([task["name"], *(f"{key}={value}" for key, value in task.items() if key != "name")])
 
 
 def _path(out: Path, task: str, source: Source) -> Path:
