@@ -67,8 +67,7 @@ def draw_arm(axes: Any, arm: Arm, x: str, y: str, *, per: float = 1.0, label: bo
         for curve in arm.curves.values()
     ]
     lines = [(xs[known], ys[known]) for xs, ys in lines for known in [np.isfinite(xs) & np.isfinite(ys)] if known.any()]
-    named = {"label": arm.caption} if label else {}
-    draw_seeds(axes, arm, lines, arm.line, clip_on=False, **named)
+    draw_seeds(axes, arm, lines, arm.line, clip_on=False, label=arm.caption if label else None)
     if len(lines) == 1 and y == "rewards":
         (curve,) = arm.curves.values()
         spent = np.array(getattr(curve, x), dtype=float) / per
