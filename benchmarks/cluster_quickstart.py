@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
                 for engine in options.engines:
                     address = server.address if server and engine == "skyrl" else None
                     recipe = build(method, seed, model.resolve(), address)
-                    train_or_resume(lambda recipe=recipe: recipe, options.out / f"{engine}-{method}-{seed}")
+                    train_or_resume(recipe, options.out / f"{engine}-{method}-{seed}")
     finally:
         if server:
             server.kill()

@@ -19,10 +19,10 @@ from rich.console import Console
 from seeds import side_by_side
 
 from fastslow.study.arms import LOOKS, Arm
-from fastslow.study.compare import show
-from fastslow.study.comparison import Comparison
 from fastslow.study.curves import Curve
-from fastslow.study.figures.studies import draw_curves
+from fastslow.study.figures.arms import draw_curves
+from fastslow.study.measures import Comparison
+from fastslow.study.report import show
 from fastslow.study.sentences import findings
 
 

@@ -11,7 +11,7 @@ from fastslow.base.errors import FastSlowError, RunError
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.arms import gather
-from fastslow.study.compare import described
+from fastslow.study.report import described
 
 
 def test_runs_that_differ_in_their_seed_alone_are_one_arm(tmp_path: Path) -> None:

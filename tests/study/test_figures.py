@@ -11,7 +11,8 @@ from PIL import Image
 from fastslow.recipe.model import Method
 from fastslow.study.arms import LOOKS
 from fastslow.study.curves import Curve
-from fastslow.study.figures.studies import draw_curves, headline
+from fastslow.study.figures.arms import draw_curves
+from fastslow.study.sentences import headline
 
 
 def curve(*rewards: float, step: int = 100) -> Curve:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fastslow.study import comparison as comparison_module
+from fastslow.study import measures
 from fastslow.study.arms import LOOKS, Arm
-from fastslow.study.comparison import Comparison
 from fastslow.study.conclusions import ablations, data_efficiency
 from fastslow.study.curves import Curve
 from fastslow.study.intervals import Estimate
-from fastslow.study.report import summaries
+from fastslow.study.measures import Comparison
 from fastslow.study.sentences import cost_title, findings, largest_margin, oriented, times, title
+from fastslow.study.tables import summaries
 
 HALF = 0.1
 """Half of the width of an evaluation's interval."""
@@ -166,11 +166,11 @@ def test_a_run_that_rises_is_never_said_not_to_change(between: list[float], seed
     """It goes from 0.03 to 0.72, however it gets there."""
     arms = {"fst": [[0.03, *between, 0.72]] * seeds, "rl": [[0.02] * (len(between) + 2)] * seeds}
     found = compared(arms)
-    draws, comparison_module.DRAWS = comparison_module.DRAWS, 5
+    draws, measures.DRAWS = measures.DRAWS, 5
     try:
         limits = {arm.label: found.asymptote(arm) for arm in found.arms}
     finally:
-        comparison_module.DRAWS = draws
+        measures.DRAWS = draws
     said = [line for line in findings(found, limits) if "FST" in line]
     assert not any("does not change" in line for line in said)
     assert any("RL only" in line and "does not" in line for line in findings(found, limits))

@@ -28,7 +28,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare runs over methods and seeds: reward by steps, rollouts, tokens and time, cost of the baseline's peak, KL."""
-    from fastslow.study.compare import compare_runs
+    from fastslow.study.report import compare_runs
 
     with results(as_json) as write:
         found = compare_runs(runs, out, console, baseline, rollouts)

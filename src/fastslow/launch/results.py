@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from fastslow.study.compared import ComparedRuns
+    from fastslow.study.report import ComparedRuns
 
 
 class Run(os.PathLike[str]):
@@ -167,7 +167,7 @@ class Run(os.PathLike[str]):
         `baseline` is the arm or method that the others are compared with, by default RL only. `rollouts` truncates every run
         at so many rollouts.
         """
-        from fastslow.study.compared import compare  # scipy takes a second to import
+        from fastslow.study.report import compare  # scipy takes a second to import
 
         return compare([self.path, *map(Path, others)], baseline, rollouts)
 

@@ -3,7 +3,8 @@ machine are one arm of a comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,15 @@ from fastslow.base.errors import FastSlowError, RunError
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, flat
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
-from fastslow.study.curves import Curve, curve_of
+from fastslow.study.curves import Curve, read_curve
+from fastslow.study.intervals import Estimate, over_seeds
 
 OPTIMIZER = "fast.optimizer"
 MOST_NAMED = 2
 """Settings that an arm is named by; where more differ, one of them, if it tells the arms apart."""
-MEASURE = (
-    *("task", "stages"),
-    *("evaluation.problems", "evaluation.k", "evaluation.temperature", "evaluation.top_p"),
-)
+MEASURE = ("task", "stages", *(f"evaluation.{name}" for name in ("problems", "k", "temperature", "top_p")))
 """Settings that must agree for rewards to be comparable."""
-ALIKE = (
-    *(*LENGTH_SETTINGS, *MACHINE_SETTINGS, *GRADING_SETTINGS),
-    *("seed", "sampling.backend", "evaluation.divergence"),
-)
+ALIKE = (*LENGTH_SETTINGS, *MACHINE_SETTINGS, *GRADING_SETTINGS, "seed", "sampling.backend", "evaluation.divergence")
 """Settings in which runs of one arm may differ: they do not change what is learnt from a rollout."""
 
 
@@ -65,8 +61,6 @@ class Arm:
     entropies: Mapping[int, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     """By seed: step and entropy of the policy, where it was trained."""
     folders: Mapping[int, Path] = field(default_factory=dict)
-    unfinished: Mapping[int, str] = field(default_factory=dict)
-    """By seed: how far an unfinished run has come."""
     variant: int = 0
     """Index among the arms that share this look."""
     own_look: Look | None = None
@@ -77,8 +71,24 @@ class Arm:
         return self.own_look or LOOKS[self.method]
 
     @property
+    def line(self) -> str:
+        return LINES[self.variant % len(LINES)]
+
+    @property
     def caption(self) -> str:
         return f"{self.label}: {self.look.does}" if self.look.does else self.label
+
+    @property
+    def runs(self) -> list[RunFolder]:
+        return [RunFolder.open(folder) for folder in self.folders.values()]
+
+    def each(self, value: Callable[[Curve], float]) -> dict[int, float]:
+        """A number of every curve, by seed."""
+        return {seed: value(curve) for seed, curve in self.curves.items()}
+
+    def mean(self, value: Callable[[Curve], float], ceiling: float = math.inf) -> Estimate:
+        """A number of the curves, which is not below 0, over seeds."""
+        return over_seeds(list(self.each(value).values()), 0.0, ceiling)
 
 
 def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[list[Arm], list[str]]:
@@ -101,30 +111,32 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
         groups.setdefault(tuple(sorted((key, repr(value)) for key, value in chosen.items())), []).append(run)
     models = sorted({run.recipe.model.name for run in runs})
     if len(models) > 1:
-        remarks.append(
-            f"the runs start from {len(models)} models ({', '.join(models)}); KL is from each run's own model"
-        )
-    order = list(LOOKS)
-    sorted_groups = sorted(groups.values(), key=lambda members: order.index(members[0].recipe.method))
+        named = ", ".join(models)
+        remarks.append(f"the runs start from {len(models)} models ({named}); KL is from each run's own model")
+    sorted_groups = sorted(groups.values(), key=lambda members: list(LOOKS).index(members[0].recipe.method))
     arms: list[Arm] = []
     for members in sorted_groups:
         method = members[0].recipe.method
         alike = [group for group in sorted_groups if group[0].recipe.method == method]
+        variant = alike.index(members)
         choices = [_arm_settings(settings[group[0].path]) for group in alike]
-        own = _arm_settings(settings[members[0].path])
+        own = choices[variant]
         differing = [key for key in _differences(choices) if key != "model.name"]
         shown = _telling(differing, choices)
         described = own[OPTIMIZER] if shown == [OPTIMIZER] else ", ".join(f"{key}={own.get(key)}" for key in shown)
         start = f" from {own['model.name']}" if len(models) > 1 else ""
         label = LOOKS[method].name + start + (f" ({described})" if described else "")
-        variant = alike.index(members)
         alone = len(alike) == len(sorted_groups) and 0 < variant <= len(MORE_COLOURS)
         look = replace(LOOKS[method], colour=MORE_COLOURS[variant - 1]) if alone else None
         if shown != differing:
             others = ", ".join(f"{key}={own.get(key)}" for key in differing if key not in shown)
             remarks.append(f"{label} has, besides: {others}")
         arms.append(make_arm(label, method, members, variant, look, rollouts))
-    remarks += [f"{arm.label}, seed {seed}: {how}" for arm in arms for seed, how in arm.unfinished.items()]
+    for arm in arms:
+        for run, curve in zip(arm.runs, arm.curves.values(), strict=True):
+            if (status := (run.read_json("run.json") or {}).get("status")) != "finished":
+                shown_to = f"shown up to step {int(curve.steps[-1])} of {run.recipe.slow.steps}"
+                remarks.append(f"{arm.label}, seed {run.recipe.seed}: not finished ({status}); {shown_to}")
     return arms, remarks
 
 
@@ -139,7 +151,6 @@ def make_arm(
     """Make one arm of runs that differ only in their seed."""
     curves: dict[int, Curve] = {}
     folders: dict[int, Path] = {}
-    unfinished: dict[int, str] = {}
     entropies: dict[int, tuple[tuple[int, float], ...]] = {}
     for run in sorted(members, key=lambda run: run.recipe.seed):
         seed = run.recipe.seed
@@ -148,7 +159,7 @@ def make_arm(
                 f"'{folders[seed]}' and '{run.path}' have the same seed and do not differ in any setting that "
                 f"{LOOKS[method].name} uses; remove one of them"
             )
-        curve = curve_of(run)
+        curve = read_curve(run.path)
         if rollouts is not None and not (curve := curve.within(rollouts)).rewards:
             raise FastSlowError(
                 f"'{run.path}' has no evaluation within {rollouts:,} rollouts; raise --rollouts or remove this run"
@@ -156,11 +167,7 @@ def make_arm(
         curves[seed], folders[seed] = curve, run.path
         rows = [row for row in run.rows("metrics") if rollouts is None or row["step"] <= curve.steps[-1]]
         entropies[seed] = tuple((row["step"], row["entropy"]) for row in rows if row.get("entropy") is not None)
-        status = (run.read_json("run.json") or {}).get("status")
-        if status != "finished":
-            step, total = int(curves[seed].steps[-1]), run.recipe.slow.steps
-            unfinished[seed] = f"not finished ({status}); shown up to step {step} of {total}"
-    return Arm(label, method, curves, entropies, folders, unfinished, variant, look)
+    return Arm(label, method, curves, entropies, folders, variant, look)
 
 
 def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fastslow.base.errors import RunError
 from fastslow.recipe.model import Method
@@ -15,7 +15,8 @@ from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import read_divergence
 
 Cost = Literal["steps", "rollouts", "tokens", "seconds"]
-"""The costs that reward is plotted against."""
+"""What reward is plotted against."""
+COSTS: tuple[Cost, ...] = get_args(Cost)
 
 
 @dataclass(frozen=True)
@@ -52,24 +53,28 @@ class Curve:
         measured: Mapping[tuple[int, str], float] | None = None,
     ) -> Curve:
         """The curve of the rows of an `evals.jsonl`; `measured` holds KLs, by step and context, that the rows lack."""
-        labels = [_label(row["results"], method) for row in rows]
+        best = "best context"
+        labels = [best if best in row["results"] and method != "distill" else "seed" for row in rows]
+
+        def known(value: float | None) -> float:
+            return math.nan if value is None else value
 
         def kl(row: Mapping[str, Any], label: str) -> float:
             found = row["results"][label].get("kl")
-            return _number((measured or {}).get((row.get("step", -1), label)) if found is None else found)
+            return known((measured or {}).get((row.get("step", -1), label)) if found is None else found)
 
         def column(name: str) -> tuple[float, ...]:
             return tuple(row["results"][label][name] for row, label in zip(rows, labels, strict=True))
 
         return cls(
-            steps=tuple(_number(row.get("step")) for row in rows),
+            steps=tuple(known(row.get("step")) for row in rows),
             rollouts=tuple(row["rollouts_slow"] + row["rollouts_fast"] for row in rows),
-            tokens=tuple(_number(row.get("tokens")) for row in rows),
-            seconds=tuple(_number(row.get("seconds")) for row in rows),
+            tokens=tuple(known(row.get("tokens")) for row in rows),
+            seconds=tuple(known(row.get("seconds")) for row in rows),
             rewards=column("mean"),
             lows=column("low"),
             highs=column("high"),
-            kls=tuple(kl(row, label) for row, label in zip(rows, labels, strict=True)),
+            kls=tuple(map(kl, rows, labels)),
             seed_kls=tuple(kl(row, "seed") for row in rows),
         )
 
@@ -88,13 +93,12 @@ class Curve:
 
     def cost(self, reward: float, of: Cost) -> float:
         """The cost at the first evaluation that reaches a reward; infinity where none does."""
-        at = self._first(reward)
-        return math.inf if at is None else getattr(self, of)[at]
+        reached = zip(self.rewards, getattr(self, of), strict=True)
+        return next((cost for found, cost in reached if found >= reward), math.inf)
 
     def kl_at(self, reward: float) -> float:
         """KL from the base model at the first evaluation that reaches a reward; NaN where none does."""
-        at = self._first(reward)
-        return math.nan if at is None else self.kls[at]
+        return next((kl for found, kl in zip(self.rewards, self.kls, strict=True) if found >= reward), math.nan)
 
     def reward_within(self, kl: float) -> float:
         """The best reward among evaluations with at most this KL from the base model; NaN where there are none."""
@@ -105,24 +109,10 @@ class Curve:
         """The reward at the last evaluation within so many rollouts; NaN where there is none."""
         return next(reversed(self.within(rollouts).rewards), math.nan)
 
-    def _first(self, reward: float) -> int | None:
-        return next((index for index, reached in enumerate(self.rewards) if reached >= reward), None)
-
-
-def _label(results: Mapping[str, Any], method: Method) -> str:
-    return "best context" if "best context" in results and method != "distill" else "seed"
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
-
 
 def read_curve(folder: str | Path) -> Curve:
     """The curve of a run so far, from its folder."""
-    return curve_of(RunFolder.open(folder))
-
-
-def curve_of(run: RunFolder) -> Curve:
+    run = RunFolder.open(folder)
     rows = run.rows("evals")
     if not rows:
         raise RunError(f"'{run.path}' has no evaluations; train it with evaluation.every above 0")

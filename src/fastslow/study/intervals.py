@@ -40,10 +40,13 @@ class Estimate:
     def words(self, digits: int = 2) -> str:
         if math.isnan(self.mean):
             return self.note or "-"
-        text = f"{self.mean:,.{digits}f}"
-        if self.has_interval:
-            text += f" [{self.low:,.{digits}f}, {self.high:,.{digits}f}]"
-        return f"{text} {self.note}".rstrip()
+        interval = f"[{self.low:,.{digits}f}, {self.high:,.{digits}f}]" if self.has_interval else ""
+        return " ".join(part for part in (f"{self.mean:,.{digits}f}", interval, self.note) if part)
+
+
+def unknown(note: str = "") -> Estimate:
+    """No estimate, and why."""
+    return Estimate(math.nan, seeds=0, note=note)
 
 
 def over_seeds(values: Sequence[float], floor: float = -math.inf, ceiling: float = math.inf) -> Estimate:
@@ -53,7 +56,7 @@ def over_seeds(values: Sequence[float], floor: float = -math.inf, ceiling: float
     """
     known = [value for value in values if not math.isnan(value)]
     if not known:
-        return Estimate(math.nan, seeds=0)
+        return unknown()
     mean = float(np.mean(known))
     if len(known) < 2:
         return Estimate(mean)
@@ -63,34 +66,22 @@ def over_seeds(values: Sequence[float], floor: float = -math.inf, ceiling: float
     return Estimate(mean, mean - half, mean + half, len(known)).within(floor, ceiling)
 
 
-def ratio(theirs: Mapping[int, float], ours: Mapping[int, float]) -> Estimate:
-    """Theirs divided by ours: a geometric mean, seed by seed where both have two or more seeds in common.
-
-    Otherwise the interval is Welch's; there is none where a side has one seed.
-    """
-    paired = sorted(set(theirs) & set(ours))
-    logs_theirs, logs_ours = ({seed: math.log(value) for seed, value in side.items()} for side in (theirs, ours))
-    if len(paired) >= 2:
-        found = _of_pairs([logs_theirs[seed] - logs_ours[seed] for seed in paired], theirs, ours)
-    else:
-        found = _welch(list(logs_theirs.values()), list(logs_ours.values()))
-    return Estimate(math.exp(found.mean), math.exp(found.low), math.exp(found.high), found.seeds, found.note)
-
-
 def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
-    """Ours less theirs, seed by seed where both have two or more seeds in common, otherwise by Welch."""
+    """Ours less theirs, seed by seed where both have two or more seeds in common, otherwise by Welch; there is no interval
+    where a side has one seed."""
     paired = sorted(set(theirs) & set(ours))
-    if len(paired) >= 2:
-        return _of_pairs([ours[seed] - theirs[seed] for seed in paired], theirs, ours)
-    return _welch(list(ours.values()), list(theirs.values()))
-
-
-def _of_pairs(values: Sequence[float], *sides: Mapping[int, float]) -> Estimate:
-    """Over the seeds that both have; a note says so where one side has more."""
-    found = over_seeds(values)
-    if all(len(side) == len(values) for side in sides):
+    if len(paired) < 2:
+        return _welch(list(ours.values()), list(theirs.values()))
+    found = over_seeds([ours[seed] - theirs[seed] for seed in paired])
+    if len(ours) == len(theirs) == len(paired):
         return found
-    return replace(found, note=f"{found.note} (the {len(values)} seeds of both)".lstrip())
+    return replace(found, note=f"{found.note} (the {len(paired)} seeds of both)".lstrip())
+
+
+def ratio(theirs: Mapping[int, float], ours: Mapping[int, float]) -> Estimate:
+    """Theirs divided by ours: the difference of their logarithms, so that the mean is geometric."""
+    found = difference(*({seed: math.log(value) for seed, value in side.items()} for side in (theirs, ours)))
+    return replace(found, mean=math.exp(found.mean), low=math.exp(found.low), high=math.exp(found.high))
 
 
 def _welch(first: Sequence[float], second: Sequence[float]) -> Estimate:

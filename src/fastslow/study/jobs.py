@@ -90,7 +90,7 @@ class Job:
         data: dict[str, Any] = base.model_dump(mode="json")
         for override in (*self.variant.overrides, f"seed={self.seed}"):
             apply_override(data, override)
-        if data["stages"]:
+        if data["stages"]:  # in place of the task and its steps
             data["task"] = None
             del data["slow"]["steps"]
         if self.weights is not None:
@@ -102,12 +102,8 @@ class Job:
 
 def jobs_of(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> list[Job]:
     """Every run of some variants, each behind the runs it needs."""
-    jobs: dict[Job, None] = {}
-    for seed in seeds:
-        for variant in variants:
-            job = Job(variant, seed, out)
-            jobs |= dict.fromkeys([*job.needs, job])
-    return list(jobs)
+    jobs = [Job(variant, seed, out) for seed in seeds for variant in variants]
+    return list(dict.fromkeys(each for job in jobs for each in (*job.needs, job)))
 
 
 def run_jobs(jobs: Sequence[Job], base: Recipe, parallel: int, progress: Progress) -> None:
@@ -138,10 +134,10 @@ def run_jobs(jobs: Sequence[Job], base: Recipe, parallel: int, progress: Progres
             process.terminate()
         for process in running.values():
             process.wait()
-    if failed:
+    for job in failed:
         raise RunError(
-            f"run '{failed[0].folder}' failed: {_last_line(failed[0])} (full log: '{failed[0].log}'); fix the cause and "
-            "repeat the command to resume"
+            f"run '{job.folder}' failed: {_last_line(job)} (full log: '{job.log}'); fix the cause and repeat the command to "
+            "resume"
         )
     _refuse_other_settings(jobs, base)
 
@@ -158,27 +154,19 @@ def _start(job: Job, base: Recipe, parallel: int) -> subprocess.Popen[bytes]:
         command += ["--resume", str(job.folder)]
     else:
         if job.before is not None and job.weights is not None and not job.weights.exists():
-            job.weights.parent.mkdir(parents=True, exist_ok=True)
             save_policy(open_snapshot(job.before.folder), job.weights)
         recipe = job.out / "recipes" / f"{job.name}.yaml"
-        recipe.parent.mkdir(parents=True, exist_ok=True)
         files.write_bytes(recipe, files.encode(dump_recipe(job.recipe(base))))
         command.append(str(recipe))
     threads = max(1, (os.cpu_count() or 1) // parallel)
+    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with job.log.open("ab") as log:
         return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={"OMP_NUM_THREADS": str(threads), **os.environ},
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
         )
 
 
 def _last_line(job: Job) -> str:
-    try:
-        lines = job.log.read_text(errors="replace").split("\n")
-    except FileNotFoundError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    text = job.log.read_text(errors="replace") if job.log.exists() else ""
+    return text.strip().rpartition("\n")[2].strip()

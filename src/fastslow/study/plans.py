@@ -7,11 +7,10 @@ seeds or intervals: they say what to look for, not what to expect.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fastslow.base.errors import FastSlowError
 from fastslow.recipe import Recipe
 from fastslow.study.jobs import Variant
 
@@ -26,24 +25,10 @@ class Study:
     name: str
     question: str
     variants: Callable[[Recipe, Tasks], list[Variant]]
-    published: tuple[tuple[str, str], ...]
-    """What was measured, and the published value."""
+    published: Mapping[str, str]
+    """Published values, by what was measured."""
     tasks: int = 1
     """How many tasks it needs, including the recipe's own."""
-
-
-def refuse_wrong_base(base: Recipe) -> None:
-    """Raise where the variants of a study cannot start from a recipe."""
-    if base.method != "fst":
-        raise FastSlowError(f"method={base.method}, but a study runs several methods; remove this setting")
-    if base.stages or isinstance(base.task, list):
-        raise FastSlowError("a study starts from a recipe with one task; give further tasks with --task")
-    if not base.evaluation.every:
-        raise FastSlowError("evaluation.every=0, but a study compares evaluations; set it to 1 or more")
-    if base.output.folder is not None:
-        raise FastSlowError(
-            f"output.folder={base.output.folder}, but every run of a study has its own; remove this setting"
-        )
 
 
 FST = Variant("fst", "FST")
@@ -86,103 +71,91 @@ def _star_graph(base: Recipe, tasks: Tasks) -> list[Variant]:
 def _ablations(base: Recipe, tasks: Tasks) -> list[Variant]:
     group, cycle = base.slow.group, base.fast.cycle
     sizes = [size for size in (1, 2, 4, 8) if group % size == 0 and size != base.fast.population]
-    proposer = "light" if base.fast.proposer == "full" else "full"
-    variants = [FST, RL]
-    variants += [Variant(f"fst-k{size}", f"K = {size}", (f"fast.population={size}",)) for size in sizes]
     shared = next(size for size in (base.fast.population, 2, 1) if group % size == 0 and group > size)
-    variants += [
-        Variant(
-            "fst-prompt-baseline",
-            f"baseline of each context, K = {shared}",
-            ("slow.baseline=prompt", f"fast.population={shared}"),
-        ),
+    own = ("slow.baseline=prompt", f"fast.population={shared}")
+    half, proposer = max(1, cycle // 2), "light" if base.fast.proposer == "full" else "full"
+    return [
+        *(FST, RL),
+        *(Variant(f"fst-k{size}", f"K = {size}", (f"fast.population={size}",)) for size in sizes),
+        Variant("fst-prompt-baseline", f"baseline of each context, K = {shared}", own),
         Variant("fst-t-double", f"T = {2 * cycle}", (f"fast.cycle={2 * cycle}",)),
-        Variant("fst-t-half", f"T = {max(1, cycle // 2)}", (f"fast.cycle={max(1, cycle // 2)}",)),
+        Variant("fst-t-half", f"T = {half}", (f"fast.cycle={half}",)),
         Variant(f"fst-{proposer}", f"{proposer} proposer", (f"fast.proposer={proposer}",)),
         Variant("fst-policy-reflection", "the policy reflects", ("fast.reflection=policy",)),
         Variant("fst-no-feedback", "scores without feedback text", ("fast.feedback=false",)),
         replace(REUSE, label="rollouts reused"),
     ]
-    return variants
 
 
-STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (
-        Study(
-            "data-efficiency",
-            "How many rollouts and steps does FST need to reach what RL only reaches?",
-            _always(FST, RL, GEPA),
-            (
-                ("times fewer steps to RL's peak", "CodeIO 3.0, math 1.4, HoVer-hard 3.0"),
-                (
-                    "rollouts of RL divided by those of FST, from its settings",
-                    "CodeIO 1.85, math 0.94, HoVer-hard 1.85",
-                ),
-            ),
-        ),
-        Study(
-            "asymptote",
-            "Where does training level off?",
-            _always(FST, RL),
-            (("asymptote, FST / RL", "CodeIO 47.4 / 43.0, math 49.2 / 46.4, HoVer-hard 25.0 / 17.3"),),
-        ),
-        Study(
-            "divergence",
-            "How far from the base model must the weights move for the same reward?",
-            _always(FST, RL, DISTILL),
-            (("KL at matched reward", "up to 70% lower with FST; not on math"),),
-        ),
-        Study(
-            "plasticity",
-            "After training on one task, how well does the model still learn another?",
-            _plasticity,
-            (
-                ("physics, then HoVer-hard at step 400", "24.2 after FST, 19.9 after RL"),
-                ("math, then HoVer-hard", "about 0 after RL"),
-            ),
-            tasks=2,
-        ),
-        Study(
-            "continual",
-            "When the task changes within one run, which method keeps learning?",
-            _continual,
-            (("CodeIO, the second of three stages", "FST 37.7, RL 20.7"),),
-            tasks=3,
-        ),
-        Study(
-            "star-graph",
-            "Where the base model never scores, which method leaves zero reward?",
-            _star_graph,
-            (("leaves zero reward", "FST by step 50 or so, RL by step 300 or so"),),
-            tasks=2,
-        ),
-        Study(
-            "ceiling",
-            "What do weights alone, text alone and both together reach?",
-            _always(FST, RL, GEPA),
-            (("weights / prompt / both", "HoVer-hard 11.6 / 10.6 / 21.2, CodeIO 25.1 / 34.5 / 43.3"),),
-        ),
-        Study(
-            "ablations",
-            "Which parts of FST matter?",
-            _ablations,
-            (
-                ("CodeIO at step 500, RL only", "39.65"),
-                ("K = 1 / 2 / 4 / 8", "41.1 / 40.6 / 40.2 / 42.8"),
-                ("K = 2 with a baseline of each context", "39.3"),
-                ("T = 12", "41.1"),
-                ("full proposer", "39.85"),
-            ),
-        ),
-        Study(
-            "reuse",
-            "What does it save to train on the fast loop's rollouts?",
-            _always(FST, REUSE, RL),
-            (
-                ("seconds a step, reused / not", "47 / 66"),
-                ("from the cache", "17k of 77k; accuracy within noise"),
-            ),
-        ),
-    )
-}
+_STUDIES = (
+    Study(
+        "data-efficiency",
+        "How many rollouts and steps does FST need to reach what RL only reaches?",
+        _always(FST, RL, GEPA),
+        {
+            "times fewer steps to RL's peak": "CodeIO 3.0, math 1.4, HoVer-hard 3.0",
+            "rollouts of RL divided by those of FST, from its settings": "CodeIO 1.85, math 0.94, HoVer-hard 1.85",
+        },
+    ),
+    Study(
+        "asymptote",
+        "Where does training level off?",
+        _always(FST, RL),
+        {"asymptote, FST / RL": "CodeIO 47.4 / 43.0, math 49.2 / 46.4, HoVer-hard 25.0 / 17.3"},
+    ),
+    Study(
+        "divergence",
+        "How far from the base model must the weights move for the same reward?",
+        _always(FST, RL, DISTILL),
+        {"KL at matched reward": "up to 70% lower with FST; not on math"},
+    ),
+    Study(
+        "plasticity",
+        "After training on one task, how well does the model still learn another?",
+        _plasticity,
+        {
+            "physics, then HoVer-hard at step 400": "24.2 after FST, 19.9 after RL",
+            "math, then HoVer-hard": "about 0 after RL",
+        },
+        tasks=2,
+    ),
+    Study(
+        "continual",
+        "When the task changes within one run, which method keeps learning?",
+        _continual,
+        {"CodeIO, the second of three stages": "FST 37.7, RL 20.7"},
+        tasks=3,
+    ),
+    Study(
+        "star-graph",
+        "Where the base model never scores, which method leaves zero reward?",
+        _star_graph,
+        {"leaves zero reward": "FST by step 50 or so, RL by step 300 or so"},
+        tasks=2,
+    ),
+    Study(
+        "ceiling",
+        "What do weights alone, text alone and both together reach?",
+        _always(FST, RL, GEPA),
+        {"weights / prompt / both": "HoVer-hard 11.6 / 10.6 / 21.2, CodeIO 25.1 / 34.5 / 43.3"},
+    ),
+    Study(
+        "ablations",
+        "Which parts of FST matter?",
+        _ablations,
+        {
+            "CodeIO at step 500, RL only": "39.65",
+            "K = 1 / 2 / 4 / 8": "41.1 / 40.6 / 40.2 / 42.8",
+            "K = 2 with a baseline of each context": "39.3",
+            "T = 12": "41.1",
+            "full proposer": "39.85",
+        },
+    ),
+    Study(
+        "reuse",
+        "What does it save to train on the fast loop's rollouts?",
+        _always(FST, REUSE, RL),
+        {"seconds a step, reused / not": "47 / 66", "from the cache": "17k of 77k; accuracy within noise"},
+    ),
+)
+STUDIES = {study.name: study for study in _STUDIES}

@@ -22,7 +22,8 @@ from fastslow.recipe.model import Method
 from fastslow.runs import files
 from fastslow.study.arms import LOOKS
 from fastslow.study.curves import Curve, read_curve
-from fastslow.study.figures.studies import draw_curves
+from fastslow.study.figures.arms import draw_curves
+from fastslow.study.tables import shown
 from fastslow.study.training import METHODS, check_methods, finished, run_method
 from fastslow.tasks.registry import build_task
 
@@ -36,53 +37,47 @@ def run_quickstart(overrides: Sequence[str], folder: Path, console: Console) -> 
     try:
         for place, method in enumerate(METHODS, 1):
             if not finished(folder / method):
-                console.print(_heading(place, method, folder), soft_wrap=True)
+                heading = Text.assemble((f"\n{place} of {len(METHODS)}: {LOOKS[method].name}", "bold"))
+                heading.append(f" {LOOKS[method].does}")
+                if method != "fst":
+                    spent = number(read_curve(folder / "fst").rollouts[-1])
+                    heading.append(f", with the {spent} rollouts that FST spent")
+                console.print(heading, soft_wrap=True)
                 run_method(method, recipe, folder)
     except (Interrupted, KeyboardInterrupt):
         again = shlex.join([program(), "quickstart", *overrides, "--out", str(folder)])
         raise Interrupted(f"interrupted; `{again}` resumes") from None
     curves = {method: read_curve(folder / method) for method in METHODS}
-    files.write_json(folder / "summary.json", summary(curves))
-    problems = f"{recipe.evaluation.problems} validation problems"
-    draw_curves(
-        {method: [curve] for method, curve in curves.items()},
-        folder / "curves.png",
-        f"{_described(recipe)}, one seed; bands: 95% intervals over {problems}",
+    columns = {"reward": "rewards", "rollouts": "rollouts", "kl": "kls", "seconds": "seconds"}
+    files.write_json(
+        folder / "summary.json",
+        {
+            method: {name: getattr(curve, column)[-1] for name, column in columns.items()}
+            for method, curve in curves.items()
+        },
     )
+    tasks = " and ".join(" ".join([task.name, *map(str, task.options.values())]) for task in recipe.tasks)
+    bands = f"one seed; bands: 95% intervals over {recipe.evaluation.problems} validation problems"
+    subtitle = f"{tasks}, model {recipe.model.name}, {bands}"
+    draw_curves({method: [curve] for method, curve in curves.items()}, folder / "curves.png", subtitle)
     console.print("\n", results_table(curves), "\n", texts_table(recipe, folder), sep="")
     console.print(_next_steps(recipe, folder), soft_wrap=True)
 
 
-def summary(curves: Mapping[Method, Curve]) -> dict[str, dict[str, float]]:
-    """The last evaluation of each method."""
-    return {
-        method: {
-            "reward": curve.rewards[-1],
-            "rollouts": curve.rollouts[-1],
-            "kl": curve.kls[-1],
-            "seconds": curve.seconds[-1],
-        }
-        for method, curve in curves.items()
-    }
-
-
 def results_table(curves: Mapping[Method, Curve]) -> Table:
-    table = Table(title="Three methods at equal rollouts", title_justify="left")
-    table.add_column("method")
-    table.add_column("validation reward\nand 95% interval", justify="right")
-    table.add_column("training\nrollouts", justify="right")
-    table.add_column("KL from\nbase", justify="right")
-    table.add_column("training\nseconds", justify="right")
-    for method, curve in curves.items():
-        look = LOOKS[method]
-        table.add_row(
-            Text.assemble((look.name, "bold"), f"\n{look.does}"),
-            Text(f"{curve.rewards[-1]:.3f}\n[{curve.lows[-1]:.3f}, {curve.highs[-1]:.3f}]"),
+    reward = "validation reward\nand 95% interval"
+    rows = [
+        (
+            Text.assemble((LOOKS[method].name, "bold"), f"\n{LOOKS[method].does}"),
+            f"{curve.rewards[-1]:.3f}\n[{curve.lows[-1]:.3f}, {curve.highs[-1]:.3f}]",
             number(curve.rollouts[-1]),
             "-" if math.isnan(curve.kls[-1]) else f"{curve.kls[-1]:.4f}",
             f"{curve.seconds[-1]:,.0f}",
         )
-    return table
+        for method, curve in curves.items()
+    ]
+    head = ("method", reward, "training\nrollouts", "KL from\nbase", "training\nseconds")
+    return shown("Three methods at equal rollouts", head, rows)
 
 
 def texts_table(recipe: Recipe, folder: Path) -> Table:
@@ -105,19 +100,6 @@ def program() -> str:
     return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
 
 
-def _heading(place: int, method: Method, folder: Path) -> Text:
-    look = LOOKS[method]
-    line = Text.assemble((f"\n{place} of {len(METHODS)}: {look.name}", "bold"), f" {look.does}")
-    if method != "fst":
-        line.append(f", with the {number(read_curve(folder / 'fst').rollouts[-1])} rollouts that FST spent")
-    return line
-
-
-def _described(recipe: Recipe) -> str:
-    tasks = " and ".join(" ".join([task.name, *map(str, task.options.values())]) for task in recipe.tasks)
-    return f"{tasks}, model {recipe.model.name}"
-
-
 def _next_steps(recipe: Recipe, folder: Path) -> Text:
     fst, seed = shlex.quote(str(folder / "fst")), recipe.seed + 1
     commands = {
@@ -127,10 +109,8 @@ def _next_steps(recipe: Recipe, folder: Path) -> Text:
         f"train {fst}/recipe.yaml task.book=orchard output.folder=runs/orchard": "FST on the rulebook orchard",
         f"quickstart seed={seed} --out {shlex.quote(f'{folder}-seed{seed}')}": f"all three with seed {seed}",
     }
-    lines = Text.assemble(
-        "\nThe curves are in ", (str(folder / "curves.png"), "bold"), ", the numbers in summary.json.\n"
-    )
-    lines.append("Next steps:")
+    where = (str(folder / "curves.png"), "bold")
+    lines = Text.assemble("\nThe curves are in ", where, ", the numbers in summary.json.\nNext steps:")
     for command, meaning in commands.items():
         lines.append(f"\n  {program()} {command}", style="bold")
         lines.append(f"\n      {meaning}", style="dim")

@@ -1,200 +1,226 @@
-"""A comparison as tables, and as one HTML page with findings, tables, figures, the evolved contexts and their lineage."""
+"""Runs compared, as `fastslow compare` prints and writes them, and as a Python object for a notebook or a script."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastslow.recipe import dump_recipe
-from fastslow.runs.board.page import shared_style
-from fastslow.runs.board.places import Place
-from fastslow.runs.board.text import Lineage
+from rich.console import Console
+from rich.text import Text
+
+from fastslow.base.errors import FastSlowError, RunError
+from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
-from fastslow.study.arms import Arm
-from fastslow.study.comparison import Comparison
-from fastslow.study.figures.drawing import as_svg
-from fastslow.study.intervals import Estimate
-from fastslow.study.sentences import times
+from fastslow.runs.tables import write_csv
+from fastslow.study import page, tables
+from fastslow.study.arms import Arm, gather
+from fastslow.study.conclusions import continual, kept
+from fastslow.study.figures.arms import report_figures
+from fastslow.study.figures.drawing import save
+from fastslow.study.measures import Comparison
+from fastslow.study.sentences import findings, title
 
-TEMPLATE = Path(__file__).with_name("report.html.j2")
-READING = (
-    "Numbers are means over seeds with 95% intervals over seeds in brackets (Student's t; ratios on a logarithmic scale, "
-    "seed by seed where both arms have the same seeds). One seed has no interval. A run is evaluated under the context that "
-    "was best on training problems; RL only and FST-distill are evaluated under the seed text. A peak counts as reached at "
-    "the first evaluation that shows it."
-)
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIDTH = 120
+"""Columns of the printed tables."""
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A table of the comparison, for the terminal and for the page: a row for each arm, in order."""
+@dataclass(frozen=True, repr=False)
+class ComparedRuns:
+    """Runs compared with each other. Printed, it shows the tables and findings of `fastslow compare`."""
 
+    comparison: Comparison
     title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    subtitle: str
+    said: Sequence[str]
+    """Sentences about the arms."""
+    remarks: Sequence[str]
+    """About the runs."""
+
+    @property
+    def findings(self) -> list[str]:
+        """Sentences about the arms, then remarks about the runs."""
+        return [*self.said, *self.remarks]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Every number with its interval: one row per arm and measure."""
+        import pandas as pd
+
+        return pd.DataFrame(self.comparison.rows())
+
+    @property
+    def points(self) -> pd.DataFrame:
+        """One row per evaluation of every run."""
+        import pandas as pd
+
+        return pd.DataFrame(self.comparison.points())
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The matplotlib figures by name: reward, and cost, divergence and entropy where the runs have the data."""
+        return report_figures(self.comparison, self.subtitle)
+
+    def plot(self, figure: str = "reward") -> Any:
+        """One of the figures, as a matplotlib Figure that a notebook shows."""
+        found = self.figures
+        if figure not in found:
+            raise FastSlowError(f"there is no figure '{figure}' of these runs; there are {', '.join(found)}")
+        return found[figure]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the tables, the figures and report.html to a folder, as `fastslow compare --out` does."""
+        out, figures = Path(folder), self.figures
+        tables.write_known(out / "table.csv", self.comparison.rows())
+        tables.write_known(out / "points.csv", self.comparison.points())
+        for name, figure in figures.items():
+            save(figure, out, name)
+        said = {"title": self.title, "subtitle": self.subtitle, "findings": self.said, "remarks": self.remarks}
+        files.write_bytes(out / "report.html", files.encode(page.render(self.comparison, figures, **said)))
+        return out
+
+    def __repr__(self) -> str:
+        console = Console(width=WIDTH, force_jupyter=False, color_system=None)
+        with console.capture() as printed:
+            show(self.comparison, console)
+        return "\n".join([self.title, "", printed.get().rstrip(), *(f"· {line}" for line in self.findings)])
+
+    def _repr_html_(self) -> str:
+        parts = [f"<h4>{escape(self.title)}</h4>", f"<p>{escape(self.subtitle)}</p>"]
+        for table in tables.summaries(self.comparison):
+            cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in (table.head, *table.rows)]
+            body = "".join(f"<tr>{each}</tr>" for each in cells)
+            parts.append(f"<p><b>{escape(table.title)}</b></p><table>{body}</table>")
+        said = "".join(f"<li>{escape(line)}</li>" for line in self.findings)
+        return "".join([*parts, f"<ul>{said}</ul>"])
 
 
-def summaries(comparison: Comparison) -> list[Summary]:
-    base = comparison.baseline
-    arms = comparison.arms
-
-    def rows(*columns: Any) -> list[list[str]]:
-        return [[arm.label, *(column(arm) for column in columns)] for arm in arms]
-
-    reached = Summary(
-        "Reward",
-        [
-            "",
-            "seeds",
-            "reward at the end",
-            f"less {base.label}",
-            f"reward within {comparison.shared_rollouts:,.0f} rollouts",
-        ],
-        rows(
-            lambda arm: str(len(arm.curves)),
-            lambda arm: comparison.end(arm).words(),
-            lambda arm: "" if arm is base else comparison.margin(arm).words(),
-            lambda arm: comparison.within_shared_rollouts(arm).words(),
-        ),
-    )
-    spent = Summary(
-        "Training cost",
-        ["", "steps", "rollouts", "tokens", "minutes"],
-        rows(
-            lambda arm: "no updates" if arm.method == "gepa" else f"{comparison.last(arm, 'steps').mean:,.0f}",
-            lambda arm: f"{comparison.last(arm, 'rollouts').mean:,.0f}",
-            lambda arm: _whole(comparison.last(arm, "tokens").mean),
-            lambda arm: f"{comparison.last(arm, 'seconds').mean / 60:,.1f}",
-        ),
-    )
-    peak = sum(comparison.peaks.values()) / len(comparison.peaks)
-    cost = Summary(
-        f"Cost to reach the peak of {base.label} ({peak:.2f})"
-        if comparison.baseline_rises
-        else f"Cost to exceed {base.label} ({peak:.2f} at best), which does not improve beyond noise",
-        ["", "steps", f"than {base.label}", "rollouts", f"than {base.label}"],
-        rows(
-            lambda arm: comparison.cost(arm, "steps").words(0),
-            lambda arm: "" if arm is base else _times(comparison.saving(arm, "steps")),
-            lambda arm: comparison.cost(arm, "rollouts").words(0),
-            lambda arm: "" if arm is base else _times(comparison.saving(arm, "rollouts")),
-        ),
-    )
-    moved = Summary(
-        "KL from the base model (nats a token)",
-        [
-            "",
-            "at the end",
-            "both under the seed text",
-            f"at the peak of {base.label}",
-            "entropy",
-        ],
-        rows(
-            lambda arm: comparison.last(arm, "kls").words(4),
-            lambda arm: comparison.last(arm, "seed_kls").words(4),
-            lambda arm: comparison.kl_at_peak(arm).words(4),
-            lambda arm: comparison.entropy(arm).words(),
-        ),
-    )
-    equally_far = Summary(
-        f"Best reward within the KL that both the arm and {base.label} reached",
-        ["", "KL", "reward", f"of {base.label}", f"less {base.label}"],
-        rows(
-            lambda arm: Estimate(comparison.shared_kl(arm)).words(3),
-            lambda arm: comparison.reward_at_kl(arm, comparison.shared_kl(arm)).words(),
-            lambda arm: "" if arm is base else comparison.reward_at_kl(base, comparison.shared_kl(arm)).words(),
-            lambda arm: "" if arm is base else comparison.margin_at_kl(arm).words(),
-        ),
-    )
-    alone, measured = not comparison.others, comparison.has_kl
-    return [
-        reached,
-        spent,
-        *([] if alone else [cost]),
-        *([moved] if measured else []),
-        *([equally_far] if measured and not alone else []),
-    ]
-
-
-def _times(saved: Estimate) -> str:
-    return saved.words() if math.isnan(saved.mean) else times(saved)
-
-
-def _whole(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:,.0f}"
-
-
-def render(
-    comparison: Comparison,
-    said: Sequence[str],
-    remarks: Sequence[str],
-    figures: Mapping[str, Any],
-    title: str,
-    subtitle: str,
-) -> str:
-    """Render the HTML page."""
-    from jinja2 import Environment
-
-    colours = [arm.look.colour for arm in comparison.arms]
-    tables = [
-        {
-            "title": table.title,
-            "head": table.head,
-            "rows": [{"colour": colour, "cells": row} for colour, row in zip(colours, table.rows, strict=True)],
-        }
-        for table in summaries(comparison)
-    ]
-    return (
-        Environment(autoescape=True, trim_blocks=True)
-        .from_string(TEMPLATE.read_text())
-        .render(
-            style=shared_style(),
-            title=title,
-            subtitle=subtitle,
-            findings=said,
-            remarks=remarks,
-            tables=tables,
-            reading=READING,
-            figures={name: as_svg(figure) for name, figure in figures.items()},
-            runs=[run for arm in comparison.arms for run in _runs(arm)],
-            recipes=[_recipe(arm) for arm in comparison.arms if arm.folders],
+def compare(folders: Sequence[Path], baseline: str | None = None, rollouts: int | None = None) -> ComparedRuns:
+    """Compare runs, truncated at `rollouts` where given. The baseline is an arm or method, by default RL only."""
+    staged = [folder for folder in folders if RunFolder.open(folder).recipe.stages]
+    if staged:
+        raise FastSlowError(
+            f"'{staged[0]}' has stages; runs with stages are compared stage by stage with `fastslow compare`"
         )
-    )
+    with files.understood(folders[0].parent):
+        arms, remarks = gather(folders, rollouts)
+    return _concluded(arms, remarks, baseline)
 
 
-def _runs(arm: Arm) -> list[dict[str, Any]]:
-    """The final best context and the lineage of each run that evolves contexts."""
-    found = []
-    for seed, folder in arm.folders.items():
-        run = RunFolder.open(folder)
-        cycles = run.cycles()
-        if cycles:
-            last = cycles[-1]
-            texts = next(member["texts"] for member in last["population"] if member["id"] == last["best"])
-            found.append(
-                {
-                    "label": arm.label,
-                    "colour": arm.look.colour,
-                    "seed": seed,
-                    "where": f"{folder}, context {last['best']}",
-                    "texts": texts,
-                    "lineage": _lineage(run),
-                }
+def compare_runs(
+    folders: Sequence[str | Path],
+    out: str | Path,
+    console: Console,
+    baseline: str | None = None,
+    rollouts: int | None = None,
+) -> dict[str, Any]:
+    """Compare runs, truncated at `rollouts` where given: show the tables, and write table.csv, points.csv, the figures and
+    report.html to a folder. Runs with stages are compared stage by stage. Returns what was found. Folders and files that are
+    there and no run are skipped."""
+    out = Path(out)
+    runs, skipped = _runs_among(folders)
+    with files.understood(runs[0].parent):
+        arms, remarks = gather(runs, rollouts)
+    remarks = [*skipped, *remarks]
+    if arms[0].runs[0].recipe.stages:
+        if baseline is not None or rollouts is not None:
+            raise FastSlowError(
+                "runs with stages are compared at the end of each stage, and neither --baseline nor --rollouts applies; "
+                "remove them"
             )
-    return found
+        return _compare_stages(arms, remarks, out, console)
+    with console.status("fitting and drawing"):
+        found = _concluded(arms, remarks, baseline)
+        found.save(out)
+    show(found.comparison, console)
+    where = f"The report is in {out / 'report.html'}, with figures (PNG, SVG) and tables (CSV) beside it."
+    for line in (*(f"· {line}" for line in found.findings), where):
+        console.print(Text(line))
+    return {
+        "title": found.title,
+        "baseline": found.comparison.baseline.label,
+        "findings": found.said,
+        "remarks": remarks,
+        "measures": found.comparison.rows(),
+        "report": out / "report.html",
+    }
 
 
-def _lineage(run: RunFolder) -> list[dict[str, Any]]:
-    """Every context that survived or led to one that did, as the board shows it."""
-    path = run.path.resolve()
-    lineage = Lineage(Place(path.name, path, path))
-    lineage.refresh()
-    return [found for node in lineage.survivors() if (found := lineage.detail(node.id)) is not None]
+def show(comparison: Comparison, console: Console) -> None:
+    """Print the tables of a comparison."""
+    for summary in tables.summaries(comparison):
+        # Folded: arms differ at the end of names.
+        console.print(tables.shown(summary.title, summary.head, summary.rows, fold=True))
 
 
-def _recipe(arm: Arm) -> dict[str, str]:
-    folder = next(iter(arm.folders.values()))
-    return {"label": arm.label, "text": dump_recipe(RunFolder.open(folder).recipe)}
+def described(arms: Sequence[Arm]) -> str:
+    """What was compared, in one line."""
+    recipe = arms[0].runs[0].recipe
+    tasks = " and ".join(" ".join([task.name, *_options(task.options)]) for task in recipe.tasks)
+    meanings = {
+        1: f"bands of one seed: 95% intervals over {recipe.evaluation.problems} problems",
+        2: "faint: each seed, bold: their mean; bars: 95% intervals over seeds",
+    }
+    counts = sorted({len(arm.curves) for arm in arms})
+    shown = [meanings.get(count, "bands and bars: 95% intervals over seeds") for count in counts]
+    return "; ".join([tasks, _origin(arms), *dict.fromkeys(shown)])
+
+
+def _options(options: Mapping[str, Any]) -> list[str]:
+    return [value if isinstance(value, str) else f"{name}={value}" for name, value in options.items()]
+
+
+def _origin(arms: Sequence[Arm]) -> str:
+    """The models that the runs start from, and how many seeds the arms have."""
+    names = dict.fromkeys(Path(run.recipe.model.name).name for arm in arms for run in arm.runs)
+    counts = sorted({len(arm.curves) for arm in arms})
+    seeds = "1 seed" if counts == [1] else f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds"
+    return f"model{'s' * (len(names) > 1)} {', '.join(names)}; {seeds}"
+
+
+def _concluded(arms: Sequence[Arm], remarks: Sequence[str], baseline: str | None) -> ComparedRuns:
+    comparison = Comparison.of(arms, baseline)
+    limits = {arm.label: comparison.asymptote(arm) for arm in arms}
+    return ComparedRuns(comparison, title(comparison), described(arms), findings(comparison, limits), remarks)
+
+
+def _runs_among(folders: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
+    """The run folders, and a remark about what is none, such as a figure beside the runs; raises if something is not there at
+    all, which no pattern of the shell has found, or if none is a run."""
+    runs, others = list[Path](), list[Path]()
+    problem: RunError | None = None
+    for folder in map(Path, folders):
+        try:
+            RunFolder.open(folder)
+            runs.append(folder)
+        except RunError as error:
+            if not folder.exists():
+                raise
+            others.append(folder)
+            problem = problem or error
+    more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+    listed = ", ".join(f"'{path}'" for path in others[:4]) + more
+    if not runs:
+        if len(others) == 1 and problem is not None:
+            raise problem
+        raise RunError(f"none of these is a run folder: {listed}; give folders made by `fastslow train`")
+    return runs, [f"skipped, no run: {listed}"] if others else []
+
+
+def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, console: Console) -> dict[str, Any]:
+    """Compare rewards on each task only: a peak or a KL of one stage's task says nothing about another's."""
+    found = continual(arms, f"{_origin(arms)}; grey: the stage that trains on the task")
+    spent = [(arm.label, "training rollouts", arm.mean(lambda curve: curve.rollouts[-1]), 0) for arm in arms]
+    found = replace(found, numbers=[*found.numbers, *kept(arms), *spent])
+    write_csv(out / "table.csv", found.rows())
+    save(found.figure, out, "stages")
+    console.print(found.table())
+    where = f"The figure is in {out / 'stages.png'} (and .svg), the numbers are in {out / 'table.csv'}."
+    for line in (*(f"· {line}" for line in remarks), where):
+        console.print(Text(line))
+    return {"title": found.finding, "remarks": list(remarks), "measures": found.rows(), "figure": out / "stages.png"}

@@ -1,4 +1,4 @@
-"""What a comparison found, in sentences: the title of a report and its findings.
+"""What a comparison found, in sentences: titles and findings.
 
 They lead with the largest difference that is not noise. A number of times is always above 1: what needs 0.6 times fewer
 rollouts needs 1.7 times more. Sizes of differences are compared on a logarithmic scale, since one kind is a reward and the
@@ -8,14 +8,15 @@ other a number of times.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fastslow.evaluation.asymptote import Asymptote
-from fastslow.study.arms import Arm
-from fastslow.study.comparison import Comparison
-from fastslow.study.curves import Cost
+from fastslow.recipe.model import Method
+from fastslow.study.arms import LOOKS, Arm
+from fastslow.study.curves import Curve
 from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.measures import Comparison
 
 FLOOR = 0.01
 """Added to rewards before they are divided: below it rewards do not differ in practice."""
@@ -49,61 +50,79 @@ def oriented(saved: Estimate) -> tuple[str, Estimate]:
     return "" if f"{shown.mean:.1f}" == "1.0" else direction, shown
 
 
+def ranked(values: Mapping[str, float], form: str = ".2f", highest_first: bool = True) -> str:
+    """The known values with their labels, in order."""
+    known = {label: value for label, value in values.items() if not math.isnan(value)}
+    return ", ".join(
+        f"{each} {known[each]:{form}}" for each in sorted(known, key=known.__getitem__, reverse=highest_first)
+    )
+
+
 def title(comparison: Comparison) -> str:
     """The largest difference beyond noise, with the rewards that both arms end at; where there is none, only the rewards."""
     base = comparison.baseline
     sure = [finding for finding in _differences(comparison) if finding.sure]
     if not sure:
-        ranked = ranking(comparison)
-        return f"{ranked}; no difference is beyond noise" if comparison.others else ranked
+        return ranking(comparison) + ("; no difference is beyond noise" if comparison.others else "")
     arm = max(sure, key=lambda finding: finding.size).arm
-    ends, saved = _end(comparison, arm), comparison.saving(arm, "rollouts")
-    cheaper = _saving(comparison, arm)
-    apart = f"{_apart(comparison, arm)}: a difference of {_size(comparison.margin(arm))}{_seeds(comparison, arm)}"
+    ends, cheaper = _end(comparison, arm), _saving(comparison, arm)
+    (first, more), (second, less) = sorted(
+        ((each.label, comparison.end(each).mean) for each in (arm, base)), key=lambda end: -end[1]
+    )
+    apart = f"{first} ends at {more:.2f}, {second} at {less:.2f}"
+    differ = f"{apart}: a difference of {_size(comparison.margin(arm))}{_seeds(comparison, arm)}"
     if cheaper is None or not cheaper.sure:
-        return apart
-    needs = f"to reach the peak of {base.label}, {arm.label} needs {times(saved, 'rollouts')}"
+        return differ
+    saved = times(comparison.saving(arm, "rollouts"), "rollouts")
+    needs = f"to reach the peak of {base.label}, {arm.label} needs {saved}"
     if ends.sure and ends.size >= cheaper.size:
-        return f"{apart}; {needs}"
-    return f"{needs[0].upper()}{needs[1:]}; {_apart(comparison, arm)}{'' if ends.sure else ', which is within noise'}"
+        return f"{differ}; {needs}"
+    return f"{needs[0].upper()}{needs[1:]}; {apart}{'' if ends.sure else ', which is within noise'}"
 
 
 def cost_title(comparison: Comparison) -> str:
     """The savings of the arm that needs the fewest rollouts, in rollouts and in steps, which leave the fast loop out."""
-    found = {label: costs for label, costs in savings(comparison).items() if "rollouts" in costs}
-    peak = sum(comparison.peaks.values()) / len(comparison.peaks)
-    target = f"the peak of {comparison.baseline.label} ({peak:.2f})"
+    found = {label: costs for label, costs in comparison.savings().items() if "rollouts" in costs}
+    target = f"the peak of {comparison.baseline.label} ({comparison.mean_peak:.2f})"
     best = max(found, key=lambda label: found[label]["rollouts"].mean, default="")
     if not best or (found[best]["rollouts"].mean <= 1 and "steps" not in found[best]):
         return f"No method reaches {target} at a lower cost"
-    parts = [times(found[best][cost], cost) for cost in ("steps", "rollouts") if cost in found[best]]
+    parts = [times(saved, cost) for cost, saved in found[best].items() if cost in ("steps", "rollouts")]
     return f"To reach {target}, {best} needs {' and '.join(parts)}"
 
 
-def savings(comparison: Comparison) -> dict[str, dict[Cost, Estimate]]:
-    """How many times less each arm needs than the baseline, where that is known."""
-    costs: tuple[Cost, ...] = ("steps", "rollouts", "tokens", "seconds")
-    found: dict[str, dict[Cost, Estimate]] = {}
-    for arm in comparison.others:
-        known = {cost: saved for cost in costs if not math.isnan((saved := comparison.saving(arm, cost)).mean)}
-        if known:
-            found[arm.label] = known
-    return found
+def divergence_title(comparison: Comparison) -> str:
+    """The KL at the baseline's peak where two arms or more have one, otherwise at the end."""
+    trained = [arm for arm in comparison.arms if arm.method != "gepa"]
+    matched = {arm.label: comparison.kl_at_peak(arm).mean for arm in trained} if comparison.baseline_rises else {}
+    if sum(not math.isnan(kl) for kl in matched.values()) > 1:
+        at = f"at the peak of {comparison.baseline.label} ({comparison.mean_peak:.2f})"
+    else:
+        at, matched = "at the end", {arm.label: comparison.last(arm, "kls").mean for arm in trained}
+    return f"KL from the base model {at}: {ranked(matched, '#.2g', highest_first=False)}"
 
 
 def ranking(comparison: Comparison) -> str:
     """The rewards at the end, the highest first."""
-    ranked = sorted(((arm.label, comparison.end(arm).mean) for arm in comparison.arms), key=lambda end: -end[1])
-    return "Reward at the end: " + ", ".join(f"{label} {reward:.2f}" for label, reward in ranked)
+    return "Reward at the end: " + ranked({arm.label: comparison.end(arm).mean for arm in comparison.arms})
+
+
+def headline(curves: Mapping[Method, Sequence[Curve]]) -> str:
+    """The final reward of each method, best first, in one sentence; the mean over seeds."""
+    spent = sorted({curve.rollouts[-1] for seeds in curves.values() for curve in seeds})
+    rollouts = " to ".join(f"{count:,}" for count in dict.fromkeys((spent[0], spent[-1])))
+    ends = {
+        LOOKS[method].name: sum(curve.rewards[-1] for curve in seeds) / len(seeds) for method, seeds in curves.items()
+    }
+    return f"Reward after {rollouts} rollouts: {ranked(ends)}"
 
 
 def largest_margin(comparison: Comparison) -> str:
     """The largest difference of rewards at the end from the baseline, if one is beyond noise."""
-    sure = [finding for arm in comparison.others if (finding := _end(comparison, arm)).sure]
-    if not sure:
+    margins = [(comparison.margin(arm), arm) for arm in comparison.others if comparison.is_apart(arm)]
+    if not margins:
         return "no difference is beyond noise"
-    arm = max(sure, key=lambda finding: abs(comparison.margin(finding.arm).mean)).arm
-    margin = comparison.margin(arm)
+    margin, arm = max(margins, key=lambda each: abs(each[0].mean))
     above = "above" if margin.mean > 0 else "below"
     return f"{arm.label} is {_size(margin)} {above} {comparison.baseline.label}{_seeds(comparison, arm)}"
 
@@ -113,10 +132,8 @@ def findings(comparison: Comparison, limits: Mapping[str, Asymptote | str] | Non
     found = sorted(_differences(comparison), key=lambda finding: (not finding.sure, -finding.size))
     said = [finding.words for finding in found if finding.sure]
     if comparison.others and not comparison.baseline_rises:
-        said.append(
-            f"{comparison.baseline.label} does not improve on its reward before training beyond noise (best: "
-            f"{_peak(comparison)})."
-        )
+        never = f"{comparison.baseline.label} does not improve on its reward before training beyond noise"
+        said.append(f"{never} (best: {_peak(comparison)}).")
     said += [finding.words for finding in found if not finding.sure]
     return said + [_limit(label, limit) for label, limit in (limits or {}).items()]
 
@@ -141,25 +158,16 @@ def _saving(comparison: Comparison, arm: Arm) -> Finding | None:
     """The cost of the baseline's peak, compared with the baseline's; None where the baseline has no peak beyond noise."""
     if not comparison.baseline_rises:
         return None
-    base, peak = comparison.baseline, _peak(comparison)
+    peak = f"the peak of {comparison.baseline.label} ({_peak(comparison)})"
     rollouts, steps = comparison.saving(arm, "rollouts"), comparison.saving(arm, "steps")
     if math.isnan(rollouts.mean):
         reached = any(cost < math.inf for cost in comparison.costs(arm, "rollouts").values())
-        has = "is at or above" if reached else "does not reach"
-        words = f"{arm.label} {has} the peak of {base.label} ({peak}){' before training' * reached}."
-        return Finding(arm, words, sure=False, size=0.0)
-    parts = [f"{times(rollouts, 'rollouts')}, fast-loop rollouts included"]
-    if not math.isnan(steps.mean):
-        parts.insert(0, times(steps, "steps"))
-    words = f"To reach the peak of {base.label} ({peak}), {arm.label} needs {' and '.join(parts)}."
+        words = f"is at or above {peak} before training" if reached else f"does not reach {peak}"
+        return Finding(arm, f"{arm.label} {words}.", sure=False, size=0.0)
+    parts = [] if math.isnan(steps.mean) else [times(steps, "steps")]
+    parts.append(f"{times(rollouts, 'rollouts')}, fast-loop rollouts included")
+    words = f"To reach {peak}, {arm.label} needs {' and '.join(parts)}."
     return Finding(arm, words, rollouts.settled(1), abs(math.log(rollouts.mean)))
-
-
-def _apart(comparison: Comparison, arm: Arm) -> str:
-    """Where the arm and the baseline end, the higher one first."""
-    ends = [(each.label, comparison.end(each).mean) for each in (arm, comparison.baseline)]
-    (first, more), (second, less) = sorted(ends, key=lambda end: -end[1])
-    return f"{first} ends at {more:.2f}, {second} at {less:.2f}"
 
 
 def _size(margin: Estimate) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from fastslow.recipe import Recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.tables import write_csv
 from fastslow.study.arms import BASE, LOOKS, Arm, make_arm
-from fastslow.study.conclusions import CONCLUSIONS, Conclusion
+from fastslow.study.conclusions import CONCLUSIONS
 from fastslow.study.figures.drawing import save
 from fastslow.study.jobs import Job, jobs_of, run_jobs
-from fastslow.study.plans import STUDIES, Study, refuse_wrong_base
+from fastslow.study.plans import STUDIES, Study
 from fastslow.study.suite import read_task
+from fastslow.study.training import refuse_wrong_base
 
 SMALL_STAR = {"name": "star-graph", "degree": 2, "path": 3, "nodes": 10}
 """A star graph that nano can write down."""
@@ -46,8 +48,10 @@ def run_study(
     if name != "all" and name not in STUDIES:
         raise FastSlowError(f"no study '{name}'; expected {', '.join(STUDIES)} or all")
     base = load_recipe(recipe or RECIPE, overrides)
-    refuse_wrong_base(base)
-    chosen = list(STUDIES.values()) if name == "all" else [STUDIES[name]]
+    refuse_wrong_base(base, out)
+    if base.stages or isinstance(base.task, list):
+        raise FastSlowError("a study starts from a recipe with one task; give further tasks with --task")
+    chosen = STUDIES.values() if name == "all" else [STUDIES[name]]
     plans = [(study, study.variants(base, _tasks(study, base, tasks))) for study in chosen]
     found: dict[str, Any] = {}
     for study, variants in plans:
@@ -63,7 +67,13 @@ def run_study(
         conclusion = CONCLUSIONS[study.name](arms, _subtitle(base, study, len(seeds)))
         save(conclusion.figure, out, study.name)
         write_csv(out / f"{study.name}.csv", conclusion.rows())
-        _show(study, conclusion, base, out, console)
+        table = conclusion.table(_differs(base))
+        table.add_section()
+        for measure, value in study.published.items():
+            table.add_row(Text("the paper", style="italic"), Text(measure), Text(value))
+        console.print(table)
+        where = f"The figure is in {out / study.name}.png (and .svg), the numbers are in {study.name}.csv."
+        console.print(Text(where), soft_wrap=True)
         found[study.name] = {
             "question": study.question,
             "finding": conclusion.finding,
@@ -105,17 +115,15 @@ def _run(jobs: Sequence[Job], base: Recipe, parallel: int, console: Console) -> 
             shown.add_row(Text(run), Text(state, overflow="ellipsis", no_wrap=True))
         return shown
 
-    if not console.is_terminal:
+    def tell(run: str, state: str) -> None:
+        ended = state in ("finished", "failed") and states.get(run) not in (None, state)
+        if ended and not console.is_terminal:
+            console.print(Text(f"{run}: {state}"), soft_wrap=True)
+        states[run] = state
 
-        def tell(run: str, state: str) -> None:
-            if state in ("finished", "failed") and states.get(run) not in (None, state):
-                console.print(Text(f"{run}: {state}"), soft_wrap=True)
-            states[run] = state
-
+    live = Live(get_renderable=table, console=console, refresh_per_second=2, transient=True)
+    with live if console.is_terminal else nullcontext():
         run_jobs(jobs, base, parallel, tell)
-        return
-    with Live(get_renderable=table, console=console, refresh_per_second=2, transient=True):
-        run_jobs(jobs, base, parallel, lambda run, state: states.update({run: state}))
 
 
 def _arms(groups: Sequence[Sequence[Job]]) -> list[Arm]:
@@ -125,10 +133,10 @@ def _arms(groups: Sequence[Sequence[Job]]) -> list[Arm]:
     start_elsewhere = any(jobs[0].before for jobs in groups)
     for jobs in groups:
         runs = [RunFolder.open(job.folder) for job in jobs]
-        before = jobs[0].before
-        look = LOOKS[RunFolder.open(before.folder).recipe.method] if before else BASE
-        own = replace(look, does="") if start_elsewhere else None
-        method = runs[0].recipe.method
+        method, own = runs[0].recipe.method, None
+        if start_elsewhere:
+            before = jobs[0].before
+            own = replace(LOOKS[RunFolder.open(before.folder).recipe.method] if before else BASE, does="")
         alike = sum(arm.look == (own or LOOKS[method]) for arm in arms)
         arms.append(make_arm(jobs[0].variant.label, method, runs, alike, own))
     return arms
@@ -143,18 +151,6 @@ def _subtitle(base: Recipe, study: Study, seeds: int) -> str:
     task = tasks.get(study.name, base.tasks[0].name)
     bands = "; bands and bars: 95% over seeds" if seeds > 2 else ""
     return f"{base.model.name}, {task}, {seeds} seed{'s' if seeds > 1 else ''}{bands}"
-
-
-def _show(study: Study, conclusion: Conclusion, base: Recipe, out: Path, console: Console) -> None:
-    table = conclusion.table(_differs(base))
-    table.add_section()
-    for measure, value in study.published:
-        table.add_row(Text("the paper", style="italic"), Text(measure), Text(value))
-    console.print(table)
-    console.print(
-        Text(f"The figure is in {out / study.name}.png (and .svg), the numbers are in {study.name}.csv."),
-        soft_wrap=True,
-    )
 
 
 def _differs(base: Recipe) -> str:

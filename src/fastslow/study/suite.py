@@ -23,12 +23,12 @@ from fastslow.models.tokenizer import ADAPTER
 from fastslow.recipe import Recipe, build_recipe, load_recipe, read_stored_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tables import write_csv
 from fastslow.runs.trust import require_trust
 from fastslow.study.arms import LOOKS
 from fastslow.study.figures.drawing import save
-from fastslow.study.figures.radar import Spoke, radar, radar_title
+from fastslow.study.figures.radar import Spoke, over, radar, radar_title
 from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.tables import shown, write_known
 from fastslow.study.training import finished, refuse_other_settings, train_or_resume
 
 BASE = "Base"
@@ -63,40 +63,36 @@ def run_suite(
     """Train the runs that are not finished, then show and write the results."""
     out = Path(out)
     sources = find_sources(runs, trust)
-    template = (
-        load_recipe(recipe, overrides) if recipe else read_stored_recipe(Path(runs[0]) / "recipe.yaml", overrides)
-    )
-    named = {_task_name(task): task for task in (read_task(text) for text in tasks)}
+    stored = Path(runs[0]) / "recipe.yaml"
+    template = load_recipe(recipe, overrides) if recipe else read_stored_recipe(stored, overrides)
+    named = {
+        " ".join([task["name"], *(f"{key}={value}" for key, value in task.items() if key != "name")]): task
+        for task in map(read_task, tasks)
+    }
     if not named:
         raise FastSlowError("no task is given; add some (--task rulebook/harbour --task rulebook/library …)")
     planned = [(name, source) for name in named for source in sources]
     for place, (name, source) in enumerate(planned, 1):
         path = _path(out, name, source)
         made = _recipe(template, named[name], source, _weights(source, template, out), cycles, k)
-        if (path / "run.json").exists():
-            refuse_other_settings(made, path, out)
+        refuse_other_settings(made, path, out)
         if not finished(path):
             head = f"\n{place} of {len(planned)}: {source.label} → GEPA on {name}, seed {source.seed}"
             console.print(Text(head, style="bold"), soft_wrap=True)
-            _run(made, path)
+        try:
+            train_or_resume(made, path)
+        except (Interrupted, KeyboardInterrupt):
+            raise Interrupted("interrupted; repeat the command to resume") from None
     spokes = collect(out, list(named), sources)
-    write_csv(out / "suite.csv", [spoke.row() for spoke in spokes])
+    write_known(out / "suite.csv", [spoke.row() for spoke in spokes])
     console.print(suite_table(spokes, k))
     if len(named) >= 3:
         save(radar(spokes, k), out, "radar")
-        console.print(
-            Text(f"{radar_title(spokes)}. The radar chart is in {out / 'radar.png'}, the table is in suite.csv.")
-        )
+        where = f"{radar_title(spokes)}. The radar chart is in {out / 'radar.png'}, the table is in suite.csv."
     else:
-        console.print(Text(f"The table is in {out / 'suite.csv'}. A radar chart needs at least three tasks."))
+        where = f"The table is in {out / 'suite.csv'}. A radar chart needs at least three tasks."
+    console.print(Text(where))
     return spokes
-
-
-def _run(recipe: Recipe, path: Path) -> None:
-    try:
-        train_or_resume(lambda: recipe, path)
-    except (Interrupted, KeyboardInterrupt):
-        raise Interrupted("interrupted; repeat the command to resume") from None
 
 
 def find_sources(runs: Sequence[str | Path], trust: bool = False) -> list[Source]:
@@ -113,24 +109,21 @@ def find_sources(runs: Sequence[str | Path], trust: bool = False) -> list[Source
             f"the runs start from different base models: '{there}' from {first}, '{here}' from {second}; give runs of one "
             "base model"
         )
-    found: dict[tuple[str, int], Source] = {}
+    found: dict[tuple[int, int], Source] = {}
     for snapshot in snapshots:
-        recipe = snapshot.run.recipe
-        if recipe.method == "gepa":
+        method, seed = snapshot.run.recipe.method, snapshot.run.recipe.seed
+        if method == "gepa":
             raise FastSlowError(
                 f"'{snapshot.run.path}' has frozen weights (method=gepa), which are the base model's; remove it"
             )
-        source = Source(LOOKS[recipe.method].name, recipe.method, recipe.seed, snapshot)
-        if (source.label, source.seed) in found:
+        source, key = Source(LOOKS[method].name, method, seed, snapshot), (list(LOOKS).index(method), seed)
+        if key in found:
             raise FastSlowError(
-                f"'{snapshot.run.path}' is a second run of {source.label} with seed {source.seed}; give one run per method "
-                "and seed"
+                f"'{snapshot.run.path}' is a second run of {source.label} with seed {seed}; give one run per method and seed"
             )
-        found[source.label, source.seed] = source
-    seeds = sorted({source.seed for source in found.values()})
-    order = [look.name for look in LOOKS.values()]
-    runs_in_order = sorted(found.values(), key=lambda source: (order.index(source.label), source.seed))
-    return [*(Source(BASE, None, seed) for seed in seeds), *runs_in_order]
+        found[key] = source
+    seeds = sorted({seed for _, seed in found})
+    return [*(Source(BASE, None, seed) for seed in seeds), *(found[key] for key in sorted(found))]
 
 
 def collect(out: Path, tasks: Sequence[str], sources: Sequence[Source]) -> list[Spoke]:
@@ -145,30 +138,23 @@ def collect(out: Path, tasks: Sequence[str], sources: Sequence[Source]) -> list[
             before = [each[0]["results"]["seed"] for each in rows]
             after = [each[-1]["results"].get("best context", each[-1]["results"]["seed"]) for each in rows]
             for when, results in (("before", before), ("after", after)):
-                for measure, ends in (("mean", ("low", "high")), ("best", ("best_low", "best_high"))):
-                    score = _score(results, measure, ends)
+                for measure, low, high in (("mean", "low", "high"), ("best", "best_low", "best_high")):
+                    score = over_seeds([result[measure] for result in results], 0.0, 1.0)
+                    if len(results) == 1:  # the interval of one seed is over problems
+                        score = Estimate(results[0][measure], results[0][low], results[0][high])
                     spokes.append(Spoke(task, label, method, when, measure, score, results[0]["problems"]))
     return spokes
 
 
-def _score(results: Sequence[dict[str, Any]], measure: str, ends: tuple[str, str]) -> Estimate:
-    """The estimate over seeds; with one seed, its interval is over problems."""
-    if len(results) == 1:
-        return Estimate(results[0][measure], results[0][ends[0]], results[0][ends[1]])
-    return over_seeds([result[measure] for result in results], 0.0, 1.0)
-
-
 def suite_table(spokes: Sequence[Spoke], k: int) -> Table:
-    seeds = max(spoke.score.seeds for spoke in spokes)
-    over = f"{seeds} seeds" if seeds > 1 else f"{spokes[0].problems} problems, one seed"
-    table = Table(title=f"GEPA only from each starting point; 95% intervals over {over}", title_justify="left")
-    for name in ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA"):
-        table.add_column(name, justify="left" if name in ("task", "from") else "right")
-    found = {(spoke.task, spoke.source, spoke.when, spoke.measure): spoke.score for spoke in spokes}
-    for task, source in dict.fromkeys((spoke.task, spoke.source) for spoke in spokes):
-        cells = [found[task, source, when, measure] for measure in ("mean", "best") for when in ("before", "after")]
-        table.add_row(task, source, *(Text(cell.words()) for cell in cells))
-    return table
+    found = {(spoke.task, spoke.source, spoke.when, spoke.measure): spoke.score.words() for spoke in spokes}
+    columns = [(when, measure) for measure in ("mean", "best") for when in ("before", "after")]
+    rows = [
+        (task, source, *(found[task, source, when, measure] for when, measure in columns))
+        for task, source in dict.fromkeys((spoke.task, spoke.source) for spoke in spokes)
+    ]
+    head = ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA")
+    return shown(f"GEPA only from each starting point; 95% intervals over {over(spokes)}", head, rows, left=2)
 
 
 def read_task(text: str, option: str = "--task") -> dict[str, Any]:
@@ -184,10 +170,6 @@ def read_task(text: str, option: str = "--task") -> dict[str, Any]:
     raise FastSlowError(
         f"{option} {text}: expected a name (rulebook/harbour) or options ({{name: rulebook, book: harbour}})"
     )
-
-
-def _task_name(task: dict[str, Any]) -> str:
-    return " ".join([task["name"], *(f"{key}={value}" for key, value in task.items() if key != "name")])
 
 
 def _path(out: Path, task: str, source: Source) -> Path:

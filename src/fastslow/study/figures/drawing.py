@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fastslow.runs import files
-from fastslow.study.arms import LINES, Arm
-from fastslow.study.intervals import over_seeds
+from fastslow.study.arms import Arm, Look
+from fastslow.study.intervals import Estimate, over_seeds
 
 SEEDS_FOR_BAND = 3
 """The interval of two seeds is too wide to draw."""
@@ -42,20 +42,15 @@ def dress(axes: Any, xlabel: str, ylabel: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def titled(figure: Any, finding: str, subtitle: str) -> Any:
-    """Set the finding in bold over the whole width, and what was compared below it."""
+def titled(figure: Any, finding: str, subtitle: str, legend: bool = False) -> Any:
+    """Set the finding in bold over the whole width, what was compared below it, and a legend under the figure."""
     width, height = figure.get_size_inches()
     bold, plain = textwrap.wrap(finding, int(10 * width)), textwrap.wrap(subtitle, int(12.5 * width))
     figure.suptitle("\n".join([*bold, *[""] * len(plain)]), x=0.01, ha="left", fontsize=11.5, weight="bold")
-    figure.text(
-        0.012,
-        1 - (0.09 + 0.21 * len(bold)) / height,
-        "\n".join(plain),
-        va="top",
-        fontsize=9,
-        color="0.3",
-        linespacing=1.3,
-    )
+    top, text = 1 - (0.09 + 0.21 * len(bold)) / height, "\n".join(plain)
+    figure.text(0.012, top, text, va="top", fontsize=9, color="0.3", linespacing=1.3)
+    if legend:
+        figure.legend(loc="outside lower left", frameon=False)
     return figure
 
 
@@ -66,32 +61,34 @@ def colours(arm: Arm) -> dict[str, str]:
 
 
 def draw_arm(axes: Any, arm: Arm, x: str, y: str, *, per: float = 1.0, label: bool = True) -> None:
-    """Draw one arm in one panel.
-
-    One seed is a line, with the interval over problems where `y` is the reward. Several seeds are faint lines and their mean,
-    from three seeds on with the 95% interval over seeds.
-    """
-    look = arm.look
+    """Draw a field of the curves of one arm over another. One seed of the reward has the interval over problems."""
     lines = [
         (np.array(getattr(curve, x), dtype=float) / per, np.array(getattr(curve, y), dtype=float))
         for curve in arm.curves.values()
     ]
     lines = [(xs[known], ys[known]) for xs, ys in lines for known in [np.isfinite(xs) & np.isfinite(ys)] if known.any()]
+    draw_seeds(axes, arm, lines, arm.line, clip_on=False, label=arm.caption if label else None)
+    if len(lines) == 1 and y == "rewards":
+        (curve,) = arm.curves.values()
+        spent = np.array(getattr(curve, x), dtype=float) / per
+        axes.fill_between(spent, curve.lows, curve.highs, color=arm.look.colour, alpha=0.15, linewidth=0)
+
+
+def draw_seeds(
+    axes: Any, arm: Arm, lines: Sequence[tuple[Any, Any]], faint: str = "-", marks: int | None = None, **style: Any
+) -> None:
+    """Draw one seed as a line; several as faint lines and their mean, from three seeds on with the 95% interval over seeds.
+    `marks` is about how many points of the line have a marker."""
     if not lines:
         return
-    style = colours(arm) | {"linestyle": LINES[arm.variant % len(LINES)], "clip_on": False}
-    named = {"label": arm.caption} if label else {}
-    if len(lines) == 1:
-        axes.plot(*lines[0], **style, marker=look.marker, markersize=5, **named)
-        if y == "rewards":
-            (curve,) = arm.curves.values()
-            spent = np.array(getattr(curve, x), dtype=float) / per
-            axes.fill_between(spent, curve.lows, curve.highs, color=look.colour, alpha=0.15, linewidth=0)
-        return
-    for xs, ys in lines:
-        axes.plot(xs, ys, color=look.colour, linestyle=style["linestyle"], linewidth=0.8, alpha=0.45)
+    look = arm.look
+    for xs, ys in lines if len(lines) > 1 else []:
+        axes.plot(xs, ys, color=look.colour, linestyle=faint, linewidth=0.8, alpha=0.45)
     grid, estimates = mean_line(lines)
-    axes.plot(grid, [found.mean for found in estimates], **style, marker=look.marker, markersize=5, **named)
+    shown = lines[0] if len(lines) == 1 else (grid, [found.mean for found in estimates])
+    every = max(1, len(grid) // marks) if marks else None
+    style = colours(arm) | {"linestyle": arm.line, "marker": look.marker, "markersize": 5, "markevery": every} | style
+    axes.plot(*shown, **style)
     if len(lines) >= SEEDS_FOR_BAND:
         low, high = [found.low for found in estimates], [found.high for found in estimates]
         axes.fill_between(grid, low, high, color=look.colour, alpha=0.15, linewidth=0)
@@ -104,6 +101,22 @@ def mean_line(lines: Sequence[tuple[Any, Any]]) -> tuple[Any, list[Any]]:
     grid = np.unique(np.concatenate([[start], longest[(longest > start) & (longest < end)], [end]]))
     values = np.stack([np.interp(grid, xs, ys) for xs, ys in lines])
     return grid, [over_seeds(list(values[:, index])) for index in range(len(grid))]
+
+
+def draw_estimate(axes: Any, place: int, found: Estimate, look: Look, text: str, **style: str) -> None:
+    """Draw a mean as a marker with a text above it, and its interval as a horizontal bar."""
+    if found.has_interval:
+        axes.plot([found.low, found.high], [place, place], color=look.colour, linewidth=2, alpha=0.6)
+    axes.plot([found.mean], [place], **{"color": look.colour, "marker": look.marker, "markersize": 8, **style})
+    axes.annotate(text, (found.mean, place), (0, 7), textcoords="offset points", ha="center", fontsize=8.5)
+
+
+def dress_estimates(axes: Any, names: Sequence[str]) -> None:
+    """Style the axes of estimates below each other."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.7)
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def save(figure: Any, folder: Path, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +34,8 @@ class Spoke:
             "when": self.when,
             "measure": self.measure,
             "score": self.score.mean,
-            "low": self.score.low if self.score.has_interval else "",
-            "high": self.score.high if self.score.has_interval else "",
+            "low": self.score.low,
+            "high": self.score.high,
             "seeds": self.score.seeds,
             "problems": self.problems,
         }
@@ -42,21 +43,25 @@ class Spoke:
 
 def radar_title(spokes: Sequence[Spoke], measure: str = "mean") -> str:
     """On how many tasks the best starting point is highest, ties included, and on how many its interval is apart."""
-    ends = {(spoke.task, spoke.source): spoke.score for spoke in spokes if _is(spoke, "after", measure)}
-    tasks = list(dict.fromkeys(task for task, _ in ends))
-    wins: dict[str, int] = {}
-    clear: dict[str, int] = {}
+    after = [spoke for spoke in spokes if spoke.when == "after" and spoke.measure == measure]
+    ends = {(spoke.task, spoke.source): spoke.score for spoke in after}
+    wins, clear = Counter[str](), Counter[str]()
     for (task, source), mine in ends.items():
         others = [score for (other, _), score in ends.items() if other == task and score is not mine]
-        wins[source] = wins.get(source, 0) + all(mine.mean >= score.mean for score in others)
-        apart = mine.has_interval and all(score.has_interval and mine.low > score.high for score in others)
-        clear[source] = clear.get(source, 0) + apart
+        wins[source] += all(mine.mean >= score.mean for score in others)
+        clear[source] += mine.has_interval and all(score.has_interval and mine.low > score.high for score in others)
     most = max(wins.values())
     best = [source for source, count in wins.items() if count == most]
-    on = f"highest on {most} of {len(tasks)} tasks"
+    on = f"highest on {most} of {len({task for task, _ in ends})} tasks"
     if len(best) > 1:
         return f"After GEPA, {' and '.join(best)} are each {on}"
     return f"After GEPA, {best[0]} is {on}, beyond the intervals on {clear[best[0]]}"
+
+
+def over(spokes: Sequence[Spoke]) -> str:
+    """What the intervals are over."""
+    seeds = max(spoke.score.seeds for spoke in spokes)
+    return f"{seeds} seeds" if seeds > 1 else f"{spokes[0].problems} problems, one seed"
 
 
 def radar(spokes: Sequence[Spoke], k: int) -> Any:
@@ -68,12 +73,11 @@ def radar(spokes: Sequence[Spoke], k: int) -> Any:
         _draw(panel, [spoke for spoke in spokes if spoke.measure == measure], tasks, labelled=measure == "mean")
         panel.set_title(f"{measure}@{k} (reward, 0 to 1)", fontsize=10, pad=28)
         panel.set_ylim(0, min(1.0, max(0.1, 1.15 * max(spoke.score.mean for spoke in spokes))))
-    seeds = max(spoke.score.seeds for spoke in spokes)
-    over = f"{seeds} seeds" if seeds > 1 else f"{spokes[0].problems} problems, one seed"
     figure.suptitle(f"{radar_title(spokes)}\n", x=0.01, ha="left", fontsize=11.5, weight="bold")
-    figure.text(0.012, 0.93, f"whiskers (shifted for legibility): 95% intervals over {over}", fontsize=9, color="0.3")
-    sources = dict.fromkeys(spoke.source for spoke in spokes)
-    figure.legend(loc="outside lower center", ncols=len(sources), frameon=False)
+    figure.text(
+        0.012, 0.93, f"whiskers (shifted for legibility): 95% intervals over {over(spokes)}", fontsize=9, color="0.3"
+    )
+    figure.legend(loc="outside lower center", ncols=len({spoke.source for spoke in spokes}), frameon=False)
     return figure
 
 
@@ -112,7 +116,3 @@ def _short(tasks: Sequence[str]) -> list[str]:
     shared = set(words[0]).intersection(*words)
     own = [" ".join(word for word in each if word not in shared) for each in words]
     return [textwrap.fill(short or task, 20) for short, task in zip(own, tasks, strict=True)]
-
-
-def _is(spoke: Spoke, when: str, measure: str) -> bool:
-    return spoke.when == when and spoke.measure == measure

@@ -13,10 +13,10 @@ from rich.console import Console
 from study_helpers import made_run, staged_run
 
 from fastslow.base.errors import FastSlowError
-from fastslow.study import comparison as comparison_module
+from fastslow.study import measures
 from fastslow.study.arms import gather
-from fastslow.study.compare import compare_runs, show
-from fastslow.study.comparison import Comparison
+from fastslow.study.measures import Comparison
+from fastslow.study.report import compare_runs, show
 from fastslow.study.sentences import findings
 
 FST = {0: [0.1, 0.4, 0.6, 0.8], 1: [0.1, 0.5, 0.5, 0.7], 2: [0.1, 0.3, 0.5, 0.9]}
@@ -179,7 +179,7 @@ def test_one_seed_has_no_intervals_and_frozen_weights_no_steps(tmp_path: Path) -
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_everything_is_written(seeds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison_module, "DRAWS", 10)  # what asymptotes are is tested elsewhere
+    monkeypatch.setattr(measures, "DRAWS", 10)  # what asymptotes are is tested elsewhere
     extra = [made_run(tmp_path / "gepa", [0.1, 0.4], method="gepa", fast=100, kl=0.0)]
     extra += [made_run(tmp_path / "distill", [0.1, 0.4, 0.5, 0.6], method="distill", tokens=False)]
     console = Console(record=True, width=160)

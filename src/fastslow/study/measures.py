@@ -1,10 +1,10 @@
-"""What several arms cost and reached, over their seeds and compared with one of them, the baseline."""
+"""Numbers with intervals: what arms cost and reached, over their seeds and compared with one of them, the baseline."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any
@@ -12,19 +12,12 @@ from typing import Any
 from fastslow.base.errors import FastSlowError
 from fastslow.evaluation.asymptote import Asymptote, fit_asymptote
 from fastslow.study.arms import Arm
-from fastslow.study.curves import Cost, Curve
-from fastslow.study.intervals import Estimate, difference, over_seeds, ratio
+from fastslow.study.curves import COSTS, Cost
+from fastslow.study.intervals import Estimate, difference, over_seeds, ratio, unknown
 
 COLUMNS = {
-    "steps": "step",
-    "rollouts": "rollouts",
-    "tokens": "tokens",
-    "seconds": "seconds",
-    "rewards": "reward",
-    "lows": "low",
-    "highs": "high",
-    "kls": "kl",
-    "seed_kls": "kl_under_seed",
+    **{"steps": "step", "rollouts": "rollouts", "tokens": "tokens", "seconds": "seconds"},
+    **{"rewards": "reward", "lows": "low", "highs": "high", "kls": "kl", "seed_kls": "kl_under_seed"},
 }
 """Columns of points.csv, by the field of a curve."""
 Z95 = NormalDist().inv_cdf(0.975)
@@ -57,11 +50,11 @@ class Comparison:
 
     def end(self, arm: Arm) -> Estimate:
         """Reward at the last evaluation."""
-        return over_seeds([curve.rewards[-1] for curve in arm.curves.values()], 0.0, 1.0)
+        return arm.mean(lambda curve: curve.rewards[-1], 1.0)
 
     def margin(self, arm: Arm) -> Estimate:
         """Reward at the last evaluation, less the baseline's."""
-        ours, theirs = (_each(each, lambda curve: curve.rewards[-1]) for each in (arm, self.baseline))
+        ours, theirs = (each.each(lambda curve: curve.rewards[-1]) for each in (arm, self.baseline))
         return difference(ours, theirs).within(-1.0, 1.0)
 
     def is_apart(self, arm: Arm) -> bool:
@@ -84,7 +77,7 @@ class Comparison:
 
     def within_shared_rollouts(self, arm: Arm) -> Estimate:
         """Reward at the last evaluation within the rollouts that every run spent."""
-        return over_seeds([curve.reward_after(self.shared_rollouts) for curve in arm.curves.values()], 0.0, 1.0)
+        return arm.mean(lambda curve: curve.reward_after(self.shared_rollouts), 1.0)
 
     def asymptote(self, arm: Arm) -> Asymptote | str:
         """The limit of reward over rollouts, or the reason why it cannot be fitted."""
@@ -99,7 +92,11 @@ class Comparison:
     @cached_property
     def peaks(self) -> dict[int, float]:
         """The highest reward of the baseline, by seed."""
-        return _each(self.baseline, lambda curve: curve.peak)
+        return self.baseline.each(lambda curve: curve.peak)
+
+    @property
+    def mean_peak(self) -> float:
+        return sum(self.peaks.values()) / len(self.peaks)
 
     def target(self, seed: int) -> float:
         """The baseline's peak with the same seed, or the mean over its seeds where it has no such seed.
@@ -107,7 +104,7 @@ class Comparison:
         A peak before training costs nothing to reach; the target is then to exceed it.
         """
         if seed not in self.peaks:
-            return sum(self.peaks.values()) / len(self.peaks)
+            return self.mean_peak
         peak = self.peaks[seed]
         return peak if peak > self.baseline.curves[seed].rewards[0] else math.nextafter(peak, math.inf)
 
@@ -123,35 +120,45 @@ class Comparison:
     def cost(self, arm: Arm, of: Cost) -> Estimate:
         """The mean over the seeds that reached it, with an interval only where all did: the others would have cost more."""
         if of == "steps" and arm.method == "gepa":
-            return Estimate(math.nan, seeds=0, note="no updates")
+            return unknown("no updates")
         costs = list(self.costs(arm, of).values())
         reached = [cost for cost in costs if cost < math.inf]
         if len(reached) == len(costs):
             return over_seeds(reached, 0.0)
         if not reached:
-            return Estimate(math.nan, seeds=0, note="not reached")
-        return Estimate(
-            sum(reached) / len(reached), seeds=len(reached), note=f"(in {len(reached)} of {len(costs)} seeds)"
-        )
+            return unknown("not reached")
+        note = f"(in {len(reached)} of {len(costs)} seeds)"
+        return Estimate(sum(reached) / len(reached), seeds=len(reached), note=note)
 
     def saving(self, arm: Arm, of: Cost) -> Estimate:
         """The baseline's cost of its own peak divided by this arm's cost of the same reward."""
         if arm is self.baseline:
             return Estimate(1.0)
         if of == "steps" and "gepa" in (arm.method, self.baseline.method):
-            return Estimate(math.nan, seeds=0, note="no updates")
+            return unknown("no updates")
         if not self.baseline_rises:
-            return Estimate(math.nan, seeds=0, note="baseline never rises")
-        ours = {seed: cost for seed, cost in self.costs(arm, of).items() if 0 < cost < math.inf}
-        theirs = {seed: cost for seed, cost in self.costs(self.baseline, of).items() if 0 < cost < math.inf}
+            return unknown("baseline never rises")
+        costs = self.costs(arm, of)
+        ours, theirs = (
+            {seed: cost for seed, cost in side.items() if 0 < cost < math.inf}
+            for side in (costs, self.costs(self.baseline, of))
+        )
         if not ours or not theirs:
-            never = all(cost == math.inf for cost in self.costs(arm, of).values())
-            return Estimate(math.nan, seeds=0, note="not reached" if never else "-")
+            return unknown("not reached" if all(cost == math.inf for cost in costs.values()) else "-")
         found = ratio(theirs, ours)
-        if len(ours) < len(arm.curves):
-            note = f"(in the {len(ours)} of {len(arm.curves)} seeds that reach it)"
-            return Estimate(found.mean, seeds=len(ours), note=note)
-        return found
+        if len(ours) == len(costs):
+            return found
+        note = f"(in the {len(ours)} of {len(costs)} seeds that reach it)"
+        return Estimate(found.mean, seeds=len(ours), note=note)
+
+    def savings(self) -> dict[str, dict[Cost, Estimate]]:
+        """How many times less each arm needs than the baseline, where that is known."""
+        found = {arm.label: {cost: self.saving(arm, cost) for cost in COSTS} for arm in self.others}
+        known = {
+            label: {cost: saved for cost, saved in costs.items() if not math.isnan(saved.mean)}
+            for label, costs in found.items()
+        }
+        return {label: costs for label, costs in known.items() if costs}
 
     # How far it moved --------------------------------------------------------------------------------------------------
 
@@ -173,63 +180,56 @@ class Comparison:
 
     def reward_at_kl(self, arm: Arm, kl: float) -> Estimate:
         """The best reward within this KL from the base model."""
-        return over_seeds([curve.reward_within(kl) for curve in arm.curves.values()], 0.0, 1.0)
+        return arm.mean(lambda curve: curve.reward_within(kl), 1.0)
 
     def margin_at_kl(self, arm: Arm) -> Estimate:
         """The best reward within the KL that arm and baseline reached, less the baseline's."""
         kl = self.shared_kl(arm)
-        ours, theirs = (_each(each, lambda curve: curve.reward_within(kl)) for each in (arm, self.baseline))
+        ours, theirs = (each.each(lambda curve: curve.reward_within(kl)) for each in (arm, self.baseline))
         return difference(ours, theirs).within(-1.0, 1.0)
 
     def last(self, arm: Arm, of: str) -> Estimate:
         """A field of the curves at the last evaluation."""
-        return over_seeds([getattr(curve, of)[-1] for curve in arm.curves.values()], 0.0)
+        return arm.mean(lambda curve: getattr(curve, of)[-1])
 
     def entropy(self, arm: Arm) -> Estimate:
         """Entropy of the policy at the last step, nats a token."""
         return over_seeds([series[-1][1] for series in arm.entropies.values() if series], 0.0)
 
-    # As a table ---------------------------------------------------------------------------------------------------------
+    # As tables ----------------------------------------------------------------------------------------------------------
 
     def measures(self) -> Iterator[tuple[Arm, str, Estimate]]:
         """Every number of the comparison."""
+        base = self.baseline.label
         for arm in self.arms:
             yield arm, "reward at the end", self.end(arm)
-            yield arm, f"reward at the end, less that of {self.baseline.label}", self.margin(arm)
+            yield arm, f"reward at the end, less that of {base}", self.margin(arm)
             yield arm, f"reward within {self.shared_rollouts:.0f} rollouts", self.within_shared_rollouts(arm)
-            for of in ("steps", "rollouts", "tokens", "seconds"):
+            for of in COSTS:
                 yield arm, f"{of} at the end", self.last(arm, of)
-                yield arm, f"{of} to reach the peak of {self.baseline.label}", self.cost(arm, of)
-                yield arm, f"{of} of {self.baseline.label} to reach it, divided by its own", self.saving(arm, of)
+                yield arm, f"{of} to reach the peak of {base}", self.cost(arm, of)
+                yield arm, f"{of} of {base} to reach it, divided by its own", self.saving(arm, of)
             yield arm, "KL from base at the end, nats per token", self.last(arm, "kls")
             yield arm, "KL from base at the end, both under the seed text", self.last(arm, "seed_kls")
-            yield arm, f"KL from base at the peak of {self.baseline.label}", self.kl_at_peak(arm)
+            yield arm, f"KL from base at the peak of {base}", self.kl_at_peak(arm)
             shared = self.shared_kl(arm)
-            yield arm, f"KL that it and {self.baseline.label} have reached", Estimate(shared)
+            yield arm, f"KL that it and {base} have reached", Estimate(shared)
             yield arm, "reward within that KL", self.reward_at_kl(arm, shared)
-            yield arm, f"reward within that KL, less that of {self.baseline.label}", self.margin_at_kl(arm)
+            yield arm, f"reward within that KL, less that of {base}", self.margin_at_kl(arm)
             yield arm, "entropy at the end, nats per token", self.entropy(arm)
 
-    def table(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
+        """Every number, a row each."""
         return [
-            {
-                "arm": arm.label,
-                "method": arm.method,
-                "measure": measure,
-                "mean": _plain(found.mean),
-                "low": _plain(found.low),
-                "high": _plain(found.high),
-                "seeds": found.seeds,
-                "note": found.note,
-            }
+            {"arm": arm.label, "method": arm.method, "measure": measure, **asdict(found)}
             for arm, measure, found in self.measures()
         ]
 
     def points(self) -> list[dict[str, Any]]:
-        """Every evaluation of every run."""
+        """Every evaluation of every run, a row each."""
         return [
             {"arm": arm.label, "method": arm.method, "seed": seed}
-            | {name: _plain(getattr(curve, column)[index]) for column, name in COLUMNS.items()}
+            | {name: getattr(curve, column)[index] for column, name in COLUMNS.items()}
             for arm in self.arms
             for seed, curve in arm.curves.items()
             for index in range(len(curve.rewards))
@@ -242,24 +242,14 @@ def _moves(arm: Arm, sign: int) -> bool:
     curves = list(arm.curves.values())
     later = range(1, min(len(curve.rewards) for curve in curves))
     needed = NormalDist().inv_cdf(1 - 0.05 / max(1, len(later)))
-    for at in later:
-        gained = sign * sum(curve.rewards[at] - curve.rewards[0] for curve in curves)
-        noise = math.hypot(*(curve.deviation(place) for curve in curves for place in (0, at)))
-        if gained > needed * noise:
-            return True
-    return False
-
-
-def _each(arm: Arm, value: Callable[[Curve], float]) -> dict[int, float]:
-    return {seed: value(curve) for seed, curve in arm.curves.items()}
+    return any(
+        sign * sum(curve.rewards[at] - curve.rewards[0] for curve in curves)
+        > needed * math.hypot(*(curve.deviation(place) for curve in curves for place in (0, at)))
+        for at in later
+    )
 
 
 def _reach(arm: Arm) -> float:
     """The KL from the base model that every run of the arm reached; NaN where it was not measured."""
     most = [max((kl for kl in curve.kls if not math.isnan(kl)), default=math.nan) for curve in arm.curves.values()]
     return min((kl for kl in most if not math.isnan(kl)), default=math.nan)
-
-
-def _plain(value: float) -> float | str:
-    """An empty cell for NaN."""
-    return "" if math.isnan(value) else value

@@ -9,7 +9,7 @@ import pytest
 from study_helpers import made_run, staged_run
 
 from fastslow.base.errors import FastSlowError
-from fastslow.study.compared import ComparedRuns, compare
+from fastslow.study.report import ComparedRuns, compare
 
 
 @pytest.fixture
