@@ -24,7 +24,7 @@ from fastslow.records import Rollout
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.lock import Lock
-from fastslow.runs.rollout_table import RolloutWriter
+from fastslow.runs.rollout_files import RolloutWriter
 
 Log = Literal["metrics", "evals", "ledger"]
 INTERNALIZED = "internalized"
@@ -176,13 +176,13 @@ class RunFolder:
     def forget_memory(self, cycle: int) -> None:
         """Remove the memory of the cycles before this one."""
         with files.explained(self.path):
-            for number, path in numbers(self.path / "rollouts", "cycle-*.json.gz").items():
+            for number, path in files.numbered(self.path / "rollouts", "cycle-*.json.gz").items():
                 if number < cycle:
                     path.unlink()
 
     def cycles(self) -> list[dict[str, Any]]:
-        numbered = numbers(self.path / "contexts", "cycle-*.json")
-        return [data for number in sorted(numbered) if (data := files.read_json(numbered[number])) is not None]
+        found = files.numbered(self.path / "contexts", "cycle-*.json")
+        return [data for number in sorted(found) if (data := files.read_json(found[number])) is not None]
 
     def save_rollouts(
         self,
@@ -209,7 +209,7 @@ class RunFolder:
             if path.exists():
                 files.write_rows(path, files.read_rows_until(path, lambda row: (row.get("step") or 0) <= step))
         with files.explained(self.path):
-            for number, path in numbers(self.path / "rollouts", "step-*.parquet").items():
+            for number, path in files.numbered(self.path / "rollouts", "step-*.parquet").items():
                 if number > step:
                     path.unlink()
             for folder in (self.path, self.path / "contexts", self.path / "rollouts"):
@@ -220,12 +220,6 @@ class RunFolder:
 
 def _memory(cycle: int) -> Path:
     return Path("rollouts") / f"cycle-{cycle:04d}.json.gz"
-
-
-def numbers(folder: Path, pattern: str) -> dict[int, Path]:
-    """Files by the number in their names."""
-    found = ((path.name.partition(".")[0].rpartition("-")[2], path) for path in folder.glob(pattern))
-    return {int(number): path for number, path in found if number.isdecimal()}
 
 
 def versions() -> dict[str, str | None]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastslow.base.errors import RunError, cause
 from fastslow.runs import files
-from fastslow.runs.contexts import read_contexts
-from fastslow.runs.folder import RunFolder, numbers
+from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
+from fastslow.runs.lineage import read_contexts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +48,8 @@ def contexts_frame(run: RunFolder) -> pd.DataFrame:
     """One row per context that was in use. The column `text` holds its text; with several components there is a column
     `text.COMPONENT` for each."""
     rows = []
-    for record in read_contexts(run):
-        data = record.to_dict()
+    for context in read_contexts(run):
+        data = context.to_dict()
         texts = data.pop("texts")
         shown = (
             {"text": next(iter(texts.values()))} if len(texts) == 1 else {f"text.{key}": texts[key] for key in texts}
@@ -77,8 +75,9 @@ def rollouts_frame(run: RunFolder) -> pd.DataFrame:
 
     found = []
     for loop, unit, pattern in (("slow", "step", "step-*.parquet"), ("fast", "cycle", "cycle-*.parquet")):
-        for number, path in sorted(numbers(run.path / "rollouts", pattern).items()):
-            table = _read(path)
+        for number, path in sorted(files.numbered(run.path / "rollouts", pattern).items()):
+            rows = files.read_table(path)
+            table = rows.drop_columns([name for name in BY_TOKEN if name in rows.column_names]).to_pandas()
             turns = zip(table["questions"], table["answers"], strict=True)
             asked = [(questions[0], answers[-1]) if len(answers) else ("", "") for questions, answers in turns]
             table["question"], table["answer"] = [first for first, _ in asked], [last for _, last in asked]
@@ -92,17 +91,6 @@ def rollouts_frame(run: RunFolder) -> pd.DataFrame:
         frame["purpose"] = None
     frame["purpose"] = frame["purpose"].where(frame["purpose"].notna(), "slow")
     return _ordered(frame, PLAYED)
-
-
-def _read(path: Path) -> pd.DataFrame:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        names = [name for name in pq.read_schema(path).names if name not in BY_TOKEN]
-        return pq.read_table(path, columns=names).to_pandas()
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f"'{path}' cannot be read: {cause(error)}; restore it from a copy") from error
 
 
 def _frame(rows: list[dict[str, Any]], first: Iterable[str]) -> pd.DataFrame:

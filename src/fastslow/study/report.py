@@ -10,9 +10,10 @@ from typing import Any
 
 from fastslow.recipe import dump_recipe
 from fastslow.runs.board.page import shared_style
-from fastslow.runs.board.places import Place
-from fastslow.runs.board.text import Lineage
+from fastslow.runs.board.text import detail
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.lineage import Lineage
+from fastslow.runs.reading import Place
 from fastslow.study.arms import Arm
 from fastslow.study.comparison import Comparison
 from fastslow.study.figures.drawing import as_svg
@@ -192,7 +193,7 @@ def _lineage(run: RunFolder) -> list[dict[str, Any]]:
     path = run.path.resolve()
     lineage = Lineage(Place(path.name, path, path))
     lineage.refresh()
-    return [found for node in lineage.survivors() if (found := lineage.detail(node.id)) is not None]
+    return [found for node in lineage.survivors() if (found := detail(lineage, node.id)) is not None]
 
 
 def _recipe(arm: Arm) -> dict[str, str]:
