@@ -15,12 +15,11 @@ from fastslow.records import Rollout
 from fastslow.rollouts.ahead import token_ages
 from fastslow.rollouts.faults import is_faulty
 from fastslow.rollouts.play import Timing
-from fastslow.runs.checkpoint import Checkpoints
+from fastslow.runs.checkpoint import Checkpoints, write_witness
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST, RETRIES, Purpose
 from fastslow.runs.trackers import Trackers
 from fastslow.runs.view import View
-from fastslow.runs.witness import write_witness
 from fastslow.tasks.base import Task
 from fastslow.tasks.stages import Stages
 
