@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from fastslow.base.errors import RunError
@@ -60,14 +59,9 @@ class RunFolder:
             run.refuse_existing()
             run.write_recipe(recipe)
             # Last, because this file makes the folder a run.
+            started = datetime.now(UTC).isoformat(timespec="seconds")
             run.write_json(
-                "run.json",
-                {
-                    "status": "running",
-                    "started": datetime.now(UTC).isoformat(timespec="seconds"),
-                    "seed": recipe.seed,
-                    "versions": versions(),
-                },
+                "run.json", {"status": "running", "started": started, "seed": recipe.seed, "versions": versions()}
             )
         except BaseException:
             run.close()
@@ -114,9 +108,7 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @cached_property

@@ -24,11 +24,9 @@ SPENT = ("step", "cycle", "purpose")
 
 def metrics_frame(run: RunFolder) -> pd.DataFrame:
     """One row per slow step; the seconds of each phase are columns `seconds.PHASE`."""
-    rows = []
-    for row in run.rows("metrics"):
-        phases = row.get("phases") or {}
-        kept = {key: value for key, value in row.items() if key != "phases"}
-        rows.append({**kept, **{f"seconds.{phase}": seconds for phase, seconds in phases.items()}})
+    rows = run.rows("metrics")
+    for row in rows:
+        row |= {f"seconds.{phase}": seconds for phase, seconds in (row.pop("phases", None) or {}).items()}
     return _frame(rows, ("step",))
 
 
@@ -37,10 +35,9 @@ def evaluations_frame(run: RunFolder) -> pd.DataFrame:
     rows = []
     with files.understood(run.path):
         for row in run.rows("evals"):
-            spent = {key: value for key, value in row.items() if key != "results"}
-            for label, result in row["results"].items():
+            for label, result in row.pop("results").items():
                 scores = {("context_id" if key == "context" else key): value for key, value in result.items()}
-                rows.append({**spent, "context": label, **scores})
+                rows.append({**row, "context": label, **scores})
     return _frame(rows, EVALUATED)
 
 
@@ -85,10 +82,8 @@ def rollouts_frame(run: RunFolder) -> pd.DataFrame:
     if not found:
         return _frame([], PLAYED)
     frame = pd.concat(found, ignore_index=True)
-    for unit in ("step", "cycle"):
-        frame[unit] = frame[unit].astype("Int64") if unit in frame else pd.array([pd.NA] * len(frame), "Int64")
-    if "purpose" not in frame:
-        frame["purpose"] = None
+    frame = frame.reindex(columns=list(dict.fromkeys((*frame.columns, "step", "cycle", "purpose"))))
+    frame = frame.astype({"step": "Int64", "cycle": "Int64", "purpose": object})
     frame["purpose"] = frame["purpose"].where(frame["purpose"].notna(), "slow")
     return _ordered(frame, PLAYED)
 

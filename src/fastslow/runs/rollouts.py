@@ -89,10 +89,7 @@ def _parts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if question is not None:
             yield f"question{of}", question
         yield f"answer{of}", answer
-    if row["feedback"]:
-        yield "feedback", row["feedback"]
-    if row["error"]:
-        yield "error", row["error"]
+    yield from ((name, row[name]) for name in ("feedback", "error") if row[name])
 
 
 def _files(run: RunFolder, choice: Choice) -> list[Path]:

@@ -36,10 +36,10 @@ class Filter:
 
     first_step: int | None = None
     last_step: int | None = None
-    problem: str = ""
-    context: str = ""
     low: float | None = None
     high: float | None = None
+    problem: str = ""
+    context: str = ""
     fault: str = ""
     purpose: str = ""
 
@@ -84,7 +84,7 @@ class RolloutIndex:
             until = time.monotonic() + patience
             while waiting and (time.monotonic() < until or not self._chunks):
                 self._index(waiting.pop())
-            if waiting and (self._builder is None or not self._builder.is_alive()):
+            if waiting and not (self._builder and self._builder.is_alive()):
                 self._builder = threading.Thread(target=self._build, daemon=True)
                 self._builder.start()
 

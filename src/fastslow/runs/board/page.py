@@ -49,7 +49,7 @@ def live_page() -> str:
     return _page("fastslow board", head + scripts)
 
 
-def snapshot_page(title: str, data: Any) -> str:
+def _whole_page(title: str, data: Any) -> str:
     """The page with everything inside, for a browser without a server; only its own scripts may run."""
     styles = [static_file(name)[0].decode() for name in STYLES]
     scripts = [static_file(name)[0].decode() for name in SCRIPTS]
@@ -93,7 +93,7 @@ def write_snapshot(views: Views, path: Path) -> int:
     data = {"made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "runs": [_run(run) for run in runs]}
     names = ", ".join(run.place.name for run in runs[:3])
     title = f"{names}{' …' if len(runs) > 3 else ''} · fastslow board"
-    files.write_bytes(path, files.encode(snapshot_page(title, data)))
+    files.write_bytes(path, files.encode(_whole_page(title, data)))
     return len(runs)
 
 

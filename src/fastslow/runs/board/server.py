@@ -58,7 +58,7 @@ def make_app(
 
     routes = [
         Route("/", lambda request: Response(live_page(), media_type="text/html")),
-        *(Route(f"/static/{name}", _static(name)) for name in FILES),
+        *(Route(f"/static/{name}", _static) for name in FILES),
         Route("/api/runs", lambda request: _json(views.runs())),
         Route("/api/events", events),
         *(Route(f"/api/{name}", of_run(read)) for name, read in READ.items()),
@@ -114,16 +114,8 @@ class _Asked:
             raise _BadNumber(f"{name}={text}: expected a number") from None
 
     def filter(self) -> Filter:
-        return Filter(
-            self.whole("from"),
-            self.whole("to"),
-            self.text("problem"),
-            self.text("context"),
-            self.real("low"),
-            self.real("high"),
-            self.text("fault"),
-            self.text("purpose"),
-        )
+        texts = {name: self.text(name) for name in ("problem", "context", "fault", "purpose")}
+        return Filter(self.whole("from"), self.whole("to"), self.real("low"), self.real("high"), **texts)
 
 
 READ: dict[str, Callable[[RunViews, _Asked], bytes]] = {
@@ -149,12 +141,9 @@ def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-def _static(name: str) -> Callable[[Request], Response]:
-    def endpoint(request: Request) -> Response:
-        body, kind = static_file(name)
-        return Response(body, media_type=kind)
-
-    return endpoint
+def _static(request: Request) -> Response:
+    body, kind = static_file(request.url.path.removeprefix("/static/"))
+    return Response(body, media_type=kind)
 
 
 class _Headers:
