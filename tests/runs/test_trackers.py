@@ -53,13 +53,16 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> type[Fake]:
 
 @pytest.fixture
 def recipe() -> Recipe:
-    return build_recipe({"model": "nano", "task": "rulebook", "engine": "tinker", "output": {"report_to": ["wandb"]}})
+    seed = {"seed_text": "log in with sk-secret-0123456789"}
+    output = {"report_to": ["wandb"]}
+    return build_recipe({"model": "nano", "task": "rulebook", "engine": "tinker", "fast": seed, "output": output})
 
 
 def test_every_tracker_gets_the_recipe_and_the_finite_numbers(
     fakes: type[Fake], recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_PROJECT", "mine")
+    monkeypatch.setenv("SOME_API_KEY", "sk-secret-0123456789")
     trackers = Trackers(["wandb", "mlflow"], tmp_path / "run-1", recipe, pytest.fail)
     trackers.log(3, {"loss": 0.5, "kl": None, "entropy": float("nan"), "evaluation/best@(2)": 1})
     trackers.close()
@@ -68,6 +71,7 @@ def test_every_tracker_gets_the_recipe_and_the_finite_numbers(
     assert (wandb.given, wandb.options) == (("mine",), {"name": "run-1"})
     assert (mlflow.given, mlflow.options) == (("Default",), {"run_name": "run-1"})
     settings = wandb.calls[1][1]
+    assert "sk-secret" not in str(settings)
     assert (settings["engine.kind"], settings["slow.steps"]) == ("tinker", recipe.slow.steps)
     assert all(isinstance(value, bool | int | float | str) for value in settings.values())
     assert wandb.calls[2:] == [("log", (3, {"train/loss": 0.5, "train/evaluation/best@(2)": 1.0})), ("finish", None)]

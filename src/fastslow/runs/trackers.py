@@ -11,9 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from fastslow.base.errors import RecipeError, RunError, cause
 from fastslow.base.text import one_line
-from fastslow.recipe import Recipe
+from fastslow.recipe import Recipe, dump_recipe, flat
 
 PROJECT = "huggingface"
 """The project that transformers and TRL use too, so that their runs and ours can be compared."""
@@ -45,7 +47,7 @@ class Trackers:
                 tracker = _make(name, folder)
                 tracker.start()
                 self._started[name] = tracker
-                tracker.store_init_configuration(_flat(recipe.model_dump(mode="json")))
+                tracker.store_init_configuration(_settings(recipe))
             except Exception as error:
                 self.close()
                 raise RunError(
@@ -91,12 +93,9 @@ def _make(name: str, folder: Path) -> Any:
     return kind(project, folder) if kind.requires_logging_directory else kind(project)
 
 
-def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Settings by dotted key, as values that every tracker takes."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{before}{key}.")
-        else:
-            found[before + key] = value if isinstance(value, bool | int | float | str) else str(value)
-    return found
+def _settings(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as recipe.yaml has it, without secrets, as values that every tracker takes."""
+    settings = flat(yaml.safe_load(dump_recipe(recipe)))
+    return {
+        key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings.items()
+    }

@@ -80,7 +80,7 @@ def make_view(console: Console | None = None) -> View:
     return LiveView(console) if drawable and roomy else PlainView(console)
 
 
-class PlainView(View):
+class PlainView:
     """One line per event, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
@@ -111,6 +111,12 @@ class PlainView(View):
         of = f"/{total}" if self._limit is None else ""
         self._print(f"step {step}{of}: " + ", ".join(parts or ["done"]))
 
+    def spent(self, rollouts: int) -> None:
+        pass
+
+    def sampled(self, rollouts: Sequence[Rollout]) -> None:
+        pass
+
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         lines = (_evaluation_line(label, result) for label, result in results.items())
         self._print(f"evaluation at step {step}: " + "; ".join(lines))
@@ -124,6 +130,9 @@ class PlainView(View):
     def finish(self, summary: dict[str, Any]) -> None:
         self._print("finished: " + ", ".join(f"{key} {number(value)}" for key, value in summary.items()))
 
+    def close(self) -> None:
+        pass
+
     def _print(self, line: str) -> None:
         # A character that the log cannot encode must not end the run.
         encoding = self.console.encoding
@@ -131,7 +140,7 @@ class PlainView(View):
         self.console.print(Text(shown), soft_wrap=True)
 
 
-class LiveView(View):
+class LiveView:
     """One screen that stays in place; messages scroll above it. The numbers come first; the best context and a sampled
     rollout get the lines that are left."""
 

@@ -137,7 +137,7 @@ def _summed(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _by_cycle(ledger: Rows) -> list[dict[str, Any]]:
     cycles: dict[Any, dict[str, Any]] = {}
     for row in ledger:
-        empty = {"cycle": row.get("cycle"), "rollouts": Counter(), "cost": 0, "seconds": 0}
+        empty: dict[str, Any] = {"cycle": row.get("cycle"), "rollouts": Counter(), "cost": 0, "seconds": 0}
         cycle = cycles.setdefault(row.get("cycle"), empty)
         for purpose, value in mapping(row.get("spent")).items():
             entry = _entry(value)
