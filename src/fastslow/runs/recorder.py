@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +82,7 @@ class Recorder:
             self.view.message(f"nothing is left to do: the run has reached {ended}; give a larger number to extend it")
 
     def _start_trackers(self) -> None:
-        def warn(text: str) -> None:
-            self.view.message(text, "warning")
-
+        warn = partial(self.view.message, level="warning")
         self._trackers = Trackers(self.recipe.output.report_to, self.folder, self.recipe, warn)
 
     def close(self) -> None:

@@ -36,25 +36,23 @@ def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
     diffs and feedback.
     """
     with files.understood(run.path):
-        _show(run, console, full)
-
-
-def _show(run: RunFolder, console: Console, full: bool) -> None:
-    cycles = run.cycles()
-    if not cycles:
-        console.print(Text(f"'{run.path}' has no cycle yet; every rollout so far used the seed text"))
-        return
-    members = gather(cycles)
-    best = next((member for member in members.values() if member.best), None)
-    shown = set(members) if full else ancestry(members, (id for id in members if members[id].in_pool))
-    console.print(_tree(members, shown, full))
-    console.print(_table(cycles))
-    _show_rejected(cycles, console, full)
-    if judged := cycles[-1].get("lines"):
-        console.print(_line_table(judged, best, full))
-    if len(shown) < len(members):
-        rest = len(members) - len(shown)
-        console.print(Text(f"hidden contexts without a surviving descendant: {rest}; --full shows them", style="dim"))
+        cycles = run.cycles()
+        if not cycles:
+            console.print(Text(f"'{run.path}' has no cycle yet; every rollout so far used the seed text"))
+            return
+        members = gather(cycles)
+        best = next((member for member in members.values() if member.best), None)
+        shown = set(members) if full else ancestry(members, (id for id in members if members[id].in_pool))
+        console.print(_tree(members, shown, full))
+        console.print(_table(cycles))
+        _show_rejected(cycles, console, full)
+        if judged := cycles[-1].get("lines"):
+            console.print(_line_table(judged, best, full))
+        if len(shown) < len(members):
+            rest = len(members) - len(shown)
+            console.print(
+                Text(f"hidden contexts without a surviving descendant: {rest}; --full shows them", style="dim")
+            )
 
 
 def _show_rejected(cycles: Iterable[dict[str, Any]], console: Console, full: bool) -> None:
