@@ -14,9 +14,9 @@ from fastslow.loop import Loop
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
+from fastslow.runs.checkpoint import check_witness
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import PlainView
-from fastslow.runs.witness import check_witness
 from fastslow.tasks.base import Task
 
 STEPS, T, PROBLEMS, GROUP, ANCHORS, BUDGET = 5, 2, 2, 4, 3, 12

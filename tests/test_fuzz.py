@@ -26,8 +26,8 @@ from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, walk
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.lineage import show_contexts
 from fastslow.runs.spending import show_ledger
+from fastslow.runs.tree import show_contexts
 from fastslow.tasks.registry import build_task
 
 HOSTILE = settings(

@@ -11,7 +11,7 @@ import pytest
 from helpers import EXAMPLE
 
 TASKS = "import fastslow.tasks.registry as registry; registry.task_classes()"
-RUNS = "from fastslow.runs import checkpoint, folder, ledger, lineage, view"
+RUNS = "from fastslow.runs import checkpoint, folder, ledger, lineage, tree, view"
 METHOD = "import fastslow.loop"
 PYTHON = "import fastslow; fastslow.train, fastslow.Run, fastslow.RowsTask, fastslow.GEPATask"
 COMMANDS = f"""

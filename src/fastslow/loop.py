@@ -88,6 +88,8 @@ class Loop:
             self._run(checkpoint, spent)
         except Diverged as error:
             raise self.record.diverged(error) from error
+        finally:
+            self.record.close()
 
     def _run(self, checkpoint: Path | None, spent: Ledger | None) -> None:
         state, problems, length = self.state, self.recipe.slow.problems, self.recipe.fast.cycle

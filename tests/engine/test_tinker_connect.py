@@ -147,7 +147,6 @@ def test_a_package_of_another_version(version: str | None, monkeypatch: pytest.M
         ({"slow": {"loss": "grpo"}}, "engine.kind=tinker has slow.loss=cispo only"),
         ({"sampling": {"temperature": 0.7}}, "at temperature 1"),
         ({"sampling": {"backend": "vllm"}}, "remove sampling.backend=vllm"),
-        ({"output": {"report_to": ["wandb"]}}, "output.report_to needs engine=local"),
         ({"engine": {"kind": "tinker", "base_url": "http://user:word@host"}}, "set TINKER_API_KEY in the environment"),
         ({"engine": {"kind": "tinker", "base_url": "host:80"}}, "starts with http:// or https://"),
         ({"engine": "cloud"}, "engine.kind='cloud'"),

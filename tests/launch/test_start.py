@@ -378,6 +378,8 @@ def test_trackers_get_the_numbers(by_words: list[str], tmp_path: Path) -> None:
     opened = RunFolder.open(path)
     logged = [event.value for event in events.Scalars("train/fastslow/reward")]
     assert logged == pytest.approx([row["reward"] for row in opened.rows("metrics")])
+    losses = [event.value for event in events.Scalars("train/loss")]
+    assert losses == pytest.approx([row["loss"] for row in opened.rows("metrics")])
     last = opened.rows("evals")[-1]["results"]
     for label, result in last.items():
         assert events.Scalars(f"train/evaluation/{label}")[-1].value == pytest.approx(result["mean"])

@@ -9,7 +9,6 @@ from fake_runs import GROUP, PROBLEMS, STEPS, recipe_of
 from fake_runs import run as run_loop
 
 from fastslow.base.errors import RunError
-from fastslow.runs.contexts import best_context, read_contexts
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.frames import (
     contexts_frame,
@@ -19,6 +18,7 @@ from fastslow.runs.frames import (
     rollouts_frame,
 )
 from fastslow.runs.ledger import Ledger
+from fastslow.runs.lineage import best_context, read_contexts
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from run_helpers import Start, make_rollout
 from fastslow.base.errors import RunError
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.rollout_table import PIECES
+from fastslow.runs.rollout_files import PIECES
 
 HOLD = """
 import sys

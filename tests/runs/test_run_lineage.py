@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.lineage import show_contexts
+from fastslow.runs.tree import show_contexts
 
 
 def record(id: str, text: str, parents: list[str], born: int, *, score: float, at: int) -> dict[str, Any]:

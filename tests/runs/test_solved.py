@@ -13,7 +13,7 @@ from fastslow.base.errors import RunError
 from fastslow.recipe import load_recipe
 from fastslow.records import Completion, Rollout
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.solved import read_solved
+from fastslow.runs.rollout_files import read_solved
 
 
 def rollout(example: str, answer: int, step: int, score: float = 1.0, **faults: int) -> Rollout:

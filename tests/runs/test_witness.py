@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastslow.base.errors import RunError
-from fastslow.runs.witness import check_witness, write_witness
+from fastslow.runs.checkpoint import check_witness, write_witness
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def board(
 
     views = Views(folders)
     if snapshot is not None:
-        from fastslow.runs.board.snapshot import write_snapshot
+        from fastslow.runs.board.page import write_snapshot
 
         count = write_snapshot(views, snapshot)
         console.print(

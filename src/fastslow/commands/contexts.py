@@ -24,9 +24,9 @@ def contexts(
     `fastslow contexts RUN --best > prompt.txt` writes the prompt alone. With several components, each text follows its
     name in brackets.
     """
-    from fastslow.runs.contexts import best_context, read_contexts
     from fastslow.runs.folder import RunFolder
-    from fastslow.runs.lineage import show_contexts
+    from fastslow.runs.lineage import best_context, read_contexts
+    from fastslow.runs.tree import show_contexts
 
     folder = RunFolder.open(run)
     if as_json:

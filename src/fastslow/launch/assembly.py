@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,7 @@ from fastslow.models.tokenizer import resolve
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
+from fastslow.runs.trackers import check_trackers
 from fastslow.tasks import Task
 from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.registry import build_task
@@ -118,20 +119,6 @@ def check_packages(recipe: Recipe) -> None:
         from fastslow.engine.tinker.sdk import require_package
 
         require_package()
-
-
-def check_trackers(names: Sequence[str]) -> None:
-    """Reject trackers that are not installed or that transformers does not support."""
-    if not names:
-        return
-    from transformers.integrations import get_available_reporting_integrations
-
-    known = get_available_reporting_integrations()
-    if missing := [name for name in names if name not in known]:
-        raise RecipeError(
-            f"output.report_to names {', '.join(missing)}, which is not installed or not supported by transformers; install "
-            f"it, or use an available tracker: {', '.join(known) or 'none'}"
-        )
 
 
 def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[str, str]:

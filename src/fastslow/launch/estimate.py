@@ -21,12 +21,13 @@ from fastslow.engine.local.choice import Choice, choose, own_kernels, vllm_insta
 from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.reflection import ChatFailed
 from fastslow.fast.reflection.litellm_chat import provider_of
-from fastslow.launch.assembly import CHECKED_EXAMPLES, check_lengths, check_packages, check_trackers, choose_seed_texts
+from fastslow.launch.assembly import CHECKED_EXAMPLES, check_lengths, check_packages, choose_seed_texts
 from fastslow.models.memory import GIB, PREFILL, Footprint, Shape, answers_that_fit
 from fastslow.models.tokenizer import describe, read_config, resolve
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.recipe.checks import READS_ROLLOUTS
 from fastslow.rollouts.chat import ChatFormat
+from fastslow.runs.trackers import check_trackers
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task
 from fastslow.tasks.scripted import scripted_rollout

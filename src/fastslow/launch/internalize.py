@@ -36,7 +36,7 @@ from fastslow.rollouts.stream import open_stream
 from fastslow.runs.folder import INTERNALIZED, RunFolder
 from fastslow.runs.lock import Lock
 from fastslow.runs.recorder import Recorder
-from fastslow.runs.solved import SolvedRollout, read_solved
+from fastslow.runs.rollout_files import SolvedRollout, read_solved
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
 from fastslow.slow.distillation import build_distillation

@@ -17,8 +17,8 @@ from fastslow.launch.export import export_run
 from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import Recipe
 from fastslow.runs import frames
-from fastslow.runs.contexts import best_context
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.lineage import best_context
 from fastslow.runs.trust import require_trust
 from fastslow.tasks.base import Split, Task
 

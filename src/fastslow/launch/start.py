@@ -24,13 +24,13 @@ from fastslow.loop import Loop
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.records import Sampling
 from fastslow.rollouts.faults import FAULT
+from fastslow.runs.checkpoint import check_witness
 from fastslow.runs.ending import ending
 from fastslow.runs.files import nothing_left_behind
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
-from fastslow.runs.witness import check_witness
 from fastslow.tasks import Task
 
 

@@ -11,7 +11,12 @@ from typing import Any
 from fastslow.base.errors import RunError
 from fastslow.runs import files
 
-MANIFEST = "manifest.json"
+MANIFEST, WITNESS = "manifest.json", "run-files.json"
+"""The hashes of a checkpoint's own files, and of the run's files when it was saved."""
+WITNESSED = (
+    *("metrics.jsonl", "evals.jsonl", "ledger.jsonl", "contexts/cycle-*.json"),
+    *("rollouts/step-*.parquet", "rollouts/cycle-*.parquet"),
+)
 REMOVING = ".removing-"
 """Name prefix of a checkpoint that is being removed: it is renamed first, so that no reader sees a partial one."""
 
@@ -175,10 +180,32 @@ def _difference(path: Path, listed: dict[str, Any]) -> str | None:
     return None
 
 
-def _fingerprint(path: Path) -> dict[str, Any]:
+def _fingerprint(path: Path, size: int | None = None) -> dict[str, Any]:
+    """The hash of a file, or of its first bytes."""
     with path.open("rb") as file:
-        return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
+        if size is None:
+            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
+        data = file.read(size)
+    return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
 
 def _name(step: int) -> str:
     return f"step-{step:06d}"
+
+
+def write_witness(run: Path, checkpoint: Path) -> None:
+    """Note what a run folder holds, so that a resumed run does not build on rows that were lost since."""
+    found = sorted(path for pattern in WITNESSED for path in run.glob(pattern))
+    files.write_json(checkpoint / WITNESS, {str(path.relative_to(run)): _fingerprint(path) for path in found})
+
+
+def check_witness(run: Path, checkpoint: Path) -> None:
+    """Raise if a file of the run, as far as the checkpoint saw it, is missing or has changed; the logs may have grown."""
+    for name, seen in (files.read_json(checkpoint / WITNESS) or {}).items():  # earlier versions have none
+        path = run / name
+        missing = not path.is_file()
+        if missing or _fingerprint(path, seen["size"]) != seen:
+            raise RunError(
+                f"'{path}' {'is missing' if missing else 'has changed'} since the checkpoint '{checkpoint.name}' was saved; "
+                "restore it from a copy, or resume from an earlier checkpoint with --step"
+            )

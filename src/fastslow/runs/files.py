@@ -7,12 +7,15 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from fastslow.base.errors import RunError, cause
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TEMPORARY = ".writing-"
 """Name prefix of an unfinished file or folder."""
@@ -166,7 +169,7 @@ def read_rows_until(
         raise RunError(f"'{path}' cannot be read: {cause(error)}") from error
     rows, damaged = [], 0
     for number, line in enumerate(lines, 1):
-        row = _row(line)
+        row = parse_row(line)
         if row is None:
             damaged = damaged or number
         elif wanted(row):
@@ -179,12 +182,32 @@ def read_rows_until(
     return rows
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
+def parse_row(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
+
+
+def numbered(folder: Path, pattern: str) -> dict[int, Path]:
+    """Files by the number in their names."""
+    found = ((path.name.partition(".")[0].rpartition("-")[2], path) for path in folder.glob(pattern))
+    return {int(number): path for number, path in found if number.isdecimal()}
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Those of the columns, or all, that a parquet file has."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            there = file.schema_arrow.names
+            wanted = there if columns is None else [name for name in columns if name in there]
+            return file.read(columns=wanted, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"'{path}' cannot be read: {cause(error)}; restore it from a copy") from error
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

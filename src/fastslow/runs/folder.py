@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from fastslow.base.errors import RunError
@@ -24,7 +23,7 @@ from fastslow.records import Rollout
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.lock import Lock
-from fastslow.runs.rollout_table import RolloutWriter
+from fastslow.runs.rollout_files import RolloutWriter
 
 Log = Literal["metrics", "evals", "ledger"]
 INTERNALIZED = "internalized"
@@ -60,14 +59,9 @@ class RunFolder:
             run.refuse_existing()
             run.write_recipe(recipe)
             # Last, because this file makes the folder a run.
+            started = datetime.now(UTC).isoformat(timespec="seconds")
             run.write_json(
-                "run.json",
-                {
-                    "status": "running",
-                    "started": datetime.now(UTC).isoformat(timespec="seconds"),
-                    "seed": recipe.seed,
-                    "versions": versions(),
-                },
+                "run.json", {"status": "running", "started": started, "seed": recipe.seed, "versions": versions()}
             )
         except BaseException:
             run.close()
@@ -114,9 +108,7 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @cached_property
@@ -176,13 +168,13 @@ class RunFolder:
     def forget_memory(self, cycle: int) -> None:
         """Remove the memory of the cycles before this one."""
         with files.explained(self.path):
-            for number, path in numbers(self.path / "rollouts", "cycle-*.json.gz").items():
+            for number, path in files.numbered(self.path / "rollouts", "cycle-*.json.gz").items():
                 if number < cycle:
                     path.unlink()
 
     def cycles(self) -> list[dict[str, Any]]:
-        numbered = numbers(self.path / "contexts", "cycle-*.json")
-        return [data for number in sorted(numbered) if (data := files.read_json(numbered[number])) is not None]
+        found = files.numbered(self.path / "contexts", "cycle-*.json")
+        return [data for number in sorted(found) if (data := files.read_json(found[number])) is not None]
 
     def save_rollouts(
         self,
@@ -209,7 +201,7 @@ class RunFolder:
             if path.exists():
                 files.write_rows(path, files.read_rows_until(path, lambda row: (row.get("step") or 0) <= step))
         with files.explained(self.path):
-            for number, path in numbers(self.path / "rollouts", "step-*.parquet").items():
+            for number, path in files.numbered(self.path / "rollouts", "step-*.parquet").items():
                 if number > step:
                     path.unlink()
             for folder in (self.path, self.path / "contexts", self.path / "rollouts"):
@@ -220,12 +212,6 @@ class RunFolder:
 
 def _memory(cycle: int) -> Path:
     return Path("rollouts") / f"cycle-{cycle:04d}.json.gz"
-
-
-def numbers(folder: Path, pattern: str) -> dict[int, Path]:
-    """Files by the number in their names."""
-    found = ((path.name.partition(".")[0].rpartition("-")[2], path) for path in folder.glob(pattern))
-    return {int(number): path for number, path in found if number.isdecimal()}
 
 
 def versions() -> dict[str, str | None]:

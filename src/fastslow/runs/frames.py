@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastslow.base.errors import RunError, cause
 from fastslow.runs import files
-from fastslow.runs.contexts import read_contexts
-from fastslow.runs.folder import RunFolder, numbers
+from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
+from fastslow.runs.lineage import read_contexts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,11 +24,9 @@ SPENT = ("step", "cycle", "purpose")
 
 def metrics_frame(run: RunFolder) -> pd.DataFrame:
     """One row per slow step; the seconds of each phase are columns `seconds.PHASE`."""
-    rows = []
-    for row in run.rows("metrics"):
-        phases = row.get("phases") or {}
-        kept = {key: value for key, value in row.items() if key != "phases"}
-        rows.append({**kept, **{f"seconds.{phase}": seconds for phase, seconds in phases.items()}})
+    rows = run.rows("metrics")
+    for row in rows:
+        row |= {f"seconds.{phase}": seconds for phase, seconds in (row.pop("phases", None) or {}).items()}
     return _frame(rows, ("step",))
 
 
@@ -39,10 +35,9 @@ def evaluations_frame(run: RunFolder) -> pd.DataFrame:
     rows = []
     with files.understood(run.path):
         for row in run.rows("evals"):
-            spent = {key: value for key, value in row.items() if key != "results"}
-            for label, result in row["results"].items():
+            for label, result in row.pop("results").items():
                 scores = {("context_id" if key == "context" else key): value for key, value in result.items()}
-                rows.append({**spent, "context": label, **scores})
+                rows.append({**row, "context": label, **scores})
     return _frame(rows, EVALUATED)
 
 
@@ -50,8 +45,8 @@ def contexts_frame(run: RunFolder) -> pd.DataFrame:
     """One row per context that was in use. The column `text` holds its text; with several components there is a column
     `text.COMPONENT` for each."""
     rows = []
-    for record in read_contexts(run):
-        data = record.to_dict()
+    for context in read_contexts(run):
+        data = context.to_dict()
         texts = data.pop("texts")
         shown = (
             {"text": next(iter(texts.values()))} if len(texts) == 1 else {f"text.{key}": texts[key] for key in texts}
@@ -77,8 +72,9 @@ def rollouts_frame(run: RunFolder) -> pd.DataFrame:
 
     found = []
     for loop, unit, pattern in (("slow", "step", "step-*.parquet"), ("fast", "cycle", "cycle-*.parquet")):
-        for number, path in sorted(numbers(run.path / "rollouts", pattern).items()):
-            table = _read(path)
+        for number, path in sorted(files.numbered(run.path / "rollouts", pattern).items()):
+            rows = files.read_table(path)
+            table = rows.drop_columns([name for name in BY_TOKEN if name in rows.column_names]).to_pandas()
             turns = zip(table["questions"], table["answers"], strict=True)
             asked = [(questions[0], answers[-1]) if len(answers) else ("", "") for questions, answers in turns]
             table["question"], table["answer"] = [first for first, _ in asked], [last for _, last in asked]
@@ -86,23 +82,10 @@ def rollouts_frame(run: RunFolder) -> pd.DataFrame:
     if not found:
         return _frame([], PLAYED)
     frame = pd.concat(found, ignore_index=True)
-    for unit in ("step", "cycle"):
-        frame[unit] = frame[unit].astype("Int64") if unit in frame else pd.array([pd.NA] * len(frame), "Int64")
-    if "purpose" not in frame:
-        frame["purpose"] = None
+    frame = frame.reindex(columns=list(dict.fromkeys((*frame.columns, "step", "cycle", "purpose"))))
+    frame = frame.astype({"step": "Int64", "cycle": "Int64", "purpose": object})
     frame["purpose"] = frame["purpose"].where(frame["purpose"].notna(), "slow")
     return _ordered(frame, PLAYED)
-
-
-def _read(path: Path) -> pd.DataFrame:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        names = [name for name in pq.read_schema(path).names if name not in BY_TOKEN]
-        return pq.read_table(path, columns=names).to_pandas()
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f"'{path}' cannot be read: {cause(error)}; restore it from a copy") from error
 
 
 def _frame(rows: list[dict[str, Any]], first: Iterable[str]) -> pd.DataFrame:

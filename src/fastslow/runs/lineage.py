@@ -1,295 +1,240 @@
-"""How the contexts of a run evolved: a tree with the edits, scores and feedback of each."""
+"""The contexts of a run and their descent, read once for the command line, DataFrames, the board and studies."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
-
-from fastslow.base.text import number, one_line, printable
+from fastslow.base.errors import RunError
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import FAST
+from fastslow.runs.reading import Place, mapping, number, objects, rounded
 
-DEEPEST = 8
-"""Deeper generations are shown at this depth, so that the tree fits the screen."""
-NARROWEST = 20
-"""Cells that a line of the tree has at least."""
-SHOWN_CHANGES = 12
-SHOWN_FEEDBACK = 2
-FEEDBACK_WIDTH = 240
-SHOWN_REJECTED = 8
+EDIT = ("child", "parent", "component", "before", "after", "accepted", "score", "reason")
+"""What is kept of an edit; its feedback and minibatch stay in the file."""
+
+
+@dataclass
+class Node:
+    """One context over the whole run."""
+
+    id: str
+    texts: Mapping[str, str]
+    parents: Sequence[str] = ()
+    born: int | None = None
+    """The cycle it was proposed in."""
+    edit: dict[str, Any] | None = None
+    """The edit that made it."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """Its scores, one for each cycle it was scored in."""
+
+
+@dataclass
+class Cycle:
+    """What is kept in memory of a cycle; the rest is read from its file when somebody asks."""
+
+    file: str
+    number: int
+    step: int
+    best: str
+    population: list[str]
+    scores: dict[str, float]
+    """The mean score of every context that was scored in the cycle."""
+    edits: list[dict[str, Any]]
+    rejected: int
+    rollouts: float
+    effects: dict[str, list[float | None]]
+    """By line: what it brings on the problems it is about, the deviation of that, and the number of these problems."""
+
+
+class Lineage:
+    """All contexts and cycles of a run, read again only where a file changed."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.nodes: dict[str, Node] = {}
+        self.cycles: list[Cycle] = []
+        self.seed: str | None = None
+        self._stamps: dict[str, tuple[int, int]] = {}
+
+    @property
+    def version(self) -> tuple[Any, ...]:
+        return tuple(self._stamps.items())
+
+    def refresh(self) -> None:
+        names = ["contexts/seed.json", *self.place.numbered("contexts", "cycle-", ".json").values()]
+        stamps = {name: self.place.stamp(name) for name in names}
+        if stamps == self._stamps:
+            return
+        known = list(self._stamps.items())
+        if known != list(stamps.items())[: len(known)]:  # an old file changed, as after a resume
+            self.nodes, self.cycles, known = {}, [], []
+        for name in names[len(known) :]:
+            data = self.place.json(name)
+            if not name.endswith("seed.json"):
+                self._take_cycle(name, data)
+            elif isinstance(seed := data.get("id"), str):
+                self.seed = seed
+                self.nodes[seed] = Node(seed, texts_of(data))
+        self._stamps = stamps
+
+    def _take_cycle(self, name: str, data: Mapping[str, Any]) -> None:
+        cycle, population = number(data.get("cycle")), objects(data.get("population"))
+        if not isinstance(cycle, int) or not population:
+            if data:
+                self.place.notes[name] = "skipped: it lacks the cycle's number or its population"
+            return
+        for each in [*objects(data.get("contexts")), *population]:
+            if isinstance(key := each.get("id"), str) and key not in self.nodes:
+                parents = [parent for parent in each.get("parents") or () if isinstance(parent, str)]
+                born = each.get("born") if parents else None
+                self.nodes[key] = Node(key, texts_of(each), parents, born if isinstance(born, int) else None)
+        edits = [{key: edit.get(key) for key in EDIT} | {"cycle": cycle} for edit in objects(data.get("edits"))]
+        for edit in edits:
+            child = self.nodes.get(str(edit["child"]))
+            if child is not None and (child.edit is None or edit["accepted"]):
+                child.edit = edit
+        step, spent = number(data.get("policy_step")), mapping(data.get("spent"))
+        scored = [(each, number(each.get("scored_at")), True) for each in population]
+        scored += [(each, step, False) for each in objects(data.get("dropped"))]
+        self.cycles.append(
+            Cycle(
+                file=name,
+                number=cycle,
+                step=int(step or 0),
+                best=str(data.get("best")),
+                population=[str(each.get("id")) for each in population],
+                scores=self._take_scores(cycle, scored),
+                edits=edits,
+                rejected=len(objects(data.get("rejected"))),
+                rollouts=sum(number(mapping(spent.get(purpose)).get("rollouts")) or 0 for purpose in FAST),
+                effects={
+                    str(line.get("line")): [rounded(line.get(key)) for key in ("effect", "deviation", "problems")]
+                    for line in objects(data.get("lines"))
+                },
+            )
+        )
+
+    def _take_scores(
+        self, cycle: int, scored: Iterable[tuple[Mapping[str, Any], float | None, bool]]
+    ) -> dict[str, float]:
+        """Of each scored context: what the file says, the step it was scored at, and whether it was kept."""
+        found = {}
+        for data, step, kept in scored:
+            node, score = self.nodes.get(str(data.get("id"))), number(data.get("score"))
+            if node is None or score is None:
+                continue
+            found[node.id] = score
+            node.history.append(
+                {
+                    "cycle": cycle,
+                    "step": step,
+                    "score": rounded(score),
+                    "problems": len(mapping(data.get("scores"))),
+                    "wins": number(data.get("wins")),
+                    "front": bool(data.get("front")),
+                    "kept": kept,
+                }
+            )
+        return found
+
+    def survivors(self) -> list[Node]:
+        """The last population with its ancestors, in order of appearance."""
+        found = ancestry(self.nodes, self.cycles[-1].population if self.cycles else ())
+        return [node for node in self.nodes.values() if node.id in found]
+
+    def parent(self, node: Node) -> Node | None:
+        return next((self.nodes[parent] for parent in node.parents if parent in self.nodes), None)
+
+
+def texts_of(data: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): str(text) for name, text in mapping(data.get("texts")).items()}
 
 
 @dataclass
 class Member:
-    """One context over the whole run: its parents, as first recorded, and its last score."""
+    """A context that was in use or accepted: its parents, as first recorded, and its last score."""
 
     id: str
-    parents: Sequence[str]
+    texts: dict[str, str]
+    """By component."""
+    parents: list[str]
     born: int
-    texts: Mapping[str, str]
+    """The cycle it was proposed in; 0 for the seed text."""
     score: float | None = None
+    """Mean score on training problems when it was last scored."""
     scored_at: int | None = None
+    """The step of the policy it was last scored under."""
+    in_pool: bool = False
+    """A member of the present pool."""
+    best: bool = False
     edits: list[dict[str, Any]] = field(default_factory=list)
+    """The accepted edits that led to it."""
 
-    @cached_property
-    def lines(self) -> dict[str, list[str]]:
-        """The texts as a terminal may show them, by component."""
-        return {name: printable(text).splitlines() for name, text in self.texts.items()}
-
-
-def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
-    """Print the tree of contexts and the population of every cycle.
-
-    Without `full` it shows only the ancestors of the last population and the newest rejected proposals, and truncates long
-    diffs and feedback.
-    """
-    with files.understood(run.path):
-        _show(run, console, full)
+    def to_dict(self) -> dict[str, Any]:
+        """What `fastslow contexts --json` prints."""
+        return {name: value for name, value in asdict(self).items() if name != "edits"}
 
 
-def _show(run: RunFolder, console: Console, full: bool) -> None:
-    cycles = run.cycles()
-    if not cycles:
-        console.print(Text(f"'{run.path}' has no cycle yet; every rollout so far used the seed text"))
-        return
-    members = gather(cycles)
-    best = cycles[-1].get("best")
-    alive = {record["id"] for record in cycles[-1]["population"]}
-    shown = members if full else _ancestry(members, alive)
-    console.print(_tree(members, shown, best, alive, full))
-    console.print(_table(cycles))
-    _show_rejected(cycles, console, full)
-    if judged := cycles[-1].get("lines"):
-        console.print(_line_table(judged, members.get(str(best)), full))
-    if len(shown) < len(members):
-        rest = len(members) - len(shown)
-        console.print(Text(f"hidden contexts without a surviving descendant: {rest}; --full shows them", style="dim"))
-
-
-def _show_rejected(cycles: Iterable[dict[str, Any]], console: Console, full: bool) -> None:
-    """Proposals that did not become members, with the reasons; in full also with what they would have changed."""
-    found = [rejected for data in cycles for rejected in _rejected(data)]
-    shown = found if full else found[-SHOWN_REJECTED:]
-    tree = Branch(Text(f"rejected proposals: {len(found)}"))
-    for cycle, parent, texts, before, reason in shown:
-        origin = f", from {parent}" if parent else ""
-        head = Text(f"cycle {cycle}{origin}: {printable(' '.join(reason.split()))}")
-        parts = [
-            _diff(name, *(printable(text).splitlines() for text in (before.get(name, ""), texts[name])))
-            for name in texts
-        ]
-        tree.children.append(Branch(head, [line for part in parts for line in part] if full else []))
-    if found:
-        console.print(tree)
-    if len(shown) < len(found):
-        rest = len(found) - len(shown)
-        console.print(Text(f"hidden earlier rejected proposals: {rest}; --full shows them", style="dim"))
-
-
-def _rejected(data: dict[str, Any]) -> Iterator[tuple[int, str, Mapping[str, str], Mapping[str, str], str]]:
-    """Of each proposal that was rejected in a cycle: the cycle, the parent, its texts, the parent's, and the reason."""
-    texts = {record["id"]: record["texts"] for record in data["contexts"]}
-    for proposal in data.get("rejected", ()):
-        parent = proposal["parent"]
-        yield data["cycle"], parent, proposal["texts"], texts.get(parent, {}), proposal["reason"]
-    for edit in data["edits"]:
-        if not edit["accepted"]:
-            child, parent = edit["child"], edit["parent"]
-            reason = edit.get("reason") or "the cycle ended before it was scored"
-            yield data["cycle"], parent, texts.get(child, {}), texts.get(parent, {}), reason
-
-
-def gather(cycles: Iterable[dict[str, Any]]) -> dict[str, Member]:
-    """Every context that was in use or accepted, in order of appearance."""
+def gather(cycles: Sequence[Mapping[str, Any]]) -> dict[str, Member]:
+    """Every context that was in use or accepted, in order of appearance. Data that no run writes raises."""
     members: dict[str, Member] = {}
     for data in cycles:
         accepted = [edit for edit in data["edits"] if edit["accepted"]]
         in_use = {*data["carried"], *(edit["child"] for edit in accepted), *(item["id"] for item in data["population"])}
-        for record in data["contexts"]:
-            if record["id"] in in_use:
-                member = Member(record["id"], record["parents"], record["born"], record["texts"])
-                members.setdefault(record["id"], member)
+        for each in data["contexts"]:
+            if each["id"] in in_use:
+                member = Member(each["id"], dict(each["texts"]), list(each["parents"]), each["born"])
+                members.setdefault(each["id"], member)
         for edit in accepted:
             member = members[edit["child"]]
             member.edits.append(edit)
             member.score, member.scored_at = edit["score"], data["policy_step"]
-        for record in data["population"]:
-            member = members[record["id"]]
-            member.score, member.scored_at = record["score"], record["scored_at"]
+        for each in data["population"]:
+            member = members[each["id"]]
+            member.score, member.scored_at = each["score"], each["scored_at"]
+    if cycles:
+        for each in cycles[-1]["population"]:
+            members[each["id"]].in_pool = True
+        if best := members.get(str(cycles[-1].get("best"))):
+            best.best = True
     return members
 
 
-def _ancestry(members: Mapping[str, Member], ids: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    waiting = [id for id in ids if id in members]
+def ancestry(known: Mapping[str, Node] | Mapping[str, Member], ids: Iterable[str]) -> set[str]:
+    """Those of the contexts, and their ancestors, that are known."""
+    found, waiting = set[str](), list(ids)
     while waiting:
-        id = waiting.pop()
-        if id not in found:
-            found.add(id)
-            waiting += [parent for parent in members[id].parents if parent in members]
+        key = waiting.pop()
+        if key in known and key not in found:
+            found.add(key)
+            waiting += known[key].parents
     return found
 
 
-@dataclass
-class Branch:
-    """A context in the tree: one line about it, then lines with their styles."""
-
-    head: Text
-    lines: list[tuple[str, str]] = field(default_factory=list)
-    children: list[Branch] = field(default_factory=list)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Drawn line by line: rich's own tree takes a minute for thousands of contexts."""
-        guides = ("|   ", "+-- ", "`-- ") if options.ascii_only else ("│   ", "├── ", "└── ")
-        styles = {name: console.get_style(name) for name in ("none", "dim", "red", "green", "cyan")}
-
-        def drawn(branch: Branch, first: str, rest: str) -> Iterator[Segment]:
-            width = max(options.max_width - len(rest), NARROWEST)
-            before = first
-            for line in console.render_lines(branch.head, options.update(width=width), pad=False):
-                yield from (Segment(before, styles["dim"]), *line, Segment.line())
-                before = rest
-            for text, style in branch.lines:
-                for part in _wrapped(text, width):
-                    yield from (Segment(before, styles["dim"]), Segment(part, styles[style]), Segment.line())
-            for child in branch.children:
-                last = child is branch.children[-1]
-                yield from drawn(child, rest + guides[1 + last], rest + ("    " if last else guides[0]))
-
-        yield from drawn(self, "", "")
+def read_contexts(run: RunFolder) -> list[Member]:
+    """Every context that was in use; before the first cycle, and without a fast loop, the seed."""
+    with files.understood(run.path):
+        if cycles := run.cycles():
+            return list(gather(cycles).values())
+        seed = run.read_json("contexts/seed.json")
+        if seed is None:
+            raise RunError(f"'{run.path}' has no contexts yet; they are written when the run starts")
+        return [Member(seed["id"], dict(seed["texts"]), [], 0, in_pool=True, best=True)]
 
 
-def _wrapped(text: str, width: int) -> Iterator[str]:
-    """The text in lines of at most so many cells, broken at spaces where it has some."""
-    text = text.expandtabs()
-    most = width if text.isascii() else width // 2  # a letter may take two cells
-    while len(text) > most and cell_len(text) > width:
-        space = text.rfind(" ", 1, most + 1)
-        end = space if space > 0 else most
-        yield text[:end]
-        text = text[end:].removeprefix(" ")
-    yield text
+def best_context(run: RunFolder) -> Member:
+    """The context of the newest cycle that scored best on training problems."""
+    found = [member for member in read_contexts(run) if member.best]
+    if not found:
+        raise RunError(f"the newest file in '{run.path / 'contexts'}' names no best context; restore it from a copy")
+    return found[0]
 
 
-def _tree(
-    members: Mapping[str, Member], shown: Iterable[str], best: str | None, alive: Iterable[str], full: bool
-) -> Branch:
-    tree = Branch(Text("contexts, by parent"))
-    shown, alive = set(shown), set(alive)
-    kept = [id for id in members if id in shown]
-    children: dict[str | None, list[str]] = {}
-    for id in kept:
-        children.setdefault(_first_parent(members, id), []).append(id)
-    drawn: set[str] = set()
-    # A descendant can produce the text of its own ancestor, so not every tree has a root.
-    for root in [*children.get(None, ()), *kept]:
-        waiting: list[tuple[str, Branch, int]] = [(root, tree, 0)]
-        while waiting:
-            id, above, depth = waiting.pop()
-            if id in drawn:
-                continue
-            drawn.add(id)
-            branch = _branch(members, id, id == best, id in alive, full)
-            above.children.append(branch)
-            below = (branch, depth + 1) if depth < DEEPEST else (above, depth)
-            waiting += [(child, *below) for child in reversed(children.get(id, ()))]
-    return tree
-
-
-def _first_parent(members: Mapping[str, Member], id: str) -> str | None:
-    return next((parent for parent in members[id].parents if parent in members), None)
-
-
-def _branch(members: Mapping[str, Member], id: str, best: bool, alive: bool, full: bool) -> Branch:
-    member = members[id]
-    head = Text.assemble((id, "bold" if alive else "dim bold"), f"  born in cycle {member.born}")
-    if member.score is not None:
-        head.append(f", score {number(member.score)} at step {member.scored_at}")
-    if member.parents:
-        head.append(f", from {' and '.join(member.parents)}")
-    if best:
-        head.append("  best", style="bold green")
-    return Branch(head, [*_changes(members, member, full), *_reasons(member, full)])
-
-
-def _changes(members: Mapping[str, Member], member: Member, full: bool) -> Iterator[tuple[str, str]]:
-    """The difference from the parent's text; without a parent, the whole text."""
-    parent = _first_parent(members, member.id)
-    before = members[parent].lines if parent is not None else {}
-    lines = [line for name, new in member.lines.items() for line in _diff(name, before.get(name, []), new)]
-    shown = lines if full else lines[:SHOWN_CHANGES]
-    yield from shown
-    if len(shown) < len(lines):
-        yield f"… {len(lines) - len(shown)} more lines", "dim"
-
-
-def _diff(component: str, old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The lines that were removed and added. Lines are compared as wholes: to compare their letters takes minutes for
-    thousands of rewritten contexts."""
-    if old == new:
-        return
-    yield f"[{printable(component)}]", "dim"
-    for kind, start, end, first, last in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind != "equal":
-            yield from ((f"- {line}", "red") for line in old[start:end])
-            yield from ((f"+ {line}", "green") for line in new[first:last])
-
-
-def _reasons(member: Member, full: bool) -> Iterator[tuple[str, str]]:
-    for edit in member.edits if full else member.edits[:1]:
-        gain = f"{number(edit.get('before'))} -> {number(edit.get('after'))} on the minibatch"
-        said = [
-            f"edit of {edit['component']}: {gain}; {edit.get('reason') or 'accepted'}",
-            *(edit.get("feedback") or []),
-        ]
-        reason, *feedback = printable("\n".join(" ".join(text.split()) for text in said)).split("\n")
-        yield reason, "cyan"
-        for line in feedback if full else feedback[:SHOWN_FEEDBACK]:
-            yield f"  feedback: {line if full else one_line(line, FEEDBACK_WIDTH)}", "dim"
-
-
-def _line_table(judged: Iterable[dict[str, Any]], best: Member | None, full: bool) -> Table:
-    """The lines of the best text, or all that were judged, with what each brings on the problems it is about."""
-    table = Table("line of the best text" if not full else "line", title="what each line brings", title_justify="left")
-    for name in ("effect where it applies", "± deviation", "problems"):
-        table.add_column(name, justify="right")
-    written = {line for lines in best.lines.values() for line in lines} if best else set()
-    for record in sorted(judged, key=lambda record: -record["effect"]):
-        line = printable(record["line"])
-        if full or line in written:
-            numbers = (f"{record['effect']:+.2f}", f"{record['deviation']:.2f}", f"{record['problems']}")
-            table.add_row(Text(line, style="green" if full and line in written else ""), *numbers)
-    return table
-
-
-def _table(cycles: Iterable[dict[str, Any]]) -> Table:
-    table = Table(title="population by cycle", title_justify="left", show_lines=True)
-    for name in ("cycle", "policy step", "contexts, best first", "edits accepted", "generations", "rollouts"):
-        table.add_column(name, justify="left" if name.startswith("contexts") else "right")
-    for data in cycles:
-        best, active = data.get("best"), data.get("active", ())
-        population = Text()
-        for record in sorted(data["population"], key=lambda record: (record["id"] != best, -(record["score"] or 0.0))):
-            marks = ("  best" if record["id"] == best else "") + ("" if record["id"] in active else "  not in use")
-            line = f"{record['id']}  {number(record['score'])}{marks}"
-            population.append(("\n" if population else "") + line, style="green" if record["id"] == best else "")
-        edits = data.get("edits", ())
-        spent = sum(entry.get("rollouts", 0) for entry in data.get("spent", {}).values())
-        table.add_row(
-            str(data["cycle"]),
-            str(data["policy_step"]),
-            population,
-            f"{sum(edit['accepted'] for edit in edits)} of {len(edits)}",
-            number(data.get("generations")),
-            number(spent),
-        )
-    return table
+def context_texts(run: RunFolder) -> dict[str, dict[str, str]]:
+    """The texts of every context of a run, by its id."""
+    seed = run.read_json("contexts/seed.json")
+    found = [each for data in run.cycles() for each in (*data["contexts"], *data["population"])]
+    return {each["id"]: each["texts"] for each in ([seed] if seed else []) + found}

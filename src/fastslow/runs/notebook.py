@@ -37,24 +37,7 @@ class NotebookView(LiveView):
             self._hid_bars = True
         super().start(run, recipe, step, rollouts)
 
-    def cycle(self, cycle: int, status: str) -> None:
-        super().cycle(cycle, status)
-        self._live.draw()
-
-    def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
-        super().step(step, total, metrics)
-        self._live.draw()
-
-    def spent(self, rollouts: int) -> None:
-        super().spent(rollouts)
-        self._live.draw()
-
-    def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
-        super().evaluation(step, results)
-        self._live.draw()
-
-    def context(self, best_id: str, score: float | None, text: str) -> None:
-        super().context(best_id, score, text)
+    def _changed(self) -> None:
         self._live.draw()
 
     def message(self, text: str, level: Level = "info") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,11 @@ from fastslow.records import Rollout
 from fastslow.rollouts.ahead import token_ages
 from fastslow.rollouts.faults import is_faulty
 from fastslow.rollouts.play import Timing
-from fastslow.runs.checkpoint import Checkpoints
+from fastslow.runs.checkpoint import Checkpoints, write_witness
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST, RETRIES, Purpose
+from fastslow.runs.trackers import Trackers
 from fastslow.runs.view import View
-from fastslow.runs.witness import write_witness
 from fastslow.tasks.base import Task
 from fastslow.tasks.stages import Stages
 
@@ -59,9 +60,13 @@ class Recorder:
         self._noted: Mapping[str, Any] = {}
         self._retries = 0
         """Repeated requests of the engine that are already in the ledger."""
+        self._trackers: Trackers | None = None
+        """Only on the main process, from `begin` on."""
 
     def begin(self) -> None:
         """The run starts, or resumes, from the current state."""
+        if self.recipe.output.report_to and not self.state.done:
+            self.engine.world.from_main(self._start_trackers)
         self._written = self.state.ledger.snapshot()
         spent = self.state.ledger.training_rollouts
         self.view.start(str(self.folder), self.recipe, self.state.step, spent)
@@ -75,6 +80,15 @@ class Recorder:
             by_steps = self.state.step >= self.recipe.slow.steps
             ended = f"slow.steps={self.recipe.slow.steps}" if by_steps else f"rollouts={self.recipe.rollouts}"
             self.view.message(f"nothing is left to do: the run has reached {ended}; give a larger number to extend it")
+
+    def _start_trackers(self) -> None:
+        warn = partial(self.view.message, level="warning")
+        self._trackers = Trackers(self.recipe.output.report_to, self.folder, self.recipe, warn)
+
+    def close(self) -> None:
+        """The run has ended, in whatever way."""
+        if self._trackers:
+            self._trackers.close()
 
     def _note(self) -> None:
         """What samples, and why, in run.json."""
@@ -151,7 +165,9 @@ class Recorder:
             self.run.append("metrics", row)
             if self.recipe.output.save_rollouts:
                 self.run.save_rollouts(state.step, rollouts, advantages=advantages)
-        self.engine.report({f"fastslow/{key}": float(row[key]) for key in (*TRACKED, *self._spent())})
+        if self._trackers:
+            shown = {f"fastslow/{key}": row[key] for key in (*TRACKED, *self._spent())}
+            self._trackers.log(state.step, {**numbers, **shown})
         self.view.step(state.step, self.recipe.slow.steps, row)
         self._warn_if_nothing_is_learnt(row)
 
@@ -192,7 +208,9 @@ class Recorder:
         }
         if self.run:
             self.run.append("evals", row)
-        self.engine.report({f"evaluation/{label}": result["mean"] for label, result in measured.results.items()})
+        if self._trackers:
+            means = {f"evaluation/{label}": result["mean"] for label, result in measured.results.items()}
+            self._trackers.log(state.step, means)
         self.view.evaluation(state.step, measured.results)
 
     def ledger(self) -> None:

@@ -6,18 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.text import Text
 
-from fastslow.base.errors import RunError, cause
+from fastslow.base.errors import RunError
 from fastslow.base.text import number, one_line, printable
 from fastslow.runs import files
-from fastslow.runs.folder import RunFolder, numbers
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.lineage import context_texts
+from fastslow.runs.rollout_files import newest_first
 
 LONGEST = 600
 """Characters shown of a question, a context, an answer or a feedback; --json has all of them."""
@@ -50,26 +49,6 @@ class Chosen:
     rollouts: Sequence[dict[str, Any]]
 
 
-def newest_first(run: RunFolder) -> Iterator[Path]:
-    """The files of saved rollouts. Cycles precede their steps."""
-    folder, length = run.path / "rollouts", run.recipe.fast.cycle
-    ages = {path: (number, 1) for number, path in numbers(folder, "step-*.parquet").items()}
-    ages |= {path: (number * length + 1, 0) for number, path in numbers(folder, "cycle-*.parquet").items()}
-    yield from sorted(ages, key=lambda path: ages[path], reverse=True)
-
-
-def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Those of the columns that the file has."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        there = pq.read_schema(path).names
-        return pq.read_table(path, columns=[name for name in columns if name in there])
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f"'{path}' cannot be read: {cause(error)}; restore it from a copy") from error
-
-
 def choose_rollouts(run: RunFolder, choice: Choice) -> Chosen:
     """The saved rollouts that match, with the texts of their contexts."""
     paths = _files(run, choice)
@@ -85,13 +64,6 @@ def choose_rollouts(run: RunFolder, choice: Choice) -> Chosen:
             ordered = nsmallest(choice.limit, found, key=lambda row: sign * row["score"])  # stable: the newest first
         where = _name(paths[0]) if len(paths) == 1 else f"{_name(paths[-1])} to {_name(paths[0])}"
         return Chosen(where, len(found), mean, [{**row, "texts": texts.get(row["context"])} for row in ordered])
-
-
-def context_texts(run: RunFolder) -> dict[str, dict[str, str]]:
-    """The texts of every context of a run, by its id."""
-    seed = run.read_json("contexts/seed.json")
-    records = [record for data in run.cycles() for record in (*data["contexts"], *data["population"])]
-    return {record["id"]: record["texts"] for record in ([seed] if seed else []) + records}
 
 
 def show_rollouts(chosen: Chosen, console: Console) -> None:
@@ -117,15 +89,12 @@ def _parts(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if question is not None:
             yield f"question{of}", question
         yield f"answer{of}", answer
-    if row["feedback"]:
-        yield "feedback", row["feedback"]
-    if row["error"]:
-        yield "error", row["error"]
+    yield from ((name, row[name]) for name in ("feedback", "error") if row[name])
 
 
 def _files(run: RunFolder, choice: Choice) -> list[Path]:
     """The files to look through, the newest first."""
-    folder, stored = run.path / "rollouts", list(newest_first(run))
+    folder, stored = run.path / "rollouts", newest_first(run)
     if not stored:
         raise RunError(
             f"'{run.path}' has no saved rollouts; they are saved with output.save_rollouts=true, from step 1 or the first "
@@ -134,7 +103,7 @@ def _files(run: RunFolder, choice: Choice) -> list[Path]:
     for kind, wanted in (("step", choice.step), ("cycle", choice.cycle)):
         if wanted is None:
             continue
-        there = numbers(folder, f"{kind}-*.parquet")
+        there = files.numbered(folder, f"{kind}-*.parquet")
         if wanted not in there:
             range_ = f"it has those of {kind}s {min(there)} to {max(there)}" if there else f"it has no {kind}s"
             raise RunError(f"'{run.path}' has no rollouts of {kind} {wanted}; {range_}")
@@ -153,7 +122,7 @@ def _name(path: Path) -> str:
 def _rows(path: Path, choice: Choice) -> Iterator[dict[str, Any]]:
     import pyarrow.compute as pc
 
-    table, name = read_table(path, COLUMNS), _name(path)
+    table, name = files.read_table(path, COLUMNS), _name(path)
     if choice.context is not None:
         table = table.filter(pc.starts_with(table["context"], choice.context))
     if choice.problem is not None:
@@ -169,6 +138,6 @@ def _no_match(run: RunFolder, choice: Choice, paths: Sequence[Path]) -> str:
         f"{name} '{value}'" for name, value in (("context", choice.context), ("problem", choice.problem)) if value
     )
     column = "example" if choice.problem else "context"
-    there = dict.fromkeys(read_table(paths[0], [column])[column].to_pylist())
+    there = dict.fromkeys(files.read_table(paths[0], [column])[column].to_pylist())
     some = ", ".join(f"'{one_line(each, 60)}'" for each in list(there)[:4])
     return f"'{run.path}' has no rollout of {wanted or 'this choice'}; {_name(paths[0])} has, among others, {some or 'none'}"

@@ -18,8 +18,6 @@ from fastslow.runs.ledger import PURPOSES, TRAINING, Entry, Ledger
 
 FORMER = {"cut_off": "truncated"}
 """Former names of faults, which older run folders contain, and their present names."""
-
-
 NARROW = {
     "fast-score": "fast\nscore",
     "fast-minibatch": "mini-\nbatch",
@@ -96,16 +94,10 @@ def _entries(ledger: Ledger) -> dict[str, Entry]:
 
 
 def _by_purpose(ledger: Ledger) -> Table:
+    columns = ("rollouts", "reused", "calls", "prompt_tokens", "completion_tokens", "seconds", "cost")
+    headings = {column: "cost $" if column == "cost" else column.replace("_", " ") for column in columns}
     rows = {
-        name: {
-            "rollouts": entry.rollouts,
-            "reused": entry.reused,
-            "calls": entry.calls,
-            "prompt tokens": entry.prompt_tokens,
-            "completion tokens": entry.completion_tokens,
-            "seconds": entry.seconds,
-            "cost $": entry.cost,
-        }
+        name: {heading: getattr(entry, column) for column, heading in headings.items()}
         for name, entry in _entries(ledger).items()
     }
     return _table("spent, by purpose", "purpose", rows, bold=("training", "all"))

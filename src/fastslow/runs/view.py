@@ -101,8 +101,7 @@ class PlainView:
         self._print(f"cycle {cycle}: {status}")
 
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
-        shown = {"reward": "reward", "validation": "validation", **POLICY_METRICS}
-        parts = [f"{label} {number(metrics[key])}" for key, label in shown.items() if metrics.get(key) is not None]
+        parts = _labelled(metrics, {"reward": "reward", "validation": "validation", **POLICY_METRICS})
         if metrics.get("faulty_grades"):
             parts.append(f"faulty grades {number(metrics['faulty_grades'])}")
         if used := _rollouts_line(metrics):
@@ -175,6 +174,7 @@ class LiveView:
 
     def cycle(self, cycle: int, status: str) -> None:
         self._cycle = (cycle, status)
+        self._changed()
 
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
         self._metrics = metrics
@@ -183,11 +183,13 @@ class LiveView:
         reward = metrics.get("reward")
         if reward is not None and math.isfinite(reward):
             self._rewards = (*self._rewards, reward)[-SHOWN_STEPS:]
+        self._changed()
 
     def spent(self, rollouts: int) -> None:
         self._rollouts = rollouts
         if self._limit is not None:
             self._done = rollouts
+        self._changed()
 
     def sampled(self, rollouts: Sequence[Rollout]) -> None:
         if rollouts:
@@ -196,9 +198,14 @@ class LiveView:
 
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         self._evaluation = (step, results)
+        self._changed()
 
     def context(self, best_id: str, score: float | None, text: str) -> None:
         self._context = (best_id, score, text)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Rich draws by itself, twice a second."""
 
     def message(self, text: str, level: Level = "info") -> None:
         self.console.print(Text(printable(text), style="yellow" if level == "warning" else ""))
@@ -213,20 +220,17 @@ class LiveView:
 
     def _screen(self) -> RenderableType:
         width, height = self.console.size
-        numbers = [(label, self._cell(value)) for label, value in self._rows()]
-        taken = len(
-            self.console.render_lines(_grid(numbers), self.console.options.update(width=width - FRAME), pad=False)
-        )
-        texts = self._texts(width - FRAME - LABELS, height - taken - FRAME)
-        shown = _grid([*numbers, *texts])
+        rows, options = self._rows(), self.console.options.update(width=width - FRAME)
+        taken = len(self.console.render_lines(_grid(rows), options, pad=False))
+        shown = _grid([*rows, *self._texts(width - FRAME - LABELS, height - taken - FRAME)])
         return Panel(shown, title=Text(printable(self._title)), subtitle=Text(printable(self._subtitle)))
-
-    def _cell(self, value: RenderableType) -> RenderableType:
-        return Text(printable(value), overflow="fold") if isinstance(value, str) else value
 
     def _texts(self, width: int, lines: int) -> list[tuple[str, RenderableType]]:
         """The best context and a sampled rollout, wrapped, in at most so many lines."""
-        context = [] if self._context is None else self._context_lines(*self._context, width)
+        context: list[Text] = []
+        if self._context is not None:
+            best_id, score, text = self._context
+            context = [Text(f"{best_id}  score {number(score)}"), *self._wrapped(text.strip(), width, "italic")]
         below: list[Text] = []
         if self._sample is not None and (lines >= LEAST_FOR_A_SAMPLE or not context):
             below = self._sample_lines(self._sample, width, max(lines // 2, lines - len(context)))
@@ -242,12 +246,7 @@ class LiveView:
         if self._rewards:
             rows.append(("reward", f"{number(self._rewards[-1])}  {sparkline(self._rewards)}"))
         rows += self._validation()
-        policy = [
-            f"{label} {number(self._metrics[key])}"
-            for key, label in POLICY_METRICS.items()
-            if self._metrics.get(key) is not None
-        ]
-        if policy:
+        if policy := _labelled(self._metrics, POLICY_METRICS):
             rows.append(("policy", ", ".join(policy)))
         if self._metrics.get("faulty_grades"):
             rows.append(("faulty grades", f"{number(self._metrics['faulty_grades'])} in the last step"))
@@ -271,9 +270,6 @@ class LiveView:
         if self._metrics.get("validation") is not None:
             return [("validation", number(self._metrics["validation"]))]
         return []
-
-    def _context_lines(self, best_id: str, score: float | None, text: str, width: int) -> list[Text]:
-        return [Text(f"{best_id}  score {number(score)}"), *self._wrapped(text.strip(), width, "italic")]
 
     def _sample_lines(self, rollout: Rollout, width: int, lines: int) -> list[Text]:
         """The last turn's question and answer and the feedback, in at most so many lines; the question gives way."""
@@ -313,9 +309,14 @@ def _grid(rows: Sequence[tuple[str, RenderableType]]) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True, min_width=LABELS - 2)
     grid.add_column()
-    for row in rows:
-        grid.add_row(*row)
+    for label, value in rows:
+        grid.add_row(label, Text(printable(value), overflow="fold") if isinstance(value, str) else value)
     return grid
+
+
+def _labelled(metrics: dict[str, Any], labels: dict[str, str]) -> list[str]:
+    """Those of the metrics that are there, with their labels."""
+    return [f"{label} {number(metrics[key])}" for key, label in labels.items() if metrics.get(key) is not None]
 
 
 def _first(lines: Sequence[Text], most: int, width: int) -> list[Text]:

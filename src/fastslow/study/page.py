@@ -8,9 +8,10 @@ from typing import Any
 
 from fastslow.recipe import dump_recipe
 from fastslow.runs.board.page import shared_style
-from fastslow.runs.board.places import Place
-from fastslow.runs.board.text import Lineage
+from fastslow.runs.board.text import detail
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.lineage import Lineage
+from fastslow.runs.reading import Place
 from fastslow.study.arms import Arm
 from fastslow.study.figures.drawing import as_svg
 from fastslow.study.measures import Comparison
@@ -60,6 +61,6 @@ def _contexts(arm: Arm, run: RunFolder) -> list[dict[str, Any]]:
             "seed": run.recipe.seed,
             "where": f"{run.path}, context {last['best']}",
             "texts": next(member["texts"] for member in last["population"] if member["id"] == last["best"]),
-            "lineage": [found for node in lineage.survivors() if (found := lineage.detail(node.id)) is not None],
+            "lineage": [found for node in lineage.survivors() if (found := detail(lineage, node.id)) is not None],
         }
     ]

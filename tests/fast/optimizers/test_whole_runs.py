@@ -17,7 +17,7 @@ from fastslow.base.errors import RecipeError
 from fastslow.launch import start
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder, default_folder
-from fastslow.runs.lineage import show_contexts
+from fastslow.runs.tree import show_contexts
 
 
 @each("digest", *OTHERS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from board_helpers import Hostile, make_run, serving
 
-from fastslow.runs.board.snapshot import write_snapshot
+from fastslow.runs.board.page import write_snapshot
 from fastslow.runs.board.views import Views
 
 if TYPE_CHECKING:

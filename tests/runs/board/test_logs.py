@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fastslow.runs.board.logs import Log, column, rounded
-from fastslow.runs.board.places import Place
+from fastslow.runs.reading import Log, Place, column, rounded
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastslow.runs.board.places import Place, Places
+from fastslow.runs.reading import Place, Places
 
 
 def make(*folders: Path) -> None:

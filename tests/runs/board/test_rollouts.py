@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastslow.runs.board.conversation import read_rollout, shaded
-from fastslow.runs.board.places import Place
-from fastslow.runs.board.rollouts import Filter, RolloutIndex
+from fastslow.runs.board.index import Filter, RolloutIndex
 from fastslow.runs.board.views import Views
+from fastslow.runs.reading import Place
 
 
 @pytest.fixture(scope="module")

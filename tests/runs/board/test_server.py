@@ -10,9 +10,8 @@ import pytest
 from board_helpers import HOSTILE, Hostile, make_run, serving
 
 from fastslow.base.errors import RunError
-from fastslow.runs.board.page import FILES
+from fastslow.runs.board.page import FILES, write_snapshot
 from fastslow.runs.board.server import is_local
-from fastslow.runs.board.snapshot import write_snapshot
 from fastslow.runs.board.views import Views
 from fastslow.runs.board.watch import EVERY, Watch
 

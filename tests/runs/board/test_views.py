@@ -201,7 +201,7 @@ def test_what_is_not_there_is_said(finished: Path) -> None:
 def test_the_board_imports_neither_torch_nor_pandas(finished: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from fastslow.runs.board.server import make_app;"
-        "from fastslow.runs.board.views import Views; from fastslow.runs.board.rollouts import Filter;"
+        "from fastslow.runs.board.views import Views; from fastslow.runs.board.index import Filter;"
         f"views = Views([Path({str(finished)!r})]); make_app(views); run = next(iter(views.find().values()));"
         "run.run(), run.curves(), run.text(), run.spending(), run.rollouts(Filter(), 'newest', True, 0, 9);"
         "run.rollout('step-000001', 0), run.group('step-000001', '');"

@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastslow.runs.board.logs import mapping, rounded
-from fastslow.runs.board.places import Place
-from fastslow.runs.rollout_table import PIECES
+from fastslow.runs.reading import Place, mapping, rounded
+from fastslow.runs.rollout_files import PIECES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,57 +17,32 @@ REACH = 4
 
 
 def read_rollout(place: Place, name: str, row: int) -> dict[str, Any] | None:
-    """A row of a file of rollouts; only its row group is read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = place.file(name)
-    if path is None or row < 0:
+    """A row of a file of rollouts."""
+    table = place.table(name)
+    if table is None or not 0 <= row < table.num_rows:
         return None
-    try:
-        with pq.ParquetFile(path) as file:
-            start = 0
-            for group in range(file.num_row_groups):
-                count = file.metadata.row_group(group).num_rows
-                if row < start + count:
-                    table = file.read_row_group(group, use_threads=False).slice(row - start, 1)
-                    return rollout_data(table, 0, _pieces(file.schema_arrow.metadata))
-                start += count
-    except (pa.ArrowException, OSError) as error:
-        place.notes[name] = f"skipped: not readable as parquet ({type(error).__name__})"
-    return None
+    return rollout_data(table, row, _pieces(table))
 
 
 def read_group(place: Place, name: str, example: str) -> list[dict[str, Any]]:
     """All rollouts of one problem in a file: the same problem under every context."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = place.file(name)
-    if path is None:
+    table = place.table(name)
+    if table is None:
         return []
-    try:
-        with pq.ParquetFile(path) as file:
-            table = file.read(use_threads=False)
-            pieces = _pieces(file.schema_arrow.metadata)
-    except (pa.ArrowException, OSError) as error:
-        place.notes[name] = f"skipped: not readable as parquet ({type(error).__name__})"
-        return []
-    rows = [row for row, found in enumerate(table["example"].to_pylist()) if found == example]
+    rows, pieces = [row for row, found in enumerate(table["example"].to_pylist()) if found == example], _pieces(table)
     return [rollout_data(table, row, pieces) | {"row": row} for row in rows]
 
 
 def rollout_data(table: pa.Table, row: int, pieces: Mapping[str, Any]) -> dict[str, Any]:
     """A rollout as the page shows it. Columns that an older file lacks are empty."""
     data = table.slice(row, 1).to_pylist()[0]
-    answers = [str(answer or "") for answer in data.get("answers") or ()]
 
     def of_turn(column: str, turn: int) -> Any:
         values = data.get(column) or ()
         return values[turn] if turn < len(values) else None
 
     turns = []
-    for turn, answer in enumerate(answers):
+    for turn, answer in enumerate(str(each or "") for each in data.get("answers") or ()):
         tokens, logprobs = of_turn("tokens", turn) or [], of_turn("logprobs", turn) or []
         texts = [str(pieces.get(str(token), "")) for token in tokens]
         turns.append(
@@ -80,24 +54,20 @@ def rollout_data(table: pa.Table, row: int, pieces: Mapping[str, Any]) -> dict[s
             }
         )
     return {
-        "example": str(data.get("example")),
-        "context": str(data.get("context")),
-        "policy_step": data.get("policy_step"),
+        **{name: str(data.get(name)) for name in ("example", "context")},
+        **{name: data.get(name) for name in ("policy_step", "prompt_tokens", "completion_tokens")},
+        **{name: rounded(data.get(name)) for name in ("score", "advantage")},
+        **{name: str(data.get(name) or "") for name in ("feedback", "error")},
         "purpose": data.get("purpose") or "slow",
-        "score": rounded(data.get("score")),
-        "advantage": rounded(data.get("advantage")),
-        "feedback": str(data.get("feedback") or ""),
-        "error": str(data.get("error") or ""),
         "faults": [str(name) for name in data.get("faults") or ()],
-        "prompt_tokens": data.get("prompt_tokens"),
-        "completion_tokens": data.get("completion_tokens"),
         "turns": turns,
     }
 
 
-def _pieces(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]:
+def _pieces(table: pa.Table) -> Mapping[str, Any]:
+    """The texts of the tokens."""
     try:
-        return mapping(json.loads((metadata or {}).get(PIECES, b"{}")))
+        return mapping(json.loads((table.schema.metadata or {}).get(PIECES, b"{}")))
     except ValueError:
         return {}
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from fastslow.runs.board.logs import column, mapping, number, rounded
-from fastslow.runs.ledger import FAST, PURPOSES, TRAINING
+from fastslow.runs.ledger import PURPOSES, TRAINING
+from fastslow.runs.reading import column, mapping, number, rounded
 
 Rows = Sequence[Mapping[str, Any]]
-NUMBERS = {
-    "reward": ("reward",),
-    "kl": ("kl",),
-    "entropy": ("entropy",),
-    "response_length": ("response_length",),
-    "truncated": ("truncated", "cut_off"),
-    "zero_variance": ("zero_variance",),
-    "grad_norm": ("grad_norm",),
-    "contexts": ("contexts",),
-}
-"""Columns of metrics.jsonl, with their former names."""
+NUMBERS = ("reward", "kl", "entropy", "response_length", "truncated", "zero_variance", "grad_norm", "contexts")
+FORMER = {"truncated": ("cut_off",)}
+"""Former names of columns of metrics.jsonl."""
 SPENT = {"slow": "rollouts_slow", "fast": "rollouts_fast", "evaluation": "rollouts_evaluation"}
 AMOUNTS = ("rollouts", "tokens", "seconds", "cost")
 
@@ -39,7 +32,7 @@ def curves(metrics: Rows, evals: Rows, ledger: Rows) -> dict[str, Any]:
             "rollouts": [training_rollouts(row) for row in metrics],
             "tokens": [tokens.get(int(step)) if step is not None else None for step in steps],
             "seconds": [rounded(total) for total in accumulate(training)],
-            **{name: column(metrics, *keys) for name, keys in NUMBERS.items()},
+            **{name: column(metrics, name, *FORMER.get(name, ())) for name in NUMBERS},
             "phases": {name: [rounded(row.get(name)) or 0 for row in phases] for name in names},
             "purposes": {name: column(metrics, key) for name, key in SPENT.items()},
         },
@@ -60,13 +53,13 @@ def _evaluation(rows: Rows) -> dict[str, Any]:
     found = {}
     for label in labels:
         pairs = [(row, mapping(mapping(row.get("results")).get(label))) for row in rows]
-        pairs = [(row, result) for row, result in pairs if result]
+        measured = [row for row, result in pairs if result]
+        results = [result for _, result in pairs if result]
         found[label] = {
-            "steps": column([row for row, _ in pairs], "step"),
-            "rollouts": [training_rollouts(row) for row, _ in pairs],
-            "tokens": column([row for row, _ in pairs], "tokens"),
-            "seconds": column([row for row, _ in pairs], "seconds"),
-            **{name: column([result for _, result in pairs], name) for name in ("mean", "low", "high", "kl")},
+            "steps": column(measured, "step"),
+            "rollouts": [training_rollouts(row) for row in measured],
+            **{name: column(measured, name) for name in ("tokens", "seconds")},
+            **{name: column(results, name) for name in ("mean", "low", "high", "kl")},
         }
     return found
 
@@ -86,20 +79,10 @@ def _tokens_by_step(ledger: Rows) -> dict[int, float]:
     total, found = 0.0, dict[int, float]()
     for row in ledger:
         spent = mapping(row.get("spent"))
-        total += sum(
-            _amount(mapping(entry), "tokens")
-            for purpose, entry in spent.items()
-            if purpose in TRAINING and purpose != "reflection"
-        )
+        total += sum(_entry(spent.get(name))["tokens"] for name in spent if name in TRAINING and name != "reflection")
         if isinstance(step := number(row.get("step")), int):
             found[step] = total
     return found
-
-
-def _amount(entry: Mapping[str, Any], name: str) -> float:
-    if name == "tokens":
-        return (number(entry.get("prompt_tokens")) or 0) + (number(entry.get("completion_tokens")) or 0)
-    return number(entry.get(name)) or 0
 
 
 # Spending --------------------------------------------------------------------------------------------------------------
@@ -114,57 +97,51 @@ def spending(metrics: Rows, ledger: Rows, totals: Mapping[str, Any]) -> dict[str
         return {
             "steps": column(metrics, "step"),
             "amounts": {"rollouts": {name: column(metrics, key) for name, key in SPENT.items()}} if metrics else {},
-            "totals": {purpose: _entry(mapping(totals.get(purpose))) for purpose in PURPOSES if totals.get(purpose)},
+            "totals": {purpose: _entry(totals[purpose]) for purpose in PURPOSES if totals.get(purpose)},
             "cycles": [],
         }
-    entries = [mapping(row.get("spent")) for row in ledger]
-    used = [purpose for purpose in PURPOSES if any(entry.get(purpose) for entry in entries)]
-    by_purpose = {purpose: [mapping(entry.get(purpose)) for entry in entries] for purpose in used}
+    spent = [mapping(row.get("spent")) for row in ledger]
+    used = [purpose for purpose in PURPOSES if any(each.get(purpose) for each in spent)]
+    entries = {purpose: [_entry(each.get(purpose)) for each in spent] for purpose in used}
     return {
         "steps": column(ledger, "step"),
         "amounts": {
             name: {
-                purpose: [rounded(total) for total in accumulate(_amount(entry, name) for entry in column_of)]
-                for purpose, column_of in by_purpose.items()
+                purpose: [rounded(total) for total in accumulate(entry[name] for entry in found)]
+                for purpose, found in entries.items()
             }
             for name in AMOUNTS
         },
-        "totals": {purpose: _summed(column_of) for purpose, column_of in by_purpose.items()},
+        "totals": {purpose: _summed(found) for purpose, found in entries.items()},
         "cycles": _by_cycle(ledger),
     }
 
 
-def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    faults = {str(name): number(count) or 0 for name, count in mapping(entry.get("faults")).items()}
-    kept = {name: number(entry.get(name)) or 0 for name in ("reused", "calls", "prompt_tokens", "completion_tokens")}
-    return {**{name: _amount(entry, name) for name in AMOUNTS}, **kept, "faults": faults}
+def _entry(value: Any) -> dict[str, Any]:
+    """What was spent for one purpose, as numbers."""
+    entry = mapping(value)
+    names = ("rollouts", "seconds", "cost", "reused", "calls", "prompt_tokens", "completion_tokens")
+    found: dict[str, Any] = {name: number(entry.get(name)) or 0 for name in names}
+    found["tokens"] = found["prompt_tokens"] + found["completion_tokens"]
+    found["faults"] = {str(name): number(count) or 0 for name, count in mapping(entry.get("faults")).items()}
+    return found
 
 
 def _summed(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    total: dict[str, Any] = _entry({})
-    for entry in map(_entry, entries):
-        for name, value in entry.items():
-            if name == "faults":
-                for fault, count in value.items():
-                    total["faults"][fault] = total["faults"].get(fault, 0) + count
-            else:
-                total[name] += value
-    return total
+    faults: Counter[str] = Counter()
+    for entry in entries:
+        faults.update(entry["faults"])
+    return {name: dict(faults) if name == "faults" else sum(entry[name] for entry in entries) for name in entries[0]}
 
 
 def _by_cycle(ledger: Rows) -> list[dict[str, Any]]:
     cycles: dict[Any, dict[str, Any]] = {}
     for row in ledger:
-        cycle = cycles.setdefault(
-            row.get("cycle"), {"cycle": row.get("cycle"), "rollouts": {}, "cost": 0, "seconds": 0}
-        )
-        for purpose, entry in mapping(row.get("spent")).items():
-            cycle["rollouts"][purpose] = cycle["rollouts"].get(purpose, 0) + _amount(mapping(entry), "rollouts")
-            cycle["cost"] += _amount(mapping(entry), "cost")
-            cycle["seconds"] += _amount(mapping(entry), "seconds")
+        empty: dict[str, Any] = {"cycle": row.get("cycle"), "rollouts": Counter(), "cost": 0, "seconds": 0}
+        cycle = cycles.setdefault(row.get("cycle"), empty)
+        for purpose, value in mapping(row.get("spent")).items():
+            entry = _entry(value)
+            cycle["rollouts"][purpose] += entry["rollouts"]
+            cycle["cost"] += entry["cost"]
+            cycle["seconds"] += entry["seconds"]
     return list(cycles.values())
-
-
-def fast_rollouts(spent: Mapping[str, Any]) -> float:
-    """Rollouts of the fast loop in the `spent` of a cycle."""
-    return sum(_amount(mapping(spent.get(purpose)), "rollouts") for purpose in FAST)

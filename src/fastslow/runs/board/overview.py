@@ -9,9 +9,8 @@ from typing import Any
 
 import yaml
 
-from fastslow.runs.board.curves import training_rollouts
-from fastslow.runs.board.logs import Log, mapping, number, rounded
-from fastslow.runs.board.places import Place
+from fastslow.runs.board.curves import Rows, training_rollouts
+from fastslow.runs.reading import Place, mapping, number, rounded
 
 SPARK = 60
 """Points of the small curve."""
@@ -34,15 +33,14 @@ def read_recipe(place: Place) -> tuple[dict[str, Any], str]:
     return (data if isinstance(data, dict) else {}), text
 
 
-def summary(place: Place, recipe: Mapping[str, Any], metrics: Log, evals: Log) -> dict[str, Any]:
+def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows) -> dict[str, Any]:
     state = place.json("run.json")
-    rows, evaluations = metrics.rows, evals.rows
-    last = rows[-1] if rows else evaluations[-1] if evaluations else {}
+    last = metrics[-1] if metrics else evals[-1] if evals else {}
     written = max(place.stamp(name)[0] for name in ("run.json", "metrics.jsonl", "evals.jsonl", "contexts")) / 1e9
     status = state.get("status")
     if status == "running" and time.time() - written > SILENT:
         status = "silent"
-    rewards = [value for row in rows if (value := number(row.get("reward"))) is not None]
+    rewards = [value for row in metrics if (value := number(row.get("reward"))) is not None]
     slow = mapping(recipe.get("slow"))
     return {
         "name": place.name,
@@ -60,7 +58,7 @@ def summary(place: Place, recipe: Mapping[str, Any], metrics: Log, evals: Log) -
         "budget": number(recipe.get("rollouts")),
         "reward": rounded(rewards[-1]) if rewards else None,
         "spark": thinned(rewards, SPARK),
-        "validation": _validation(evaluations),
+        "validation": _validation(evals),
         "rollouts": training_rollouts(last),
         "notes": dict(place.notes),
     }
@@ -75,7 +73,7 @@ def thinned(values: Sequence[float], count: int) -> list[float]:
     return [round(sum(part) / len(part), 4) for part in parts]
 
 
-def _validation(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _validation(rows: Rows) -> dict[str, Any] | None:
     results = mapping(rows[-1].get("results")) if rows else {}
     for label in ("best context", "seed", *results):
         if found := mapping(results.get(label)):

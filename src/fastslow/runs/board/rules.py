@@ -6,85 +6,72 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastslow.runs.board.curves import training_rollouts
-from fastslow.runs.board.logs import mapping, number, rounded
-from fastslow.runs.board.text import Entry, Lineage, Node
+from fastslow.runs.board.curves import Rows, training_rollouts
+from fastslow.runs.lineage import Cycle, Lineage
+from fastslow.runs.reading import mapping, number, rounded
 
 
-def rules(lineage: Lineage, metrics: Sequence[Mapping[str, Any]], evals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def rules(lineage: Lineage, metrics: Rows, evals: Rows) -> dict[str, Any]:
     """Every line that was in a population, in order of appearance, with its share of each population."""
-    lines = {key: _lines(node) for key, node in lineage.nodes.items()}
     cycles = lineage.cycles
-    entries = {entry.number: entry for entry in cycles}
-    present: dict[str, dict[int, float]] = {}
-    in_best: dict[str, set[int]] = {}
-    for entry in cycles:
-        for key in entry.population:
+    lines: dict[str, list[str]] = {}
+    for key, node in lineage.nodes.items():
+        found = (line.strip() for text in node.texts.values() for line in text.splitlines())
+        lines[key] = list(dict.fromkeys(line for line in found if line))
+    shares: dict[str, dict[int, float]] = {}
+    for cycle in cycles:
+        for key in cycle.population:
             for line in lines.get(key, ()):
-                shares = present.setdefault(line, {})
-                shares[entry.number] = shares.get(entry.number, 0) + 1 / len(entry.population)
-        for line in lines.get(entry.best, ()):
-            in_best.setdefault(line, set()).add(entry.number)
+                share = shares.setdefault(line, {})
+                share[cycle.number] = share.get(cycle.number, 0) + 1 / len(cycle.population)
+    in_best = {cycle.number: set(lines.get(cycle.best, ())) for cycle in cycles}
     rollouts = {number(row.get("step")): training_rollouts(row) for row in metrics}
-    validation = {entry.number: around for entry, around in zip(cycles, _around(evals, cycles), strict=True)}
+    first = {cycle.number: (cycle, around) for cycle, around in zip(cycles, _around(evals, cycles), strict=True)}
     return {
-        "cycles": [entry.number for entry in cycles],
+        "cycles": [cycle.number for cycle in cycles],
         "lines": [
             {
                 "text": line,
-                "shares": [round(shares.get(entry.number, 0), 3) for entry in cycles],
-                "in_best": [entry.number in in_best.get(line, ()) for entry in cycles],
+                "shares": [round(share.get(cycle.number, 0), 3) for cycle in cycles],
+                "in_best": [line in in_best[cycle.number] for cycle in cycles],
                 "effect": next((each.effects[line] for each in reversed(cycles) if line in each.effects), None),
-                **_origin(line, lines, lineage, entries[next(iter(shares))], rollouts, validation),
+                **_origin(line, lines, *first[next(iter(share))], rollouts),
             }
-            for line, shares in present.items()
+            for line, share in shares.items()
         ],
     }
-
-
-def _lines(node: Node) -> list[str]:
-    found = (line.strip() for text in node.texts.values() for line in text.splitlines())
-    return list(dict.fromkeys(line for line in found if line))
 
 
 def _origin(
     line: str,
     lines: Mapping[str, Sequence[str]],
-    lineage: Lineage,
-    entry: Entry,
+    cycle: Cycle,
+    validation: Sequence[float | None],
     rollouts: Mapping[float | None, float],
-    validation: Mapping[int, Sequence[float | None]],
 ) -> dict[str, Any]:
     """The first accepted edit of the cycle that added the line. A line without one stood in the seed text."""
-    for edit in entry.edits:
+    for edit in cycle.edits:
         child, parent = str(edit["child"]), str(edit["parent"])
         if edit["accepted"] and line in lines.get(child, ()) and line not in lines.get(parent, ()):
             return {
                 "seed": False,
                 "child": child,
-                "cycle": entry.number,
-                "step": entry.step,
+                "cycle": cycle.number,
+                "step": cycle.step,
                 "minibatch": [rounded(edit["before"]), rounded(edit["after"])],
-                "anchors": [rounded(entry.scores.get(parent)), rounded(entry.scores.get(child))],
-                "validation": validation[entry.number],
-                "spent": entry.rollouts,
-                "before": rollouts.get(entry.step, 0 if entry.step == 0 else None),
+                "anchors": [rounded(cycle.scores.get(parent)), rounded(cycle.scores.get(child))],
+                "validation": validation,
+                "spent": cycle.rollouts,
+                "before": rollouts.get(cycle.step, 0 if cycle.step == 0 else None),
             }
-    return {"seed": True, "child": None, "cycle": entry.number, "step": entry.step}
+    return {"seed": True, "child": None, "cycle": cycle.number, "step": cycle.step}
 
 
-def _around(evals: Sequence[Mapping[str, Any]], cycles: Sequence[Entry]) -> list[list[float | None]]:
+def _around(evals: Rows, cycles: Sequence[Cycle]) -> list[list[float | None]]:
     """Validation reward under the best context, for each cycle: the last one before it, and the first one after it."""
-    measured = [(number(row.get("step")) or 0, rounded(_best(row))) for row in evals]
-    steps = [step for step, _ in measured]
-    found = []
-    for entry in cycles:
-        after = bisect_right(steps, entry.step)
-        before = measured[after - 1][1] if after else None
-        found.append([before, measured[after][1] if after < len(measured) else None])
-    return found
-
-
-def _best(row: Mapping[str, Any]) -> Any:
-    results = mapping(row.get("results"))
-    return mapping(results.get("best context") or results.get("seed")).get("mean")
+    results = [mapping(row.get("results")) for row in evals]
+    best = [mapping(each.get("best context") or each.get("seed")).get("mean") for each in results]
+    steps = [number(row.get("step")) or 0 for row in evals]
+    measured = [None, *map(rounded, best), None]
+    places = [bisect_right(steps, cycle.step) for cycle in cycles]
+    return [[measured[place], measured[place + 1]] for place in places]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from starlette.applications import Starlette
@@ -16,11 +16,12 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fastslow.runs.board.index import Filter
 from fastslow.runs.board.page import FILES, live_page, static_file
-from fastslow.runs.board.rollouts import Filter
 from fastslow.runs.board.views import NotFound, RunViews, Views
 from fastslow.runs.board.watch import Watch
 
+T = TypeVar("T")
 COOKIE = "fastslow-board"
 HEADERS = {
     "content-security-policy": (
@@ -40,10 +41,11 @@ def make_app(
     with a `token`, every request must carry it."""
     watch = Watch(views)
 
-    def of_run(read: Callable[[RunViews, Request], bytes]) -> Callable[[Request], Response]:
+    def of_run(read: Callable[[RunViews, _Asked], bytes]) -> Callable[[Request], Response]:
         def endpoint(request: Request) -> Response:
+            asked = _Asked(request.query_params)
             try:
-                return _json(read(views[request.query_params.get("run", "")], request))
+                return _json(read(views[asked.text("run")], asked))
             except NotFound as error:
                 return PlainTextResponse(str(error), 404)
             except _BadNumber as error:
@@ -56,28 +58,10 @@ def make_app(
 
     routes = [
         Route("/", lambda request: Response(live_page(), media_type="text/html")),
-        *(Route(f"/static/{name}", _static(name)) for name in FILES),
+        *(Route(f"/static/{name}", _static) for name in FILES),
         Route("/api/runs", lambda request: _json(views.runs())),
         Route("/api/events", events),
-        Route("/api/run", of_run(lambda run, _: run.run())),
-        Route("/api/curves", of_run(lambda run, _: run.curves())),
-        Route("/api/spending", of_run(lambda run, _: run.spending())),
-        Route("/api/text", of_run(lambda run, _: run.text())),
-        Route("/api/matrix", of_run(lambda run, request: run.matrix(_whole(request, "cycle")))),
-        Route("/api/context", of_run(lambda run, request: run.context(request.query_params.get("id", "")))),
-        Route("/api/rollouts", of_run(_rollouts)),
-        Route(
-            "/api/rollout",
-            of_run(lambda run, request: run.rollout(request.query_params.get("file", ""), _whole(request, "row") or 0)),
-        ),
-        Route(
-            "/api/group",
-            of_run(
-                lambda run, request: run.group(
-                    request.query_params.get("file", ""), request.query_params.get("example", "")
-                )
-            ),
-        ),
+        *(Route(f"/api/{name}", of_run(read)) for name, read in READ.items()),
     ]
     middleware = [
         Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
@@ -103,57 +87,63 @@ def is_local(host: str) -> bool:
         return False
 
 
-def _rollouts(run: RunViews, request: Request) -> bytes:
-    asked = request.query_params
-    chosen = Filter(
-        first_step=_whole(request, "from"),
-        last_step=_whole(request, "to"),
-        problem=asked.get("problem", ""),
-        context=asked.get("context", ""),
-        low=_real(request, "low"),
-        high=_real(request, "high"),
-        fault=asked.get("fault", ""),
-        purpose=asked.get("purpose", ""),
-    )
-    return run.rollouts(
-        chosen,
-        asked.get("sort", "newest"),
-        asked.get("order", "down") == "down",
-        _whole(request, "offset") or 0,
-        _whole(request, "limit") or 50,
-    )
-
-
 class _BadNumber(Exception):
     pass
 
 
-def _whole(request: Request, name: str) -> int | None:
-    return _number(request, name, int)
+class _Asked:
+    """The query of a request."""
+
+    def __init__(self, query: Mapping[str, str]) -> None:
+        self.query = query
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.query.get(name, default)
+
+    def whole(self, name: str) -> int | None:
+        return self._number(name, int)
+
+    def real(self, name: str) -> float | None:
+        return self._number(name, float)
+
+    def _number(self, name: str, kind: Callable[[str], T]) -> T | None:
+        text = self.text(name)
+        try:
+            return kind(text) if text else None
+        except ValueError:
+            raise _BadNumber(f"{name}={text}: expected a number") from None
+
+    def filter(self) -> Filter:
+        texts = {name: self.text(name) for name in ("problem", "context", "fault", "purpose")}
+        return Filter(self.whole("from"), self.whole("to"), self.real("low"), self.real("high"), **texts)
 
 
-def _real(request: Request, name: str) -> float | None:
-    return _number(request, name, float)
-
-
-def _number(request: Request, name: str, kind: Callable[[str], Any]) -> Any:
-    text = request.query_params.get(name, "")
-    try:
-        return kind(text) if text else None
-    except ValueError:
-        raise _BadNumber(f"{name}={text}: expected a number") from None
+READ: dict[str, Callable[[RunViews, _Asked], bytes]] = {
+    "run": lambda run, _: run.run(),
+    "curves": lambda run, _: run.curves(),
+    "spending": lambda run, _: run.spending(),
+    "text": lambda run, _: run.text(),
+    "matrix": lambda run, asked: run.matrix(asked.whole("cycle")),
+    "context": lambda run, asked: run.context(asked.text("id")),
+    "rollouts": lambda run, asked: run.rollouts(
+        asked.filter(),
+        asked.text("sort", "newest"),
+        asked.text("order", "down") == "down",
+        asked.whole("offset") or 0,
+        asked.whole("limit") or 50,
+    ),
+    "rollout": lambda run, asked: run.rollout(asked.text("file"), asked.whole("row") or 0),
+    "group": lambda run, asked: run.group(asked.text("file"), asked.text("example")),
+}
 
 
 def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-def _static(name: str) -> Callable[[Request], Response]:
-    def endpoint(request: Request) -> Response:
-        body, kind = static_file(name)
-        return Response(body, media_type=kind)
-
-    return endpoint
+def _static(request: Request) -> Response:
+    body, kind = static_file(request.url.path.removeprefix("/static/"))
+    return Response(body, media_type=kind)
 
 
 class _Headers:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fastslow.base.errors import FastSlowError
+from fastslow.runs import files
 from fastslow.runs.board.conversation import read_group, read_rollout
 from fastslow.runs.board.curves import curves, spending
-from fastslow.runs.board.logs import Log
+from fastslow.runs.board.index import Filter, RolloutIndex
 from fastslow.runs.board.overview import read_recipe, summary
-from fastslow.runs.board.places import Place, Places
-from fastslow.runs.board.rollouts import Filter, RolloutIndex
 from fastslow.runs.board.rules import rules
-from fastslow.runs.board.solved import matrix
-from fastslow.runs.board.text import Lineage
+from fastslow.runs.board.text import detail, matrix, tree
+from fastslow.runs.lineage import Lineage
+from fastslow.runs.reading import Log, Place, Places
 
 WATCHED = {
     "run": "run.json",
@@ -49,15 +49,21 @@ class RunViews:
         self._recipe: tuple[tuple[int, int], tuple[dict[str, Any], str]] | None = None
         self._kept: dict[str, tuple[Any, bytes]] = {}
 
+    @contextmanager
+    def _fresh(self, *sources: Log | Lineage) -> Iterator[None]:
+        """Read what is new in the sources, and let no other request do so meanwhile."""
+        with self.lock:
+            for source in sources:
+                source.refresh()
+            yield
+
     def version(self) -> dict[str, list[int]]:
         """Stamps of the watched parts; one differs whenever its part has changed."""
         return {part: list(self.place.stamp(name)) for part, name in WATCHED.items()}
 
     def summary(self) -> dict[str, Any]:
-        with self.lock:
-            self.metrics.refresh()
-            self.evals.refresh()
-            return summary(self.place, self.recipe()[0], self.metrics, self.evals)
+        with self._fresh(self.metrics, self.evals):
+            return summary(self.place, self.recipe()[0], self.metrics.rows, self.evals.rows)
 
     def recipe(self) -> tuple[dict[str, Any], str]:
         stamp = self.place.stamp("recipe.yaml")
@@ -69,43 +75,32 @@ class RunViews:
         return encode(self.summary() | {"recipe": self.recipe()[1]})
 
     def curves(self) -> bytes:
-        with self.lock:
-            for log in (self.metrics, self.evals, self.ledger):
-                log.refresh()
-            version = (self.metrics.version, self.evals.version, self.ledger.version)
-            return self._keep("curves", version, lambda: curves(self.metrics.rows, self.evals.rows, self.ledger.rows))
+        metrics, evals, ledger = self.metrics, self.evals, self.ledger
+        return self._keep("curves", (metrics, evals, ledger), lambda: curves(metrics.rows, evals.rows, ledger.rows))
 
     def spending(self) -> bytes:
-        with self.lock:
-            self.metrics.refresh()
-            self.ledger.refresh()
-            version = (self.metrics.version, self.ledger.version, self.place.stamp("ledger.json"))
-            return self._keep(
-                "spending",
-                version,
-                lambda: spending(self.metrics.rows, self.ledger.rows, self.place.json("ledger.json")),
-            )
+        metrics, ledger = self.metrics, self.ledger
+        return self._keep(
+            "spending",
+            (metrics, ledger),
+            lambda: spending(metrics.rows, ledger.rows, self.place.json("ledger.json")),
+        )
 
     def text(self) -> bytes:
-        with self.lock:
-            for log in (self.metrics, self.evals):
-                log.refresh()
-            self.lineage.refresh()
-            return self._keep(
-                "text",
-                (self.lineage.version, self.evals.version),
-                lambda: {**self.lineage.tree(), "rules": rules(self.lineage, self.metrics.rows, self.evals.rows)},
-            )
+        lineage, evals = self.lineage, self.evals
+        return self._keep(
+            "text",
+            (lineage, evals),
+            lambda: {**tree(lineage), "rules": rules(lineage, self.metrics.refresh(), evals.rows)},
+        )
 
     def matrix(self, cycle: int | None) -> bytes:
-        with self.lock:
-            self.lineage.refresh()
+        with self._fresh(self.lineage):
             return encode(matrix(self.lineage, cycle))
 
     def context(self, key: str) -> bytes:
-        with self.lock:
-            self.lineage.refresh()
-            found = self.lineage.detail(key)
+        with self._fresh(self.lineage):
+            found = detail(self.lineage, key)
         if found is None:
             raise NotFound(f"run '{self.place.name}' has no context '{key}'")
         return encode(found)
@@ -127,8 +122,7 @@ class RunViews:
         return encode({"rows": rows, "texts": {key: self.texts(key) for key in {row["context"] for row in rows}}})
 
     def texts(self, key: str) -> Mapping[str, str]:
-        with self.lock:
-            self.lineage.refresh()
+        with self._fresh(self.lineage):
             node = self.lineage.nodes.get(key)
         return node.texts if node else {}
 
@@ -142,13 +136,15 @@ class RunViews:
         """What every view says of the run: the error that ended it, and what could not be read."""
         return {"error": str(self.place.json("run.json").get("error") or ""), "notes": dict(self.place.notes)}
 
-    def _keep(self, name: str, version: Any, make: Callable[[], dict[str, Any]]) -> bytes:
-        """The encoded answer, made once per version: all viewers get the same bytes."""
-        whole = (version, self.place.stamp("run.json"), tuple(self.place.notes.items()))
-        kept = self._kept.get(name)
-        if kept is None or kept[0] != whole:
-            kept = self._kept[name] = (whole, encode({**make(), "told": self.told()}))
-        return kept[1]
+    def _keep(self, name: str, sources: Sequence[Log | Lineage], make: Callable[[], dict[str, Any]]) -> bytes:
+        """The encoded answer, made once per version of the sources: all viewers get the same bytes."""
+        with self._fresh(*sources):
+            stamps = [self.place.stamp(file) for file in ("run.json", "ledger.json")]
+            version = ([source.version for source in sources], stamps, tuple(self.place.notes.items()))
+            kept = self._kept.get(name)
+            if kept is None or kept[0] != version:
+                kept = self._kept[name] = (version, encode({**make(), "told": self.told()}))
+            return kept[1]
 
 
 class Views:
@@ -162,9 +158,7 @@ class Views:
     def find(self) -> dict[str, RunViews]:
         with self._lock:
             places = self.places.find()
-            self._runs = {
-                name: self._runs[name] if name in self._runs else RunViews(place) for name, place in places.items()
-            }
+            self._runs = {name: self._runs.get(name) or RunViews(place) for name, place in places.items()}
             return dict(self._runs)
 
     def __getitem__(self, name: str) -> RunViews:
@@ -182,12 +176,4 @@ def encode(data: Any) -> bytes:
     try:
         return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:
-        return json.dumps(_finite(data), allow_nan=False, separators=(",", ":")).encode()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return json.dumps(files.plain(data), allow_nan=False, separators=(",", ":")).encode()

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastslow.runs.board.logs import rounded
-from fastslow.runs.board.places import Place
+from fastslow.runs.reading import Place, rounded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,10 +36,10 @@ class Filter:
 
     first_step: int | None = None
     last_step: int | None = None
-    problem: str = ""
-    context: str = ""
     low: float | None = None
     high: float | None = None
+    problem: str = ""
+    context: str = ""
     fault: str = ""
     purpose: str = ""
 
@@ -85,7 +84,7 @@ class RolloutIndex:
             until = time.monotonic() + patience
             while waiting and (time.monotonic() < until or not self._chunks):
                 self._index(waiting.pop())
-            if waiting and (self._builder is None or not self._builder.is_alive()):
+            if waiting and not (self._builder and self._builder.is_alive()):
                 self._builder = threading.Thread(target=self._build, daemon=True)
                 self._builder.start()
 
@@ -101,19 +100,19 @@ class RolloutIndex:
 
     def _waiting(self) -> list[str]:
         """Files that are new or changed, oldest first."""
-        steps = self.place.numbered("rollouts", "step-", ".parquet")
-        cycles = self.place.numbered("rollouts", "cycle-", ".parquet")
-        self._files = [*cycles.values(), *steps.values()]
-        gone = self._stamps.keys() - set(self._files)
-        for name in gone:
+        kinds = (self.place.numbered("rollouts", kind, ".parquet") for kind in ("cycle-", "step-"))
+        self._files = [name for found in kinds for name in found.values()]
+        for name in self._stamps.keys() - set(self._files):
             self._stamps.pop(name)
             self._chunks.pop(name, None)
             self._merged = None
         # A finished file never changes but on resume, when its step is written again: the newest is checked, and the folder.
-        return [name for name in self._files if name not in self._stamps or self._is_stale(name)]
-
-    def _is_stale(self, name: str) -> bool:
-        return name == self._files[-1] and self.place.stamp(name) != self._stamps[name]
+        newest = self._files[-1:]
+        return [
+            name
+            for name in self._files
+            if name not in self._stamps or (name in newest and self.place.stamp(name) != self._stamps[name])
+        ]
 
     def _index(self, name: str) -> None:
         self._stamps[name] = self.place.stamp(name)
@@ -123,23 +122,10 @@ class RolloutIndex:
         if table is not None:
             self._chunks[name] = self._encode(name, table)
 
-    def _read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table | None:
+    def _read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
         """Some columns of a file, those that it has; None if it is damaged, which is noted."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        path = self.place.file(name)
-        if path is None:
-            return None
-        try:
-            with pq.ParquetFile(path) as file:
-                present = file.schema_arrow.names
-                wanted = present if columns is None else [column for column in columns if column in present]
-                table = file.read(columns=wanted, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            self.place.notes[name] = f"skipped: not readable as parquet ({type(error).__name__})"
-            return None
-        if missing := {"example", "context", "score"} - set(present):
+        table = self.place.table(name, columns)
+        if table is not None and (missing := {"example", "context", "score"} - set(table.column_names)):
             self.place.notes[name] = f"skipped: no column {', '.join(sorted(missing))}"
             return None
         return table
@@ -162,6 +148,8 @@ class RolloutIndex:
             return _plain(table[column].combine_chunks(), kind)
 
         steps = numbers("policy_step", np.int32)
+        listed = table["faults"].to_pylist() if "faults" in table.column_names else [()] * count
+        faults = np.array([self.faults(", ".join(names or ())) for names in listed], np.int32)
         return {
             "row": np.arange(count, dtype=np.int32),
             # A step trains the policy of the step before it; the fast loop's rollouts count for the step they prepare.
@@ -169,16 +157,11 @@ class RolloutIndex:
             "example": coded("example", self.examples, ""),
             "context": coded("context", self.contexts, ""),
             "purpose": coded("purpose", self.purposes, "slow"),
-            "faults": self._faults(table, count),
+            "faults": faults,
             "score": numbers("score", np.float32),
             "advantage": numbers("advantage", np.float32),
             "tokens": numbers("completion_tokens", np.int32),
         }
-
-    def _faults(self, table: pa.Table, count: int) -> np.ndarray:
-        if "faults" not in table.column_names:
-            return np.full(count, self.faults(""), np.int32)
-        return np.array([self.faults(", ".join(names or ())) for names in table["faults"].to_pylist()], np.int32)
 
     def _table(self) -> dict[str, np.ndarray]:
         """The index as one table, in the order of steps; a cycle comes before the step it prepares."""
@@ -188,10 +171,8 @@ class RolloutIndex:
             if not chunks:
                 return {}
             merged = {key: np.concatenate([chunk[key] for chunk in chunks]) for key in chunks[0]}
-            numbers = {name: number for number, name in enumerate(self._files)}
-            merged["file"] = np.repeat([numbers[name] for name in names], [len(c["row"]) for c in chunks]).astype(
-                np.int32
-            )
+            places = [place for place, name in enumerate(self._files) if name in self._chunks]
+            merged["file"] = np.repeat(places, [len(chunk["row"]) for chunk in chunks]).astype(np.int32)
             order = np.argsort(merged["step"], kind="stable")
             self._merged = {key: column[order] for key, column in merged.items()}
         return self._merged
@@ -209,29 +190,22 @@ class RolloutIndex:
             found = self._sorted(np.flatnonzero(self._mask(table, chosen)), table, sort, descending)
             rows = [self._row(table, int(index)) for index in found[offset : offset + limit]]
             self._add_previews(rows)
-            return {
-                "total": len(found),
-                "all": len(table["row"]),
-                "offset": offset,
-                "rows": rows,
-                "facets": self._facets(table),
-                **indexed,
-            }
+            counts = {"total": len(found), "all": len(table["row"]), "offset": offset}
+            return {**counts, "rows": rows, "facets": self._facets(table), **indexed}
 
     def _mask(self, table: Mapping[str, np.ndarray], chosen: Filter) -> np.ndarray:
         mask = np.ones(len(table["row"]), bool)
-        if chosen.first_step is not None:
-            mask &= table["step"] >= chosen.first_step
-        if chosen.last_step is not None:
-            mask &= table["step"] <= chosen.last_step
-        if chosen.low is not None:
-            mask &= table["score"] >= chosen.low
-        if chosen.high is not None:
-            mask &= table["score"] <= chosen.high
-        if chosen.context:
-            mask &= table["context"] == self.contexts.find(chosen.context)
-        if chosen.purpose:
-            mask &= table["purpose"] == self.purposes.find(chosen.purpose)
+        for column, low, high in (("step", chosen.first_step, chosen.last_step), ("score", chosen.low, chosen.high)):
+            if low is not None:
+                mask &= table[column] >= low
+            if high is not None:
+                mask &= table[column] <= high
+        for text, codes, column in (
+            (chosen.context, self.contexts, "context"),
+            (chosen.purpose, self.purposes, "purpose"),
+        ):
+            if text:
+                mask &= table[column] == codes.find(text)
         for text, codes, column in ((chosen.problem, self.examples, "example"), (chosen.fault, self.faults, "faults")):
             if text:
                 mask &= np.array([text in each for each in codes.texts], bool)[table[column]]
@@ -245,25 +219,22 @@ class RolloutIndex:
         return found[np.argsort(-values if descending else values, kind="stable")]
 
     def _row(self, table: Mapping[str, np.ndarray], index: int) -> dict[str, Any]:
+        row = {name: column[index] for name, column in table.items()}
         return {
-            "file": self._files[table["file"][index]].removeprefix("rollouts/").removesuffix(".parquet"),
-            "row": int(table["row"][index]),
-            "step": int(table["step"][index]),
-            "example": self.examples.texts[table["example"][index]],
-            "context": self.contexts.texts[table["context"][index]],
-            "purpose": self.purposes.texts[table["purpose"][index]],
-            "faults": self.faults.texts[table["faults"][index]],
-            "score": rounded(float(table["score"][index])),
-            "advantage": rounded(float(table["advantage"][index])),
-            "tokens": int(table["tokens"][index]),
+            "file": self._files[row["file"]].removeprefix("rollouts/").removesuffix(".parquet"),
+            **{name: int(row[name]) for name in ("row", "step", "tokens")},
+            "example": self.examples.texts[row["example"]],
+            "context": self.contexts.texts[row["context"]],
+            "purpose": self.purposes.texts[row["purpose"]],
+            "faults": self.faults.texts[row["faults"]],
+            **{name: rounded(float(row[name])) for name in ("score", "advantage")},
         }
 
     def _facets(self, table: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        faults = sorted({name for text in self.faults.texts for name in text.split(", ") if name})
         return {
             "contexts": self.contexts.texts,
             "purposes": self.purposes.texts,
-            "faults": faults,
+            "faults": sorted({name for text in self.faults.texts for name in text.split(", ") if name}),
             "steps": [int(table["step"][0]), int(table["step"][-1])],
         }
 

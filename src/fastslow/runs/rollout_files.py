@@ -1,0 +1,160 @@
+"""Rollouts as parquet files: what was asked and answered, by which context, how it was graded, and token by token.
+
+Scalars and short texts come first, so that a reader can take a few columns of many files. Log-probabilities are those of
+sampling, in half precision: they are for people. The texts of the tokens are in the file's metadata, once per token id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastslow.base.errors import RunError
+from fastslow.records import Completion, Rollout, Turn
+from fastslow.runs import files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fastslow.runs.folder import RunFolder
+
+Decode = Callable[[Sequence[int]], str]
+"""The text of token ids."""
+PIECES = b"fastslow.tokens"
+"""The key in the file's metadata of the JSON object with the text of each token id."""
+SOLVED = ("example", "policy_step", "score", "faults", "components", "questions", "answers", "tokens")
+
+
+class RolloutWriter:
+    """Writes tables of rollouts; remembers the text of every token it has met."""
+
+    def __init__(self, decode: Decode | None = None) -> None:
+        self.decode = decode
+        self._pieces: dict[int, str] = {}
+
+    def write(
+        self,
+        path: Path,
+        rollouts: Sequence[Rollout],
+        purposes: Sequence[str] | None = None,
+        advantages: Sequence[float | None] | None = None,
+    ) -> None:
+        """Write one row per rollout; `purposes` and `advantages`, one per rollout, add a column each."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = _table(rollouts)
+        if purposes is not None:
+            table = table.append_column("purpose", pa.array(list(purposes), pa.string()))
+        if advantages is not None:
+            table = table.append_column("advantage", pa.array(list(advantages), pa.float64()))
+        if self.decode is not None:
+            table = table.replace_schema_metadata({PIECES: self._vocabulary(self.decode, rollouts)})
+        with files.temporary(path) as unfinished:
+            pq.write_table(table, unfinished, compression="zstd")
+
+    def _vocabulary(self, decode: Decode, rollouts: Sequence[Rollout]) -> bytes:
+        ids = {int(token) for rollout in rollouts for turn in rollout.turns for token in turn.completion.ids}
+        for token in ids - self._pieces.keys():
+            self._pieces[token] = decode([token])
+        return files.encode(json.dumps({str(token): self._pieces[token] for token in sorted(ids)}))
+
+
+def _table(rollouts: Sequence[Rollout]) -> pa.Table:
+    import pyarrow as pa
+
+    def column(kind: pa.DataType, read: Callable[[Rollout], Any]) -> pa.Array:
+        return pa.array([read(rollout) for rollout in rollouts], kind)
+
+    def by_turn(read: Callable[[Turn], str]) -> pa.Array:
+        return pa.array([[read(turn) for turn in rollout.turns] for rollout in rollouts], pa.list_(pa.string()))
+
+    return pa.table(
+        {
+            "example": column(pa.string(), lambda rollout: _text(rollout.example.id)),
+            "context": column(pa.string(), lambda rollout: rollout.context.id),
+            "policy_step": column(pa.int64(), lambda rollout: rollout.policy_step),
+            "score": column(pa.float64(), lambda rollout: float(rollout.score)),
+            "faults": column(pa.list_(pa.string()), lambda rollout: sorted(rollout.faults)),
+            "feedback": column(pa.string(), lambda rollout: _text(rollout.feedback.text)),
+            "error": column(pa.string(), lambda rollout: _text(rollout.error)),
+            "components": by_turn(lambda turn: turn.component),
+            "questions": by_turn(lambda turn: _text(turn.question)),
+            "answers": by_turn(lambda turn: _text(turn.answer)),
+            "prompt_tokens": column(pa.int64(), lambda rollout: rollout.prompt_tokens),
+            "completion_tokens": column(pa.int64(), lambda rollout: rollout.completion_tokens),
+            "tokens": _numbers(rollouts, "int32", lambda turn: turn.completion.ids),
+            "logprobs": _numbers(rollouts, "float16", lambda turn: turn.completion.logprobs),
+        }
+    )
+
+
+def _numbers(rollouts: Sequence[Rollout], kind: str, read: Callable[[Turn], Sequence[float]]) -> pa.Array:
+    """The numbers of every token by rollout and turn."""
+    import numpy as np
+    import pyarrow as pa
+
+    def offsets(lengths: Iterable[int]) -> pa.Array:
+        return pa.array(list(accumulate(lengths, initial=0)), pa.int32())
+
+    turns = [read(turn) for rollout in rollouts for turn in rollout.turns]
+    flat = np.fromiter((number for turn in turns for number in turn), kind)
+    inner = pa.ListArray.from_arrays(offsets(map(len, turns)), pa.array(flat))
+    return pa.ListArray.from_arrays(offsets(len(rollout.turns) for rollout in rollouts), inner)
+
+
+def _text(text: str) -> str:
+    return files.encode(text).decode()
+
+
+def newest_first(run: RunFolder) -> list[Path]:
+    """The files of saved rollouts. Cycles precede their steps."""
+    folder, length = run.path / "rollouts", run.recipe.fast.cycle
+    ages = {path: (number, 1) for number, path in files.numbered(folder, "step-*.parquet").items()}
+    ages |= {path: (number * length + 1, 0) for number, path in files.numbered(folder, "cycle-*.parquet").items()}
+    return sorted(ages, key=lambda path: ages[path], reverse=True)
+
+
+@dataclass(frozen=True)
+class SolvedRollout:
+    """A saved rollout; its turns have no prompts and no log-probabilities, which the file does not hold exactly."""
+
+    example: str
+    policy_step: int
+    turns: tuple[Turn, ...]
+
+
+def read_solved(run: RunFolder, least: float, most: int) -> dict[str, list[SolvedRollout]]:
+    """Rollouts of both loops with a score of at least `least`, by problem: the newest first, at most `most`, all different.
+
+    Rollouts with faults, truncated ones too, are left out. A run that has saved none raises.
+    """
+    found: dict[str, list[SolvedRollout]] = {}
+    scores: list[float] = []
+    for path in newest_first(run):
+        with files.understood(path):
+            rows = [row for row in files.read_table(path, SOLVED).to_pylist() if row["score"] is not None]
+            scores += (row["score"] for row in rows)
+            solved = [row for row in rows if row["score"] >= least and not row["faults"] and any(row["tokens"])]
+            for row in sorted(solved, key=lambda row: -row["policy_step"]):
+                parts = zip(row["components"], row["questions"], row["tokens"], row["answers"], strict=True)
+                turns = tuple(
+                    Turn(name, asked, (), Completion(tuple(ids), ()), text) for name, asked, ids, text in parts
+                )
+                kept = found.setdefault(row["example"], [])
+                if len(kept) < most and all(turns != other.turns for other in kept):
+                    kept.append(SolvedRollout(row["example"], row["policy_step"], turns))
+    if not scores:
+        raise RunError(
+            f"'{run.path}' has no saved rollouts; they are saved while a run trains with output.save_rollouts=true"
+        )
+    if not found:
+        raise RunError(
+            f"no saved rollout of '{run.path}' has a score of at least {least:g} (the highest is {max(scores):g}): there is "
+            "nothing to learn from; accept lower scores with --score"
+        )
+    return found
