@@ -15,12 +15,12 @@ from typing import Any
 
 from fastslow.base.cache import made_once
 from fastslow.base.errors import TaskError
+from fastslow.sandbox.process import Worker
 from fastslow.tasks.data.rows import Row, read_rows
 from fastslow.tasks.data.source import require_columns
 from fastslow.tasks.data.splits import content_id
 from fastslow.tasks.imports import require_package
 from fastslow.tasks.reading.answers import FENCE
-from fastslow.tasks.worker import Worker
 
 SECONDS = 3.0
 """Working time for all calls of one function; all but a handful of the shipped ones need milliseconds."""
@@ -112,7 +112,7 @@ def _write(folder: Path, rows: Sequence[Row], requests: Sequence[Row]) -> None:
 def _results(requests: Sequence[Row], hash_seed: str) -> list[Any]:
     worker = Worker(Path(__file__).with_name("codeio_worker.py"), SECONDS, environment={"PYTHONHASHSEED": hash_seed})
     try:
-        return [worker.ask(request) for request in requests]
+        return [worker.ask(request).value for request in requests]
     finally:
         worker.close()
 

@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Literal
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
+from fastslow.sandbox.process import Worker
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
 from fastslow.tasks.imports import require_package
 from fastslow.tasks.reading.answers import has_box, last_boxed
-from fastslow.tasks.worker import Worker
 
 FORM = "\n\nWrite the final answer inside \\boxed{}."
 
@@ -122,7 +122,7 @@ class Mathematics(QuestionTask):
                 return "equal" if int(given) == int(expected.replace(",", "")) else "value"
         if len(given) > LONGEST_BOX:
             return None
-        verdict: str | None = self._worker.ask({"expected": expected, "given": given})
+        verdict: str | None = self._worker.ask({"expected": expected, "given": given}).value
         return verdict
 
     def _checked(self, source: str, rows: list[Row]) -> list[Row]:

@@ -19,12 +19,12 @@ from pydantic import Field, model_validator
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
+from fastslow.sandbox.process import Worker
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.generated import LazyExamples, split_of
 from fastslow.tasks.data.splits import content_id
 from fastslow.tasks.imports import require_package
 from fastslow.tasks.reading.answers import has_box, has_tag, last_boxed, last_tagged
-from fastslow.tasks.worker import Worker
 
 COMPOSITE = "composite"
 TRIES = 64
@@ -275,7 +275,7 @@ def _mentions(fact: str, reference: str | None) -> bool:
 
 
 def _ask(**request: Any) -> Any:
-    return _worker().ask(request)
+    return _worker().ask(request).value
 
 
 @cache
