@@ -18,7 +18,7 @@ from sayings import sayings
 
 from fastslow.tasks.families.rulebook import phrases as p
 from fastslow.tasks.families.rulebook import universe as u
-from fastslow.tasks.families.rulebook.reading import read
+from fastslow.tasks.families.rulebook.task import read
 
 OPERATION = {operation.name: operation for operation in u.OPERATIONS}
 KINDS = ("frame", "prefix", "suffix", "separator")

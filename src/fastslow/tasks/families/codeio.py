@@ -12,10 +12,9 @@ from pydantic import Field
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.source import complete_splits
-from fastslow.tasks.data.splits import content_id, name_examples
+from fastslow.tasks.data.source import complete_splits, content_id, name_examples
 from fastslow.tasks.families.codeio_data import fits, read_calls
-from fastslow.tasks.reading.answers import has_fence, last_fenced
+from fastslow.tasks.reading.answers import Reading, has_fence, last_fenced
 from fastslow.tasks.reading.json_difference import Difference, first_difference, show, type_name
 
 FORM = " End your answer with the returned value as JSON, in a block that opens with ```json and closes with ```."
@@ -35,6 +34,14 @@ MATCH_KEYS = "Use exactly the keys that the code puts into its result, spelled a
 COMPUTE = "Compute numbers step by step with the given arguments, and round only where the code rounds."
 COPY_STRINGS = "Build strings character by character as the code does, with its capitals, spaces and punctuation."
 FOLLOW_CONDITIONS = "Check the conditions in the order the code does, and follow only the branch that is taken."
+
+READING = Reading(
+    last_fenced,
+    has_fence,
+    missing=("The answer has no JSON block with what %s returns.", WRITE_A_BLOCK),
+    unclosed=("The last block of the answer is never closed, so what %s returns cannot be read.", CLOSE_THE_BLOCK),
+    empty=("The last block is empty instead of holding what %s returns.", WRITE_A_BLOCK),
+)
 
 
 class CodeIOOptions(Options):
@@ -108,16 +115,9 @@ class CodeIO(QuestionTask):
 
 def _read(answer: str, call: str) -> tuple[Any, list[str]]:
     """The value in the last block, or what keeps it from being read."""
-    block = last_fenced(answer)
-    if block is None and has_fence(answer):
-        return None, [
-            f"The last block of the answer is never closed, so what {call} returns cannot be read.",
-            CLOSE_THE_BLOCK,
-        ]
-    if block is None:
-        return None, [f"The answer has no JSON block with what {call} returns.", WRITE_A_BLOCK]
-    if not block.strip():
-        return None, [f"The last block is empty instead of holding what {call} returns.", WRITE_A_BLOCK]
+    block, faults = READING.read(answer, call)
+    if faults:
+        return None, faults
     try:
         return json.loads(block, object_pairs_hook=_unique, parse_constant=_no_constant), []
     except (ValueError, RecursionError) as error:  # ValueError also for numbers of thousands of digits

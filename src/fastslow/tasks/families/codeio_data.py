@@ -17,8 +17,7 @@ from fastslow.base.cache import made_once
 from fastslow.base.errors import TaskError
 from fastslow.sandbox.process import Worker
 from fastslow.tasks.data.rows import Row, read_rows
-from fastslow.tasks.data.source import require_columns
-from fastslow.tasks.data.splits import content_id
+from fastslow.tasks.data.source import content_id, require_columns
 from fastslow.tasks.imports import require_package
 from fastslow.tasks.reading.answers import FENCE
 

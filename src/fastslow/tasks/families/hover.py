@@ -9,12 +9,11 @@ from pydantic import Field
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, Split, Task
+from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
-from fastslow.tasks.data.splits import content_id, name_examples
+from fastslow.tasks.data.source import RowTask, SourceOptions, content_id, require_columns
 from fastslow.tasks.families.passages import Passage, Passages, same_title
-from fastslow.tasks.reading.answers import has_fence, last_fenced
+from fastslow.tasks.reading.answers import Reading, has_fence, last_fenced
 
 # Advice that holds for every claim, each a whole sentence; what is true of one claim goes on lines of its own.
 WRITE_A_BLOCK = "Write the search query in a fenced block: a line with ```, the query, and a line with ```."
@@ -30,6 +29,13 @@ NOT_THE_CLAIM = "Do not repeat the claim in the query, because the first search 
 EVERY_MISSING_PAGE = "Cover every missing page with the one query: give each of them a few words of its own."
 KEEP_NAMES = "Keep in the summary every name, title and date that the passages give, and say what is still unknown."
 
+READING = Reading(
+    last_fenced,
+    has_fence,
+    missing=("There is no fenced block with a query for the claim '%s'.", WRITE_A_BLOCK),
+    unclosed=("The fenced block for the claim '%s' is never closed.", CLOSE_THE_BLOCK),
+    empty=("The fenced block for the claim '%s' is empty.", WRITE_A_BLOCK),
+)
 SUMMARISE, QUERY = "summarise", "query"
 
 
@@ -53,20 +59,15 @@ class HoverOptions(SourceOptions):
     """`pages` names the pages that are still missing, and they can then appear in contexts; `advice` counts them."""
 
 
-class Hover(Task):
+class Hover(RowTask):
     """Write the one query that finds the pages a claim rests on and a first search missed."""
 
     Options = HoverOptions
     options: HoverOptions
 
     def __init__(self, options: HoverOptions) -> None:
-        super().__init__(options)
         self._passages = Passages(options.passages_path)
-        # Claims made from one question share its pages, so they go into one split.
-        self._examples = name_examples(
-            read_splits(options, self._checked, lambda row: str(row.get("hpqa_id") or content_id(str(row["claim"])))),
-            _name,
-        )
+        super().__init__(options)
 
     @property
     def seed_texts(self) -> Mapping[str, str]:
@@ -75,8 +76,12 @@ class Hover(Task):
             return {SYSTEM: query}
         return {SUMMARISE: "Summarise what the passages say about the claim.", QUERY: query}
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
+    def name(self, row: Row) -> str:
+        return str(row.get("uid") or content_id(str(row["claim"])))
+
+    def key(self, row: Row) -> str:
+        # Claims made from one question share its pages, so they go into one split.
+        return str(row.get("hpqa_id") or content_id(str(row["claim"])))
 
     def play(self, example: Example) -> Generator[Ask, str, Feedback]:
         claim = str(example.data["claim"])
@@ -93,7 +98,8 @@ class Hover(Task):
 
     def _grade(self, example: Example, first: Sequence[Passage], answer: str) -> Feedback:
         claim, gold = str(example.data["claim"]), example.data["pages"]
-        query, faults = _read(answer, claim)
+        block, faults = READING.read(answer, one_line(claim, 60))
+        query = " ".join(block.split())
         second = self._passages.search(query, self.options.results) if query else ()
         if query and not second:
             faults = [f"The query '{one_line(query, 100)}' finds no page.", USE_WORDS]
@@ -109,7 +115,7 @@ class Hover(Task):
             lines.append(KEEP_NAMES)
         return Feedback(0.0, "\n".join(lines))
 
-    def _checked(self, source: str, rows: list[Row]) -> list[Row]:
+    def prepared(self, source: str, rows: list[Row]) -> list[Row]:
         require_columns(source, rows, {"claim": "path", "supporting_facts": "path"})
         claims = [{**row, "pages": _pages(source, number, row)} for number, row in enumerate(rows, 1)]
         claims = [row for row in claims if row.get("num_hops", len(row["pages"])) in self.options.hops]
@@ -147,10 +153,6 @@ def _title(fact: Any) -> Any:
     return fact["key"] if isinstance(fact, Mapping) else fact[0]
 
 
-def _name(row: Row) -> str:
-    return str(row.get("uid") or content_id(str(row["claim"])))
-
-
 def _ask_query(claim: str, summary: str) -> list[Message]:
     question = (
         f"Claim: {claim}\n\nA first keyword search with the claim was made. Summary of what it found:\n{summary}\n\n"
@@ -174,19 +176,6 @@ def _outline(passages: Sequence[Passage]) -> str:
     """Titles with first sentences: the summary where no model writes one."""
     lines = [f"- {passage.title}: {one_line(passage.text.partition('. ')[0], 200)}" for passage in passages]
     return "\n".join(lines) or "(nothing)"
-
-
-def _read(answer: str, claim: str) -> tuple[str, list[str]]:
-    """The query in the last block, or what keeps it from being read."""
-    block = last_fenced(answer)
-    about = f"the claim '{one_line(claim, 60)}'"
-    if block is None and has_fence(answer):
-        return "", [f"The fenced block for {about} is never closed.", CLOSE_THE_BLOCK]
-    if block is None:
-        return "", [f"There is no fenced block with a query for {about}.", WRITE_A_BLOCK]
-    if not block.strip():
-        return "", [f"The fenced block for {about} is empty.", WRITE_A_BLOCK]
-    return " ".join(block.split()), []
 
 
 def _facts(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.generated import LazyExamples, draw_for
+from fastslow.tasks.base import Example, Feedback, Message, Options, Split
+from fastslow.tasks.data.generated import GeneratedTask, draw_for
 from fastslow.tasks.families.handbook.book import Handbook, Rule
 from fastslow.tasks.families.handbook.domains import DomainName
 from fastslow.tasks.reading.answers import has_box, last_boxed
@@ -40,7 +40,7 @@ class HandbookOptions(Options):
     """Another seed makes other messages under the same policy."""
 
 
-class HandbookTask(QuestionTask):
+class HandbookTask(GeneratedTask):
     """Say where a short message goes, by an office policy that only the grader knows."""
 
     Options = HandbookOptions
@@ -57,10 +57,6 @@ class HandbookTask(QuestionTask):
         """The seed text and all rules."""
         return "\n".join([self.seed_text, *(rule.text for rule in self.book.rules)])
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        sizes = {"train": self.options.train, "validation": self.options.validation, "test": self.options.test}
-        return LazyExamples(sizes[split], lambda index: self._example(split, index))
-
     def _example(self, split: Split, index: int) -> Example:
         options = self.options
         name = f"handbook-{options.domain}-{options.rules}-{options.book}-seed{options.seed}/{split}/{index}"
@@ -69,12 +65,8 @@ class HandbookTask(QuestionTask):
 
     def messages(self, example: Example) -> list[Message]:
         labels = ", ".join(self.book.domain.labels)
-        return [
-            {
-                "role": "user",
-                "content": f"{self.book.write(example.data)}\nWhere does it go? Answer with one of these words: {labels}.",
-            }
-        ]
+        question = f"{self.book.write(example.data)}\nWhere does it go? Answer with one of these words: {labels}."
+        return [{"role": "user", "content": question}]
 
     def answer(self, example: Example) -> str:
         """The right option."""
