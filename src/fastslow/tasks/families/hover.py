@@ -107,13 +107,30 @@ class Hover(RowTask):
         missing = [page for page in gold if same_title(page) not in found]
         if not faults and not missing:
             return Feedback(1.0, f"Correct: {_list(gold)} are all found.")
-        named = self.options.feedback == "pages"
-        lines = [*_facts(claim, gold, missing, first, query, second, named), *faults]
+        lines = [*self._facts(example, missing, first, query, second), *faults]
         if not faults:
             lines += _advice(missing, first, second)
         if self.options.program == "summarise-query":
             lines.append(KEEP_NAMES)
         return Feedback(0.0, "\n".join(lines))
+
+    def _facts(
+        self, example: Example, missing: list[str], first: Sequence[Passage], query: str, second: Sequence[Passage]
+    ) -> list[str]:
+        """What was found and what was not, in words that name the claim."""
+        gold, named = example.data["pages"], self.options.feedback == "pages"
+        by_claim = [page for page in gold if same_title(page) in _titles(first)]
+        by_query = [page for page in gold if page not in by_claim and page not in missing]
+        lines = [f"The claim is '{one_line(example.data['claim'], 200)}'."]
+        if by_claim:
+            lines.append(f"The first search found {_list(by_claim)}.")
+        if second:
+            others = [passage.title for passage in second if passage not in first][:3]
+            instead = f"only {_list(others)}" if others else "nothing new"
+            lines.append(f"The query '{one_line(query, 100)}' found {_list(by_query) if by_query else instead}.")
+        if missing:
+            lines.append(f"Still missing: {_list(missing) if named else f'{len(missing)} of {len(gold)} pages'}.")
+        return lines
 
     def prepared(self, source: str, rows: list[Row]) -> list[Row]:
         require_columns(source, rows, {"claim": "path", "supporting_facts": "path"})
@@ -176,30 +193,6 @@ def _outline(passages: Sequence[Passage]) -> str:
     """Titles with first sentences: the summary where no model writes one."""
     lines = [f"- {passage.title}: {one_line(passage.text.partition('. ')[0], 200)}" for passage in passages]
     return "\n".join(lines) or "(nothing)"
-
-
-def _facts(
-    claim: str,
-    gold: list[str],
-    missing: list[str],
-    first: Sequence[Passage],
-    query: str,
-    second: Sequence[Passage],
-    named: bool,
-) -> list[str]:
-    """What was found and what was not, in words that name the claim."""
-    by_claim = [page for page in gold if same_title(page) in _titles(first)]
-    by_query = [page for page in gold if page not in by_claim and page not in missing]
-    lines = [f"The claim is '{one_line(claim, 200)}'."]
-    if by_claim:
-        lines.append(f"The first search found {_list(by_claim)}.")
-    if second:
-        others = [passage.title for passage in second if passage not in first][:3]
-        instead = f"only {_list(others)}" if others else "nothing new"
-        lines.append(f"The query '{one_line(query, 100)}' found {_list(by_query) if by_query else instead}.")
-    if missing:
-        lines.append(f"Still missing: {_list(missing) if named else f'{len(missing)} of {len(gold)} pages'}.")
-    return lines
 
 
 def _advice(missing: list[str], first: Sequence[Passage], second: Sequence[Passage]) -> list[str]:

@@ -139,14 +139,14 @@ class Rulebook(GeneratedTask):
         }
         self.styles = [STYLE[name] for name in book.styles[: options.styles]]
         draw = random.Random(options.book)
-        told = [u.say_codeword(word, draw, held=True) for word in list(self.words.values())[: options.told]]
+        told = [u.say_codeword(word, draw) for word in list(self.words.values())[: options.told]]
         self.seed_text = "\n".join([self.seed_text, *told])
 
-    def rules(self, draw: random.Random, held: bool = True) -> list[str]:
-        """The whole book, in one way of saying it; with `held`, in sentences that nano never saw."""
+    def rules(self, draw: random.Random) -> list[str]:
+        """The whole book, in one way of saying it."""
         return [
-            *(u.say_codeword(word, draw, held) for word in self.words.values()),
-            *(u.say_style(style, draw, held) for style in self.styles),
+            *(u.say_codeword(word, draw) for word in self.words.values()),
+            *(u.say_style(style, draw) for style in self.styles),
         ]
 
     def _example(self, split: Split, index: int) -> Example:
@@ -183,13 +183,13 @@ class Rulebook(GeneratedTask):
         lines = []
         for style in broken:
             shown = f"The answer {one_line(given, 120)}" if given else "The empty answer"
-            lines += [f"{shown} does not {demand(style)}.", u.say_style(style, draw, held=True)]
+            lines += [f"{shown} does not {demand(style)}.", u.say_style(style, draw)]
         word, right = self.words[example.data["word"]], self._right_items(example)
         if items != right:
             found = f"do not become {one_line(' '.join(items), 120)}" if items else "do not become nothing"
             lines += [
                 f"For {word.word} the items {' '.join(example.data['items'])} {found}.",
-                u.say_codeword(word, draw, held=True),
+                u.say_codeword(word, draw),
             ]
         return Feedback(0.0, "\n".join(lines))
 
