@@ -40,6 +40,7 @@ READING = Reading(
     empty=(r"The last \boxed{} is empty instead of holding the answer to '%s'.", WRITE_A_BOX),
 )
 FAULTS: dict[str | None, tuple[str, ...]] = {
+    "equal": ("",),
     "unreadable": ("cannot be read as mathematics", PLAIN_MATHEMATICS, ONLY_THE_ANSWER),
     "words": ("has words in it", ONLY_THE_ANSWER),
     "kind": ("is not of the kind that is asked for", RIGHT_KIND),
@@ -104,20 +105,15 @@ class Mathematics(RowTask, QuestionTask):
         given, faults = READING.read(answer, question)
         progress = 0.0 if faults else 0.5
         if not faults:
-            faults = self._compare(_final_answer(example.data[self.options.answer]), given, question)
+            verdict = self._verdict(_final_answer(example.data[self.options.answer]), given)
+            fault, *advice = FAULTS[verdict]
+            faults = [f"'{one_line(given, 100)}' in the box for '{question}' {fault}.", *advice] if fault else []
         if not faults:
             return Feedback(1.0, f"Correct: '{one_line(given, 100)}' answers '{question}'.")
         if self.options.feedback == "reference":
             solution = example.data[self.options.solution or self.options.answer]
             faults.append(f"Reference solution: {one_line(solution, 2000)}")
         return Feedback(0.0, "\n".join(faults), progress=progress)
-
-    def _compare(self, expected: str, given: str, question: str) -> list[str]:
-        verdict = self._verdict(expected, given)
-        if verdict == "equal":
-            return []
-        fault, *advice = FAULTS[verdict]
-        return [f"'{one_line(given, 100)}' in the box for '{question}' {fault}.", *advice]
 
     def _verdict(self, expected: str, given: str) -> str | None:
         if given.strip() == expected:
@@ -129,8 +125,7 @@ class Mathematics(RowTask, QuestionTask):
                 return "equal" if int(given) == int(expected.replace(",", "")) else "value"
         if len(given) > LONGEST_BOX:
             return None
-        verdict: str | None = self._worker.ask({"expected": expected, "given": given}).value
-        return verdict
+        return self._worker.ask({"expected": expected, "given": given}).value
 
     def prepared(self, source: str, rows: list[Row]) -> list[Row]:
         options = self.options

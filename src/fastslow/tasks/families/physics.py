@@ -88,7 +88,8 @@ class Physics(RowTask, QuestionTask):
         return Feedback(0.0, "\n".join(faults))
 
     def prepared(self, source: str, rows: list[Row]) -> list[Row]:
-        chosen = [row for row in rows if _is_four_options(row)]
+        # SciKnowEval mixes kinds of questions; rows that do not name theirs are taken at their word.
+        chosen = [row for row in rows if str(row.get("type") or FOUR_OPTIONS) == FOUR_OPTIONS]
         domains = sorted({str(row["domain"]) for row in chosen if row.get("domain")})
         chosen = [row for row in chosen if self._asked_for(row)]
         if not chosen:
@@ -97,7 +98,7 @@ class Physics(RowTask, QuestionTask):
                 f"levels {', '.join(self.options.levels) or 'any'}; its domains are: {', '.join(domains) or 'none'}"
             )
         require_columns(source, chosen, dict.fromkeys(("question", "choices", "answerKey"), "path"))
-        return [self._question(partial(_refusal, source, row), row) for row in chosen]
+        return [self._question(source, row) for row in chosen]
 
     def _asked_for(self, row: Row) -> bool:
         options = self.options
@@ -106,26 +107,24 @@ class Physics(RowTask, QuestionTask):
         right_domain = not options.domain or (row.get("domain") or options.domain) == options.domain
         return right_domain and (not options.levels or level in options.levels)
 
-    def _question(self, refusal: Any, row: Row) -> Row:
+    def _question(self, source: str, row: Row) -> Row:
         labels, texts = _choices(row["choices"])
+        question, key = str(row["question"]).strip(), str(row["answerKey"]).strip()
+        problem = ""
         if len(texts) != len(LETTERS) or len(labels) != len(LETTERS):
-            raise refusal(f"has {len(texts)} options; expected {len(LETTERS)}, each with a label and a text")
-        if len({text.strip() for text in texts}) < len(texts):
-            raise refusal("has the same option twice")
-        if str(row["answerKey"]).strip() not in labels:
-            raise refusal(f"has the answerKey '{row['answerKey']}', which is none of its labels {', '.join(labels)}")
-        right = texts[labels.index(str(row["answerKey"]).strip())]
-        question = str(row["question"]).strip()
+            problem = f"has {len(texts)} options; expected {len(LETTERS)}, each with a label and a text"
+        elif len(set(texts)) < len(texts):
+            problem = "has the same option twice"
+        elif key not in labels:
+            problem = f"has the answerKey '{row['answerKey']}', which is none of its labels {', '.join(labels)}"
+        if problem:
+            raise TaskError(f"'{source}': the question '{one_line(question, 60)}' {problem}; correct or remove it")
+        right = texts[labels.index(key)]
         name = content_id([question, sorted(texts)])
         if not any(_REFERS.search(text) for text in texts):
             # A generator of its own per question: the order stays the same whatever other rows there are.
             texts = random.Random(f"physics/{self.options.seed}/{name}").sample(sorted(texts), len(texts))
         return {"id": name, "question": question, "options": texts, "right": LETTERS[texts.index(right)]}
-
-
-def _is_four_options(row: Row) -> bool:
-    """SciKnowEval mixes kinds of questions; rows that do not name theirs are taken at their word."""
-    return str(row.get("type") or FOUR_OPTIONS) == FOUR_OPTIONS
 
 
 def _choices(choices: Any) -> tuple[list[str], list[str]]:
@@ -137,10 +136,6 @@ def _choices(choices: Any) -> tuple[list[str], list[str]]:
     else:
         labels, texts = [], []
     return [str(label).strip() for label in labels], [str(text).strip() for text in texts]
-
-
-def _refusal(source: str, row: Row, problem: str) -> TaskError:
-    return TaskError(f"'{source}': the question '{one_line(row['question'], 60)}' {problem}; correct or remove it")
 
 
 def _read(answer: str, about: str) -> tuple[str, list[str]]:
