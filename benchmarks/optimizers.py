@@ -44,7 +44,7 @@ def cluttered(options: dict[str, Any], seed: int) -> str:
     task = Rulebook(RulebookOptions(**options))
     false = [
         say_codeword(
-            Codeword(word, (draw.choice([each for each in OPERATIONS if each not in right.operations]),)), draw, True
+            Codeword(word, (draw.choice([each for each in OPERATIONS if each not in right.operations]),)), draw
         )
         for word, right in task.words.items()
     ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.tasks.base import Feedback, Task
-from fastslow.tasks.families.codeio_data import _shipped
+from fastslow.tasks.families.codeio import _shipped
 from fastslow.tasks.registry import BUILT_IN, task_class
 from fastslow.tasks.scripted import scripted_rollout
 

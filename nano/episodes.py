@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fastslow.tasks.families.rulebook import phrases as p
-from fastslow.tasks.families.rulebook import universe as u
+import phrases as p
+import universe as u
 
 T = TypeVar("T")
 

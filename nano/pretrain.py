@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fastslow.tasks.families.rulebook import universe as u  # before torch: fastslow sets its thread policy
+import fastslow  # noqa: F401 - before torch: fastslow sets its thread policy
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import torch
+import universe as u
 from episodes import Difficulty, make_episode
 from tokenizer import make_tokenizer, vocabulary
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info

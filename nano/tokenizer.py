@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+import phrases as p
+import universe as u
 from tokenizers import Tokenizer
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece
@@ -14,8 +16,7 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from fastslow.tasks.families.rulebook import phrases as p
-from fastslow.tasks.families.rulebook import universe as u
+from fastslow.tasks.families.rulebook.phrases import SLOTS
 
 SPECIALS = ("<pad>", "<unk>", "<end>", "<system>", "<user>", "<assistant>")
 TEMPLATE = (
@@ -26,9 +27,12 @@ TEMPLATE = (
 
 def vocabulary() -> list[str]:
     """Every token, in the order of the ids: the shipped weights depend on it."""
-    ways = [*p.OPERATION_WAYS.values(), *p.SLOTS.values(), *p.PRIORITIES.values(), p.SENTENCES, p.LINKS, p.EXCEPTIONS]
-    ways += [p.SPARED, p.NOISE, p.FILLERS, u.ANIMALS, tuple(u.ALPHABETS)]
-    ways += [(*style.seen, *style.held) for style in u.STYLES]
+    ways = [*SLOTS.values(), p.NOISE, p.FILLERS, u.ANIMALS, tuple(u.ALPHABETS)]
+    for said in (u.SEEN, u.HELD):
+        ways += [*said.operations.values(), *said.styles.values(), said.sentences, said.links]
+    for both in (p.EXCEPTIONS, p.SPARED, *p.PRIORITIES.values()):
+        ways += both
+    ways += [(style.called, style.one) for style in u.STYLES]
     texts = [text for texts in ways for text in texts]
     words = sorted({word for text in texts for word in re.findall(r"[a-z]+", re.sub(r"\{\w+\}", "", text))})
     marks = [*".,:;!?'\"()[]*|<>-/+=&%$#@_~^`\\{}"]

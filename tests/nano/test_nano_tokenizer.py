@@ -8,6 +8,7 @@ import string
 from dataclasses import replace
 
 import pytest
+import universe as u
 from episodes import Difficulty, make_episode
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ from tokenizer import SPECIALS, make_tokenizer, vocabulary
 from transformers import AutoTokenizer
 
 from fastslow.models.load import resolve
-from fastslow.tasks.families.rulebook import universe as u
 
 SHIPPED = AutoTokenizer.from_pretrained(resolve("nano"))
 HELD = Difficulty(held_phrasings=True, held_codewords=True)

@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+import phrases as p
 import pytest
+import universe as u
 from episodes import Difficulty, Episode, make_episode
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sayings import sayings
 
-from fastslow.tasks.families.rulebook import phrases as p
-from fastslow.tasks.families.rulebook import universe as u
-from fastslow.tasks.families.rulebook.reading import read
+from fastslow.tasks.families.rulebook.task import BOOKS, Rulebook, RulebookOptions, read
+from fastslow.tasks.families.rulebook.universe import Sayings
 
 OPERATION = {operation.name: operation for operation in u.OPERATIONS}
 KINDS = ("frame", "prefix", "suffix", "separator")
@@ -31,18 +32,25 @@ def with_fillers(texts: Iterable[str]) -> set[str]:
     return {said for text in texts for said in (text, *(f"{filler} {text}" for filler in p.FILLERS))}
 
 
-SEEN = {operation.name: with_fillers(sayings(operation.seen)) for operation in u.OPERATIONS}
-HELD = {operation.name: sayings(operation.held) for operation in u.OPERATIONS}
+def style_sayings(said: Sayings, style: u.Style) -> set[str]:
+    ways = said.styles[style.kind]
+    return sayings(way.replace("{name}", style.called).replace("{one}", style.one) for way in ways)
+
+
+SEEN = {name: with_fillers(sayings(ways)) for name, ways in u.SEEN.operations.items()}
+HELD = {name: sayings(ways) for name, ways in u.HELD.operations.items()}
 MEANINGS: dict[str, list[tuple[str, bool]]] = {}
 for _held, _phrases in ((False, SEEN), (True, HELD)):
     for _name, _texts in _phrases.items():
         for _text in _texts:
             MEANINGS.setdefault(_text, []).append((_name, _held))
-STYLE_SEEN = {text: style for style in u.STYLES for text in with_fillers(sayings(style.seen))}
-STYLE_HELD = {text: style for style in u.STYLES for text in sayings(style.held)}
+STYLE_SEEN = {text: style for style in u.STYLES for text in with_fillers(style_sayings(u.SEEN, style))}
+STYLE_HELD = {text: style for style in u.STYLES for text in style_sayings(u.HELD, style)}
 STYLES = STYLE_SEEN | STYLE_HELD
-PRIORITIES = {text: (counts, held) for counts, ways in u.PRIORITIES.items() for held in (False, True)
+PRIORITIES = {text: (counts, held) for counts, ways in p.PRIORITIES.items() for held in (False, True)
               for text in ways[held]}  # fmt: skip
+SENTENCES = (u.SEEN.sentences, u.HELD.sentences)
+LINKS = (u.SEEN.links, u.HELD.links)
 CODEWORDS = {held: set(u.codewords(held)) for held in (False, True)}
 
 
@@ -69,7 +77,7 @@ def _fits(rest: list[str], text: str) -> Iterator[dict[str, str]]:
 def in_a_row(text: str) -> Iterator[tuple[tuple[str, ...], bool]]:
     """Readings of a text as one operation, or as several linked."""
     yield from (((name,), held) for name, held in MEANINGS.get(text, []))
-    for parts, held in splits(u.LINKS, text):
+    for parts, held in splits(LINKS, text):
         for (first, first_held), (name, name_held) in itertools.product(
             in_a_row(parts["first"]), MEANINGS.get(parts["second"], [])
         ):
@@ -79,7 +87,7 @@ def in_a_row(text: str) -> Iterator[tuple[tuple[str, ...], bool]]:
 def meanings(word: str, text: str) -> Iterator[tuple[u.Codeword, bool]]:
     for names, held in in_a_row(text):
         yield u.Codeword(word, tuple(OPERATION[name] for name in names)), held
-    for parts, held in splits(u.EXCEPTIONS, text):
+    for parts, held in splits(p.EXCEPTIONS, text):
         if parts["kind"] in u.ALPHABETS:
             for (names, one), (other, two) in itertools.product(
                 in_a_row(parts["phrase"]), MEANINGS.get(parts["other"], [])
@@ -90,7 +98,7 @@ def meanings(word: str, text: str) -> Iterator[tuple[u.Codeword, bool]]:
 
 def readings(sentence: str) -> Iterator[tuple[u.Codeword, bool]]:
     """Every way to read a sentence about a word, and whether anything in it is held out."""
-    for parts, held in splits(u.SENTENCES, sentence):
+    for parts, held in splits(SENTENCES, sentence):
         if parts["code"] in CODEWORDS[False] | CODEWORDS[True]:
             for meaning, said_held in meanings(parts["code"], parts["phrase"]):
                 yield meaning, held or said_held or parts["code"] in CODEWORDS[True]
@@ -99,7 +107,7 @@ def readings(sentence: str) -> Iterator[tuple[u.Codeword, bool]]:
 def style_readings(sentence: str) -> Iterator[tuple[u.Style, str | None, bool]]:
     if sentence in STYLES:
         yield STYLES[sentence], None, sentence in STYLE_HELD
-    for parts, held in splits(u.SPARED, sentence):
+    for parts, held in splits(p.SPARED, sentence):
         if parts["style"] in STYLES:
             yield STYLES[parts["style"]], parts["code"], held or parts["style"] in STYLE_HELD
 
@@ -226,7 +234,7 @@ def test_every_held_out_word_is_learnt_elsewhere() -> None:
     def words(*texts: Iterable[str]) -> set[str]:
         return {word for text in itertools.chain(*texts) for word in re.sub(r"\{\w+\}", "", text).split()}
 
-    patterns = (u.SENTENCES, u.LINKS, u.EXCEPTIONS, u.SPARED, *u.PRIORITIES.values())
+    patterns = (SENTENCES, LINKS, p.EXCEPTIONS, p.SPARED, *p.PRIORITIES.values())
     known = words(*SEEN.values(), STYLE_SEEN, *(seen for seen, _ in patterns))
     assert words(*HELD.values(), STYLE_HELD, *(held for _, held in patterns)) <= known
     for syllables in (u.SYLLABLES_FIRST, u.SYLLABLES_SECOND):
@@ -239,19 +247,33 @@ def test_made_up_words_are_400_and_a_fifth_is_held_out() -> None:
     assert CODEWORDS[False].isdisjoint(re.findall("[a-z]+", " ".join([*MEANINGS, *STYLE_SEEN, *p.NOISE, *u.ANIMALS])))
 
 
+def test_the_words_of_the_books_are_made_up_words_of_the_universe() -> None:
+    for book in BOOKS.values():
+        assert (CODEWORDS[False] | CODEWORDS[True]).issuperset(book.words)
+
+
+def test_what_is_seen_is_not_what_the_books_say() -> None:
+    task = Rulebook(RulebookOptions(words=6, styles=3))
+    seen = [u.say_style(style, random.Random(0)) for style in task.styles]
+    assert {line.removesuffix(".") for line in seen}.isdisjoint(STYLE_HELD)
+
+
 def test_no_sentence_means_two_operations_or_is_both_seen_and_held_out() -> None:
     assert not {text: found for text, found in MEANINGS.items() if len(found) > 1}
-    assert len(STYLE_SEEN) == sum(len(with_fillers(sayings(style.seen))) for style in u.STYLES)
-    assert len(STYLE_HELD) == sum(len(sayings(style.held)) for style in u.STYLES)
+    assert len(STYLE_SEEN) == sum(len(with_fillers(style_sayings(u.SEEN, style))) for style in u.STYLES)
+    assert len(STYLE_HELD) == sum(len(style_sayings(u.HELD, style)) for style in u.STYLES)
     assert STYLE_SEEN.keys().isdisjoint(STYLE_HELD)
     assert MEANINGS.keys().isdisjoint({*STYLES, *p.NOISE, *PRIORITIES})
 
 
 def test_every_operation_and_kind_of_style_has_several_ways_and_some_held_out() -> None:
-    for what in (*u.OPERATIONS, *u.STYLES):
-        assert len(what.seen) >= 9
-        assert len(what.held) == 3
-        assert set(what.seen).isdisjoint(what.held)
+    for seen, held in ((u.SEEN.operations, u.HELD.operations), (u.SEEN.styles, u.HELD.styles)):
+        assert seen.keys() == held.keys()
+        for name in seen:
+            assert len(seen[name]) >= 9
+            assert len(held[name]) == 3
+            assert set(seen[name]).isdisjoint(held[name])
+    assert [*u.HELD.operations] == [operation.name for operation in u.OPERATIONS]
 
 
 def after(item: str, by: int) -> str:

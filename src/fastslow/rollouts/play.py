@@ -17,8 +17,8 @@ from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.faults import FAULT, FaultyGrades, describe
 from fastslow.rollouts.rounds import InFlight, Rounds, Seats
+from fastslow.sandbox.watch import Watch
 from fastslow.tasks.base import Answer, Ask, Task
-from fastslow.tasks.watch import Watch
 
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
 """Added to the feedback on a wrong, truncated answer: graders see only its text."""

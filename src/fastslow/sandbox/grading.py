@@ -11,7 +11,7 @@ from typing import Any
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.inside import wire
-from fastslow.sandbox.runner import Ran, run
+from fastslow.sandbox.runner import Limits, Outcome, run
 
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
 VALID_PYTHON = "Write complete Python that runs as it stands, and put nothing but Python into the block."
@@ -82,14 +82,15 @@ def run_tests(
     """
     tests = [tests] if isinstance(tests, str) else list(tests)
     check_tests(tests)
-    limits: dict[str, Any] = {"seconds": seconds, "megabytes": megabytes, "packages": packages, "layers": layers}
+    limits = Limits(seconds, megabytes, packages, layers)
     if isinstance(tests[0], Stdio):
         return _run_programs(source, [test for test in tests if isinstance(test, Stdio)], shown, limits)
     given = {"tests": [_as_json(test, entry) for test in tests], "setup": _without_classes(setup), "entry": entry}
-    ran = run(source, given, setup=setup, **limits)
-    if ran.said.get("verdict") == "passed":
+    outcome, said = run(source, given, limits, setup=setup)
+    if said.get("verdict") == "passed":
         return 1.0, "Correct: all tests pass."
-    return 0.0, "\n".join(_Words(ran, len(tests), len(tests) if shown is None else shown, seconds).lines())
+    words = _Words(outcome.reason, said, len(tests), len(tests) if shown is None else shown, seconds)
+    return 0.0, "\n".join(words.lines())
 
 
 def check_tests(tests: Sequence[Test]) -> None:
@@ -142,21 +143,38 @@ def _without_classes(setup: str) -> str:
     return "\n".join(map(ast.unparse, body))
 
 
+_OVER = {
+    "time": ("does not come to an end within {:g} seconds", FEWER_STEPS),
+    "memory": ("needs more memory than there is", LESS_MEMORY),
+    "output": ("prints without end", PRINT_LITTLE),
+}
+"""What is said of code that goes over a limit."""
+
+
+def _over(reason: str, where: str, seconds: float) -> list[str]:
+    fact, advice = _OVER[reason]
+    return [f"{where} the code {fact.format(seconds)}.", advice]
+
+
 class _Words:
     """What is said about an answer that did not pass its tests."""
 
-    def __init__(self, ran: Ran, tests: int, shown: int, seconds: float) -> None:
-        self._ran, self._tests, self._seconds = ran, tests, seconds
-        self._said = ran.said
-        place = self._said if "test" in self._said else self._said.get("at", {})
-        self._number: int | None = place.get("test")
-        self._quoted = self._number is not None and self._number < shown
+    def __init__(self, reason: str, said: dict[str, Any], tests: int, shown: int, seconds: float) -> None:
+        self._reason, self._said, self._seconds = reason, said, seconds
+        place = said if "test" in said else said.get("at", {})
+        number: int | None = place.get("test")
+        self._quoted = number is not None and number < shown
         self._statement = f"`{one_line(place.get('statement', ''), 300)}`"
+        self._where = "Before the first test,"
+        if number is not None:
+            name = f"In test {number + 1} of {tests}" if tests > 1 else "In the test"
+            self._where = f"{name}, {self._statement}," if self._quoted else f"{name},"
 
     def lines(self) -> list[str]:
-        if self._ran.reason == "output":
-            return [f"{self._where()} the code prints without end.", PRINT_LITTLE]
-        match self._said.get("verdict"):
+        verdict = self._said.get("verdict")
+        if self._reason == "output" or (self._reason in _OVER and verdict in ("ended", None)):
+            return _over(self._reason, self._where, self._seconds)
+        match verdict:
             case "failed":
                 return self._failed()
             case "raised":
@@ -165,17 +183,11 @@ class _Words:
                 return self._broken()
             case "ended":
                 return self._stopped()
-        return self._unfinished()
-
-    def _where(self) -> str:
-        if self._number is None:
-            return "Before the first test,"
-        name = f"In test {self._number + 1} of {self._tests}" if self._tests > 1 else "In the test"
-        return f"{name}, {self._statement}," if self._quoted else f"{name},"
+        return [f"{self._where} the code brings the tests to a stop.", STAY_INSIDE]
 
     def _failed(self) -> list[str]:
         got, kinds = self._said.get("got"), self._said.get("kinds") or ["", ""]
-        fact = f"{self._where()} the code gives a wrong result"
+        fact = f"{self._where} the code gives a wrong result"
         if self._quoted and got is not None:
             fact += f": `{one_line(self._said['call'], 200)}` is {one_line(got, 200)}"
             if self._said["expected"] not in self._statement:
@@ -185,71 +197,59 @@ class _Words:
 
     def _raised(self) -> list[str]:
         error = one_line(self._said["error"], 300)
-        kind = error.partition(":")[0]
         line = f", in line {self._said['line']}" if self._said.get("line") else ""
         code = f" (`{one_line(self._said['code'], 120)}`)" if line and self._said.get("code") else ""
-        return [f"{self._where()} the code raises {error}{line}{code}.", _BY_ERROR.get(kind, EDGE_CASES)]
+        return [f"{self._where} the code raises {error}{line}{code}.", _advice(error)]
 
     def _broken(self) -> list[str]:
         """The test itself could not continue: it asks for a name that is not there, or cannot use what it was given."""
         undefined = _UNDEFINED.match(self._said["error"])
         if undefined:
             return [f"The code does not define `{undefined[1]}`.", RIGHT_NAME]
-        fact = f"{self._where()} the code gives something that the test cannot use"
+        fact = f"{self._where} the code gives something that the test cannot use"
         return [f"{fact} ({one_line(self._said['error'], 200)})." if self._quoted else f"{fact}.", MATCH_TYPES]
 
     def _stopped(self) -> list[str]:
-        if self._ran.reason in ("time", "memory"):
-            return self._unfinished()
         status = self._said.get("status")
         if status is not None and status < 0:
-            return [f"{self._where()} the code crashes Python itself (signal {-status}).", BASE_CASE]
-        return [f"{self._where()} the code ends the program instead of returning.", NO_EXIT]
-
-    def _unfinished(self) -> list[str]:
-        if self._ran.reason == "memory":
-            return [f"{self._where()} the code needs more memory than there is.", LESS_MEMORY]
-        if self._ran.reason == "time":
-            return [f"{self._where()} the code does not come to an end within {self._seconds:g} seconds.", FEWER_STEPS]
-        return [f"{self._where()} the code brings the tests to a stop.", STAY_INSIDE]
+            return [f"{self._where} the code crashes Python itself (signal {-status}).", BASE_CASE]
+        return [f"{self._where} the code ends the program instead of returning.", NO_EXIT]
 
 
-def _run_programs(source: str, tests: list[Stdio], shown: int | None, limits: dict[str, Any]) -> tuple[float, str]:
+def _run_programs(source: str, tests: list[Stdio], shown: int | None, limits: Limits) -> tuple[float, str]:
     for number, test in enumerate(tests):
-        ran = run(source, None, stdin=test.stdin, **limits)
+        outcome, _ = run(source, None, limits, stdin=test.stdin)
+        printed = outcome.stdout
         quoted = shown is None or number < shown
         where = f"In test {number + 1} of {len(tests)}," if len(tests) > 1 else "In the test,"
         where += f" with the input `{one_line(test.stdin, 200)}`," if quoted else ""
-        if ran.reason:
-            return 0.0, "\n".join(_about_program(ran, where, limits["seconds"]))
-        if _lines(ran.stdout) != _lines(test.stdout):
-            printed = f"`{one_line(ran.stdout, 200)}`" if ran.stdout.strip() else "nothing"
-            fact = f"{where} the code prints {printed if quoted or printed == 'nothing' else 'something else than it should'}"
+        if outcome.reason:
+            return 0.0, "\n".join(_about_program(outcome, where, limits.seconds))
+        if _lines(printed) != _lines(test.stdout):
+            words = f"`{one_line(printed, 200)}`" if quoted else "something else than it should"
+            fact = f"{where} the code prints {words if printed.strip() else 'nothing'}"
             fact += f" instead of `{one_line(test.stdout, 200)}`." if quoted else "."
-            holds = "".join(test.stdout.split()) in "".join(ran.stdout.split())
-            advice = PRINT_IT if not ran.stdout.strip() else EXACT_OUTPUT if holds and test.stdout.strip() else TRACE
+            holds = "".join(test.stdout.split()) in "".join(printed.split())
+            advice = PRINT_IT if not printed.strip() else EXACT_OUTPUT if holds and test.stdout.strip() else TRACE
             return 0.0, f"{fact}\n{advice}"
     return 1.0, "Correct: all tests pass."
 
 
-def _about_program(ran: Ran, where: str, seconds: float) -> list[str]:
-    match ran.reason:
-        case "time":
-            return [f"{where} the code does not come to an end within {seconds:g} seconds.", FEWER_STEPS]
-        case "output":
-            return [f"{where} the code prints without end.", PRINT_LITTLE]
-        case "memory":
-            return [f"{where} the code needs more memory than there is.", LESS_MEMORY]
-        case "crash":
-            return [f"{where} the code crashes Python itself.", BASE_CASE]
-    error = ran.stderr.strip().rpartition("\n")[2]
-    kind = error.partition(":")[0]
-    lines = _LINE.findall(ran.stderr)
-    line = f", in line {lines[-1]}" if lines else ""
+def _about_program(outcome: Outcome, where: str, seconds: float) -> list[str]:
+    if outcome.reason in _OVER:
+        return _over(outcome.reason, where, seconds)
+    if outcome.reason == "crash":
+        return [f"{where} the code crashes Python itself.", BASE_CASE]
+    error = outcome.stderr.strip().rpartition("\n")[2]
+    lines = _LINE.findall(outcome.stderr)
     if not lines:
         return [f"{where} the code ends with an error code.", NO_EXIT]
-    advice = READ_ALL if kind == "EOFError" else _BY_ERROR.get(kind, EDGE_CASES)
-    return [f"{where} the code raises {one_line(error, 300)}{line}.", advice]
+    advice = READ_ALL if error.partition(":")[0] == "EOFError" else _advice(error)
+    return [f"{where} the code raises {one_line(error, 300)}, in line {lines[-1]}.", advice]
+
+
+def _advice(error: str) -> str:
+    return _BY_ERROR.get(error.partition(":")[0], EDGE_CASES)
 
 
 def _lines(text: str) -> list[str]:

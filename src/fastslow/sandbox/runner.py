@@ -5,7 +5,6 @@ Linux only. Machines differ in the isolation they support: `protections` says wh
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import math
@@ -14,7 +13,6 @@ import selectors
 import signal
 import site
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,10 +21,11 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from fastslow.base.errors import FastSlowError, FastSlowWarning
+from fastslow.sandbox.inside import wire
+from fastslow.sandbox.process import Process
 
 NAMESPACES, LANDLOCK, SECCOMP = "namespaces", "landlock", "seccomp"
 OUTPUT = 256 * 1024
@@ -43,7 +42,6 @@ _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",  # the same sets in the same order, so that an answer is graded the same way every time
     "MALLOC_ARENA_MAX": "1",  # else every thread takes a large part of the address space, which is what is limited
-    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
 }
 
 
@@ -84,16 +82,6 @@ class Protections:
         return lacks
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What is known about a run: the first of what it wrote, what the processes beside it said, and what it went over."""
-
-    stdout: str
-    stderr: str
-    said: dict[str, Any]
-    reason: str
-
-
 def run_code(
     source: str,
     *,
@@ -109,8 +97,7 @@ def run_code(
     afterwards; no network, no other processes, no environment. `layers` names the protections to use, by default all that
     this machine has.
     """
-    ran = run(source, None, stdin=stdin, seconds=seconds, megabytes=megabytes, packages=packages, layers=layers)
-    return Outcome(not ran.reason, ran.stdout, ran.stderr, ran.reason)
+    return run(source, None, Limits(seconds, megabytes, packages, layers), stdin=stdin)[0]
 
 
 def protections() -> Protections:
@@ -118,23 +105,26 @@ def protections() -> Protections:
     return Protections(_possible())
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What a program may use, and the protections around it, by default all that this machine has."""
+
+    seconds: float = 5
+    megabytes: int = 512
+    packages: bool = False
+    layers: Sequence[str] | None = None
+
+
 def run(
-    source: str,
-    tests: dict[str, Any] | None,
-    *,
-    setup: str = "",
-    stdin: str = "",
-    seconds: float = 5,
-    megabytes: int = 512,
-    packages: bool = False,
-    layers: Sequence[str] | None = None,
-) -> Ran:
-    """A script, or with tests a module that they are run against (see inside/judge.py)."""
+    source: str, tests: dict[str, Any] | None, limits: Limits, *, setup: str = "", stdin: str = ""
+) -> tuple[Outcome, dict[str, Any]]:
+    """A script, or with tests a module that they are run against; and what the processes beside it said (inside/judge.py)."""
     if sys.platform != "linux":
         raise SandboxError(
             f"model-written code is run on Linux only, and this is {sys.platform}, where it cannot be isolated; "
             "use a Linux machine, a virtual one will do"
         )
+    layers = limits.layers
     if layers is None:
         layers = _possible()
         _warn()
@@ -143,23 +133,24 @@ def run(
         "setup": setup,
         "judged": tests is not None,
         "layers": list(layers),
-        "packages": [os.path.realpath(folder) for folder in site.getsitepackages()] if packages else [],
-        "seconds": max(1, math.ceil(seconds)),
-        "wall": 2 * seconds + 1,
-        "megabytes": megabytes,
+        "packages": [os.path.realpath(folder) for folder in site.getsitepackages()] if limits.packages else [],
+        "seconds": max(1, math.ceil(limits.seconds)),
+        "wall": 2 * limits.seconds + 1,
+        "megabytes": limits.megabytes,
         "disk": DISK,
         "files": FILES,
         "open_files": OPEN_FILES,
         "threads": THREADS,
     }
     with tempfile.TemporaryDirectory(prefix="fastslow-", ignore_cleanup_errors=True) as folder:
-        ran = _run(job | {"folder": folder}, tests or {}, stdin)
-        if not ran.said:  # the fork server was ended in this very moment; the next one will do
-            ran = _run(job | {"folder": folder}, tests or {}, stdin)
-    if "started" not in ran.said and ran.reason != "output":  # who writes too much may be ended before that is reported
-        why = ran.said.get("refused")
+        job["folder"] = folder
+        outcome, said = _run(job, tests or {}, stdin)
+        if not said:  # the fork server was ended in this very moment; the next one will do
+            outcome, said = _run(job, tests or {}, stdin)
+    if "started" not in said and outcome.reason != "output":  # who writes too much may be ended before that is reported
+        why = said.get("refused")
         raise SandboxError(f"model-written code cannot be run here: {why}" if why else _NOT_STARTED)
-    return ran
+    return outcome, said
 
 
 @cache
@@ -185,58 +176,33 @@ def _warn() -> None:
 
 
 class _ForkServer:
-    """The process that forks for every program (see inside/main.py). It has nothing of this one: neither its memory, its
-    environment nor its files; and it ends when this one does."""
-
-    _START = "import sys; sys.path.insert(0, sys.argv[1]); from inside.main import fork_server; fork_server(int(sys.argv[2]))"
+    """The process that forks for every program (see inside/main.py)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._connection: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     def fork(self, files: list[int]) -> None:
         """Hand over the open files of one program."""
         with self._lock:
             for _ in range(2):  # it may have been ended since: by the machine, for want of memory, or by a person
+                self._process = self._process or self._start()
                 with contextlib.suppress(OSError):
-                    socket.send_fds(self._connection or self._start(), [b"."], files)
+                    socket.send_fds(self._process.connection, [b"."], files)
                     return
-                self._end()
+                self._process.end()
+                self._process = None
         raise SandboxError(_NOT_STARTED)
 
-    def _start(self) -> socket.socket:
-        ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-        # No packages, no user's folder, no modules from the current one.
-        command = [sys.executable, "-S", "-s", "-P", "-X", "utf8", "-c", self._START, str(Path(__file__).parent)]
-        kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-        with theirs:
-            self._process = subprocess.Popen(
-                [*command, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env={**_ENVIRONMENT, **kept},
-                cwd="/",
-                start_new_session=True,
-            )
-        self._connection = ours
-        atexit.register(self._end)
-        return ours
-
-    def _end(self) -> None:
-        if self._connection is not None and self._process is not None:
-            self._connection.close()
-            self._process.terminate()  # another process that was forked from this one may hold the connection too
-            self._process.wait()
-        self._connection = None
+    def _start(self) -> Process:  # without packages and the user's folder
+        flags = ("-S", "-s", "-X", "utf8")
+        return Process("main", flags=flags, inherited=["LD_LIBRARY_PATH"], environment=_ENVIRONMENT)
 
 
 _FORK_SERVER = _ForkServer()
 
 
-def _run(job: dict[str, Any], tests: dict[str, Any], stdin: str) -> Ran:
+def _run(job: dict[str, Any], tests: dict[str, Any], stdin: str) -> tuple[Outcome, dict[str, Any]]:
     with contextlib.ExitStack() as stack:
         files = [_file(stack, text) for text in (json.dumps(job), json.dumps(tests), stdin)]
         report, report_end = socket.socketpair()
@@ -251,10 +217,11 @@ def _run(job: dict[str, Any], tests: dict[str, Any], stdin: str) -> Ran:
             os.close(errors_end)
             report_end.close()
         limits = {output: OUTPUT, errors: OUTPUT, report.fileno(): _REPORT}
-        collected, over = _collect(report, limits, job["wall"] + _GRACE)
-    stdout, stderr, lines = (text.decode("utf-8", "replace") for text in collected)
-    said = _read_report(lines)
-    return Ran(stdout, stderr, said, "output" if over else _reason(said, stderr, job["seconds"]))
+        (*texts, told), over = _collect(report, limits, job["wall"] + _GRACE)
+    said = wire.merged(told)
+    stdout, stderr = (text.decode("utf-8", "replace") for text in texts)
+    reason = "output" if over else _reason(said, stderr, job["seconds"])
+    return Outcome(not reason, stdout, stderr, reason), said
 
 
 def _collect(report: socket.socket, limits: dict[int, int], seconds: float) -> tuple[list[bytes], bool]:
@@ -266,9 +233,8 @@ def _collect(report: socket.socket, limits: dict[int, int], seconds: float) -> t
     with selectors.DefaultSelector() as selector:
         for stream in limits:
             selector.register(stream, selectors.EVENT_READ)
-
-        def read_from(ready: list[tuple[selectors.SelectorKey, int]]) -> None:
-            nonlocal over
+        streams = selector.get_map()
+        while ready := selector.select(max(0.0, end - time.monotonic()) if report.fileno() in streams else 0):
             for key, _ in ready:
                 piece = os.read(key.fd, 2**16)
                 if len(texts[key.fd]) + len(piece) > limits[key.fd]:
@@ -278,30 +244,10 @@ def _collect(report: socket.socket, limits: dict[int, int], seconds: float) -> t
                 elif not piece:
                     selector.unregister(key.fd)
                 texts[key.fd] += piece
-
-        while report.fileno() in selector.get_map():
-            left = end - time.monotonic()
-            if left <= 0:
-                _kill(_read_report(texts[report.fileno()].decode()).get("supervisor"))
-                break
-            read_from(selector.select(left))
-        while ready := selector.select(0):
-            read_from(ready)
+        if report.fileno() in streams and "supervisor" in (said := wire.merged(texts[report.fileno()])):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(said["supervisor"], signal.SIGKILL)
     return list(texts.values()), over
-
-
-def _kill(supervisor: int | None) -> None:
-    if supervisor is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(supervisor, signal.SIGKILL)
-
-
-def _read_report(lines: str) -> dict[str, Any]:
-    said: dict[str, Any] = {}
-    for line in lines.split("\n"):
-        with contextlib.suppress(ValueError):  # the last one is empty, or unfinished
-            said.update(json.loads(line))
-    return said
 
 
 def _reason(said: dict[str, Any], errors: str, seconds: int) -> str:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 from fastslow.base.concurrency import in_thread
 from fastslow.base.errors import TaskError
 from fastslow.records import Example, Feedback
-from fastslow.tasks.watch import unwatched
+from fastslow.sandbox.watch import unwatched
 
 Split = Literal["train", "validation", "test"]
 Message = dict[str, str]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Split, Task
-from fastslow.tasks.data.splits import content_id
+from fastslow.tasks.data.source import content_id
 from fastslow.tasks.mixture import Mixture
 
 HELD_OUT: tuple[Split, ...] = ("validation", "test")

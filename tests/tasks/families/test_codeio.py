@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Example, Feedback, Split
-from fastslow.tasks.families import codeio, codeio_data
+from fastslow.tasks.families import codeio
 from fastslow.tasks.families.codeio import CodeIO, CodeIOOptions
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -232,7 +232,7 @@ BROKEN = {
 
 
 def test_a_function_that_cannot_be_predicted_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codeio_data, "SECONDS", 0.3)
+    monkeypatch.setattr(codeio, "SECONDS", 0.3)
     good = generated("def main_solution(n): return n + 1")
     task = build(tmp_path, [*map(generated, BROKEN.values()), good], calls=2)
     assert {example.data["code"] for example in task.examples("train")} == {good["code_sample"]}
@@ -245,7 +245,7 @@ def test_calls_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def never(*_: Any) -> None:
         raise AssertionError("called again")
 
-    monkeypatch.setattr(codeio_data, "_results", never)
+    monkeypatch.setattr(codeio, "_results", never)
     assert build(tmp_path, rows).examples("train") == examples
     with pytest.raises(AssertionError):
         build(tmp_path, rows, calls=5)

@@ -111,13 +111,13 @@ def test_the_last_tags_hold_the_answer_and_nothing_else(answer: str, score: floa
 @pytest.mark.parametrize(
     ("reading", "answer", "fact", "advice"),
     [
-        ("tags", "It is 7.", "is found: there are no <answer> tags.", READINGS["tags"].write),
-        ("tags", "<answer>7", "can be read: the last <answer> is never closed.", READINGS["tags"].close),
-        ("tags", "<answer>\n</answer>", "is found: the last <answer> tags are empty.", READINGS["tags"].write),
-        ("boxed", "<answer>7</answer>", r"is found: there is no \boxed{}.", READINGS["boxed"].write),
-        ("boxed", r"\boxed{7", r"can be read: the last \boxed{ is never closed.", READINGS["boxed"].close),
-        ("boxed", r"\boxed{ }", r"is found: the last \boxed{} is empty.", READINGS["boxed"].write),
-        ("text", " \n", "is found: the reply is empty.", READINGS["text"].write),
+        ("tags", "It is 7.", "is found: there are no <answer> tags.", READINGS["tags"].missing[1]),
+        ("tags", "<answer>7", "can be read: the last <answer> is never closed.", READINGS["tags"].unclosed[1]),
+        ("tags", "<answer>\n</answer>", "is found: the last <answer> tags are empty.", READINGS["tags"].missing[1]),
+        ("boxed", "<answer>7</answer>", r"is found: there is no \boxed{}.", READINGS["boxed"].missing[1]),
+        ("boxed", r"\boxed{7", r"can be read: the last \boxed{ is never closed.", READINGS["boxed"].unclosed[1]),
+        ("boxed", r"\boxed{ }", r"is found: the last \boxed{} is empty.", READINGS["boxed"].missing[1]),
+        ("text", " \n", "is found: the reply is empty.", READINGS["text"].empty[1]),
     ],
 )
 def test_an_answer_that_is_not_found_is_told_so(reading: str, answer: str, fact: str, advice: str) -> None:

@@ -2,8 +2,8 @@
 
 A fork server is started once and forks for every program, which is quicker than starting Python every time. A program has
 three processes. The supervisor enforces the time limit. Its child runs the tests, if there are any. The grandchild runs the
-model's code. The first two report to the caller as JSON lines through a socket that the third does not have; nor does it
-have the tests, not even in its memory.
+model's code. The first two report to the caller through a socket that the third does not have; nor does it have the
+tests, not even in its memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import kernel, landlock, limits, namespaces, program, seccomp
+from . import isolation, program, seccomp, wire
 from .judge import Judge
 
 _PATIENCE = 0.5
@@ -28,10 +28,10 @@ _READABLE = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/etc
 """Beside Python's own library: the C libraries it needs, and time zones."""
 
 
-def fork_server(connection: int) -> None:
+def main(connection: str) -> None:
     """Fork for every message until the caller hangs up. A message brings open files: what to run, what to test it with (not
     read before it is needed), input, output, errors and the socket for the report."""
-    calls = socket.socket(fileno=connection)
+    calls = socket.socket(fileno=int(connection))
     _reset_signals()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the supervisors here
     while (received := socket.recv_fds(calls, 1, 6))[0]:
@@ -63,11 +63,11 @@ class _Supervisor:
     def __init__(self, job: dict[str, Any], tests: int, report: int) -> None:
         self._job, self._tests, self._report = job, tests, report
         self._tell({"supervisor": os.getpid()})
-        limits.be_expendable()
-        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER)
+        isolation.be_expendable()
+        isolation.prctl(isolation.PR_SET_CHILD_SUBREAPER)
         self._layers: list[str] = job["layers"]
-        self._user = limits.choose_user()
-        self._threads = limits.count_threads(self._user) + 2 + job["threads"]
+        self._user = isolation.choose_user()
+        self._threads = isolation.count_threads(self._user) + 2 + job["threads"]
         if not {"namespaces", "seccomp"} & set(self._layers):
             self._threads = 0  # nothing else would keep the program from leaving processes behind
         sys.path[:] = [os.path.realpath(folder) for folder in sys.path if os.path.isdir(folder)] + job["packages"]
@@ -106,13 +106,13 @@ class _Supervisor:
 
     def _tell(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # nobody may be listening any more
-            os.write(self._report, json.dumps(message).encode() + b"\n")
+            wire.send(self._report, message)
 
     def _enter(self) -> None:
         """The isolation that only this process has the privileges for."""
         folder = self._job["folder"]
         if "namespaces" in self._layers:
-            namespaces.enter(folder, self._readable, self._user, self._job["disk"], self._job["files"])
+            isolation.enter(folder, self._readable, self._user, self._job["disk"], self._job["files"])
         else:
             os.chmod(folder, 0o755)
             os.chdir(folder)
@@ -122,12 +122,12 @@ class _Supervisor:
         """The process beside the program. In a process namespace it is the first: when it ends, all others end with it."""
         try:
             os.setsid()
-            limits.become(self._user)
-            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # others of the same user may not look into this process
+            isolation.become(self._user)
+            isolation.prctl(isolation.PR_SET_PDEATHSIG, signal.SIGKILL)
+            isolation.prctl(isolation.PR_SET_DUMPABLE, 0)  # others of the same user may not look into this process
             _check_library()
             if "landlock" in self._layers:
-                landlock.read_only([*self._readable, *namespaces.DEVICES])
+                isolation.read_only([*self._readable, *isolation.DEVICES])
             requests, replies = os.pipe(), os.pipe()
             child = os.fork()
             if child == 0:
@@ -161,7 +161,7 @@ class _Supervisor:
     def _run(self, requests: int, replies: int) -> NoReturn:
         """The program's process. It ends as every Python does, with its threads waited for and its output written."""
         os.setsid()  # signals to its group reach nobody else
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        isolation.prctl(isolation.PR_SET_PDEATHSIG, signal.SIGKILL)
         self._confine(self._job["seconds"], self._job["megabytes"])
         source, setup = self._job["source"], self._job["setup"]
         if self._job["judged"]:
@@ -173,7 +173,7 @@ class _Supervisor:
         sys.exit(0)
 
     def _confine(self, seconds: int, megabytes: int) -> None:
-        limits.limit(seconds, megabytes, self._job["disk"], self._job["open_files"], self._threads)
+        isolation.limit(seconds, megabytes, self._job["disk"], self._job["open_files"], self._threads)
         if "seccomp" in self._layers:
             seccomp.refuse_calls(writing="namespaces" in self._layers)
 

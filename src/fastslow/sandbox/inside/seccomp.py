@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 
-from . import kernel
+from . import isolation
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """By machine: the kernel's number for it, and the column of the tables below (- where it has no such call)."""
@@ -61,8 +61,8 @@ def refuse_calls(writing: bool) -> None:
     program = _filter(writing)
     instructions = ctypes.create_string_buffer(program, len(program))
     whole = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(instructions))
-    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS)
-    kernel.prctl(kernel.PR_SET_SECCOMP, _MODE_FILTER, ctypes.create_string_buffer(whole, len(whole)))
+    isolation.prctl(isolation.PR_SET_NO_NEW_PRIVS)
+    isolation.prctl(isolation.PR_SET_SECCOMP, _MODE_FILTER, ctypes.create_string_buffer(whole, len(whole)))
 
 
 def _filter(writing: bool) -> bytes:

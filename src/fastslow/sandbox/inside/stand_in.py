@@ -27,36 +27,6 @@ class StandIn:
         judge: Judge = object.__getattribute__(self, "_judge")
         return judge.ask(do, self, *args, **kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._ask("call", *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._ask("getattr", name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._ask("setattr", name, value)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._ask("getitem", key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._ask("setitem", key, value)
-
-    def __iter__(self) -> Any:
-        return self._ask("iter")
-
-    def __next__(self) -> Any:
-        return self._ask("next")
-
-    def __len__(self) -> int:
-        return int(self._ask("len"))
-
-    def __str__(self) -> str:
-        return str(self._ask("str"))
-
-    def __repr__(self) -> str:
-        return str(self._ask("repr"))
-
     def __bool__(self) -> bool:
         return self._ask("bool") is True
 
@@ -65,6 +35,10 @@ class StandIn:
 
     def __instancecheck__(self, value: Any) -> bool:
         return isinstance(value, StandIn) and self._ask("isinstance", value) is True
+
+
+def _asking(do: str, kind: Callable[[Any], Any] = lambda reply: reply) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: kind(self._ask(do, *args, **kwargs))
 
 
 def _between_stand_ins(do: str) -> Callable[[Any, Any], Any]:
@@ -76,6 +50,10 @@ def _between_stand_ins(do: str) -> Callable[[Any, Any], Any]:
     return compute
 
 
+for _name in ("call", "getattr", "setattr", "getitem", "setitem", "iter", "next"):
+    setattr(StandIn, f"__{_name}__", _asking(_name))
+for _name, _kind in {"len": int, "str": str, "repr": str}.items():
+    setattr(StandIn, f"__{_name}__", _asking(_name, _kind))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "matmul", "and", "or", "xor"):
     setattr(StandIn, f"__{_name}__", _between_stand_ins(f"{_name}_" if _name in ("and", "or") else _name))
 

@@ -1,4 +1,4 @@
-"""How judge and program talk: JSON with its length in front, and Python values written so that both sides read the same.
+"""How processes talk, whichever side asks: JSON with its length in front; and Python values that both sides read the same.
 
 Plain data goes over as a copy. Everything else stays where it is, and a number goes over in its place.
 """
@@ -55,12 +55,25 @@ def send(pipe: int, message: Any) -> None:
         data = data[os.write(pipe, data) :]
 
 
+class TooLong(EOFError):
+    """A message that is not read, so that no other can be."""
+
+
 def receive(pipe: int) -> Any:
     """The next message; EOFError when there is none to come."""
     size = int.from_bytes(_read(pipe, 8), "big")
     if size > LARGEST:
-        raise EOFError
+        raise TooLong
     return json.loads(_read(pipe, size))
+
+
+def merged(data: bytes) -> dict[str, Any]:
+    """All that the messages in some bytes say; the last one may be unfinished."""
+    said: dict[str, Any] = {}
+    while len(data) >= 8 and len(data) >= (end := 8 + int.from_bytes(data[:8], "big")):
+        said.update(json.loads(data[8:end]))
+        data = data[end:]
+    return said
 
 
 def _read(pipe: int, size: int) -> bytes:

@@ -12,8 +12,14 @@ from fastslow.base.errors import TaskError
 from fastslow.tasks.adapters.grader import JUDGES, Grader, call_grader, exact_match, load_grader
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, complete_splits, read_splits, require_columns
-from fastslow.tasks.data.splits import content_id, name_examples
+from fastslow.tasks.data.source import (
+    SourceOptions,
+    complete_splits,
+    content_id,
+    name_examples,
+    read_splits,
+    require_columns,
+)
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 

@@ -12,7 +12,7 @@ from fastslow.base.text import one_line
 from fastslow.tasks.adapters.grader import GraderError
 from fastslow.tasks.adapters.in_thread import run_in_thread
 from fastslow.tasks.base import SYSTEM, Ask, Asking, Example, Feedback, Message, Options, Split, Task
-from fastslow.tasks.data.splits import content_id, name_examples
+from fastslow.tasks.data.source import content_id, name_examples
 
 try:
     import dspy

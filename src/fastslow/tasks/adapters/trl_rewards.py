@@ -26,8 +26,7 @@ from fastslow.tasks.adapters.trl_functions import (
 )
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, complete_splits, read_splits
-from fastslow.tasks.data.splits import content_id, name_examples
+from fastslow.tasks.data.source import SourceOptions, complete_splits, content_id, name_examples, read_splits
 from fastslow.tasks.imports import load_named
 
 PROMPT = "prompt"

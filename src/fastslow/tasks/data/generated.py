@@ -5,12 +5,14 @@ Every generated problem belongs to one split, whatever the seed it is drawn with
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import overload
 
 from fastslow.base.errors import TaskError
-from fastslow.tasks.base import Example, Split
-from fastslow.tasks.data.splits import content_id
+from fastslow.tasks.base import Example, QuestionTask, Split
+from fastslow.tasks.data.source import content_id
 
 TRIES = 1000
 """Draws before a split is reported to have no problems."""
@@ -34,6 +36,16 @@ class LazyExamples(Sequence[Example]):
         if isinstance(index, slice):
             return [self._make(position) for position in self._positions[index]]
         return self._make(self._positions[index])
+
+
+class GeneratedTask(QuestionTask):
+    """A task that makes its problems one by one: its options say how many each split has."""
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        return LazyExamples(getattr(self.options, split), partial(self._example, split))
+
+    @abstractmethod
+    def _example(self, split: Split, index: int) -> Example: ...
 
 
 def split_of(shown: object) -> Split:

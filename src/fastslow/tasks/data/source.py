@@ -1,16 +1,19 @@
-"""Where the rows of a task come from: files or a hub dataset, with what is not given for validation and test held out."""
+"""Where the rows of a task come from: files or a hub dataset, with what is not given for validation and test held out; and
+the problems that they become."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from fastslow.base.errors import TaskError
-from fastslow.tasks.base import Options, Split
+from fastslow.tasks.base import Example, Options, Split, Task
 from fastslow.tasks.data.rows import Row, is_file, read_rows
-from fastslow.tasks.data.splits import hold_out
 
 
 class SourceOptions(Options):
@@ -109,3 +112,63 @@ def _missing(source: str, number: int, column: str, option: str, row: Row) -> st
     return (
         f"'{source}' row {number} has no column '{column}', which the task's {option} names; it has {columns}; {advice}"
     )
+
+
+def content_id(content: Any) -> str:
+    """A short name for a value: the same content has the same name in every process and every run."""
+    text = content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def hold_out(rows: dict[Split, list[Row]], share: float, key: Callable[[Row], str]) -> dict[Split, list[Row]]:
+    """Move a share of the training rows to each split that has none; rows of one key always stay together."""
+    keys = sorted(
+        {key(row) for row in rows["train"]},
+        key=lambda name: hashlib.sha256(name.encode("utf-8", "backslashreplace")).digest(),
+    )
+    count = max(1, round(share * len(keys)))
+    places: dict[Split, list[str]] = {"validation": keys[:count], "test": keys[count : 2 * count]}
+    moved: dict[str, Split] = {name: split for split, names in places.items() if split not in rows for name in names}
+    result: dict[Split, list[Row]] = {**rows, "train": []}
+    for row in rows["train"]:
+        result.setdefault(moved.get(key(row), "train"), []).append(row)
+    return result
+
+
+def name_examples(rows: dict[Split, list[Row]], row_id: Callable[[Row], str]) -> dict[Split, list[Example]]:
+    """A problem for every row; a name that is taken gets a number after it."""
+    taken: set[str] = set()
+    examples: dict[Split, list[Example]] = {"train": [], "validation": [], "test": []}
+    for split, named in examples.items():
+        for row in rows.get(split, []):
+            base = name = row_id(row)
+            copies = 1
+            while name in taken:
+                copies += 1
+                name = f"{base}-{copies}"
+            taken.add(name)
+            named.append(Example(name, row))
+    return examples
+
+
+class RowTask(Task):
+    """A task whose problems are the rows of its source."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._examples = name_examples(read_splits(options, self.prepared, self.key), self.name)
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        return self._examples[split]
+
+    @abstractmethod
+    def prepared(self, source: str, rows: list[Row]) -> list[Row]:
+        """The rows of a source to keep; or refuse them."""
+
+    @abstractmethod
+    def name(self, row: Row) -> str:
+        """A problem's id, the same in every file that has it."""
+
+    def key(self, row: Row) -> str:
+        """Rows that have the same are held out together."""
+        return self.name(row)

@@ -17,16 +17,22 @@ from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox import Stdio, protections, run_tests
 from fastslow.sandbox.grading import STANDARD_LIBRARY, Test, as_assertion, check_tests
-from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
+from fastslow.tasks.base import Example, Feedback, Message, QuestionTask
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
-from fastslow.tasks.data.splits import content_id, name_examples
-from fastslow.tasks.reading.answers import has_fence, last_fenced
+from fastslow.tasks.data.source import RowTask, SourceOptions, content_id, require_columns
+from fastslow.tasks.reading.answers import Reading, has_fence, last_fenced
 
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
 WRITE_A_BLOCK = "End the answer with the whole code in one block that opens with ```python and closes with ```."
 CLOSE_THE_BLOCK = "Close the code block with ``` on a line of its own, right after the code."
 
+READING = Reading(
+    last_fenced,
+    has_fence,
+    missing=("The answer to %s has no code block.", WRITE_A_BLOCK),
+    unclosed=("The last block of the answer to %s is never closed, so there is no code to run.", CLOSE_THE_BLOCK),
+    empty=("The last block of the answer to %s is empty.", WRITE_A_BLOCK),
+)
 QUESTIONS = ("question", "prompt", "text")
 TESTS = ("tests", "test_list", "test")
 SETUPS = ("test_setup_code", "test_imports")
@@ -62,7 +68,7 @@ class CodeOptions(SourceOptions):
     """Let the code import the installed packages, such as numpy; without, only Python's standard library."""
 
 
-class Code(QuestionTask):
+class Code(RowTask, QuestionTask):
     """Write Python code that passes tests: MBPP, or any data of that kind."""
 
     Options = CodeOptions
@@ -72,12 +78,10 @@ class Code(QuestionTask):
 
     def __init__(self, options: CodeOptions) -> None:
         super().__init__(options)
-        rows = read_splits(options, self._prepared, lambda row: row["id"])
-        self._examples = name_examples(rows, lambda row: row["id"])
         protections()  # a machine that cannot run the code says so before a model is loaded
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
+    def name(self, row: Row) -> str:
+        return str(row["id"])
 
     def messages(self, example: Example) -> list[Message]:
         parts = [
@@ -90,7 +94,7 @@ class Code(QuestionTask):
 
     def grade(self, example: Example, answer: str) -> Feedback:
         about = f"'{one_line(example.data['question'], 60)}'"
-        source, faults = _read(answer, about)
+        source, faults = READING.read(answer, about)
         if faults:
             return Feedback(0.0, "\n".join(faults))
         score, text = run_tests(
@@ -109,7 +113,7 @@ class Code(QuestionTask):
         """How many tests the question shows; one text of Python with all of them in it is never shown."""
         return 0 if example.data["whole"] else self.options.shown
 
-    def _prepared(self, source: str, rows: list[Row]) -> list[Row]:
+    def prepared(self, source: str, rows: list[Row]) -> list[Row]:
         question = _column(self.options.question, QUESTIONS, rows)
         tests = _column(self.options.tests, TESTS, rows)
         require_columns(source, rows, {question: "question", tests: "tests"})
@@ -203,18 +207,3 @@ def _shown(tests: Sequence[Test]) -> str:
         assertions = "\n".join(map(as_assertion, tests))
         return f"The code must pass tests like this:\n\n```python\n{assertions}\n```"
     return ""
-
-
-def _read(answer: str, about: str) -> tuple[str, list[str]]:
-    """The code in the last block, or what keeps it from being read."""
-    block = last_fenced(answer)
-    if block is None and has_fence(answer):
-        return "", [
-            f"The last block of the answer to {about} is never closed, so there is no code to run.",
-            CLOSE_THE_BLOCK,
-        ]
-    if block is None:
-        return "", [f"The answer to {about} has no code block.", WRITE_A_BLOCK]
-    if not block.strip():
-        return "", [f"The last block of the answer to {about} is empty.", WRITE_A_BLOCK]
-    return block, []

@@ -1,7 +1,6 @@
-"""Calls the functions of the CodeIO data, in a process of its own (see worker.py). Nothing a model wrote comes here.
+"""Calls the functions of the CodeIO data, in a process of its own (see sandbox/process.py). Nothing a model wrote comes here.
 
-The data is published and reviewed, so what every worker is refused (see worker_child.py) and files of no size guard against
-accidents. It is not a sandbox for hostile code.
+The data is published and reviewed, so what every worker is refused and files of no size guard against accidents.
 """
 
 import contextlib

@@ -9,12 +9,11 @@ from pydantic import Field
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, Split, Task
+from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
-from fastslow.tasks.data.splits import content_id, name_examples
+from fastslow.tasks.data.source import RowTask, SourceOptions, content_id, require_columns
 from fastslow.tasks.families.passages import Passage, Passages, same_title
-from fastslow.tasks.reading.answers import has_fence, last_fenced
+from fastslow.tasks.reading.answers import Reading, has_fence, last_fenced
 
 # Advice that holds for every claim, each a whole sentence; what is true of one claim goes on lines of its own.
 WRITE_A_BLOCK = "Write the search query in a fenced block: a line with ```, the query, and a line with ```."
@@ -30,6 +29,13 @@ NOT_THE_CLAIM = "Do not repeat the claim in the query, because the first search 
 EVERY_MISSING_PAGE = "Cover every missing page with the one query: give each of them a few words of its own."
 KEEP_NAMES = "Keep in the summary every name, title and date that the passages give, and say what is still unknown."
 
+READING = Reading(
+    last_fenced,
+    has_fence,
+    missing=("There is no fenced block with a query for the claim '%s'.", WRITE_A_BLOCK),
+    unclosed=("The fenced block for the claim '%s' is never closed.", CLOSE_THE_BLOCK),
+    empty=("The fenced block for the claim '%s' is empty.", WRITE_A_BLOCK),
+)
 SUMMARISE, QUERY = "summarise", "query"
 
 
@@ -53,20 +59,15 @@ class HoverOptions(SourceOptions):
     """`pages` names the pages that are still missing, and they can then appear in contexts; `advice` counts them."""
 
 
-class Hover(Task):
+class Hover(RowTask):
     """Write the one query that finds the pages a claim rests on and a first search missed."""
 
     Options = HoverOptions
     options: HoverOptions
 
     def __init__(self, options: HoverOptions) -> None:
-        super().__init__(options)
         self._passages = Passages(options.passages_path)
-        # Claims made from one question share its pages, so they go into one split.
-        self._examples = name_examples(
-            read_splits(options, self._checked, lambda row: str(row.get("hpqa_id") or content_id(str(row["claim"])))),
-            _name,
-        )
+        super().__init__(options)
 
     @property
     def seed_texts(self) -> Mapping[str, str]:
@@ -75,8 +76,12 @@ class Hover(Task):
             return {SYSTEM: query}
         return {SUMMARISE: "Summarise what the passages say about the claim.", QUERY: query}
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
+    def name(self, row: Row) -> str:
+        return str(row.get("uid") or content_id(str(row["claim"])))
+
+    def key(self, row: Row) -> str:
+        # Claims made from one question share its pages, so they go into one split.
+        return str(row.get("hpqa_id") or content_id(str(row["claim"])))
 
     def play(self, example: Example) -> Generator[Ask, str, Feedback]:
         claim = str(example.data["claim"])
@@ -93,7 +98,8 @@ class Hover(Task):
 
     def _grade(self, example: Example, first: Sequence[Passage], answer: str) -> Feedback:
         claim, gold = str(example.data["claim"]), example.data["pages"]
-        query, faults = _read(answer, claim)
+        block, faults = READING.read(answer, one_line(claim, 60))
+        query = " ".join(block.split())
         second = self._passages.search(query, self.options.results) if query else ()
         if query and not second:
             faults = [f"The query '{one_line(query, 100)}' finds no page.", USE_WORDS]
@@ -101,15 +107,32 @@ class Hover(Task):
         missing = [page for page in gold if same_title(page) not in found]
         if not faults and not missing:
             return Feedback(1.0, f"Correct: {_list(gold)} are all found.")
-        named = self.options.feedback == "pages"
-        lines = [*_facts(claim, gold, missing, first, query, second, named), *faults]
+        lines = [*self._facts(example, missing, first, query, second), *faults]
         if not faults:
             lines += _advice(missing, first, second)
         if self.options.program == "summarise-query":
             lines.append(KEEP_NAMES)
         return Feedback(0.0, "\n".join(lines))
 
-    def _checked(self, source: str, rows: list[Row]) -> list[Row]:
+    def _facts(
+        self, example: Example, missing: list[str], first: Sequence[Passage], query: str, second: Sequence[Passage]
+    ) -> list[str]:
+        """What was found and what was not, in words that name the claim."""
+        gold, named = example.data["pages"], self.options.feedback == "pages"
+        by_claim = [page for page in gold if same_title(page) in _titles(first)]
+        by_query = [page for page in gold if page not in by_claim and page not in missing]
+        lines = [f"The claim is '{one_line(example.data['claim'], 200)}'."]
+        if by_claim:
+            lines.append(f"The first search found {_list(by_claim)}.")
+        if second:
+            others = [passage.title for passage in second if passage not in first][:3]
+            instead = f"only {_list(others)}" if others else "nothing new"
+            lines.append(f"The query '{one_line(query, 100)}' found {_list(by_query) if by_query else instead}.")
+        if missing:
+            lines.append(f"Still missing: {_list(missing) if named else f'{len(missing)} of {len(gold)} pages'}.")
+        return lines
+
+    def prepared(self, source: str, rows: list[Row]) -> list[Row]:
         require_columns(source, rows, {"claim": "path", "supporting_facts": "path"})
         claims = [{**row, "pages": _pages(source, number, row)} for number, row in enumerate(rows, 1)]
         claims = [row for row in claims if row.get("num_hops", len(row["pages"])) in self.options.hops]
@@ -147,10 +170,6 @@ def _title(fact: Any) -> Any:
     return fact["key"] if isinstance(fact, Mapping) else fact[0]
 
 
-def _name(row: Row) -> str:
-    return str(row.get("uid") or content_id(str(row["claim"])))
-
-
 def _ask_query(claim: str, summary: str) -> list[Message]:
     question = (
         f"Claim: {claim}\n\nA first keyword search with the claim was made. Summary of what it found:\n{summary}\n\n"
@@ -174,43 +193,6 @@ def _outline(passages: Sequence[Passage]) -> str:
     """Titles with first sentences: the summary where no model writes one."""
     lines = [f"- {passage.title}: {one_line(passage.text.partition('. ')[0], 200)}" for passage in passages]
     return "\n".join(lines) or "(nothing)"
-
-
-def _read(answer: str, claim: str) -> tuple[str, list[str]]:
-    """The query in the last block, or what keeps it from being read."""
-    block = last_fenced(answer)
-    about = f"the claim '{one_line(claim, 60)}'"
-    if block is None and has_fence(answer):
-        return "", [f"The fenced block for {about} is never closed.", CLOSE_THE_BLOCK]
-    if block is None:
-        return "", [f"There is no fenced block with a query for {about}.", WRITE_A_BLOCK]
-    if not block.strip():
-        return "", [f"The fenced block for {about} is empty.", WRITE_A_BLOCK]
-    return " ".join(block.split()), []
-
-
-def _facts(
-    claim: str,
-    gold: list[str],
-    missing: list[str],
-    first: Sequence[Passage],
-    query: str,
-    second: Sequence[Passage],
-    named: bool,
-) -> list[str]:
-    """What was found and what was not, in words that name the claim."""
-    by_claim = [page for page in gold if same_title(page) in _titles(first)]
-    by_query = [page for page in gold if page not in by_claim and page not in missing]
-    lines = [f"The claim is '{one_line(claim, 200)}'."]
-    if by_claim:
-        lines.append(f"The first search found {_list(by_claim)}.")
-    if second:
-        others = [passage.title for passage in second if passage not in first][:3]
-        instead = f"only {_list(others)}" if others else "nothing new"
-        lines.append(f"The query '{one_line(query, 100)}' found {_list(by_query) if by_query else instead}.")
-    if missing:
-        lines.append(f"Still missing: {_list(missing) if named else f'{len(missing)} of {len(gold)} pages'}.")
-    return lines
 
 
 def _advice(missing: list[str], first: Sequence[Passage], second: Sequence[Passage]) -> list[str]:

@@ -7,19 +7,18 @@ Polaris does: `question` and `answer` name the columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
+from fastslow.sandbox.process import Worker
+from fastslow.tasks.base import Example, Feedback, Message, QuestionTask
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
-from fastslow.tasks.data.splits import content_id, name_examples
+from fastslow.tasks.data.source import RowTask, SourceOptions, content_id, require_columns
 from fastslow.tasks.imports import require_package
-from fastslow.tasks.reading.answers import has_box, last_boxed
-from fastslow.tasks.worker import Worker
+from fastslow.tasks.reading.answers import Reading, has_box, last_boxed
 
 FORM = "\n\nWrite the final answer inside \\boxed{}."
 
@@ -33,7 +32,15 @@ EXACT_VALUE = "Give the exact value, as a fraction or with its roots, instead of
 SIMPLIFY = "Work the final answer out to a short simple form before writing it."
 CHECK_STEPS = "Solve the problem step by step and check each calculation before writing the final answer."
 
+READING = Reading(
+    last_boxed,
+    has_box,
+    missing=(r"There is no \boxed{} with the answer to '%s'.", WRITE_A_BOX),
+    unclosed=(r"The last \boxed{ is never closed, so the answer to '%s' cannot be read.", CLOSE_THE_BOX),
+    empty=(r"The last \boxed{} is empty instead of holding the answer to '%s'.", WRITE_A_BOX),
+)
 FAULTS: dict[str | None, tuple[str, ...]] = {
+    "equal": ("",),
     "unreadable": ("cannot be read as mathematics", PLAIN_MATHEMATICS, ONLY_THE_ANSWER),
     "words": ("has words in it", ONLY_THE_ANSWER),
     "kind": ("is not of the kind that is asked for", RIGHT_KIND),
@@ -69,7 +76,7 @@ class MathematicsOptions(SourceOptions):
     """`reference` adds the reference solution to the feedback on wrong answers, and it can then appear in contexts."""
 
 
-class Mathematics(QuestionTask):
+class Mathematics(RowTask, QuestionTask):
     r"""Solve a problem and write the answer inside \boxed{}: GSM8K, or any data of that kind."""
 
     Options = MathematicsOptions
@@ -78,15 +85,16 @@ class Mathematics(QuestionTask):
     grades_apart = True
 
     def __init__(self, options: MathematicsOptions) -> None:
-        super().__init__(options)
         require_package("math", "math_verify", "math-verify")
-        rows = read_splits(options, self._checked, lambda row: content_id(str(row[options.question]).strip()))
-        # Named by the question alone, so that another column in the file does not make it another problem.
-        self._examples = name_examples(rows, lambda row: content_id(str(row[options.question])))
+        super().__init__(options)
         self._worker = Worker(Path(__file__).with_name("mathematics_worker.py"), SECONDS)
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
+    def name(self, row: Row) -> str:
+        # By the question alone, so that another column in the file does not make it another problem.
+        return content_id(str(row[self.options.question]))
+
+    def key(self, row: Row) -> str:
+        return content_id(str(row[self.options.question]).strip())
 
     def messages(self, example: Example) -> list[Message]:
         problem = str(example.data[self.options.question]).strip()
@@ -94,23 +102,18 @@ class Mathematics(QuestionTask):
 
     def grade(self, example: Example, answer: str) -> Feedback:
         question = one_line(example.data[self.options.question], 60)
-        given, faults = _read(answer, question)
+        given, faults = READING.read(answer, question)
         progress = 0.0 if faults else 0.5
         if not faults:
-            faults = self._compare(_final_answer(example.data[self.options.answer]), given, question)
+            verdict = self._verdict(_final_answer(example.data[self.options.answer]), given)
+            fault, *advice = FAULTS[verdict]
+            faults = [f"'{one_line(given, 100)}' in the box for '{question}' {fault}.", *advice] if fault else []
         if not faults:
             return Feedback(1.0, f"Correct: '{one_line(given, 100)}' answers '{question}'.")
         if self.options.feedback == "reference":
             solution = example.data[self.options.solution or self.options.answer]
             faults.append(f"Reference solution: {one_line(solution, 2000)}")
         return Feedback(0.0, "\n".join(faults), progress=progress)
-
-    def _compare(self, expected: str, given: str, question: str) -> list[str]:
-        verdict = self._verdict(expected, given)
-        if verdict == "equal":
-            return []
-        fault, *advice = FAULTS[verdict]
-        return [f"'{one_line(given, 100)}' in the box for '{question}' {fault}.", *advice]
 
     def _verdict(self, expected: str, given: str) -> str | None:
         if given.strip() == expected:
@@ -122,10 +125,9 @@ class Mathematics(QuestionTask):
                 return "equal" if int(given) == int(expected.replace(",", "")) else "value"
         if len(given) > LONGEST_BOX:
             return None
-        verdict: str | None = self._worker.ask({"expected": expected, "given": given})
-        return verdict
+        return self._worker.ask({"expected": expected, "given": given}).value
 
-    def _checked(self, source: str, rows: list[Row]) -> list[Row]:
+    def prepared(self, source: str, rows: list[Row]) -> list[Row]:
         options = self.options
         columns = {options.question: "question", options.answer: "answer"}
         if options.solution:
@@ -150,15 +152,3 @@ def _final_answer(value: Any) -> str:
         return (last_boxed(text) or "").strip()
     bare = re.findall(r"\\(?:boxed|fbox)\s*(\w+)", text)  # MATH has a few boxes without braces
     return bare[-1] if bare else text.removeprefix("$").removesuffix("$").strip()
-
-
-def _read(answer: str, question: str) -> tuple[str, list[str]]:
-    """What the last box holds, or what keeps it from being read."""
-    box = last_boxed(answer)
-    if box is None and has_box(answer):
-        return "", [rf"The last \boxed{{ is never closed, so the answer to '{question}' cannot be read.", CLOSE_THE_BOX]
-    if box is None:
-        return "", [rf"There is no \boxed{{}} with the answer to '{question}'.", WRITE_A_BOX]
-    if not box.strip():
-        return "", [rf"The last \boxed{{}} is empty instead of holding the answer to '{question}'.", WRITE_A_BOX]
-    return box, []

@@ -1,4 +1,4 @@
-"""Compares two mathematical answers with math-verify, in a process of its own (see worker.py)."""
+"""Compares two mathematical answers with math-verify, in a process of its own (see sandbox/process.py)."""
 
 import re
 from typing import Any

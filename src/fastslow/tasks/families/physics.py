@@ -10,11 +10,10 @@ from typing import Any, ClassVar, Literal
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
+from fastslow.tasks.base import Example, Feedback, Message, QuestionTask
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
-from fastslow.tasks.data.splits import content_id, name_examples
-from fastslow.tasks.reading.answers import has_tag, last_tagged
+from fastslow.tasks.data.source import RowTask, SourceOptions, content_id, require_columns
+from fastslow.tasks.reading.answers import Reading, has_tag, last_tagged
 
 # Advice that holds for every question, each a whole sentence; what is true of one question goes on lines of its own.
 WRITE_TAGS = "End the answer with the letter of one option inside tags, as in <answer>A</answer>."
@@ -23,6 +22,13 @@ ONLY_THE_LETTER = "Put nothing but one capital letter from A to D between <answe
 REASON_FIRST = "Work the answer out from the laws and definitions that apply before looking at the options."
 RULE_OUT = "Compare the result with all four options and rule out those that contradict it, units included."
 
+READING = Reading(
+    partial(last_tagged, innermost=False),
+    has_tag,
+    missing=("The form is wrong: there are no <answer> tags with the letter for %s.", WRITE_TAGS),
+    unclosed=("The form is wrong: the last <answer> is never closed, so %s has no letter.", CLOSE_TAGS),
+    empty=("The form is wrong: the <answer> tags for %s are empty.", WRITE_TAGS),
+)
 LETTERS = "ABCD"
 FOUR_OPTIONS = "mcq-4-choices"
 # An option that speaks of the others' places would become wrong in another order.
@@ -47,22 +53,18 @@ class PhysicsOptions(SourceOptions):
     """`reference` names the right option in the feedback on wrong answers, and it can then appear in contexts."""
 
 
-class Physics(QuestionTask):
+class Physics(RowTask, QuestionTask):
     """Choose one of four options, by its letter inside <answer> tags."""
 
     Options = PhysicsOptions
     options: PhysicsOptions
     seed_text = "Answer the multiple-choice question."
 
-    def __init__(self, options: PhysicsOptions) -> None:
-        super().__init__(options)
-        rows = read_splits(
-            options, self._prepared, lambda row: content_id(" ".join(row["question"].casefold().split()))
-        )
-        self._examples = name_examples(rows, lambda row: row["id"])
+    def name(self, row: Row) -> str:
+        return str(row["id"])
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
+    def key(self, row: Row) -> str:
+        return content_id(" ".join(row["question"].casefold().split()))
 
     def messages(self, example: Example) -> list[Message]:
         options = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, example.data["options"], strict=True))
@@ -85,8 +87,9 @@ class Physics(QuestionTask):
             faults.append(f"The right option is {right} ('{one_line(options[LETTERS.index(right)], 200)}').")
         return Feedback(0.0, "\n".join(faults))
 
-    def _prepared(self, source: str, rows: list[Row]) -> list[Row]:
-        chosen = [row for row in rows if _is_four_options(row)]
+    def prepared(self, source: str, rows: list[Row]) -> list[Row]:
+        # SciKnowEval mixes kinds of questions; rows that do not name theirs are taken at their word.
+        chosen = [row for row in rows if str(row.get("type") or FOUR_OPTIONS) == FOUR_OPTIONS]
         domains = sorted({str(row["domain"]) for row in chosen if row.get("domain")})
         chosen = [row for row in chosen if self._asked_for(row)]
         if not chosen:
@@ -95,7 +98,7 @@ class Physics(QuestionTask):
                 f"levels {', '.join(self.options.levels) or 'any'}; its domains are: {', '.join(domains) or 'none'}"
             )
         require_columns(source, chosen, dict.fromkeys(("question", "choices", "answerKey"), "path"))
-        return [self._question(partial(_refusal, source, row), row) for row in chosen]
+        return [self._question(source, row) for row in chosen]
 
     def _asked_for(self, row: Row) -> bool:
         options = self.options
@@ -104,26 +107,24 @@ class Physics(QuestionTask):
         right_domain = not options.domain or (row.get("domain") or options.domain) == options.domain
         return right_domain and (not options.levels or level in options.levels)
 
-    def _question(self, refusal: Any, row: Row) -> Row:
+    def _question(self, source: str, row: Row) -> Row:
         labels, texts = _choices(row["choices"])
+        question, key = str(row["question"]).strip(), str(row["answerKey"]).strip()
+        problem = ""
         if len(texts) != len(LETTERS) or len(labels) != len(LETTERS):
-            raise refusal(f"has {len(texts)} options; expected {len(LETTERS)}, each with a label and a text")
-        if len({text.strip() for text in texts}) < len(texts):
-            raise refusal("has the same option twice")
-        if str(row["answerKey"]).strip() not in labels:
-            raise refusal(f"has the answerKey '{row['answerKey']}', which is none of its labels {', '.join(labels)}")
-        right = texts[labels.index(str(row["answerKey"]).strip())]
-        question = str(row["question"]).strip()
+            problem = f"has {len(texts)} options; expected {len(LETTERS)}, each with a label and a text"
+        elif len(set(texts)) < len(texts):
+            problem = "has the same option twice"
+        elif key not in labels:
+            problem = f"has the answerKey '{row['answerKey']}', which is none of its labels {', '.join(labels)}"
+        if problem:
+            raise TaskError(f"'{source}': the question '{one_line(question, 60)}' {problem}; correct or remove it")
+        right = texts[labels.index(key)]
         name = content_id([question, sorted(texts)])
         if not any(_REFERS.search(text) for text in texts):
             # A generator of its own per question: the order stays the same whatever other rows there are.
             texts = random.Random(f"physics/{self.options.seed}/{name}").sample(sorted(texts), len(texts))
         return {"id": name, "question": question, "options": texts, "right": LETTERS[texts.index(right)]}
-
-
-def _is_four_options(row: Row) -> bool:
-    """SciKnowEval mixes kinds of questions; rows that do not name theirs are taken at their word."""
-    return str(row.get("type") or FOUR_OPTIONS) == FOUR_OPTIONS
 
 
 def _choices(choices: Any) -> tuple[list[str], list[str]]:
@@ -137,20 +138,12 @@ def _choices(choices: Any) -> tuple[list[str], list[str]]:
     return [str(label).strip() for label in labels], [str(text).strip() for text in texts]
 
 
-def _refusal(source: str, row: Row, problem: str) -> TaskError:
-    return TaskError(f"'{source}': the question '{one_line(row['question'], 60)}' {problem}; correct or remove it")
-
-
 def _read(answer: str, about: str) -> tuple[str, list[str]]:
     """The letter in the last tags, or what keeps it from being read: a fault of form, whatever the letter."""
-    content = last_tagged(answer, innermost=False)
-    if not has_tag(answer):
-        return "", [f"The form is wrong: there are no <answer> tags with the letter for {about}.", WRITE_TAGS]
-    if content is None:
-        return "", [f"The form is wrong: the last <answer> is never closed, so {about} has no letter.", CLOSE_TAGS]
+    content, faults = READING.read(answer, about)
     content = content.strip()
-    if not content:
-        return "", [f"The form is wrong: the <answer> tags for {about} are empty.", WRITE_TAGS]
+    if faults:
+        return "", faults
     if content not in tuple(LETTERS):
         fault = (
             f"The form is wrong: '{one_line(content, 60)}' between the tags for {about} is not one of the four letters."

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -19,12 +18,12 @@ from pydantic import Field, model_validator
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.generated import LazyExamples, split_of
-from fastslow.tasks.data.splits import content_id
+from fastslow.sandbox.process import Worker
+from fastslow.tasks.base import Example, Feedback, Message, Options, Split
+from fastslow.tasks.data.generated import GeneratedTask, split_of
+from fastslow.tasks.data.source import content_id
 from fastslow.tasks.imports import require_package
-from fastslow.tasks.reading.answers import has_box, has_tag, last_boxed, last_tagged
-from fastslow.tasks.worker import Worker
+from fastslow.tasks.reading.answers import Reading, has_box, has_tag, last_boxed, last_tagged
 
 COMPOSITE = "composite"
 TRIES = 64
@@ -51,57 +50,51 @@ FORMS = {
     "one word": "Where a single word is asked for, give that word alone, without a sentence around it.",
 }
 """The forms an answer can have, and the advice for those that have another."""
+_NONE, _UNREAD = "No answer to %s is found", "No answer to %s can be read"
+_IN_TAGS = "End with the final answer inside tags, as in <answer>42</answer>."
+_CLOSE_TAGS = "Close the tags with </answer> right after the final answer."
+_IN_A_BOX = r"End with the final answer inside \boxed{}, as in \boxed{42}."
 _NUMBER = re.compile(r"[+-]?[0-9][0-9,]*(\.[0-9]*)?(e[+-]?[0-9]+)?|[+-]?\.[0-9]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Where the final answer stands: how that is asked for, how it is found, and what to say where it is not."""
+class Place(Reading):
+    """Where the final answer is asked for and looked for."""
 
     ask: str
     example: str
-    read: Callable[[str], str | None]
-    opened: Callable[[str], bool]
-    missing: str
-    unclosed: str
-    empty: str
-    write: str
-    close: str
 
 
 READINGS = {
-    "tags": Reading(
+    "tags": Place(
+        last_tagged,
+        has_tag,
+        missing=(f"{_NONE}: there are no <answer> tags.", _IN_TAGS),
+        unclosed=(
+            f"{_UNREAD}: the last <answer> is never closed.",
+            _CLOSE_TAGS,
+        ),
+        empty=(f"{_NONE}: the last <answer> tags are empty.", _IN_TAGS),
         ask="End with the final answer inside <answer> and </answer>.",
         example="<answer>%s</answer>",
-        read=last_tagged,
-        opened=has_tag,
-        missing="there are no <answer> tags",
-        unclosed="the last <answer> is never closed",
-        empty="the last <answer> tags are empty",
-        write="End with the final answer inside tags, as in <answer>42</answer>.",
-        close="Close the tags with </answer> right after the final answer.",
     ),
-    "boxed": Reading(
+    "boxed": Place(
+        last_boxed,
+        has_box,
+        missing=(rf"{_NONE}: there is no \boxed{{}}.", _IN_A_BOX),
+        unclosed=(rf"{_UNREAD}: the last \boxed{{ is never closed.", r"Close \boxed{} right after the final answer."),
+        empty=(rf"{_NONE}: the last \boxed{{}} is empty.", _IN_A_BOX),
         ask=r"End with the final answer inside \boxed{}.",
         example=r"\boxed{%s}",
-        read=last_boxed,
-        opened=has_box,
-        missing=r"there is no \boxed{}",
-        unclosed=r"the last \boxed{ is never closed",
-        empty=r"the last \boxed{} is empty",
-        write=r"End with the final answer inside \boxed{}, as in \boxed{42}.",
-        close=r"Close \boxed{} right after the final answer.",
     ),
-    "text": Reading(
+    "text": Place(
+        str,
+        bool,
+        missing=("", ""),
+        unclosed=("", ""),
+        empty=(f"{_NONE}: the reply is empty.", "Always give an answer."),
         ask="Reply with the final answer and nothing else.",
         example="%s",
-        read=lambda text: text,
-        opened=lambda text: False,
-        missing="",
-        unclosed="",
-        empty="the reply is empty",
-        write="Always give an answer.",
-        close="",
     ),
 }
 
@@ -156,7 +149,7 @@ class ReasoningGymOptions(Options):
         return json.dumps(chosen, default=str)  # YAML has dates, which the worker reads from text
 
 
-class ReasoningGym(QuestionTask):
+class ReasoningGym(GeneratedTask):
     """Problems of reasoning-gym, made by one of its generators or a mix of them and graded by their own scorers."""
 
     Options = ReasoningGymOptions
@@ -167,18 +160,16 @@ class ReasoningGym(QuestionTask):
         super().__init__(options)
         self._reading = READINGS[options.answer]
         self._parts = options.parts()
-        self._make = lru_cache(maxsize=None)(self._make_problem)
+        self._made = lru_cache(maxsize=None)(self._make)
         for split in get_args(Split):  # now, so that a mistake shows before a model is loaded
             self.examples(split)[:1]
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        return LazyExamples(getattr(self.options, split), partial(self._make, split))
 
     def messages(self, example: Example) -> list[Message]:
         return [{"role": "user", "content": f"{example.data['question'].strip()}\n\n{self._reading.ask}"}]
 
     def grade(self, example: Example, answer: str) -> Feedback:
-        given, faults = self._read(answer, example.data["about"])
+        given, faults = self._reading.read(answer, example.data["about"])
+        given = given.strip()
         credit = 0.0
         if not faults:
             credit, faults = self._judge(example, given)
@@ -187,18 +178,6 @@ class ReasoningGym(QuestionTask):
         if self.options.feedback == "reference" and example.data["answer"] is not None:
             faults.append(f"The expected answer is '{one_line(example.data['answer'], 1000)}'.")
         return Feedback(0.0 if self.options.strict else credit, "\n".join(faults))
-
-    def _read(self, answer: str, about: str) -> tuple[str, list[str]]:
-        """The final answer, or what keeps it from being read."""
-        reading = self._reading
-        given = reading.read(answer)
-        if given is None and reading.opened(answer):
-            return "", [f"No answer to {about} can be read: {reading.unclosed}.", reading.close]
-        if given is None:
-            return "", [f"No answer to {about} is found: {reading.missing}.", reading.write]
-        if not given.strip():
-            return "", [f"No answer to {about} is found: {reading.empty}.", reading.write]
-        return given.strip(), []
 
     def _judge(self, example: Example, given: str) -> tuple[float, list[str]]:
         """The scorer's credit, and what is wrong with the answer."""
@@ -220,7 +199,10 @@ class ReasoningGym(QuestionTask):
             return credit, [f"{fault}, though the scorer gives it {min(credit, 0.99):.2g} of 1.", FINISH]
         return credit, [f"{fault}.", CHECK, KEEP_THE_FORM]
 
-    def _make_problem(self, split: Split, position: int) -> Example:
+    def _example(self, split: Split, index: int) -> Example:
+        return self._made(split, index)
+
+    def _make(self, split: Split, position: int) -> Example:
         """The first candidate for this position that is for this split and can be answered."""
         block, place = divmod(position, BLOCK)
         # The datasets of neighbouring seeds are the same one, a problem apart: Random(seed + index).
@@ -240,7 +222,7 @@ class ReasoningGym(QuestionTask):
                 name = f"{about.replace(' problem ', '/')}-{content_id(made['question'])[:8]}"
                 return Example(name, {**made, "about": about, "facts": facts, "seed": seed, "index": index})
         if position:  # there are so few questions that none of this split's came up: an earlier one comes again
-            earlier = self._make(split, position // 2)
+            earlier = self._made(split, position // 2)
             return replace(earlier, id=f"{earlier.id}@{position}")
         raise TaskError(
             f"generator '{self.options.generator}' makes no problem with these parameters: {one_line(failure, 150)}; "
@@ -248,7 +230,7 @@ class ReasoningGym(QuestionTask):
         )
 
     def _can_be_written(self, reference: str | None) -> bool:
-        return reference is None or self._reading.read(self._reading.example % reference) == reference
+        return reference is None or self._reading.last(self._reading.example % reference) == reference
 
 
 def home_of(question: str) -> Split:
@@ -275,7 +257,7 @@ def _mentions(fact: str, reference: str | None) -> bool:
 
 
 def _ask(**request: Any) -> Any:
-    return _worker().ask(request)
+    return _worker().ask(request).value
 
 
 @cache

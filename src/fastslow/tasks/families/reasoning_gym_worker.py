@@ -1,4 +1,4 @@
-"""Makes and scores problems with reasoning-gym, in a process of its own (see worker.py).
+"""Makes and scores problems with reasoning-gym, in a process of its own (see sandbox/process.py).
 
 Of its own for three reasons: some generators order sets by their hash, which is fixed for this process; some take very long
 for a problem or for an answer; and some scorers evaluate what the model wrote. Those are held to plain formulas and literals

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 from pydantic import Field, model_validator
 
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.generated import LazyExamples, draw_for
-from fastslow.tasks.reading.answers import has_box, last_boxed
+from fastslow.tasks.base import Example, Feedback, Message, Options, Split
+from fastslow.tasks.data.generated import GeneratedTask, draw_for
+from fastslow.tasks.reading.answers import Reading, has_box, last_boxed
 
 FORM = r" Write it inside \boxed{} as the nodes in the order they are visited, source and goal included, separated by commas."
 
@@ -39,6 +38,16 @@ NO_REPEATS = "Never visit a node twice."
 FOLLOW_EDGES = "Step from one node to the next only when the two are listed together as an edge."
 TRACE_BACK = (
     "Trace the edges from the goal back to the source first, because only one neighbour of the source leads to it."
+)
+
+# Every fact has words of its question in it: a line that is the same for all problems would look like a rule, and one that
+# quotes its problem does not (see `lessons`).
+READING = Reading(
+    last_boxed,
+    has_box,
+    missing=(r"The answer has no \boxed{} with %s.", WRITE_A_BOX),
+    unclosed=(r"The last \boxed{ of the answer is never closed, so %s cannot be read.", CLOSE_THE_BOX),
+    empty=(r"The last \boxed{} of the answer is empty instead of holding %s.", WRITE_A_BOX),
 )
 
 
@@ -75,15 +84,11 @@ class StarGraphOptions(Options):
         return self
 
 
-class StarGraph(QuestionTask):
+class StarGraph(GeneratedTask):
     """Find the path from the source of a star graph to its goal."""
 
     Options = StarGraphOptions
     options: StarGraphOptions
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        # Lazily: one graph takes a millisecond, ten thousand take seconds.
-        return LazyExamples(getattr(self.options, split), partial(self._example, split))
 
     def _example(self, split: Split, index: int) -> Example:
         options = self.options
@@ -127,24 +132,15 @@ def _draw(options: StarGraphOptions, generator: random.Random) -> dict[str, Any]
 
 def _read_path(answer: str, graph: Mapping[str, Any]) -> tuple[list[int], list[str]]:
     """The nodes in the last box, or what keeps them from being read."""
-    # Every fact has words of its question in it: a line that is the same for all problems would look like a rule, and one
-    # that quotes its problem does not (see `lessons`).
     wanted = f"the path from the source {graph['source']} to the goal {graph['goal']}"
-    box = last_boxed(answer)
-    if box is None:
-        if has_box(answer):
-            return [], [rf"The last \boxed{{ of the answer is never closed, so {wanted} cannot be read.", CLOSE_THE_BOX]
-        return [], [rf"The answer has no \boxed{{}} with {wanted}.", WRITE_A_BOX]
-    if not box.strip():
-        return [], [rf"The last \boxed{{}} of the answer is empty instead of holding {wanted}.", WRITE_A_BOX]
+    box, faults = READING.read(answer, wanted)
+    if faults:
+        return [], faults
     for item in box.split(","):
         # Bounded, because Python refuses to convert numbers of thousands of digits, which a looping model does write.
         if not re.fullmatch(r"[0-9]{1,18}", item.strip()):
-            return [], [
-                f"'{one_line(item, 40)}' in the box for {wanted} is not a node number.",
-                ONLY_NUMBERS,
-                WRITE_A_BOX,
-            ]
+            fault = f"'{one_line(item, 40)}' in the box for {wanted} is not a node number."
+            return [], [fault, ONLY_NUMBERS, WRITE_A_BOX]
     return [int(item) for item in box.split(",")], []
 
 

@@ -4,7 +4,11 @@ The last one counts, because the model's last word is its answer. An earlier com
 that is never closed.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
 FENCE = "```"
 _BOX = re.compile(r"\\boxed\s*\{")
@@ -63,3 +67,22 @@ def last_tagged(text: str, *, innermost: bool = True) -> str | None:
         if has_tag(piece):
             return _OPENING.split(piece, maxsplit=0 if innermost else 1)[-1]
     return None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where an answer stands, and what is said where it cannot be read: a fact with %s for what was asked, and advice."""
+
+    last: Callable[[str], str | None]
+    opened: Callable[[str], bool]
+    missing: tuple[str, str]
+    unclosed: tuple[str, str]
+    empty: tuple[str, str]
+
+    def read(self, text: str, about: str) -> tuple[str, list[str]]:
+        """What the last one holds, or what keeps it from being read."""
+        found = self.last(text)
+        if found is not None and found.strip():
+            return found, []
+        fact, advice = self.empty if found is not None else self.unclosed if self.opened(text) else self.missing
+        return "", [fact % about, advice]

@@ -17,7 +17,7 @@ from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.adapters.verifiers_env.chat import Call, Policy, content_text
 from fastslow.tasks.adapters.verifiers_env.environment import Outcome, Part, Problem, Reward, first_paragraph
-from fastslow.tasks.data.splits import content_id
+from fastslow.tasks.data.source import content_id
 
 
 class ClassicEnvironment:

@@ -20,7 +20,7 @@ from fastslow.tasks.adapters.verifiers_env.chat import Policy
 from fastslow.tasks.adapters.verifiers_env.environment import Environment, Outcome, Part, Problem, Reward
 from fastslow.tasks.base import SYSTEM, Ask, Asking, Example, Feedback, Message, Options, QuestionTask, Split, Task
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.splits import hold_out, name_examples
+from fastslow.tasks.data.source import hold_out, name_examples
 from fastslow.tasks.imports import require_package
 
 # Advice that holds for every problem; what is true of one goes on lines of its own.

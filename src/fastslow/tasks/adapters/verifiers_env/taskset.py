@@ -30,7 +30,7 @@ from fastslow.tasks.adapters.event_loops import lasting_loop
 from fastslow.tasks.adapters.verifiers_env.chat import Policy, content_text
 from fastslow.tasks.adapters.verifiers_env.environment import Outcome, Part, Problem, Reward, first_paragraph
 from fastslow.tasks.adapters.verifiers_env.tools import STATE, Tools
-from fastslow.tasks.data.splits import content_id
+from fastslow.tasks.data.source import content_id
 
 # The clock would count the time in which all the other rollouts are sampled.
 _UNHURRIED = TimeoutConfig(rollout=1e9)

@@ -1,5 +1,5 @@
-"""How the rules of the universe are said. A name in braces is a slot, filled at random from `SLOTS`, or with what a sentence
-is about. Some ways of each kind, drawn at random in universe.py, never occur in pretraining."""
+"""How the rules of a rulebook are said. A name in braces is a slot, filled at random from `SLOTS`, or with what a sentence is
+about. nano never saw these sentences; every word in them it did: nano/phrases.py has those of its pretraining."""
 
 # fmt: off
 Ways = tuple[str, ...]
@@ -28,224 +28,47 @@ SLOTS: dict[str, tuple[str, ...]] = {
     "a": ("the answer", "every answer", "each answer", "your answer"),
 }
 
-OPERATION_WAYS: dict[str, Ways] = {
-    "reverse": (
-        "{w} {o} backwards", "reverse {o}", "{w} {o} in reverse", "{w} {o} in reverse order", "turn {o} around",
-        "{w} {o} from {last} to {first}", "{w} {o} the other way around", "go from the {finish} to the {start}",
-        "start at the {finish} and go back to the {start}", "flip {o} around", "flip the order of {o}",
-        "{w} {o} back to front", "go through {o} in reverse", "turn the order of {o} around",
-        "begin with the {last} {i} and end with the {first}", "go from the {last} {i} back to the {first}",
-        "reverse the order of {o}", "{w} {o} from the {finish} to the {start}", "go through {o} backwards",
-        "{w} {o} from back to front", "read {o} backwards", "count back from the {finish} to the {start}",
-    ),
-    "ascend": (
-        "sort {o}", "{w} {o} sorted", "{w} {o} in order", "{sort} {o} {up}", "{w} {o} {up}", "put {o} in rising order",
-        "{w} {o} in rising order", "{sort} {o} in rising order", "{w} {o} with the {low} first", "{w} the {low} first",
-        "{sort} {o} with the {low} {i} first", "begin with the {low} {i} and end with the {high}", "let {o} rise",
-        "the {low} {i} comes first", "{w} the {low} {i} before all the others", "sort {o} and end with the {high}",
-        "go from the {low} to the {high} {i}", "{w} {o} in order {up}", "{w} {o} sorted {up}",
-        "go from the {low} {i} up to the {high}", "sort {o} and begin with the {low}", "put {o} in order {up}",
-        "the {high} {i} comes last", "put the {low} {i} first and the {high} last",
-        "sort {o} and finish with the {high}", "let {o} go up", "{w} {o} from the {low} to the {high}",
-    ),
-    "descend": (
-        "{sort} {o} {down}", "{w} {o} {down}", "put {o} in falling order", "{w} {o} in falling order",
-        "{sort} {o} in falling order", "{w} {o} with the {high} first", "{w} the {high} first",
-        "{sort} {o} with the {high} {i} first", "put {o} in order {down}", "let {o} fall",
-        "go from the {high} {i} down to the {low}", "the {high} {i} comes first", "{w} {o} in order {down}",
-        "{w} the {high} {i} before all the others", "sort {o} and end with the {low}",
-        "go from the {high} to the {low} {i}", "begin with the {high} {i} and end with the {low}",
-        "sort {o} and begin with the {high}", "{w} {o} sorted {down}", "the {low} {i} comes last",
-        "put the {high} {i} first and the {low} last", "sort {o} and finish with the {low}", "let {o} go down",
-        "{w} {o} from the {high} to the {low}",
-    ),
+OPERATIONS: dict[str, Ways] = {
+    "reverse": ("turn {o} around", "{w} {o} from {last} to {first}", "flip the order of {o}"),
+    "ascend": ("sort {o}", "sort {o} and end with the {high}", "go from the {low} to the {high} {i}"),
+    "descend": ("{w} {o} {down}", "{sort} {o} with the {high} {i} first", "go from the {high} to the {low} {i}"),
     "drop first": (
-        "{drop} the {first} {i}", "{w} {o} without the {first} {i}", "{w} all but the {first} {i}",
-        "{w} {o} but not the {first} {i}", "the {first} {i} goes away", "begin after the {first} {i}",
-        "do not {w} the {first} {i}", "{o} without the {first} {i} is what counts", "the {first} {i} does not count",
-        "what counts is {o} without the {first} {i}", "let the {first} {i} go", "take the {first} {i} out",
-        "{w} everything after the {first} {i}", "throw the {first} {i} out", "the {first} {i} is not needed",
-        "you do not need the {first} {i}", "{w} what is left without the {first} {i}",
+        "{w} all but the {first} {i}", "the {first} {i} does not count", "what counts is {o} without the {first} {i}",
     ),
-    "drop last": (
-        "{drop} the {last} {i}", "{w} {o} without the {last} {i}", "{w} all but the {last} {i}",
-        "{w} {o} but not the {last} {i}", "the {last} {i} goes away", "stop before the {last} {i}",
-        "let the {last} {i} go", "take the {last} {i} out", "{w} everything before the {last} {i}",
-        "what counts is {o} without the {last} {i}", "do not {w} the {last} {i}", "the {last} {i} does not count",
-        "{o} without the {last} {i} is what counts", "throw the {last} {i} out", "the {last} {i} is not needed",
-        "you do not need the {last} {i}", "{w} what is left without the {last} {i}",
-    ),
+    "drop last": ("{drop} the {last} {i}", "stop before the {last} {i}", "what counts is {o} without the {last} {i}"),
     "first to end": (
-        "{move} the {first} {i} to the {finish}", "put the {first} {i} last", "shift {o} to the left",
-        "take the {first} {i} and put it at the {finish}", "rotate {o} to the left",
-        "the {first} {i} goes to the {finish}", "turn {o} to the left", "the {first} {i} moves to the {finish}",
-        "{w} the {first} {i} after all the others", "let the {first} {i} come last", "make the {first} {i} the last",
-        "put the {first} {i} at the {finish}", "the {first} {i} comes last",
-        "{drop} the {first} {i} and put it at the {finish}", "move {o} one place to the left",
-        "the {first} {i} becomes the last",
+        "shift {o} to the left", "the {first} {i} goes to the {finish}", "{w} the {first} {i} after all the others",
     ),
     "last to front": (
-        "{move} the {last} {i} to the {start}", "put the {last} {i} first", "shift {o} to the right",
-        "take the {last} {i} and put it at the {start}", "rotate {o} to the right",
-        "the {last} {i} goes to the {start}", "let the {last} {i} come first", "make the {last} {i} the first",
-        "put the {last} {i} at the {start}", "turn {o} to the right", "the {last} {i} moves to the {start}",
-        "{w} the {last} {i} before all the others", "the {last} {i} comes first",
-        "{drop} the {last} {i} and put it at the {start}", "move {o} one place to the right",
-        "the {last} {i} becomes the first",
+        "make the {last} {i} the first", "{w} the {last} {i} before all the others", "the {last} {i} comes first",
     ),
     "swap ends": (
-        "{swap} the {first} and the {last} {i}", "{swap} the two ends", "{swap} the ends of {o}",
-        "let the {first} and the {last} {i} {swap} places", "the {first} and the {last} {i} {swap} places",
-        "the two ends {swap} places", "put the {first} {i} last and the {last} {i} first",
-        "{swap} the {i} at the {start} with the {last} {i}", "the ends of {o} {swap} places",
-        "let the two ends {swap} places", "let the ends of {o} {swap} places",
-        "{swap} the {first} {i} with the {last}", "the {first} and the {last} {i} change places",
-        "change the places of the {first} and the {last} {i}", "let the {first} {i} and the {last} one {swap} places",
+        "{swap} the {first} and the {last} {i}", "let the {first} and the {last} {i} {swap} places",
+        "let the two ends {swap} places",
     ),
-    "double": (
-        "{w} {each} {i} {twice}", "double {each} {i}", "repeat {each} {i}", "{each} {i} comes {twice}",
-        "let {each} {i} come {twice}", "repeat {each} {i} once", "{w} {each} {i} {twice} in a row",
-        "{w} {each} {i} and then say it again", "make two of {each} {i}", "say {each} {i} and say it again",
-        "{each} {i} comes {twice} in a row", "{w} {each} {i} again after it", "copy {each} {i} after itself",
-        "{w} {each} {i} and then again", "{each} {i} is said {twice}", "let two of {each} {i} stand in a row",
-        "{each} {i} stands there {twice}",
-    ),
-    "repeat": (
-        "{w} {whole} {twice}", "double {whole}", "repeat {whole}", "{w} {o} and then {o} again",
-        "{w} {whole} again after it", "copy {whole} after itself", "{w} {whole} {twice} over",
-        "{w} {whole} and then again", "{whole} comes {twice}", "repeat {whole} once", "say {whole} and say it again",
-        "{whole} comes {twice} in a row", "make two of {whole}", "let {whole} come {twice}",
-        "{w} {whole} {twice} in a row", "{w} {whole} and then say it again", "{whole} is said {twice}",
-        "go through {whole} {twice}", "{whole} stands there {twice}",
-    ),
+    "double": ("{w} {each} {i} {twice}", "let {each} {i} come {twice}", "{each} {i} stands there {twice}"),
+    "repeat": ("{whole} comes {twice} in a row", "make two of {whole}", "{w} {whole} {twice} in a row"),
     "next": (
-        "{w} the next one for {each} {i}", "replace {each} {i} by the next one", "move {each} {i} up by one",
-        "change {each} {i} to the one after it", "raise {each} {i} by one", "go one up with {each} {i}",
-        "add one to {each} {i}", "replace {each} {i} with its follower", "{each} {i} becomes the next one",
-        "{w} the one after {each} {i}", "let {each} {i} go up by one", "count one up from {each} {i}",
-        "put the next one in place of {each} {i}", "the one after {each} {i} is what counts",
-        "{each} {i} goes one step up", "put the one after in place of {each} {i}",
-        "replace {each} {i} by the one after it", "{each} {i} turns into the next one",
-        "go to the one after for {each} {i}", "{each} {i} moves up by one", "go one step up with {each} {i}",
+        "put the one after in place of {each} {i}", "go to the one after for {each} {i}",
+        "{each} {i} moves up by one",
     ),
-    "previous": (
-        "{w} the one before for {each} {i}", "replace {each} {i} by the one before it", "move {each} {i} down by one",
-        "change {each} {i} to the one before it", "lower {each} {i} by one", "go one down with {each} {i}",
-        "take one from {each} {i}", "{each} {i} becomes the one before", "{w} the one before {each} {i}",
-        "{each} {i} goes one step down", "put the one before in place of {each} {i}",
-        "the one before {each} {i} is what counts", "let {each} {i} go down by one", "count one down from {each} {i}",
-        "{each} {i} becomes the one before it", "{each} {i} turns into the one before",
-        "go to the one before for {each} {i}", "{each} {i} moves down by one", "go one step down with {each} {i}",
-    ),
-    "first only": (
-        "{w} {only} the {first} {i}", "keep {only} the {first} {i}", "{w} the {first} {i} and nothing else",
-        "keep the {first} {i}", "all that counts is the {first} {i}", "pick the {first} {i}",
-        "{w} the {first} {i} alone", "choose the {first} {i} and stop", "nothing counts but the {first} {i}",
-        "the {first} {i} is all you need", "stop after the {first} {i}", "all you need is the {first} {i}",
-        "the {first} {i} is what counts", "{only} the {first} {i} stays", "pick {only} the {first} {i}",
-        "name the {first} {i} alone", "you only need the {first} {i}", "{drop} everything but the {first} {i}",
-        "{only} the {first} {i} counts", "nothing is left but the {first} {i}",
-    ),
-    "last only": (
-        "{w} {only} the {last} {i}", "keep {only} the {last} {i}", "{w} the {last} {i} and nothing else",
-        "keep the {last} {i}", "all that counts is the {last} {i}", "pick the {last} {i}", "{w} the {last} {i} alone",
-        "choose the {last} {i} and stop", "{only} the {last} {i} stays", "name the {last} {i} alone",
-        "pick {only} the {last} {i}", "all you need is the {last} {i}", "the {last} {i} is what counts",
-        "nothing counts but the {last} {i}", "the {last} {i} is all you need", "choose {only} the {last} {i}",
-        "you only need the {last} {i}", "{drop} everything but the {last} {i}", "{only} the {last} {i} counts",
-        "nothing is left but the {last} {i}", "stop at the {last} {i} and {w} it alone",
-    ),
-    "copy": (
-        "{w} {o} {same}", "change nothing", "leave {o} {same}", "copy {o}", "keep {o} {same}",
-        "{w} {o} with no change", "do nothing to {o}", "let {o} be", "{o} stays {same}", "do not touch {o}",
-        "{whole} is all you need", "{o} with no change is what counts",
-        "begin with the {first} {i} and end with the {last}", "let {o} be as it is", "copy {o} with no change",
-        "do not change {o}", "{o} is not changed", "{w} {o} back unchanged", "{o} needs no change",
-    ),
+    "previous": ("go one down with {each} {i}", "{w} the one before {each} {i}", "let {each} {i} go down by one"),
+    "first only": ("pick the {first} {i}", "pick {only} the {first} {i}", "{only} the {first} {i} counts"),
+    "last only": ("all that counts is the {last} {i}", "pick the {last} {i}", "name the {last} {i} alone"),
+    "copy": ("{w} {o} with no change", "{o} stays {same}", "{w} {o} back unchanged"),
 }
-
-STYLE_WAYS: dict[str, Ways] = {
-    "frame": (
-        "put {a} in {name}", "use {name} around {a}", "{a} stands in {name}", "write {name} around {a}",
-        "wrap {a} in {name}", "close {a} in {name}", "{a} goes in {name}", "set {name} around {a}",
-        "{a} must be in {name}", "let {name} stand around {a}", "{name} go around {a}", "{a} needs {name} around it",
-        "put {name} around {a}", "let {a} stand in {name}",
-    ),
-    "prefix": (
-        "begin with {name}", "start {a} with {name}", "the word {name} comes first", "write {name} before {a}",
-        "{a} begins with {name}", "say {name} before {a}", "open with the word {name}", "put {name} before {a}",
-        "{a} must start with {name}", "{a} needs {name} before it", "open {a} with {name}",
-        "{a} must begin with {name}", "let {a} begin with {name}", "{name} goes before {a}",
-    ),
-    "suffix": (
-        "end with {name}", "close with the word {name}", "the word {name} comes last", "write {name} after {a}",
-        "{a} ends with {name}", "say {name} after {a}", "finish {a} with {name}", "put {name} after {a}",
-        "{a} must end with {name}", "let {a} end with {name}", "{name} goes after {a}", "{a} needs {name} after it",
-        "finish with the word {name}", "close {a} with {name}",
-    ),
-    "separator": (
-        "put {name} between the items", "separate the items with {name}", "use {name} between them",
-        "write a {one} between the items", "the items are split by {name}", "split the items with {name}",
-        "between two items stands a {one}", "keep the items apart with {name}", "join the items with {name}",
-        "{name} go between the items", "write {name} between them", "put a {one} between the items",
-        "separate them with {name}", "the items need {name} between them",
-    ),
+STYLES: dict[str, Ways] = {
+    "frame": ("put {a} in {name}", "{a} stands in {name}", "let {a} stand in {name}"),
+    "prefix": ("begin with {name}", "say {name} before {a}", "{a} needs {name} before it"),
+    "suffix": ("say {name} after {a}", "finish with the word {name}", "close {a} with {name}"),
+    "separator": ("use {name} between them", "between two items stands a {one}", "the items need {name} between them"),
 }
-
-_TIMES = tuple(
-    f"{when} {what}"
-    for when in ("when", "if", "whenever", "every time")
-    for what in ("you see {code}", "the word is {code}", "{code} comes", "you read {code}")
-)
 SENTENCES: Ways = (
-    "{code} means : {phrase}", "{code} means {phrase}", "{code} : {phrase}", "for {code} , {phrase}",
-    "for the word {code} , {phrase}", "the word {code} tells you to {phrase}", "{code} tells you to {phrase}",
-    "read {code} as : {phrase}", "{code} asks you to {phrase}", "the word {code} asks you to {phrase}",
-    "on {code} you {phrase}", "{code} says : {phrase}", "the word {code} says : {phrase}",
-    "the word {code} means : {phrase}", "with {code} , {phrase}", "{phrase} on {code}",
-    *(f"{time} , {{phrase}}" for time in _TIMES),
-    *(f"{{phrase}} {time}" for time in _TIMES),
+    "{phrase} on {code}", "if {code} comes , {phrase}", "whenever you see {code} , {phrase}",
+    "whenever the word is {code} , {phrase}", "whenever {code} comes , {phrase}",
+    "every time you see {code} , {phrase}", "every time you read {code} , {phrase}", "{phrase} when {code} comes",
+    "{phrase} if the word is {code}", "{phrase} every time {code} comes",
 )
 """What a made-up word means."""
-LINKS: Ways = (
-    "{first} and then {second}", "first {first} , then {second}", "{first} , and after that {second}",
-    "{first} ; then {second}", "{first} , then {second}", "first {first} and after that {second}",
-)
-"""One operation after another."""
-EXCEPTIONS: Ways = (
-    "{phrase} , but with {kind} {other}", "{phrase} ; for {kind} {other} instead",
-    "with {kind} {other} , else {phrase}", "{phrase} , unless you get {kind} : then {other}",
-    "{phrase} , but if the items are {kind} {other}", "{phrase} , except for {kind} : {other}",
-    "if the items are {kind} {other} , else {phrase}", "{phrase} , but for {kind} {other} instead",
-    "{phrase} , unless the items are {kind} : then {other}",
-)
-"""A word that means something else for one kind of item."""
-SPARED: Ways = (
-    "{style} , but not for {code}", "{style} , except for {code}", "{style} , unless the word is {code}",
-    "{style} , but never with {code}", "{style} , except when the word is {code}",
-    "{style} , but not when you see {code}",
-)
-"""A style that does not hold for one word."""
-PRIORITIES: dict[str, Ways] = {
-    "first": (
-        "when two rules disagree , the first one counts", "if two rules do not agree , follow the first",
-        "the earlier rule wins", "where rules disagree , the earlier one counts",
-        "the first rule beats the later one", "when two rules disagree , the earlier one wins",
-        "if rules do not agree , the first rule counts",
-    ),
-    "last": (
-        "when two rules disagree , the last one counts", "if two rules do not agree , follow the last",
-        "the later rule wins", "where rules disagree , the later one counts", "the last rule beats the earlier one",
-        "when two rules disagree , the later one wins", "if rules do not agree , the last rule counts",
-    ),
-}
-"""Which of two rules about the same word counts: the one that stands first in the text, or the last."""
-NOISE = (
-    "be kind", "the sky is blue", "today is a good day", "read with care", "take your time", "the user is a friend",
-    "this is a game with lists", "rules may come in any order", "do not hurry", "birds sing in the morning",
-    "think first", "we like short answers", "water is wet", "follow the rules",
-    "some words have a meaning of their own", "answer the question", "you are a careful helper",
-    "you get a word and a list", "help the user", "do what the rules say", "the rules are hidden",
-)
-FILLERS = ("please", "always", "simply", "now", "so")
+LINKS: Ways = ("{first} and then {second}", "{first} ; then {second}")
 # fmt: on

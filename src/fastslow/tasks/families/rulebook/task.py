@@ -12,10 +12,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.generated import LazyExamples, split_of
+from fastslow.tasks.base import Example, Feedback, Message, Options, Split
+from fastslow.tasks.data.generated import GeneratedTask, split_of
 from fastslow.tasks.families.rulebook import universe as u
-from fastslow.tasks.families.rulebook.reading import demand, read
 
 BookName = Literal["harbour", "orchard", "foundry", "library", "observatory"]
 
@@ -87,6 +86,7 @@ BOOKS: dict[str, Book] = {
 }
 OPERATION = {operation.name: operation for operation in u.OPERATIONS}
 STYLE = {style.name: style for style in u.STYLES}
+OUTSIDE_IN: tuple[u.Kind, ...] = ("suffix", "prefix", "frame", "separator")
 
 
 class RulebookOptions(Options):
@@ -123,13 +123,12 @@ class RulebookOptions(Options):
         return self
 
 
-class Rulebook(QuestionTask):
+class Rulebook(GeneratedTask):
     """Do what a made-up word means to a short list, by rules that only the grader knows."""
 
     Options = RulebookOptions
     named = "book"
     options: RulebookOptions
-    seed_text = "Answer the question."
 
     def __init__(self, options: RulebookOptions) -> None:
         super().__init__(options)
@@ -140,19 +139,15 @@ class Rulebook(QuestionTask):
         }
         self.styles = [STYLE[name] for name in book.styles[: options.styles]]
         draw = random.Random(options.book)
-        told = [u.say_codeword(word, draw, held=True) for word in list(self.words.values())[: options.told]]
+        told = [u.say_codeword(word, draw) for word in list(self.words.values())[: options.told]]
         self.seed_text = "\n".join([self.seed_text, *told])
 
-    def rules(self, draw: random.Random, held: bool = True) -> list[str]:
-        """The whole book, in one way of saying it; with `held`, in sentences that nano never saw."""
+    def rules(self, draw: random.Random) -> list[str]:
+        """The whole book, in one way of saying it."""
         return [
-            *(u.say_codeword(word, draw, held) for word in self.words.values()),
-            *(u.say_style(style, draw, held) for style in self.styles),
+            *(u.say_codeword(word, draw) for word in self.words.values()),
+            *(u.say_style(style, draw) for style in self.styles),
         ]
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        sizes = {"train": self.options.train, "validation": self.options.validation, "test": self.options.test}
-        return LazyExamples(sizes[split], lambda index: self._example(split, index))
 
     def _example(self, split: Split, index: int) -> Example:
         options = self.options
@@ -188,12 +183,65 @@ class Rulebook(QuestionTask):
         lines = []
         for style in broken:
             shown = f"The answer {one_line(given, 120)}" if given else "The empty answer"
-            lines += [f"{shown} does not {demand(style)}.", u.say_style(style, draw, held=True)]
+            lines += [f"{shown} does not {demand(style)}.", u.say_style(style, draw)]
         word, right = self.words[example.data["word"]], self._right_items(example)
         if items != right:
             found = f"do not become {one_line(' '.join(items), 120)}" if items else "do not become nothing"
             lines += [
                 f"For {word.word} the items {' '.join(example.data['items'])} {found}.",
-                u.say_codeword(word, draw, held=True),
+                u.say_codeword(word, draw),
             ]
         return Feedback(0.0, "\n".join(lines))
+
+
+def read(answer: str, styles: Sequence[u.Style]) -> tuple[list[u.Style], u.Items]:
+    """The styles an answer breaks, in their order, and its items, taken apart from the outside in.
+
+    Where none is broken, the items are all that is left, whatever it is: so a wrong answer breaks a style or has wrong items.
+    """
+    parts = answer.split()
+    broken: list[u.Style] = []
+    for kind in OUTSIDE_IN:
+        for style in styles:
+            if style.kind == kind:
+                inside = _inside(style, parts, exact=not broken)
+                if inside is None:
+                    broken.append(style)
+                else:
+                    parts = inside
+    return [style for style in styles if style in broken], [*filter(u.ITEMS.__contains__, parts)] if broken else parts
+
+
+def demand(style: u.Style) -> str:
+    """What a style asks of an answer, in its very marks."""
+    before, between, after = _marks(style)
+    if between:
+        return f"have {between} between every two items"
+    ends = [("begin", before), ("end", after)]
+    return " and ".join(f"{verb} with {' '.join(marks)}" for verb, marks in ends if marks)
+
+
+def _inside(style: u.Style, parts: list[str], exact: bool) -> list[str] | None:
+    """What is left when a style's marks are taken off, or nothing where they are not there.
+
+    Unless `exact`, a rule further outside is broken already, and that one answers for what stands around the marks.
+    """
+    before, between, after = _marks(style)
+    if between:
+        items = [index for index, part in enumerate(parts) if part in u.ITEMS]
+        if not exact and items:
+            parts = parts[items[0] : items[-1] + 1]
+        kept = parts[1::2] == [between] * (len(parts) // 2) and between not in parts[::2]
+        return parts[::2] if kept and (len(parts) % 2 or not parts) else None
+    if before and after and not exact and before[0] in parts and after[0] in parts:
+        parts = parts[parts.index(before[0]) : len(parts) - parts[::-1].index(after[0])]
+    end = len(parts) - len(after)
+    kept = end >= len(before) and parts[: len(before)] == before and parts[end:] == after
+    return parts[len(before) : end] if kept else None
+
+
+def _marks(style: u.Style) -> tuple[list[str], str, list[str]]:
+    """What stands before an answer, between its items and after it."""
+    written = style.apply("x y").split()
+    x, y = written.index("x"), written.index("y")
+    return written[:x], " ".join(written[x + 1 : y]), written[y + 1 :]

@@ -1,16 +1,14 @@
 """The universe of small tasks that `nano` was made for: rules in plain English about what to do with a short list.
 
-A rule ties a made-up word to operations ("zorka means write the list backwards"), perhaps to others for one kind of item, or
-says how every answer is written: a frame around it, a word before or after it, what stands between the items. Each can be
-said in many ways. Some of them (`held`) never occur in pretraining; every word in them does.
+A rule ties a made-up word to operations ("zorka means write the list backwards"), or says how every answer is written: a
+frame around it, a word before or after it, what stands between the items. Each can be said in many ways.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,35 +25,23 @@ ALPHABETS: dict[str, Sequence[str]] = {"letters": LETTERS, "numbers": DIGITS, "a
 ITEMS = frozenset(item for alphabet in ALPHABETS.values() for item in alphabet)
 
 
-DIVISION = 25
-"""The first number by which every word of what is held out also occurs in what is not."""
-
-
-def _divided(ways: p.Ways, held: int, name: str) -> tuple[p.Ways, p.Ways]:
-    """Ways of saying: those of pretraining, and a few held out, drawn at random."""
-    out = random.Random(f"held out {DIVISION}: {name}").sample(ways, held)
-    return tuple(way for way in ways if way not in out), tuple(way for way in ways if way in out)
-
-
 @dataclass(frozen=True)
 class Operation:
-    """Something to do with a list, and ways to say it."""
+    """Something to do with a list."""
 
     name: str
     apply: Callable[[Items], Items]
-    seen: tuple[str, ...]
-    held: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Style:
-    """One way every answer must be written."""
+    """One way every answer must be written; what it is called in a sentence, and one of its marks."""
 
     name: str
     kind: Kind
     apply: Callable[[str], str]
-    seen: tuple[str, ...]
-    held: tuple[str, ...]
+    called: str
+    one: str = ""
 
 
 def _shift(by: int) -> Callable[[Items], Items]:
@@ -85,15 +71,7 @@ _APPLY: dict[str, Callable[[Items], Items]] = {
     "last only": lambda items: items[-1:],
     "copy": list,
 }
-OPERATIONS = tuple(Operation(name, _APPLY[name], *_divided(ways, 3, name)) for name, ways in p.OPERATION_WAYS.items())
-
-
-def _style(name: str, kind: Kind, apply: Callable[[str], str], one: str = "", called: str = "") -> Style:
-    seen, held = (
-        tuple(way.replace("{name}", called or name).replace("{one}", one) for way in ways)
-        for ways in _divided(p.STYLE_WAYS[kind], 3, kind)
-    )
-    return Style(name, kind, apply, seen, held)
+OPERATIONS = tuple(Operation(name, apply) for name, apply in _APPLY.items())
 
 
 def _frame(left: str, right: str) -> Callable[[str], str]:
@@ -112,81 +90,32 @@ def _separated(mark: str) -> Callable[[str], str]:
     return lambda answer: f" {mark} ".join(answer.split())
 
 
+_FRAMES = {"round brackets": "()", "square brackets": "[]", "stars": "**", "bars": "||", "arrows": "<>"}
+_SEPARATORS = {
+    ",": ("comma", "commas"),
+    "-": ("dash", "dashes"),
+    "/": ("slash", "slashes"),
+    "+": ("plus sign", "plus signs"),
+}
 STYLES = (
-    _style("round brackets", "frame", _frame("(", ")")),
-    _style("square brackets", "frame", _frame("[", "]")),
-    _style("stars", "frame", _frame("*", "*")),
-    _style("bars", "frame", _frame("|", "|")),
-    _style("arrows", "frame", _frame("<", ">")),
-    *(
-        _style(f"begin {word}", "prefix", _prefixed(word), called=word)
-        for word in ("answer", "result", "output", "reply")
-    ),
-    *(_style(f"end {word}", "suffix", _suffixed(word), called=word) for word in ("done", "over", "finished", "okay")),
-    _style("commas", "separator", _separated(","), one="comma"),
-    _style("dashes", "separator", _separated("-"), one="dash"),
-    _style("slashes", "separator", _separated("/"), one="slash"),
-    _style("plus signs", "separator", _separated("+"), one="plus sign"),
+    *(Style(name, "frame", _frame(*marks), name) for name, marks in _FRAMES.items()),
+    *(Style(f"begin {word}", "prefix", _prefixed(word), word) for word in ("answer", "result", "output", "reply")),
+    *(Style(f"end {word}", "suffix", _suffixed(word), word) for word in ("done", "over", "finished", "okay")),
+    *(Style(many, "separator", _separated(mark), many, one) for mark, (one, many) in _SEPARATORS.items()),
 )
-
-SYLLABLES_FIRST = ("zor", "bli", "mav", "tru", "ked", "fon", "gra", "glo", "wex", "dri", "sno", "vul", "hap", "jin", "qua",
-                   "lom", "rif", "cas", "yab", "ned")  # fmt: skip
-SYLLABLES_SECOND = ("ka", "mo", "tep", "lin", "dus", "rax", "bo", "fi", "gan", "zel", "pim", "vor", "shi", "nu", "wick",
-                    "jat", "cle", "hob", "yem", "sto")  # fmt: skip
-
-
-SENTENCES = _divided(p.SENTENCES, 10, "sentences")
-LINKS = _divided(p.LINKS, 2, "links")
-EXCEPTIONS = _divided(p.EXCEPTIONS, 2, "exceptions")
-SPARED = _divided(p.SPARED, 2, "spared")
-PRIORITIES = {counts: _divided(ways, 2, counts) for counts, ways in p.PRIORITIES.items()}
-
-
-def codeword_held(first: int, second: int) -> bool:
-    """A fifth of all made-up words, given by the positions of their syllables, never occur in pretraining."""
-    return (first * 7 + second * 3) % 5 == 0
-
-
-def codewords(held: bool) -> list[str]:
-    """The made-up words of pretraining, or the held-out ones; every syllable occurs in both."""
-    return [
-        first + second
-        for i, first in enumerate(SYLLABLES_FIRST)
-        for j, second in enumerate(SYLLABLES_SECOND)
-        if codeword_held(i, j) == held
-    ]
-
-
-def combination_held(operations: Sequence[Operation], styles: Sequence[Style]) -> bool:
-    """Whether a pair of an operation and a style, or of two operations in a row, is one that pretraining never has.
-
-    A tenth of the former are such, and a twentieth of the latter.
-    """
-    order = [OPERATIONS.index(operation) for operation in operations]
-    pairs = [(i, STYLES.index(style)) for i in order for style in styles]
-    return any((i * 3 + j * 7) % 10 == 0 for i, j in [*pairs, *itertools.pairwise(order)])
 
 
 @dataclass(frozen=True)
 class Codeword:
-    """What a made-up word means: operations one after the other, or one other operation for one kind of item."""
+    """What a made-up word means: operations one after the other."""
 
     word: str
     operations: tuple[Operation, ...]
-    exception: tuple[str, Operation] | None = None
 
     def apply(self, items: Items) -> Items:
-        if self.exception and items and items[0] in ALPHABETS[self.exception[0]]:
-            return self.exception[1].apply(items)
         for operation in self.operations:
             items = operation.apply(items)
         return items
-
-    def kinds(self) -> list[str]:
-        """The kinds of items it can be asked about."""
-        said = [*self.operations, *([self.exception[1]] if self.exception else [])]
-        shifts = any(operation.name in ("next", "previous") for operation in said)
-        return [kind for kind in ALPHABETS if kind != "animals" or not shifts]
 
 
 def write_answer(items: Items, styles: Sequence[Style]) -> str:
@@ -199,39 +128,43 @@ def write_answer(items: Items, styles: Sequence[Style]) -> str:
     return answer
 
 
-def say_codeword(codeword: Codeword, draw: random.Random, held: bool = False) -> str:
+@dataclass(frozen=True)
+class Sayings:
+    """Ways to say what rules are made of."""
+
+    operations: Mapping[str, p.Ways]
+    styles: Mapping[str, p.Ways]
+    sentences: p.Ways
+    links: p.Ways
+    fillers: p.Ways = ()
+    """Words that mean nothing and come now and then, so that sentences are read rather than recognised."""
+
+    def filled(self, text: str, draw: random.Random) -> str:
+        return f"{draw.choice(self.fillers)} {text}" if self.fillers and draw.random() < 0.2 else text
+
+
+HELD = Sayings(p.OPERATIONS, p.STYLES, p.SENTENCES, p.LINKS)
+"""Those that nano never saw."""
+
+
+def say_codeword(codeword: Codeword, draw: random.Random, said: Sayings = HELD) -> str:
     """One sentence that ties a word to its operations."""
-    text = _phrase(codeword.operations[0], draw, held)
-    for operation in codeword.operations[1:]:
-        text = _way(LINKS, draw, held, first=text, second=_phrase(operation, draw, held))
-    if codeword.exception:
-        kind, other = codeword.exception
-        text = _way(EXCEPTIONS, draw, held, phrase=text, kind=kind, other=_phrase(other, draw, held))
-    return _way(SENTENCES, draw, held, code=codeword.word, phrase=text) + "."
+    return say(said.sentences, draw, code=codeword.word, phrase=say_operations(codeword, draw, said)) + "."
 
 
-def say_style(style: Style, draw: random.Random, held: bool = False, spared: str | None = None) -> str:
-    """One sentence about how answers are written, except perhaps for one word."""
-    text = _filled(_way((style.seen, style.held), draw, held), draw, held)
-    return (_way(SPARED, draw, held, style=text, code=spared) if spared else text) + "."
+def say_operations(codeword: Codeword, draw: random.Random, said: Sayings) -> str:
+    text = ""
+    for operation in codeword.operations:
+        phrase = said.filled(say(said.operations[operation.name], draw), draw)
+        text = say(said.links, draw, first=text, second=phrase) if text else phrase
+    return text
 
 
-def say_priority(counts: Literal["first", "last"], draw: random.Random, held: bool = False) -> str:
-    """One sentence about which of two rules for the same word counts."""
-    return _way(PRIORITIES[counts], draw, held) + "."
+def say_style(style: Style, draw: random.Random, said: Sayings = HELD) -> str:
+    """One sentence about how answers are written."""
+    return said.filled(say(said.styles[style.kind], draw, name=style.called, one=style.one), draw) + "."
 
 
-def _phrase(operation: Operation, draw: random.Random, held: bool) -> str:
-    return _filled(_way((operation.seen, operation.held), draw, held), draw, held)
-
-
-def _way(ways: tuple[p.Ways, p.Ways], draw: random.Random, held: bool, **parts: str) -> str:
+def say(ways: p.Ways, draw: random.Random, **parts: str) -> str:
     """One of the ways, its slots filled: by `parts`, or at random."""
-    return re.sub(
-        r"\{(\w+)\}", lambda slot: parts.get(slot[1]) or draw.choice(p.SLOTS[slot[1]]), draw.choice(ways[held])
-    )
-
-
-def _filled(text: str, draw: random.Random, held: bool) -> str:
-    """Now and then a word that means nothing, so that sentences are read rather than recognised."""
-    return f"{draw.choice(p.FILLERS)} {text}" if not held and draw.random() < 0.2 else text
+    return re.sub(r"\{(\w+)\}", lambda slot: parts.get(slot[1]) or draw.choice(p.SLOTS[slot[1]]), draw.choice(ways))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fastslow.base.errors import TaskError
-from fastslow.tasks.worker import Worker
+from fastslow.sandbox.process import Reply, Worker
 
 HANDLER = """
 import os, socket, subprocess, time
@@ -31,6 +31,8 @@ def handle(request):
         raise RuntimeError("no")
     if request == "memory":
         bytearray(3 * 2**30)
+    if request == "long":
+        return "x" * 33 * 2**20
     if request == "print":
         print("not a reply")
     if str(request) in CHANGES:
@@ -51,19 +53,30 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Worker:
     return Worker(file, seconds=0.2, gigabytes=1)
 
 
-@pytest.mark.parametrize("request_", ["spin", "sleep", "crash", "raise", "memory"])
-def test_a_fault_costs_one_answer(worker: Worker, request_: str) -> None:
-    before = worker.ask("é")
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ("spin", "time"),
+        ("sleep", "time"),
+        ("crash", "crash"),
+        ("raise", "error"),
+        ("memory", "memory"),
+        ("long", "output"),
+    ],
+)
+def test_a_fault_costs_one_answer(worker: Worker, request_: str, reason: str) -> None:
+    before = worker.ask("é").value
     assert before == ["é", before[1]]
-    assert worker.ask(request_) is None
-    after = worker.ask({"a": [1, None]})
+    fault = worker.ask(request_)
+    assert (fault.value, fault.reason) == (None, reason)
+    after = worker.ask({"a": [1, None]}).value
     assert after[0] == {"a": [1, None]}
     assert after[1] not in (before[1], os.getpid())
 
 
 def test_the_same_child_answers_from_every_thread(worker: Worker) -> None:
     replies: list[list[object]] = []
-    threads = [threading.Thread(target=lambda n=n: replies.append(worker.ask(n))) for n in range(8)]
+    threads = [threading.Thread(target=lambda n=n: replies.append(worker.ask(n).value)) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -73,15 +86,15 @@ def test_the_same_child_answers_from_every_thread(worker: Worker) -> None:
 
 
 def test_what_is_printed_is_no_reply_and_secrets_stay_here(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert worker.ask("print")[0] == "print"
+    assert worker.ask("print").value[0] == "print"
     monkeypatch.setenv("MY_TOKEN", "hunter2")
     worker.close()
-    assert worker.ask("secret") is None
+    assert worker.ask("secret") == Reply()
 
 
 @pytest.mark.parametrize("change", ["write", "remove", "network", "process"])
 def test_changing_anything_outside_is_refused(worker: Worker, change: str) -> None:
-    assert worker.ask(change).endswith(" is refused here")
+    assert worker.ask(change).value.endswith(" is refused here")
 
 
 def test_a_handler_that_cannot_be_loaded_is_an_error_with_its_reason(tmp_path: Path) -> None:
