@@ -54,6 +54,8 @@ class Item:
 
 
 class Ace(Steps):
+    supports = frozenset({"reuse"})
+
     @property
     def price(self) -> int:
         return self.trial_price + self.score_price
@@ -70,7 +72,7 @@ class Ace(Steps):
     def step(self) -> None:
         (trial,) = self.try_out([(self.current, self.minibatch())])
         items = self.items.get(self.component, [])
-        changes = self.asked(lambda seed: self.loop.reflector.write(self._changes(trial, items), seed))
+        changes = self.asked(lambda seed: self.reflector.write(self._changes(trial, items), seed))
         if changes is not None:
             self.failures_in_a_row = 0
             self._apply(trial, changed(items, changes))
@@ -96,7 +98,7 @@ class Ace(Steps):
         """Merge duplicates, and drop the least useful items, the oldest first, until the playbook fits."""
         kept = list({line_key(item.text): item for item in items}.values())
         base = self.base[self.component]
-        while kept and self.loop.count_tokens(written(base, kept)) > self.recipe.max_tokens:
+        while kept and self.count_tokens(written(base, kept)) > self.recipe.max_tokens:
             kept.remove(min(kept, key=lambda item: item.worth))
         return kept, written(base, kept)
 
@@ -136,7 +138,7 @@ that hold for new problems.
                 raise ReflectionFailed("nothing to change: the feedback has no usable line that the playbook lacks")
             return "\n".join(changes)
 
-        return TextRequest(prompt, by_hand, LONGEST_CHANGES, self.loop.count_tokens, fence)
+        return TextRequest(prompt, by_hand, LONGEST_CHANGES, self.count_tokens, fence)
 
     def _marks(self, trial: Trial, items: Sequence[Item]) -> list[str]:
         return [

@@ -31,6 +31,7 @@ INDUCED_LINES = 3
 
 class Ape(Steps):
     reads_feedback = False
+    supports = frozenset({"race"})
 
     @property
     def price(self) -> int:

@@ -53,14 +53,14 @@ class DSPyGepa(DSPySearch):
             def ask(
                 seed: int, text: str = parent.texts[component], name: str = component, seen: Any = tuple(attempts)
             ) -> str:
-                return self.loop.reflector(
+                return self.reflector(
                     Request(
                         component=name,
                         text=text,
                         attempts=seen,
                         proposer=self.recipe.proposer,
                         max_tokens=self.recipe.max_tokens,
-                        count_tokens=self.loop.count_tokens,
+                        count_tokens=self.count_tokens,
                         seed=seed,
                     )
                 )

@@ -18,11 +18,11 @@ from typing import Any
 
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import one_line
+from fastslow.fast.optimizers.base import Optimizer
+from fastslow.fast.pool import mean_score
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed
-from fastslow.fast.scores import mean_score
-from fastslow.fast.search import Search
-from fastslow.records import Context, Rollout
-from fastslow.tasks.base import Example
+from fastslow.records import Context, Example, Rollout
+from fastslow.runs.ledger import Purpose
 
 try:
     import dspy
@@ -39,7 +39,7 @@ SETTINGS = ("lm", "adapter", "callbacks", "trace")
 """The settings of DSPy that we change, and restore while a task plays, because it may be a DSPy program itself."""
 
 
-class DSPySearch(Search):
+class DSPySearch(Optimizer):
     """One cycle by an optimizer of DSPy, which starts from the best carried context; the others stay in the population."""
 
     @abstractmethod
@@ -89,17 +89,10 @@ class DSPySearch(Search):
         """The rollouts of a context's last minibatch."""
         return {}
 
-    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
-        if purpose == "rescore":  # before DSPy has begun
-            rollouts = super().play(pairs, purpose, seed)
-        else:
-            with dspy.context(**self.outside):
-                self.progress(f"{self.spent}/{self.budget} rollouts")
-                rollouts = super().play(pairs, purpose, seed)
+    def saw(self, rollouts: Sequence[Rollout], purpose: Purpose) -> None:
         if purpose != "fast-minibatch":
             for rollout in rollouts:
                 self.full.setdefault(rollout.context.id, {}).setdefault(rollout.example.id, []).append(rollout)
-        return rollouts
 
     def prepare(self, program: dspy.Module, golds: Sequence[dspy.Example]) -> None:
         """Play what DSPy is about to evaluate. Proposals that are rejected or over budget are not played and score 0."""
@@ -124,9 +117,11 @@ class DSPySearch(Search):
             self.ready |= {(texts, example.id): drawn for example, drawn in zip(batch, rollouts, strict=True)}
 
     def _played(self, context: Context, batch: Sequence[Example], whole: bool) -> list[list[Rollout]]:
-        if not whole:
-            return self.scoring.minibatches([(context, batch)])[0]
-        self.scoring.in_full([context])
+        with dspy.context(**self.outside):
+            self.progress(f"{self.spent}/{self.budget} rollouts")
+            if not whole:
+                return self.evaluator.minibatches([(context, batch)])[0]
+            self.evaluator.in_full([context])
         return [self.full[context.id][example.id] for example in batch]
 
     def drawn(self, program: dspy.Module, problem: str) -> list[Rollout]:
@@ -172,7 +167,7 @@ class DSPySearch(Search):
 
     @property
     def has_model(self) -> bool:
-        return isinstance(self.loop.reflector, LanguageModelReflector)
+        return isinstance(self.reflector, LanguageModelReflector)
 
     @cached_property
     def _lm(self) -> dspy.LM:
@@ -235,7 +230,7 @@ class _Proposer:
         return self
 
     def complete(self, request: Request) -> Response:
-        reflector = self.search.loop.reflector
+        reflector = self.search.reflector
         assert isinstance(reflector, LanguageModelReflector), "without a model nothing is asked"
         messages = [{"role": "system", "content": str(request.system)}] if request.system else []
         messages += [{"role": said.role, "content": said.text or ""} for said in request.messages]

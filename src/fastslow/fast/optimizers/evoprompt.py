@@ -25,6 +25,8 @@ from fastslow.fast.reflection.prompt import closing, fence_of, fenced
 
 class EvoPrompt(Steps):
     reads_feedback = False
+    supports = frozenset({"rescore", "race", "reuse"})
+    least_population = 2
 
     @property
     def price(self) -> int:

@@ -115,9 +115,9 @@ class _ByHand(dspy.Adapter):
     ) -> list[dict[str, Any]]:
         search, text = self.search, str(inputs["basic_instruction"])
         request = TextRequest(
-            "", lambda chance: self._written(text, chance), search.recipe.max_tokens, search.loop.count_tokens
+            "", lambda chance: self._written(text, chance), search.recipe.max_tokens, search.count_tokens
         )
-        answer = search.asked(lambda seed: search.loop.reflector.write(request, seed))
+        answer = search.asked(lambda seed: search.reflector.write(request, seed))
         if answer is None:
             raise ReflectionFailed("no instruction could be written")
         return [dict.fromkeys(signature.output_fields, answer)]
@@ -133,7 +133,7 @@ class _ByHand(dspy.Adapter):
             **{line: 1.0 for question in questions for line in shown(question)},
             **{demonstration(attempt): 3.0 for attempt in chance.sample(solved, min(SHOWN, len(solved)))},
         }
-        written = fit(vary(lines_of(text), lines, chance), (), search.loop.count_tokens, search.recipe.max_tokens)
+        written = fit(vary(lines_of(text), lines, chance), (), search.count_tokens, search.recipe.max_tokens)
         if not written:
             raise ReflectionFailed(f"no edit fits into {search.recipe.max_tokens} tokens")
         return written

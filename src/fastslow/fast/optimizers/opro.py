@@ -26,6 +26,7 @@ HISTORY = 20
 
 class Opro(Steps):
     reads_feedback = False
+    supports = frozenset({"race"})
 
     @property
     def price(self) -> int:

@@ -66,6 +66,8 @@ class Unit:
 
 class Promptbreeder(Steps):
     reads_feedback = False
+    supports = frozenset({"race"})
+    least_population = 2
 
     @property
     def price(self) -> int:
@@ -124,8 +126,8 @@ Write another such request, one that leads to better instructions.
         def by_hand(chance: random.Random) -> str:
             return remutated(unit.mutation, chance)
 
-        request = TextRequest(prompt, by_hand, LONGEST_MUTATION, self.loop.count_tokens, fence)
-        mutation = self.asked(lambda seed: self.loop.reflector.write(request, seed))
+        request = TextRequest(prompt, by_hand, LONGEST_MUTATION, self.count_tokens, fence)
+        mutation = self.asked(lambda seed: self.reflector.write(request, seed))
         return self._by_prompt(Unit(unit.member, mutation or unit.mutation))
 
     def _by_style(self, unit: Unit) -> tuple[str, TextRequest]:

@@ -21,10 +21,10 @@ from typing import Any
 
 from fastslow.fast.optimizers.lines import distinct, lines_of
 from fastslow.fast.optimizers.steps import Steps
+from fastslow.fast.pool import is_more
 from fastslow.fast.reflection import Attempt, ReflectionFailed, TextRequest
 from fastslow.fast.reflection.lessons import fit, line_key, shuffled
 from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
-from fastslow.fast.scores import is_more
 from fastslow.records import Context
 
 OWN = 3
@@ -46,6 +46,8 @@ class Lesson:
 
 
 class Reflexion(Steps):
+    supports = frozenset({"reuse"})
+
     @property
     def price(self) -> int:
         return 2 * self.trial_price + self.score_price
@@ -102,7 +104,7 @@ class Reflexion(Steps):
         """The base text and the lessons below it, without the oldest where they do not all fit."""
         base = lines_of(self.base[self.component])
         recent = distinct(reversed([line for lesson in lessons for line in lines_of(lesson)]))[::-1]
-        text = fit([*base, *recent], base, self.loop.count_tokens, self.recipe.max_tokens)
+        text = fit([*base, *recent], base, self.count_tokens, self.recipe.max_tokens)
         return "\n".join(base) if text is None else text
 
     def _lesson(self, problem: str, attempt: Attempt) -> str | None:
@@ -133,5 +135,5 @@ In one or two sentences to the model itself: what went wrong, and what should it
                 raise ReflectionFailed("nothing to learn: the feedback has no usable line that the text lacks")
             return next(shuffled(new, chance)) if new else own[-1]
 
-        request = TextRequest(prompt, by_hand, LONGEST_LESSON, self.loop.count_tokens, fence)
-        return self.asked(lambda seed: self.loop.reflector.write(request, seed))
+        request = TextRequest(prompt, by_hand, LONGEST_LESSON, self.count_tokens, fence)
+        return self.asked(lambda seed: self.reflector.write(request, seed))

@@ -10,14 +10,13 @@ from functools import cached_property
 from typing import Any
 
 from fastslow.base.seeds import derive_seed
+from fastslow.fast.optimizers.base import Optimizer
 from fastslow.fast.optimizers.lines import GENERIC, Source, demonstration, lines_of, shown
-from fastslow.fast.pool import Member
+from fastslow.fast.pool import Member, mean_score
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Request, TextRequest
 from fastslow.fast.reflection.lessons import fit, new_lessons
-from fastslow.fast.scores import mean_score
-from fastslow.fast.search import Search
-from fastslow.records import Context, Rollout
-from fastslow.tasks.base import Example
+from fastslow.records import Context, Example, Rollout
+from fastslow.runs.ledger import Purpose
 
 SHOWN = 3
 """Problems or demonstrations that a prompt shows, or that lines are taken from without a model."""
@@ -44,7 +43,7 @@ class Trial:
         return [attempt for attempt in self.attempts.values() if attempt.score < 1]
 
 
-class Steps(Search):
+class Steps(Optimizer):
     """A search in steps. A step starts only if the rest of the budget covers it, so the budget is never exceeded."""
 
     @property
@@ -93,7 +92,7 @@ class Steps(Search):
     def try_out(self, items: Sequence[tuple[Context, Sequence[Example]]]) -> list[Trial]:
         """Play contexts on a minibatch each, all as one batch."""
         trials = []
-        for (context, batch), rollouts in zip(items, self.scoring.minibatches(items), strict=True):
+        for (context, batch), rollouts in zip(items, self.evaluator.minibatches(items), strict=True):
             scores = {example.id: mean_score(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
             attempts = {
                 drawn[0].example.id: attempt
@@ -108,20 +107,18 @@ class Steps(Search):
 
     def score(self, contexts: Sequence[Context]) -> list[Member | None]:
         """Play contexts on all anchors, which makes them candidates for the population; None for one that lost a race."""
-        return self.scoring.in_full(contexts) if contexts else []
+        return self.evaluator.in_full(contexts) if contexts else []
 
     def ranked(self) -> list[Member]:
         """All scored contexts, best first, older ones before younger ones."""
         return sorted(self.members.values(), key=lambda member: -member.mean)
 
-    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
-        played = super().play(pairs, purpose, seed)
-        for rollout in played:
+    def saw(self, rollouts: Sequence[Rollout], purpose: Purpose) -> None:
+        for rollout in rollouts:
             for component in self.components:
                 attempt = self.attempt(rollout, component)
                 if attempt is not None:
                     self._seen(component, rollout.example.id, attempt)
-        return played
 
     def _seen(self, component: str, problem: str, attempt: Attempt) -> None:
         self._questions.setdefault(component, {}).setdefault(problem, attempt.question)
@@ -154,10 +151,10 @@ class Steps(Search):
         def written(chance: random.Random) -> str:
             return self.fitted(by_hand(chance))
 
-        return TextRequest(prompt, written, self.recipe.max_tokens, self.loop.count_tokens, fence)
+        return TextRequest(prompt, written, self.recipe.max_tokens, self.count_tokens, fence)
 
     def fitted(self, lines: Sequence[str], kept: Collection[str] = ()) -> str:
-        text = fit(lines, kept, self.loop.count_tokens, self.recipe.max_tokens)
+        text = fit(lines, kept, self.count_tokens, self.recipe.max_tokens)
         if not text or not text.strip():
             raise ReflectionFailed(f"no edit fits into {self.recipe.max_tokens} tokens")
         return text
@@ -172,9 +169,7 @@ class Steps(Search):
         """A new context with the requested text for the current component."""
         if before is None:
             before = self.members[parents[0].id].mean
-        return self.child(
-            parents, self.component, lambda seed: self.loop.reflector.write(request, seed), feedback, before
-        )
+        return self.child(parents, self.component, lambda seed: self.reflector.write(request, seed), feedback, before)
 
     def lessons(self, text: str, attempts: Sequence[Attempt]) -> dict[str, float]:
         """Lines of the feedback on failed attempts that a text lacks and that are likely to be rules, with their weights."""
@@ -185,7 +180,7 @@ class Steps(Search):
                 attempts=attempts,
                 proposer=self.recipe.proposer,
                 max_tokens=self.recipe.max_tokens,
-                count_tokens=self.loop.count_tokens,
+                count_tokens=self.count_tokens,
                 seed=0,
             )
         )

@@ -29,6 +29,8 @@ CRITICISM_LINES = 3
 
 
 class TextGrad(Steps):
+    supports = frozenset({"race", "reuse"})
+
     @property
     def price(self) -> int:
         return 2 * self.trial_price + self.score_price
@@ -42,7 +44,7 @@ class TextGrad(Steps):
         (before,) = self.try_out([(self.current, batch)])
         if not before.failed:
             return
-        criticism = self.asked(lambda seed: self.loop.reflector.write(self._gradient(before), seed))
+        criticism = self.asked(lambda seed: self.reflector.write(self._gradient(before), seed))
         if criticism is None:
             return
         feedback = [attempt.feedback for attempt in before.failed]
@@ -79,7 +81,7 @@ change so that problems of this kind come out right? Do not write the new instru
                 raise ReflectionFailed("nothing to criticise: no feedback has a usable line that the text lacks")
             return "\n".join(list(shuffled(lessons, chance))[:CRITICISM_LINES])
 
-        return TextRequest(prompt, by_hand, LONGEST_CRITICISM, self.loop.count_tokens, fence)
+        return TextRequest(prompt, by_hand, LONGEST_CRITICISM, self.count_tokens, fence)
 
     def _edit(self, context: Context, criticism: str) -> TextRequest:
         text = context.texts[self.component]
@@ -101,4 +103,4 @@ the next problems will be different ones.
             taken = new[: chance.randint(1, len(new))]
             return self.fitted([*lines_of(text), *taken], taken)
 
-        return TextRequest(prompt, by_hand, self.recipe.max_tokens, self.loop.count_tokens, fence)
+        return TextRequest(prompt, by_hand, self.recipe.max_tokens, self.count_tokens, fence)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from fastslow.fast.kinds import KINDS, Kind
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -39,6 +41,7 @@ class Request:
     count_tokens: Callable[[str], int]
     seed: int
     """All randomness of the edit depends on it."""
+    kind: Kind = KINDS["prompt"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class TextRequest:
     max_tokens: int
     count_tokens: Callable[[str], int]
     fence: str = "```"
+    kind: Kind = KINDS["prompt"]
 
 
 _COUNTING = threading.Lock()
@@ -104,9 +108,14 @@ class ReflectionFailed(Exception):
 
 
 class Reflector(Protocol):
-    """Edits a context's text. The new text differs from the parent's, is not empty and is within the token budget."""
+    """Edits a context's text. The new text differs from the parent's, is not empty and is within the token budget.
+
+    It is called on the main process alone; one that samples the policy, so that all processes must call it together, has an
+    attribute `collective` that is true.
+    """
 
     usage: Usage
+    """Replaced by an empty one whenever the loop has booked it."""
 
     def __call__(self, request: Request) -> str:
         """The new text; raises `ReflectionFailed` and nothing else when there is none."""

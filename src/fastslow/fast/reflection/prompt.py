@@ -10,44 +10,19 @@ from fastslow.fast.reflection.base import Attempt, Request, TextRequest
 LONGEST_PART = 4000
 """Characters shown of a question, an answer or a feedback."""
 
-_AIM = {
-    "light": (
-        "Make a small, incremental edit: add, sharpen or remove one or two rules and leave all other words exactly as "
-        "it is. Do not rewrite the text from scratch; a revision that keeps less than half of its words is refused."
-    ),
-    "full": (
-        "You may rewrite the instructions freely, in any structure you like, as long as everything that works in them "
-        "is still there."
-    ),
-}
-
 
 def write_prompt(request: Request) -> str:
     """The first message of a reflection."""
     fence = fence_of([request.text])
     attempts = "\n\n".join(_write_attempt(number, attempt) for number, attempt in enumerate(request.attempts, start=1))
     return f"""\
-A language model works under written instructions. Improve them so that it does better on new problems of the same kind.
-The part you are revising is called "{request.component}".
-
-Its instructions are now:
-{fence}
-{request.text}
-{fence}
+{request.kind.show(request.component, request.text, fence)}
 
 This is how it did with them. Scores run from 0 (failed) to 1 (solved).
 
 {attempts}
 
-First think about what went wrong, what the failures have in common, and which rule or method would have prevented them.
-Then write the revised instructions.
-
-- {_AIM[request.proposer]}
-- Write general rules. The next problems will be different ones, so leave out answers and details of single ones.
-- Facts about the kind of problem, the answer format that is expected and a method that works are all worth stating.
-- The revised instructions may take at most {request.max_tokens} tokens.
-- Give the whole revised text, not only the changes, inside one fenced block that opens and closes with {fence}. Nothing
-  outside that block is used.
+{request.kind.ask(request.proposer, request.max_tokens, fence)}
 """
 
 

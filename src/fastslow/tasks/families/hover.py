@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, Split, Task
+from fastslow.tasks.base import SYSTEM, Ask, Component, Example, Feedback, Message, Split, Task
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, read_splits, require_columns
 from fastslow.tasks.data.splits import content_id, name_examples
@@ -69,11 +69,12 @@ class Hover(Task):
         )
 
     @property
-    def seed_texts(self) -> Mapping[str, str]:
+    def components(self) -> Sequence[Component]:
         query = "Write one search query that finds the pages still missing."
         if self.options.program == "query":
-            return {SYSTEM: query}
-        return {SUMMARISE: "Summarise what the passages say about the claim.", QUERY: query}
+            return [Component(SYSTEM, seed=query)]
+        summary = "Summarise what the passages say about the claim."
+        return [Component(SUMMARISE, seed=summary), Component(QUERY, seed=query)]
 
     def examples(self, split: Split) -> Sequence[Example]:
         return self._examples[split]

@@ -1,40 +1,73 @@
-"""The rollouts that a cycle plays to score contexts: carried ones, minibatches of parents and children, all anchors."""
+"""Plays contexts on problems for one cycle: within a budget, booked, scored, and without playing what is known already.
+
+A score belongs to the policy that earned it, so contexts carried into a cycle are scored again under the current weights;
+that is not part of the budget. docs/rollouts.md describes the settings that save rollouts: `rescore`, `race` and `reuse`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from fastslow.base.seeds import derive_seed
-from fastslow.fast.evidence import Evidence
-from fastslow.fast.pool import Member, Pool
-from fastslow.fast.scores import Scores, mean_progress, mean_score, race_stops
+from fastslow.base.world import World
+from fastslow.fast.kinds import Kind, find_kind
+from fastslow.fast.memory import Evidence, Memory
+from fastslow.fast.pool import Member, Pool, Scores, mean_progress, mean_score, race_stops
 from fastslow.recipe import FastRecipe
-from fastslow.records import Context, Rollout
-from fastslow.tasks.base import Example
+from fastslow.records import Component, Context, Example, Rollout, Sampling
+from fastslow.rollouts.play import Timing
+from fastslow.runs.ledger import Purpose
 
-PlayFast = Callable[[Sequence[tuple[Example, Context]], str, int], Sequence[Rollout]]
-"""Plays (example, context) pairs for a purpose on the ledger with a seed, under the current policy."""
-
+Book = Callable[[Purpose, Sequence[Rollout], Timing], None]
+"""Books rollouts and their seconds for a purpose."""
 Item = tuple[Context, Sequence[Example]]
 """A context and the problems to play it on."""
 
 
-class Scoring:
-    """The scores of one cycle, and the rollouts behind them."""
+class Plays(Protocol):
+    """The part of a `Player` that the fast loop needs."""
+
+    def play(
+        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
+    ) -> tuple[list[Rollout], Timing]: ...
+
+
+class Evaluator:
+    """The rollouts and scores of one cycle. All processes make the same calls."""
 
     def __init__(
         self,
         recipe: FastRecipe,
-        play: PlayFast,
+        player: Plays,
         anchors: Sequence[Example],
+        *,
+        sampling: Sampling,
+        cycle: int,
         policy_step: int,
         seed: int,
+        budget: int,
         evidence: Evidence | None,
+        components: Sequence[Component],
+        count_tokens: Callable[[str], int],
+        world: World,
+        memory: Memory,
+        book: Book,
+        report: Callable[[str], None] = lambda text: None,
+        saves: bool = False,
     ) -> None:
-        self.recipe, self.play, self.anchors = recipe, play, anchors
-        self.policy_step, self.seed, self.evidence = policy_step, seed, evidence
+        """`evidence` holds the slow loop's rollouts on these anchors, if they replace re-scoring."""
+        self.recipe, self.player, self.sampling = recipe, player, sampling
+        self.anchors = list({example.id: example for example in anchors}.values())
+        self.cycle, self.policy_step, self.seed = cycle, policy_step, seed
+        self.budget, self.evidence, self.components = budget, evidence, components
+        self.count_tokens, self.world, self.report = count_tokens, world, report
+        self.memory, self.book, self.saves = memory, book, saves
         self.scores = Scores()
+        self.watch: Callable[[Sequence[Rollout], Purpose], None] = lambda rollouts, purpose: None
+        """Called with every batch, for an optimizer that learns from all of them."""
+        self.saved: list[tuple[Rollout, str]] = []
+        """All rollouts of the cycle with their purposes, where they are saved."""
         self.known: dict[str, dict[str, list[Rollout]]] = {}
         """With `rescore: from-rollouts`, the rollouts behind a context's scores, by problem."""
         self.stopped: dict[str, list[list[Rollout]]] = {}
@@ -46,20 +79,39 @@ class Scoring:
         self.blank = True
         """No carried context has scored on any anchor."""
         self.spent = 0
+        """Rollouts of the budget that are spent."""
         self.calls = 0
         """Counts batches and proposals: each has a seed of its own."""
 
-    def carried(self, pool: Pool, progress: Callable[[str], None]) -> None:
+    def kind(self, component: str) -> Kind:
+        """The kind of a component, by its name."""
+        return find_kind(next((each.kind for each in self.components if each.name == component), "prompt"))
+
+    def draw(self, pairs: Sequence[tuple[Example, Context]], purpose: Purpose) -> list[Rollout]:
+        """One rollout per pair under the current policy, played as one batch and booked."""
+        self.calls += 1
+        seed = derive_seed(self.seed, purpose, self.calls)
+        rollouts, timing = self.player.play(pairs, self.sampling, policy_step=self.policy_step, seed=seed)
+        if purpose != "rescore":
+            self.spent += len(pairs)
+        self.book(purpose, rollouts, timing)
+        self.memory.scored(purpose, rollouts)
+        if self.saves:
+            self.saved += [(rollout, purpose) for rollout in rollouts]
+        self.watch(rollouts, purpose)
+        return rollouts
+
+    def rescore(self, pool: Pool) -> None:
         """Score the carried contexts on every anchor: by the slow loop's rollouts where there are any, the rest by playing
         them as one batch."""
         waiting = [member.context for member in pool.members]
-        if (evidence := self.evidence) is not None:
-            self.scores.overall = mean_score(evidence.rollouts)
-            waiting = [context for context in waiting if not self._take_from(evidence, context)]
+        if self.evidence is not None:
+            self.scores.overall = mean_score(self.evidence.rollouts)
+            waiting = [context for context in waiting if not self._take_from(self.evidence, context)]
         if waiting:
-            progress(f"scoring {len(waiting)} carried context(s) on {len(self.anchors)} problems")
-            played = self._play([(context, self.anchors) for context in waiting], "rescore")
-            for context, rollouts in zip(waiting, played, strict=True):
+            self.report(f"scoring {len(waiting)} carried context(s) on {len(self.anchors)} problems")
+            drawn = self._sampled([(context, self.anchors) for context in waiting], "rescore")
+            for context, rollouts in zip(waiting, drawn, strict=True):
                 self._remember(context, rollouts)
         self.blank = not any(member.mean for member in self.scores.members.values())
         if not self.blank:
@@ -69,12 +121,29 @@ class Scoring:
         """Rollouts by item and problem; those that are not known yet are played as one batch."""
         known = [self._known(context, batch) for context, batch in items]
         waiting = [item for item, found in zip(items, known, strict=True) if found is None]
-        played = iter(self._play(waiting, "fast-minibatch") if waiting else [])
-        drawn = [next(played) if found is None else found for found in known]
+        sampled = iter(self._sampled(waiting, "fast-minibatch") if waiting else [])
+        drawn = [next(sampled) if found is None else found for found in known]
         for (context, batch), rollouts in zip(items, drawn, strict=True):
             scores = {example.id: mean_score(of) for example, of in zip(batch, rollouts, strict=True)}
             self.trials.append((context.id, scores))
         return drawn
+
+    def in_full(self, contexts: Sequence[Context]) -> list[Member | None]:
+        """Score children on all anchors; None for a child that lost a race on the first of them."""
+        drawn: dict[str, list[list[Rollout]]] = {context.id: [] for context in contexts}
+        going, start, count = list(contexts), 0, len(self.anchors)
+        for stop in race_stops(count) if self.recipe.race else [count]:
+            sampled = self._sampled([(context, self.anchors[start:stop]) for context in going], "fast-score")
+            for context, rollouts in zip(going, sampled, strict=True):
+                drawn[context.id] += rollouts
+                if stop < count and self._is_hopeless(drawn[context.id]):
+                    self.stopped[context.id] = drawn[context.id]
+            going, start = [context for context in going if context.id not in self.stopped], stop
+            if not going:
+                break
+        for context in going:
+            self._remember(context, drawn[context.id])
+        return [self.scores.members.get(context.id) for context in contexts]
 
     def trial(self, child: str, parent: str) -> list[dict[str, Any]]:
         """A child's first minibatch: its score on each problem, and the last one of its parent before that."""
@@ -91,31 +160,15 @@ class Scoring:
             for problem, score in self.trials[at][1].items()
         ]
 
-    def in_full(self, contexts: Sequence[Context]) -> list[Member | None]:
-        """Score children on all anchors; None for a child that lost a race on the first of them."""
-        drawn: dict[str, list[list[Rollout]]] = {context.id: [] for context in contexts}
-        going, start, count = list(contexts), 0, len(self.anchors)
-        for stop in race_stops(count) if self.recipe.race else [count]:
-            played = self._play([(context, self.anchors[start:stop]) for context in going], "fast-score")
-            for context, rollouts in zip(going, played, strict=True):
-                drawn[context.id] += rollouts
-                if stop < count and self._is_hopeless(drawn[context.id]):
-                    self.stopped[context.id] = drawn[context.id]
-            going, start = [context for context in going if context.id not in self.stopped], stop
-            if not going:
-                break
-        for context in going:
-            self._remember(context, drawn[context.id])
-        return [self.scores.members.get(context.id) for context in contexts]
+    def progress(self, rollouts: Sequence[Rollout]) -> float:
+        """How far answers got, by the grader's feedback; 0 once a carried context has scored, or without feedback."""
+        return mean_progress(rollouts) if self.recipe.feedback and self.blank else 0.0
 
-    def _play(self, items: Sequence[Item], purpose: str) -> list[list[list[Rollout]]]:
+    def _sampled(self, items: Sequence[Item], purpose: Purpose) -> list[list[list[Rollout]]]:
         """Rollouts by item and problem, `samples` of each, played as one batch."""
         samples = self.recipe.samples
         pairs = [(example, context) for context, batch in items for example in batch for _ in range(samples)]
-        self.calls += 1
-        rollouts = iter(self.play(pairs, purpose, derive_seed(self.seed, purpose, self.calls)))
-        if purpose != "rescore":
-            self.spent += len(pairs)
+        rollouts = iter(self.draw(pairs, purpose))
         return [[[next(rollouts) for _ in range(samples)] for _ in batch] for _, batch in items]
 
     def _take_from(self, evidence: Evidence, context: Context) -> bool:
@@ -142,10 +195,6 @@ class Scoring:
         everything = [rollout for drawn in by_problem.values() for rollout in drawn]
         progress = {problem: self.progress(drawn or everything) for problem, drawn in by_problem.items()}
         self.scores.remember(context, draws, policy_step, progress)
-
-    def progress(self, rollouts: Sequence[Rollout]) -> float:
-        """How far answers got, by the grader's feedback; 0 once a carried context has scored, or without feedback."""
-        return mean_progress(rollouts) if self.recipe.feedback and self.blank else 0.0
 
     def _known(self, context: Context, batch: Sequence[Example]) -> list[list[Rollout]] | None:
         """A context's rollouts on these problems, where its scores came with some for each of them."""
