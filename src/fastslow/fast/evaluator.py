@@ -7,6 +7,7 @@ that is not part of the budget. docs/rollouts.md describes the settings that sav
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 from fastslow.base.seeds import derive_seed
@@ -33,55 +34,52 @@ class Plays(Protocol):
     ) -> tuple[list[Rollout], Timing]: ...
 
 
+@dataclass
 class Evaluator:
     """The rollouts and scores of one cycle. All processes make the same calls."""
 
-    def __init__(
-        self,
-        recipe: FastRecipe,
-        player: Plays,
-        anchors: Sequence[Example],
-        *,
-        sampling: Sampling,
-        cycle: int,
-        policy_step: int,
-        seed: int,
-        budget: int,
-        evidence: Evidence | None,
-        components: Sequence[Component],
-        count_tokens: Callable[[str], int],
-        world: World,
-        memory: Memory,
-        book: Book,
-        report: Callable[[str], None] = lambda text: None,
-        saves: bool = False,
-    ) -> None:
-        """`evidence` holds the slow loop's rollouts on these anchors, if they replace re-scoring."""
-        self.recipe, self.player, self.sampling = recipe, player, sampling
-        self.anchors = list({example.id: example for example in anchors}.values())
-        self.cycle, self.policy_step, self.seed = cycle, policy_step, seed
-        self.budget, self.evidence, self.components = budget, evidence, components
-        self.count_tokens, self.world, self.report = count_tokens, world, report
-        self.memory, self.book, self.saves = memory, book, saves
-        self.scores = Scores()
-        self.watch: Callable[[Sequence[Rollout], Purpose], None] = lambda rollouts, purpose: None
-        """Called with every batch, for an optimizer that learns from all of them."""
-        self.saved: list[tuple[Rollout, str]] = []
-        """All rollouts of the cycle with their purposes, where they are saved."""
-        self.known: dict[str, dict[str, list[Rollout]]] = {}
-        """With `rescore: from-rollouts`, the rollouts behind a context's scores, by problem."""
-        self.stopped: dict[str, list[list[Rollout]]] = {}
-        """Contexts that lost a race, with their rollouts so far."""
-        self.reused: dict[str, int] = {}
-        """Rollouts that served a purpose without being played for it, by that purpose."""
-        self.trials: list[tuple[str, dict[str, float]]] = []
-        """The minibatches so far, in order: a context's id and its mean score on each problem."""
-        self.blank = True
-        """No carried context has scored on any anchor."""
-        self.spent = 0
-        """Rollouts of the budget that are spent."""
-        self.calls = 0
-        """Counts batches and proposals: each has a seed of its own."""
+    recipe: FastRecipe
+    player: Plays
+    anchors: list[Example]
+    """The problems that contexts are scored on."""
+    _: KW_ONLY
+    sampling: Sampling
+    cycle: int
+    policy_step: int
+    seed: int
+    budget: int
+    evidence: Evidence | None
+    """The slow loop's rollouts, where an optimizer reads them or `rescore: from-rollouts` scores by them."""
+    components: Sequence[Component]
+    count_tokens: Callable[[str], int]
+    world: World
+    memory: Memory
+    book: Book
+    report: Callable[[str], None] = lambda text: None
+    """Says to people how far the cycle is."""
+    saves: bool = False
+    """Keep all rollouts with their purposes in `saved`."""
+    watch: Callable[[Sequence[Rollout], Purpose], None] = lambda rollouts, purpose: None
+    """Called with every batch, for an optimizer that learns from all of them."""
+    scores: Scores = field(default_factory=Scores, init=False)
+    saved: list[tuple[Rollout, str]] = field(default_factory=list, init=False)
+    known: dict[str, dict[str, list[Rollout]]] = field(default_factory=dict, init=False)
+    """With `rescore: from-rollouts`, the rollouts behind a context's scores, by problem."""
+    stopped: dict[str, list[list[Rollout]]] = field(default_factory=dict, init=False)
+    """Contexts that lost a race, with their rollouts so far."""
+    reused: dict[str, int] = field(default_factory=dict, init=False)
+    """Rollouts that served a purpose without being played for it, by that purpose."""
+    trials: list[tuple[str, dict[str, float]]] = field(default_factory=list, init=False)
+    """The minibatches so far, in order: a context's id and its mean score on each problem."""
+    blank: bool = field(default=True, init=False)
+    """No carried context has scored on any anchor."""
+    spent: int = field(default=0, init=False)
+    """Rollouts of the budget that are spent."""
+    calls: int = field(default=0, init=False)
+    """Counts batches and proposals: each has a seed of its own."""
+
+    def __post_init__(self) -> None:
+        self.anchors = list({example.id: example for example in self.anchors}.values())
 
     def kind(self, component: str) -> Kind:
         """The kind of a component, by its name."""

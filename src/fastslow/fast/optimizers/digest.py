@@ -9,8 +9,9 @@
    there in some and missing in others, on problems that those lines are about; the text that the run began with is among them
    until it is surely beaten. The text with the greatest expected gain is kept as the best, never the luckiest mean.
 
-A reflection model, where there is one, reads the counted statements with examples and writes the lines (`asking.py`); without
-one the statements are the lines. Carried contexts are not scored anew: what was drawn earlier counts on, and less with age.
+A reflection model, where there is one, reads the counted statements with examples and writes the lines (`writing.py`);
+without one the statements are the lines. Carried contexts are not scored anew: what was drawn earlier counts on, and less
+with age.
 """
 
 from __future__ import annotations
@@ -25,11 +26,10 @@ from dataclasses import replace
 import numpy as np
 
 from fastslow.base.seeds import derive_seed
-from fastslow.fast.digest.asking import MOST_EXAMPLES, MOST_STATEMENTS, Heard, read_lines, wish
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import Choice, Model
 from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
-from fastslow.fast.digest.writing import Line, Writer
+from fastslow.fast.digest.writing import MOST_EXAMPLES, MOST_STATEMENTS, Heard, Line, Writer, read_lines, wish
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.optimizers.base import Cycle, LineEffect, Optimizer
 from fastslow.fast.pool import Member, Pool

@@ -4,7 +4,6 @@ that it asks, wherever that runs."""
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -58,12 +57,9 @@ class TextRequest:
     kind: Kind = KINDS["prompt"]
 
 
-_COUNTING = threading.Lock()
-
-
 @dataclass
 class Usage:
-    """What reflection has cost so far. The reflector adds to it, also from several threads; the loop books it."""
+    """What reflection has cost so far. The reflector adds to it; the loop books it."""
 
     calls: int = 0
     """Answers requested from a model; asking again after an unusable answer counts again."""
@@ -74,14 +70,13 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
-    """Time inside the reflector, pauses included; the sum where requests ran in parallel."""
+    """Time inside the reflector, pauses included."""
     cost: float = 0.0
     """US dollars, for models whose price is known."""
 
     def add(self, **more: float) -> None:
-        with _COUNTING:
-            for name, amount in more.items():
-                setattr(self, name, getattr(self, name) + amount)
+        for name, amount in more.items():
+            setattr(self, name, getattr(self, name) + amount)
 
     @contextmanager
     def counting(self) -> Iterator[None]:

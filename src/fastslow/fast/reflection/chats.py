@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from fastslow.base.concurrency import wait_for
@@ -12,13 +13,14 @@ from fastslow.records import Sampling
 from fastslow.rollouts.chat import ChatFormat
 
 
+@dataclass
 class PolicyChat:
     """Answers through the policy's engine. All processes call it together and hear the main one's answer."""
 
+    engine: Engine
+    chat: ChatFormat
+    sampling: Sampling
     collective = True
-
-    def __init__(self, engine: Engine, chat: ChatFormat, sampling: Sampling) -> None:
-        self.engine, self.chat, self.sampling = engine, chat, sampling
 
     def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
         prompt = self.chat.prompt(messages, "")
@@ -35,14 +37,14 @@ class PolicyChat:
         )
 
 
+@dataclass
 class LocalChat:
     """Answers with a loaded causal language model. Every answer has a seed; training's random state is restored."""
 
-    def __init__(self, model: Any, tokenizer: Any, temperature: float = 1.0, max_tokens: int = 4096) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.temperature = temperature
-        self.max_tokens = max_tokens
+    model: Any
+    tokenizer: Any
+    temperature: float = 1.0
+    max_tokens: int = 4096
 
     def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
         import torch

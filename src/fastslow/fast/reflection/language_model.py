@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from fastslow.fast.reflection.base import Chat, ChatFailed, ReflectionFailed, Reply, Request, TextRequest, Usage
-from fastslow.fast.reflection.prompt import complain, write_complaint, write_prompt
+from fastslow.fast.reflection.prompt import complain, fence_of, write_prompt
 
 KEPT_SHARE = 0.5
 """Share of the parent's words that a `light` edit keeps, in order."""
@@ -27,33 +27,28 @@ class LanguageModelReflector:
         self.collective = getattr(chat, "collective", False)
 
     def __call__(self, request: Request) -> str:
+        fence = fence_of([request.text])
         return self._written(
-            write_prompt(request),
-            lambda reply: read_edit(reply.text, reply.truncated, request),
-            lambda problem: write_complaint(problem, request),
-            request.seed,
+            write_prompt(request), fence, request, lambda *reply: read_edit(*reply, request), request.seed
         )
 
     def write(self, request: TextRequest, seed: int) -> str:
-        return self._written(
-            request.prompt,
-            lambda reply: read_text(reply.text, reply.truncated, request),
-            lambda problem: complain(problem, request),
-            seed,
-        )
+        return self._written(request.prompt, request.fence, request, lambda *reply: read_text(*reply, request), seed)
 
-    def _written(self, prompt: str, read: Callable[[Reply], str], protest: Callable[[str], str], seed: int) -> str:
+    def _written(
+        self, prompt: str, fence: str, wanted: Request | TextRequest, read: Callable[[str, bool], str], seed: int
+    ) -> str:
         # One user message and no system message: some chat templates refuse a system role.
         messages = [{"role": "user", "content": prompt}]
         with self.usage.counting():
             for attempt in range(2):
                 reply = self.ask(messages, seed + attempt)
                 try:
-                    return read(reply)
+                    return read(reply.text, reply.truncated)
                 except Unusable as problem:
                     said = str(problem)
                 messages.append({"role": "assistant", "content": reply.text.strip() or "(empty answer)"})
-                messages.append({"role": "user", "content": protest(said)})
+                messages.append({"role": "user", "content": complain(said, fence, wanted.max_tokens)})
             raise ReflectionFailed(f"the reflection model was asked twice and {said}")
 
     def ask(self, messages: list[dict[str, str]], seed: int) -> Reply:
