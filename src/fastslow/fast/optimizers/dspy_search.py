@@ -18,9 +18,9 @@ from typing import Any
 
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import one_line
+from fastslow.fast.optimizers.steps import Steps
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed
 from fastslow.fast.scores import mean_score
-from fastslow.fast.search import Search
 from fastslow.records import Context, Rollout
 from fastslow.tasks.base import Example
 
@@ -39,7 +39,7 @@ SETTINGS = ("lm", "adapter", "callbacks", "trace")
 """The settings of DSPy that we change, and restore while a task plays, because it may be a DSPy program itself."""
 
 
-class DSPySearch(Search):
+class DSPySearch(Steps):
     """One cycle by an optimizer of DSPy, which starts from the best carried context; the others stay in the population."""
 
     @abstractmethod
@@ -54,13 +54,13 @@ class DSPySearch(Search):
         self.outside = {name: dspy.settings.get(name) for name in SETTINGS}
         self.known: dict[Texts, Context | None] = {}
         for member in reversed(self.carried.members):
-            self.known[self._cleaned(member.context)] = member.context
+            self.known[self.cleaned(member.context)] = member.context
         best = self.carried.best.context
         golds = [
             dspy.Example(problem=example.id, question=self._question(best, example)).with_inputs("problem", "question")
             for example in self.anchors
         ]
-        with hushed(), dspy.context(lm=self._lm, trace=None, callbacks=[_Batches(self)], disable_history=True):
+        with hushed(), dspy.context(lm=self.lm, trace=None, callbacks=[_Batches(self)], disable_history=True):
             try:
                 self.compile(_program(self, best), golds)
             except Exception as error:
@@ -70,14 +70,6 @@ class DSPySearch(Search):
             raise self.broken
 
     # Playing -----------------------------------------------------------------------------------------------------------
-
-    @property
-    def left(self) -> int:
-        return (self.budget - self.spent) // self.recipe.samples
-
-    @cached_property
-    def minibatch(self) -> int:
-        return min(self.recipe.minibatch, len(self.anchors))
 
     @cached_property
     def full(self) -> dict[str, dict[str, list[Rollout]]]:
@@ -89,17 +81,10 @@ class DSPySearch(Search):
         """The rollouts of a context's last minibatch."""
         return {}
 
-    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
-        if purpose == "rescore":  # before DSPy has begun
-            rollouts = super().play(pairs, purpose, seed)
-        else:
-            with dspy.context(**self.outside):
-                self.progress(f"{self.spent}/{self.budget} rollouts")
-                rollouts = super().play(pairs, purpose, seed)
+    def notice(self, rollouts: Sequence[Rollout], purpose: str) -> None:
         if purpose != "fast-minibatch":
             for rollout in rollouts:
                 self.full.setdefault(rollout.context.id, {}).setdefault(rollout.example.id, []).append(rollout)
-        return rollouts
 
     def prepare(self, program: dspy.Module, golds: Sequence[dspy.Example]) -> None:
         """Play what DSPy is about to evaluate. Proposals that are rejected or over budget are not played and score 0."""
@@ -109,28 +94,25 @@ class DSPySearch(Search):
             return
         batch = [self._anchors[gold.problem] for gold in golds]
         whole = len(batch) == len(self.anchors)
-        if not (whole and context.id in self.members):
-            if len(batch) > self.left:
-                return
-            try:
-                rollouts = self._played(context, batch, whole)
-            except Exception as error:  # DSPy would ignore it, but a failure to sample must stop the run
-                self.broken = error
-                return
-            if not whole:
-                self.latest[context.id] = [drawn[0] for drawn in rollouts]
-                if context.id in self.edits:
-                    self.edits[context.id].after = sum(map(mean_score, rollouts)) / len(rollouts)
-            self.ready |= {(texts, example.id): drawn for example, drawn in zip(batch, rollouts, strict=True)}
+        if (whole and context.id in self.members) or len(batch) * self.recipe.samples > self.left:
+            return
+        try:
+            with dspy.context(**self.outside):
+                self.progress(f"{self.spent}/{self.budget} rollouts")
+                if whole:
+                    self.score([context])
+                    return
+                (rollouts,) = self.drawn([(context, batch)])
+        except Exception as error:  # DSPy would ignore it, but a failure to sample must stop the run
+            self.broken = error
+            return
+        self.latest[context.id] = [drawn[0] for drawn in rollouts]
+        if context.id in self.edits:
+            self.edits[context.id].after = sum(map(mean_score, rollouts)) / len(rollouts)
+        self.ready |= {(texts, example.id): drawn for example, drawn in zip(batch, rollouts, strict=True)}
 
-    def _played(self, context: Context, batch: Sequence[Example], whole: bool) -> list[list[Rollout]]:
-        if not whole:
-            return self.scoring.minibatches([(context, batch)])[0]
-        self.scoring.in_full([context])
-        return [self.full[context.id][example.id] for example in batch]
-
-    def drawn(self, program: dspy.Module, problem: str) -> list[Rollout]:
-        """The rollouts of a program on a problem: those just prepared, or else those it was scored by."""
+    def rollouts_of(self, program: dspy.Module, problem: str) -> list[Rollout]:
+        """The rollouts of a program on a problem: those of the minibatch just prepared, or else those it was scored by."""
         texts = self.texts_of(program)
         if (prepared := self.ready.pop((texts, problem), None)) is not None:
             return prepared
@@ -154,7 +136,7 @@ class DSPySearch(Search):
         """The context of a program; new ones are checked like any proposal, and None stands for a rejected one."""
         if texts not in self.known:
             best = self.carried.best.context
-            old = self._cleaned(best)
+            old = self.cleaned(best)
             changed = {
                 name: text for name, text, before in zip(self.components, texts, old, strict=True) if text != before
             }
@@ -163,7 +145,7 @@ class DSPySearch(Search):
             )
         return self.known[texts]
 
-    def _cleaned(self, context: Context) -> Texts:
+    def cleaned(self, context: Context) -> Texts:
         return tuple(
             _signature(number, context.texts[name]).instructions for number, name in enumerate(self.components)
         )
@@ -172,10 +154,10 @@ class DSPySearch(Search):
 
     @property
     def has_model(self) -> bool:
-        return isinstance(self.loop.reflector, LanguageModelReflector)
+        return isinstance(self.reflector, LanguageModelReflector)
 
     @cached_property
-    def _lm(self) -> dspy.LM:
+    def lm(self) -> dspy.LM:
         return dspy.LM("fastslow/proposer", engine=_Proposer(self), cache=False, num_retries=0)
 
 
@@ -196,7 +178,7 @@ def _program(search: DSPySearch, context: Context) -> dspy.Module:
         def forward(self, problem: str, question: str) -> dspy.Prediction:
             if search.broken is not None:
                 raise search.broken
-            drawn = search.drawn(self, problem)
+            drawn = search.rollouts_of(self, problem)
             if not drawn:
                 return dspy.Prediction(score=0.0, feedback={})
             feedback: dict[str, str] = {}
@@ -235,7 +217,7 @@ class _Proposer:
         return self
 
     def complete(self, request: Request) -> Response:
-        reflector = self.search.loop.reflector
+        reflector = self.search.reflector
         assert isinstance(reflector, LanguageModelReflector), "without a model nothing is asked"
         messages = [{"role": "system", "content": str(request.system)}] if request.system else []
         messages += [{"role": said.role, "content": said.text or ""} for said in request.messages]

@@ -1,19 +1,23 @@
-"""What the optimizers implemented here share: steps within the budget, trials, scores, and requests for texts."""
+"""The skeleton of the published optimizers: steps within the budget, trials, scores, requests, and writing without a model.
+
+Every request for a text has two answers: a reflection model reads its prompt, and without one (`lessons`) a function returns
+the lines of the text, made of no more than the prompt shows.
+"""
 
 from __future__ import annotations
 
 import random
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from fastslow.base.seeds import derive_seed
-from fastslow.fast.optimizers.lines import GENERIC, Source, demonstration, lines_of, shown
+from fastslow.fast.optimizers.lines import Source, lines_of
 from fastslow.fast.pool import Member
-from fastslow.fast.reflection import Attempt, ReflectionFailed, Request, TextRequest
+from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request, TextRequest
 from fastslow.fast.reflection.lessons import fit, new_lessons
+from fastslow.fast.reflection.prompt import closing, fenced
 from fastslow.fast.scores import mean_score
 from fastslow.fast.search import Search
 from fastslow.records import Context, Rollout
@@ -23,6 +27,11 @@ SHOWN = 3
 """Problems or demonstrations that a prompt shows, or that lines are taken from without a model."""
 LIKELY = 0.25
 """The least weight of a line, relative to the largest, where several lines are taken at once."""
+
+Items = Sequence[tuple[Context, Sequence[Example]]]
+"""Contexts, each with the problems to play it on."""
+ByHand = Callable[[random.Random], Sequence[str]]
+"""Writes the lines of a text without a model; raises `ReflectionFailed` where it cannot."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +56,36 @@ class Trial:
 class Steps(Search):
     """A search in steps. A step starts only if the rest of the budget covers it, so the budget is never exceeded."""
 
-    @property
-    @abstractmethod
-    def price(self) -> int:
-        """The rollouts that a step needs at least."""
-
-    @abstractmethod
-    def step(self) -> None:
-        """Propose, try, score."""
+    trials: ClassVar[int] = 0
+    """The minibatches that a step plays at least, beside scoring one text on all anchors."""
+    current: Context
+    """The text that an optimizer with one text works on; the best carried one at first."""
 
     def search(self) -> None:
+        self.current = self.ranked()[0].context
+        self.begin()
         while not self.finished() and self.price <= self.left:
             self.generations += 1
             self.progress(f"generation {self.generations}: {self.spent}/{self.budget} rollouts")
             self.step()
+
+    def begin(self) -> None:
+        """Take up what the notes of the carried contexts say."""
+
+    def step(self) -> None:
+        """Propose, try, score: one text, unless an optimizer says otherwise."""
+        self.score(self.brood(1))
+
+    def brood(self, count: int) -> list[Context]:
+        """So many proposals, or fewer where one fails."""
+        children: list[Context] = []
+        while len(children) < count and (child := self.propose()) is not None:
+            children.append(child)
+        return children
+
+    def propose(self) -> Context | None:
+        """A new context by `write`, for optimizers that propose several in the same way."""
+        raise NotImplementedError
 
     @cached_property
     def chance(self) -> random.Random:
@@ -71,6 +96,9 @@ class Steps(Search):
         """The component that this step edits; they take turns."""
         return self.components[(self.generations - 1) % len(self.components)]
 
+    def text(self, context: Context) -> str:
+        return context.texts[self.component]
+
     # The budget --------------------------------------------------------------------------------------------------------
 
     @property
@@ -78,8 +106,17 @@ class Steps(Search):
         return self.budget - self.spent
 
     @property
+    def price(self) -> int:
+        """The rollouts that a step needs at least."""
+        return self.trials * self.trial_price + self.score_price
+
+    @property
+    def batch_size(self) -> int:
+        return min(self.recipe.minibatch, len(self.anchors))
+
+    @property
     def trial_price(self) -> int:
-        return min(self.recipe.minibatch, len(self.anchors)) * self.recipe.samples
+        return self.batch_size * self.recipe.samples
 
     @property
     def score_price(self) -> int:
@@ -87,19 +124,45 @@ class Steps(Search):
 
     # Playing -----------------------------------------------------------------------------------------------------------
 
-    def minibatch(self) -> list[Example]:
-        return self.chance.sample(self.anchors, min(self.recipe.minibatch, len(self.anchors)))
+    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
+        played = super().play(pairs, purpose, seed)
+        self.notice(played, purpose)
+        return played
 
-    def try_out(self, items: Sequence[tuple[Context, Sequence[Example]]]) -> list[Trial]:
+    def notice(self, rollouts: Sequence[Rollout], purpose: str) -> None:
+        """Keep of the rollouts just played what prompts may show: the first attempt and the first right one at a problem."""
+        for component in self.components:
+            for rollout in rollouts:
+                if (attempt := self.attempt(rollout, component)) is not None:
+                    for kind in {False, attempt.score >= 1}:
+                        self._seen.setdefault((component, kind), {}).setdefault(rollout.example.id, attempt)
+
+    @cached_property
+    def _seen(self) -> dict[tuple[str, bool], dict[str, Attempt]]:
+        return {}
+
+    def demonstrations(self) -> tuple[list[Attempt], list[str]]:
+        """A few attempts of this cycle that scored 1, and a few problems, drawn at random for the current component."""
+        solved, seen = (list(self._seen.get((self.component, kind), {}).values()) for kind in (True, False))
+        return some(solved, self.chance), [attempt.question for attempt in some(seen, self.chance)]
+
+    def minibatch(self) -> list[Example]:
+        return self.chance.sample(self.anchors, self.batch_size)
+
+    def drawn(self, items: Items) -> list[list[list[Rollout]]]:
+        """Rollouts by item and problem, played as one batch of minibatches."""
+        return self.scoring.minibatches(items)
+
+    def try_out(self, items: Items) -> list[Trial]:
         """Play contexts on a minibatch each, all as one batch."""
         trials = []
-        for (context, batch), rollouts in zip(items, self.scoring.minibatches(items), strict=True):
+        for (context, batch), rollouts in zip(items, self.drawn(items), strict=True):
             scores = {example.id: mean_score(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
-            attempts = {
-                drawn[0].example.id: attempt
-                for drawn in rollouts
-                if (attempt := self.attempt(drawn[0], self.component)) is not None
+            first = {
+                example.id: self.attempt(drawn[0], self.component)
+                for example, drawn in zip(batch, rollouts, strict=True)
             }
+            attempts = {problem: attempt for problem, attempt in first.items() if attempt is not None}
             trials.append(Trial(context, scores, attempts))
             edit = self.edits.get(context.id)
             if edit is not None and edit.after is None:  # later it is tried as a parent
@@ -114,53 +177,45 @@ class Steps(Search):
         """All scored contexts, best first, older ones before younger ones."""
         return sorted(self.members.values(), key=lambda member: -member.mean)
 
-    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
-        played = super().play(pairs, purpose, seed)
-        for rollout in played:
-            for component in self.components:
-                attempt = self.attempt(rollout, component)
-                if attempt is not None:
-                    self._seen(component, rollout.example.id, attempt)
-        return played
-
-    def _seen(self, component: str, problem: str, attempt: Attempt) -> None:
-        self._questions.setdefault(component, {}).setdefault(problem, attempt.question)
-        if attempt.score >= 1:
-            self._solved.setdefault(component, {}).setdefault(problem, attempt)
-
-    @cached_property
-    def _questions(self) -> dict[str, dict[str, str]]:
-        return {}
-
-    @cached_property
-    def _solved(self) -> dict[str, dict[str, Attempt]]:
-        return {}
-
-    def demonstrations(self) -> tuple[list[Attempt], list[str]]:
-        """A few attempts of this cycle that scored 1, and a few problems, drawn at random for the current component."""
-        solved = list(self._solved.get(self.component, {}).values())
-        questions = list(self._questions.get(self.component, {}).values())
-        return self._some(solved), self._some(questions)
-
-    def _some(self, items: list[Any]) -> list[Any]:
-        return self.chance.sample(items, min(SHOWN, len(items)))
-
     # Proposing ---------------------------------------------------------------------------------------------------------
 
-    def text_request(self, prompt: str, by_hand: Callable[[random.Random], list[str]], fence: str) -> TextRequest:
-        """A request for a context's text. Without a model it is a list of lines; the oldest after the first are dropped if it
-        is too long."""
+    @property
+    def reflector(self) -> Reflector:
+        return self.loop.reflector
+
+    def request(
+        self,
+        what: str,
+        prompt: str,
+        fence: str,
+        by_hand: ByHand,
+        longest: int | None = None,
+        kept: Collection[str] = (),
+    ) -> TextRequest:
+        """A request for a context's text, which without a model loses its oldest lines after the first where it is too long,
+        but none of `kept`; or, with `longest`, for another text of at most so many tokens."""
 
         def written(chance: random.Random) -> str:
-            return self.fitted(by_hand(chance))
+            lines = by_hand(chance)
+            if longest is not None:
+                return "\n".join(lines)
+            text = self.fit(lines, kept)
+            if not text or not text.strip():
+                raise ReflectionFailed(f"no edit fits into {self.recipe.max_tokens} tokens")
+            return text
 
-        return TextRequest(prompt, written, self.recipe.max_tokens, self.loop.count_tokens, fence)
+        most = longest or self.recipe.max_tokens
+        prompt = f"{prompt}\n{closing(what, fence, most)}\n"
+        return TextRequest(prompt, written, most, self.loop.count_tokens, fence)
 
-    def fitted(self, lines: Sequence[str], kept: Collection[str] = ()) -> str:
-        text = fit(lines, kept, self.loop.count_tokens, self.recipe.max_tokens)
-        if not text or not text.strip():
-            raise ReflectionFailed(f"no edit fits into {self.recipe.max_tokens} tokens")
-        return text
+    def fits(self, text: str) -> bool:
+        return self.loop.count_tokens(text) <= self.recipe.max_tokens
+
+    def fit(self, lines: Sequence[str], kept: Collection[str]) -> str | None:
+        return fit(lines, kept, self.loop.count_tokens, self.recipe.max_tokens)
+
+    def ask(self, request: TextRequest) -> str | None:
+        return self.asked(lambda seed: self.reflector.write(request, seed))
 
     def write(
         self,
@@ -170,39 +225,31 @@ class Steps(Search):
         before: float | None = None,
     ) -> Context | None:
         """A new context with the requested text for the current component."""
-        if before is None:
-            before = self.members[parents[0].id].mean
-        return self.child(
-            parents, self.component, lambda seed: self.loop.reflector.write(request, seed), feedback, before
-        )
+        before = self.members[parents[0].id].mean if before is None else before
+        return self.child(parents, self.component, lambda seed: self.reflector.write(request, seed), feedback, before)
+
+    def edit_request(self, component: str, text: str, attempts: Sequence[Attempt], seed: int = 0) -> Request:
+        recipe = self.recipe
+        return Request(component, text, attempts, recipe.proposer, recipe.max_tokens, self.loop.count_tokens, seed)
 
     def lessons(self, text: str, attempts: Sequence[Attempt]) -> dict[str, float]:
         """Lines of the feedback on failed attempts that a text lacks and that are likely to be rules, with their weights."""
-        found = new_lessons(
-            Request(
-                component=self.component,
-                text=text,
-                attempts=attempts,
-                proposer=self.recipe.proposer,
-                max_tokens=self.recipe.max_tokens,
-                count_tokens=self.loop.count_tokens,
-                seed=0,
-            )
-        )
+        found = new_lessons(self.edit_request(self.component, text, attempts))
         return {line: weight for line, weight in found.items() if weight >= LIKELY * max(found.values())}
-
-    def plain_lines(self, solved: Sequence[Attempt], questions: Sequence[str]) -> dict[str, float]:
-        """Lines to add without a model and without the grader's feedback: advice, demonstrations, problems."""
-        return {
-            **dict.fromkeys(GENERIC, 1.0),
-            **{line: 1.0 for question in questions for line in shown(question)},
-            **{demonstration(attempt): 3.0 for attempt in solved},
-        }
 
     def population_lines(self, members: Sequence[Member]) -> Source:
         """The lines of scored texts, weighted by the best score of a text that has them."""
         found: dict[str, float] = {}
         for member in members:
-            for line in lines_of(member.context.texts[self.component]):
+            for line in lines_of(self.text(member.context)):
                 found[line] = max(found.get(line, 0.0), member.mean + 0.1)
         return found
+
+
+def listed(heads: Iterable[str], texts: Iterable[str], fence: str, gap: str = "\n\n") -> str:
+    """Texts as a prompt shows several, each fenced under its head."""
+    return gap.join(f"{head}\n{fenced(text, fence)}" for head, text in zip(heads, texts, strict=False))
+
+
+def some(items: Sequence[Any], chance: random.Random) -> list[Any]:
+    return chance.sample(items, min(SHOWN, len(items)))
