@@ -83,13 +83,12 @@ class Ace(Steps):
     def _apply(self, trial: Trial, items: Sequence[Item]) -> None:
         """Make the changed playbook the current one; where only counters changed, the context stays the same."""
         items = list({line_key(item.text): item for item in items}.values())
-        while items and not self.fits(self._written(items)):
+        while items and self.count_tokens(self._written(items)) > self.recipe.max_tokens:
             items.remove(min(items, key=lambda item: item.worth))  # the oldest of the least useful
         text = self._written(items)
         self.items = {**self.items, self.component: items}
         if text != self.text(self.current):
-            feedback = [attempt.feedback for attempt in trial.failed]
-            child = self.offer([self.current], self.component, text, feedback, trial.mean)
+            child = self.offer([self.current], self.component, text, trial.feedback, trial.mean)
             known = Context({**self.current.texts, self.component: text})
             self.current = child or self.contexts.get(known.id, self.current)
         noted = {name: [asdict(item) for item in each] for name, each in self.items.items()}
@@ -131,7 +130,7 @@ that hold for new problems."""
                 raise ReflectionFailed("nothing to change: the feedback has no usable line that the playbook lacks")
             return changes
 
-        return self.request("the changes", prompt, fence, by_hand, LONGEST_CHANGES)
+        return self.text_request("the changes", prompt, fence, by_hand, LONGEST_CHANGES)
 
     def _marks(self, trial: Trial, items: Sequence[Item]) -> list[str]:
         return [

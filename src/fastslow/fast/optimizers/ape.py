@@ -59,8 +59,8 @@ A colleague was given an instruction and these problems to solve with it.
 {show_demonstrations(solved, questions)}
 
 What was the instruction? Write the one that makes a language model give such answers to any problem of this kind."""
-            return self.write([best], self.request("the instruction", prompt, fence, induced))
+            return self.write([best], self.text_request("the instruction", prompt, fence, induced))
         prompt = f"""\
 Write a variation of this instruction that means the same and says it differently.
 {fenced(text, fence)}"""
-        return self.write([best], self.request("the variation", prompt, fence, varied(text, lines)))
+        return self.write([best], self.text_request("the variation", prompt, fence, varied(text, lines)))

@@ -12,6 +12,7 @@ Without a model: `lessons` proposes, from the same attempts and feedback.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fastslow.fast.optimizers.dspy_search import DSPySearch, dspy
@@ -58,10 +59,8 @@ class DSPyGepa(DSPySearch):
         before = sum(rollout.score for rollout in rollouts) / max(1, len(rollouts))
         feedback = [attempt.feedback for attempt in attempts if attempt.score < 1]
 
-        def ask(seed: int) -> str:
-            return self.reflector(self.edit_request(component, parent.texts[component], attempts, seed))
-
-        return self.child([parent], component, ask, feedback, before)
+        requested = partial(self.request, parent, component, attempts)
+        return self.child([parent], component, lambda seed: self.reflector(requested(seed)), feedback, before)
 
 
 def _metric(gold: Any, prediction: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None) -> Any:

@@ -45,7 +45,7 @@ Then change the result a little, so that it stays a sensible instruction for the
             crossed = cross(lines_of(texts[0]), lines_of(texts[-1]), chance)
             return distinct(vary(crossed, lines, chance))
 
-        return self.write(parents, self.request("the final instruction", prompt, fence, by_hand))
+        return self.write(parents, self.text_request("the final instruction", prompt, fence, by_hand))
 
 
 def roulette(population: Sequence[Member], chance: random.Random) -> list[Member]:

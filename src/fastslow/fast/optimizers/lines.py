@@ -60,7 +60,7 @@ def plain_lines(solved: Sequence[Attempt], questions: Sequence[str]) -> dict[str
     """Lines to add without a model and without the grader's feedback: advice, problems, demonstrations."""
     return {
         **dict.fromkeys(GENERIC, 1.0),
-        **{_flat(line): 1.0 for question in questions for line in lines_of(question)},
+        **{line: 1.0 for question in questions for line in shown(question)},
         **{demonstration(attempt): 3.0 for attempt in solved},
     }
 

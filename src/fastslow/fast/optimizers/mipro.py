@@ -88,7 +88,7 @@ class Mipro(DSPySearch):
             solved = some([attempt for attempt in attempts if attempt and attempt.score >= 1], chance)
             return vary(lines_of(text), plain_lines(solved, questions), chance)
 
-        answer = self.ask(self.request("the instruction", text, "```", by_hand))
+        answer = self.ask(self.text_request("the instruction", text, "```", by_hand))
         if answer is None:
             raise ReflectionFailed("no instruction could be written")
         return answer

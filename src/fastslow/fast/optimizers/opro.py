@@ -51,4 +51,4 @@ Write an instruction that differs from all of the above and scores higher than a
             (text,) = chance.choices(texts, range(1, len(texts) + 1))
             return vary(lines_of(text), lines, chance)
 
-        return self.write([history[-1].context], self.request("the instruction", prompt, fence, by_hand))
+        return self.write([history[-1].context], self.text_request("the instruction", prompt, fence, by_hand))

@@ -87,7 +87,7 @@ class Promptbreeder(Steps):
         fence = fence_of([text, unit.mutation])
         prompt = f"{unit.mutation}\n\nThe instructions:\n{fenced(text, fence)}"
         source = {**dict.fromkeys(GENERIC, 0.2), **self.population_lines([unit.member for unit in self.units])}
-        return unit.mutation, self.request(
+        return unit.mutation, self.text_request(
             WANTED, prompt, fence, lambda chance: mutated(text, unit.mutation, source, chance)
         )
 
@@ -98,7 +98,7 @@ class Promptbreeder(Steps):
 This says how to change the instructions of a language model:
 {fenced(unit.mutation, fence)}
 Write another such request, one that leads to better instructions."""
-        request = self.request(
+        request = self.text_request(
             "the request", prompt, fence, lambda chance: [remutated(unit.mutation, chance)], LONGEST_MUTATION
         )
         mutation = self.ask(request)
@@ -113,7 +113,7 @@ Write another such request, one that leads to better instructions."""
 
 {style} With this in mind, write instructions for a language model that is to solve problems of this kind."""
         lines = {demonstration(attempt): 1.0 for attempt in solved} or plain_lines([], questions)
-        return unit.mutation, self.request(WANTED, prompt, fence_of([text]), varied(text, lines))
+        return unit.mutation, self.text_request(WANTED, prompt, fence_of([text]), varied(text, lines))
 
     def _by_list(self, unit: Unit) -> tuple[str, TextRequest]:
         """One more text for the list of the population."""
@@ -123,7 +123,7 @@ Write another such request, one that leads to better instructions."""
         shown = listed([f"{number + 1}." for number in range(len(texts))], texts, fence, gap="\n")
         prompt = f"Continue this list of instructions for the same task by one more.\n\n{shown}"
         by_hand = varied(self.text(unit.member.context), self.population_lines(members))
-        return unit.mutation, self.request(WANTED, prompt, fence, by_hand)
+        return unit.mutation, self.text_request(WANTED, prompt, fence, by_hand)
 
     def _taken(self, unit: Unit) -> tuple[str, TextRequest]:
         """Another unit's text, by its score, under this unit's mutation prompt."""

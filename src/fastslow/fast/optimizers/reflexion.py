@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from fastslow.fast.optimizers.lines import distinct, lines_of
 from fastslow.fast.optimizers.steps import Steps
 from fastslow.fast.reflection import Attempt, ReflectionFailed
-from fastslow.fast.reflection.lessons import line_key, shuffled
+from fastslow.fast.reflection.lessons import fit, line_key, shuffled
 from fastslow.fast.reflection.prompt import fence_of, fenced, show_attempts
 from fastslow.fast.scores import is_more
 from fastslow.records import Context
@@ -93,7 +93,7 @@ class Reflexion(Steps):
         """The base text and the lessons below it, without the oldest where they do not all fit."""
         base = lines_of(self.base[self.component])
         recent = distinct(reversed([line for lesson in lessons for line in lines_of(lesson.text)]))[::-1]
-        text = self.fit([*base, *recent], base)
+        text = fit([*base, *recent], base, self.count_tokens, self.recipe.max_tokens)
         return "\n".join(base) if text is None else text
 
     def _lesson(self, attempt: Attempt, own: Sequence[Lesson]) -> str | None:
@@ -121,4 +121,4 @@ In one or two sentences to the model itself: what went wrong, and what should it
                 raise ReflectionFailed("nothing to learn: the feedback has no usable line that the text lacks")
             return [lesson]
 
-        return self.ask(self.request("the lesson", prompt, fence, by_hand, LONGEST_LESSON))
+        return self.ask(self.text_request("the lesson", prompt, fence, by_hand, LONGEST_LESSON))

@@ -1,7 +1,7 @@
-"""The skeleton of the published optimizers: steps within the budget, trials, scores, requests, and writing without a model.
+"""The skeleton of the published optimizers: steps within the budget, trials, scores, requests, and texts without a model.
 
-Every request for a text has two answers: a reflection model reads its prompt, and without one (`lessons`) a function returns
-the lines of the text, made of no more than the prompt shows.
+A request for a text can be answered in two ways: a reflection model reads the prompt, and without one (`lessons`) a function
+returns the lines of the text, made of no more than the prompt shows.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import product
 from typing import Any, ClassVar
 
 from fastslow.base.seeds import derive_seed
 from fastslow.fast.optimizers.lines import Source, lines_of
 from fastslow.fast.pool import Member
-from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request, TextRequest
+from fastslow.fast.reflection import Attempt, ReflectionFailed, Request, TextRequest
 from fastslow.fast.reflection.lessons import fit, new_lessons
 from fastslow.fast.reflection.prompt import closing, fenced
 from fastslow.fast.scores import mean_score
@@ -28,21 +28,21 @@ SHOWN = 3
 LIKELY = 0.25
 """The least weight of a line, relative to the largest, where several lines are taken at once."""
 
-Items = Sequence[tuple[Context, Sequence[Example]]]
-"""Contexts, each with the problems to play it on."""
 ByHand = Callable[[random.Random], Sequence[str]]
 """Writes the lines of a text without a model; raises `ReflectionFailed` where it cannot."""
+
+Items = Sequence[tuple[Context, Sequence[Example]]]
+"""Contexts, each with the problems to play it on."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """How a context did on a minibatch, as far as its optimizer may know it."""
+    """How a context did on a minibatch, as far as its optimizer may know it; scores and attempts by problem id."""
 
     context: Context
     scores: Mapping[str, float]
-    """By problem id."""
     attempts: Mapping[str, Attempt]
-    """By problem id: the first rollout of each problem in the current component, if that was asked at all."""
+    """The first rollout of each problem in the current component, if that was asked at all."""
 
     @property
     def mean(self) -> float:
@@ -52,14 +52,31 @@ class Trial:
     def failed(self) -> list[Attempt]:
         return [attempt for attempt in self.attempts.values() if attempt.score < 1]
 
+    @property
+    def feedback(self) -> list[str]:
+        return [attempt.feedback for attempt in self.failed]
+
 
 class Steps(Search):
     """A search in steps. A step starts only if the rest of the budget covers it, so the budget is never exceeded."""
 
     trials: ClassVar[int] = 0
-    """The minibatches that a step plays at least, beside scoring one text on all anchors."""
-    current: Context
-    """The text that an optimizer with one text works on; the best carried one at first."""
+    """The minibatches that a step plays at least, beside scoring a text on all anchors."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.reflector, self.count_tokens = self.loop.reflector, self.loop.count_tokens
+        self.setup()
+
+    def setup(self) -> None:
+        self.chance = random.Random(derive_seed(self.seed, "search"))
+        self.batch_size = min(self.recipe.minibatch, len(self.anchors))
+        self.trial_price = self.batch_size * self.recipe.samples
+        self.score_price = len(self.anchors) * self.recipe.samples
+        self.price = self.trials * self.trial_price + self.score_price
+        """The rollouts that a step needs at least."""
+        self.seen: dict[tuple[str, bool], dict[str, Attempt]] = {}
+        """By component, right or not, and problem: the first attempt, and the first right one."""
 
     def search(self) -> None:
         self.current = self.ranked()[0].context
@@ -84,12 +101,12 @@ class Steps(Search):
         return children
 
     def propose(self) -> Context | None:
-        """A new context by `write`, for optimizers that propose several in the same way."""
+        """A new context, by `write`."""
         raise NotImplementedError
 
-    @cached_property
-    def chance(self) -> random.Random:
-        return random.Random(derive_seed(self.seed, "search"))
+    @property
+    def left(self) -> int:
+        return self.budget - self.spent
 
     @property
     def component(self) -> str:
@@ -99,69 +116,37 @@ class Steps(Search):
     def text(self, context: Context) -> str:
         return context.texts[self.component]
 
-    # The budget --------------------------------------------------------------------------------------------------------
-
-    @property
-    def left(self) -> int:
-        return self.budget - self.spent
-
-    @property
-    def price(self) -> int:
-        """The rollouts that a step needs at least."""
-        return self.trials * self.trial_price + self.score_price
-
-    @property
-    def batch_size(self) -> int:
-        return min(self.recipe.minibatch, len(self.anchors))
-
-    @property
-    def trial_price(self) -> int:
-        return self.batch_size * self.recipe.samples
-
-    @property
-    def score_price(self) -> int:
-        return len(self.anchors) * self.recipe.samples
-
     # Playing -----------------------------------------------------------------------------------------------------------
 
     def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
         played = super().play(pairs, purpose, seed)
-        self.notice(played, purpose)
+        self.saw(played, purpose)
         return played
 
-    def notice(self, rollouts: Sequence[Rollout], purpose: str) -> None:
-        """Keep of the rollouts just played what prompts may show: the first attempt and the first right one at a problem."""
-        for component in self.components:
-            for rollout in rollouts:
-                if (attempt := self.attempt(rollout, component)) is not None:
-                    for kind in {False, attempt.score >= 1}:
-                        self._seen.setdefault((component, kind), {}).setdefault(rollout.example.id, attempt)
-
-    @cached_property
-    def _seen(self) -> dict[tuple[str, bool], dict[str, Attempt]]:
-        return {}
+    def saw(self, rollouts: Sequence[Rollout], purpose: str) -> None:
+        for rollout, component in product(rollouts, self.components):
+            if (attempt := self.attempt(rollout, component)) is not None:
+                for right in {False, attempt.score >= 1}:
+                    self.seen.setdefault((component, right), {}).setdefault(rollout.example.id, attempt)
 
     def demonstrations(self) -> tuple[list[Attempt], list[str]]:
         """A few attempts of this cycle that scored 1, and a few problems, drawn at random for the current component."""
-        solved, seen = (list(self._seen.get((self.component, kind), {}).values()) for kind in (True, False))
+        solved, seen = (list(self.seen.get((self.component, right), {}).values()) for right in (True, False))
         return some(solved, self.chance), [attempt.question for attempt in some(seen, self.chance)]
 
     def minibatch(self) -> list[Example]:
         return self.chance.sample(self.anchors, self.batch_size)
 
-    def drawn(self, items: Items) -> list[list[list[Rollout]]]:
-        """Rollouts by item and problem, played as one batch of minibatches."""
+    def draw(self, items: Items) -> list[list[list[Rollout]]]:
+        """Rollouts by item and problem."""
         return self.scoring.minibatches(items)
 
     def try_out(self, items: Items) -> list[Trial]:
         """Play contexts on a minibatch each, all as one batch."""
         trials = []
-        for (context, batch), rollouts in zip(items, self.drawn(items), strict=True):
-            scores = {example.id: mean_score(drawn) for example, drawn in zip(batch, rollouts, strict=True)}
-            first = {
-                example.id: self.attempt(drawn[0], self.component)
-                for example, drawn in zip(batch, rollouts, strict=True)
-            }
+        for (context, _), rollouts in zip(items, self.draw(items), strict=True):
+            scores = {drawn[0].example.id: mean_score(drawn) for drawn in rollouts}
+            first = {drawn[0].example.id: self.attempt(drawn[0], self.component) for drawn in rollouts}
             attempts = {problem: attempt for problem, attempt in first.items() if attempt is not None}
             trials.append(Trial(context, scores, attempts))
             edit = self.edits.get(context.id)
@@ -179,62 +164,41 @@ class Steps(Search):
 
     # Proposing ---------------------------------------------------------------------------------------------------------
 
-    @property
-    def reflector(self) -> Reflector:
-        return self.loop.reflector
-
-    def request(
-        self,
-        what: str,
-        prompt: str,
-        fence: str,
-        by_hand: ByHand,
-        longest: int | None = None,
-        kept: Collection[str] = (),
+    def text_request(
+        self, what: str, prompt: str, fence: str, by_hand: ByHand, longest: int = 0, kept: Collection[str] = ()
     ) -> TextRequest:
         """A request for a context's text, which without a model loses its oldest lines after the first where it is too long,
         but none of `kept`; or, with `longest`, for another text of at most so many tokens."""
+        most = longest or self.recipe.max_tokens
 
         def written(chance: random.Random) -> str:
             lines = by_hand(chance)
-            if longest is not None:
+            if longest:
                 return "\n".join(lines)
-            text = self.fit(lines, kept)
+            text = fit(lines, kept, self.count_tokens, most)
             if not text or not text.strip():
-                raise ReflectionFailed(f"no edit fits into {self.recipe.max_tokens} tokens")
+                raise ReflectionFailed(f"no edit fits into {most} tokens")
             return text
 
-        most = longest or self.recipe.max_tokens
-        prompt = f"{prompt}\n{closing(what, fence, most)}\n"
-        return TextRequest(prompt, written, most, self.loop.count_tokens, fence)
-
-    def fits(self, text: str) -> bool:
-        return self.loop.count_tokens(text) <= self.recipe.max_tokens
-
-    def fit(self, lines: Sequence[str], kept: Collection[str]) -> str | None:
-        return fit(lines, kept, self.loop.count_tokens, self.recipe.max_tokens)
+        return TextRequest(f"{prompt}\n{closing(what, fence, most)}\n", written, most, self.count_tokens, fence)
 
     def ask(self, request: TextRequest) -> str | None:
         return self.asked(lambda seed: self.reflector.write(request, seed))
 
-    def write(
-        self,
-        parents: Sequence[Context],
-        request: TextRequest,
-        feedback: Sequence[str] = (),
-        before: float | None = None,
-    ) -> Context | None:
-        """A new context with the requested text for the current component."""
-        before = self.members[parents[0].id].mean if before is None else before
+    def write(self, parents: Sequence[Context], request: TextRequest, trial: Trial | None = None) -> Context | None:
+        """A new context with the requested text for the current component, written after a trial or after scores alone."""
+        feedback = trial.feedback if trial else []
+        before = trial.mean if trial else self.members[parents[0].id].mean
         return self.child(parents, self.component, lambda seed: self.reflector.write(request, seed), feedback, before)
 
-    def edit_request(self, component: str, text: str, attempts: Sequence[Attempt], seed: int = 0) -> Request:
-        recipe = self.recipe
-        return Request(component, text, attempts, recipe.proposer, recipe.max_tokens, self.loop.count_tokens, seed)
+    def request(self, parent: Context, component: str, attempts: Sequence[Attempt], seed: int) -> Request:
+        """A request for an edit as gepa makes it."""
+        text, proposer, most = parent.texts[component], self.recipe.proposer, self.recipe.max_tokens
+        return Request(component, text, attempts, proposer, most, self.count_tokens, seed)
 
     def lessons(self, text: str, attempts: Sequence[Attempt]) -> dict[str, float]:
         """Lines of the feedback on failed attempts that a text lacks and that are likely to be rules, with their weights."""
-        found = new_lessons(self.edit_request(self.component, text, attempts))
+        found = new_lessons(self.request(Context({self.component: text}), self.component, attempts, 0))
         return {line: weight for line, weight in found.items() if weight >= LIKELY * max(found.values())}
 
     def population_lines(self, members: Sequence[Member]) -> Source:
@@ -247,7 +211,7 @@ class Steps(Search):
 
 
 def listed(heads: Iterable[str], texts: Iterable[str], fence: str, gap: str = "\n\n") -> str:
-    """Texts as a prompt shows several, each fenced under its head."""
+    """Texts as a prompt shows several of them, each fenced under its head."""
     return gap.join(f"{head}\n{fenced(text, fence)}" for head, text in zip(heads, texts, strict=False))
 
 

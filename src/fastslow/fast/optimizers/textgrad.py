@@ -35,8 +35,7 @@ class TextGrad(Steps):
         (before,) = self.try_out([(self.current, batch)])
         if not before.failed or (criticism := self.ask(self._gradient(before))) is None:
             return
-        feedback = [attempt.feedback for attempt in before.failed]
-        child = self.write([self.current], self._edit(criticism), feedback, before.mean)
+        child = self.write([self.current], self._edit(criticism), before)
         if child is None:
             return
         (after,) = self.try_out([(child, batch)])
@@ -67,7 +66,7 @@ change so that problems of this kind come out right? Do not write the new instru
                 raise ReflectionFailed("nothing to criticise: no feedback has a usable line that the text lacks")
             return lessons[:CRITICISM_LINES]
 
-        return self.request("the criticism", prompt, fence, by_hand, LONGEST_CRITICISM)
+        return self.text_request("the criticism", prompt, fence, by_hand, LONGEST_CRITICISM)
 
     def _edit(self, criticism: str) -> TextRequest:
         text, new = self.text(self.current), criticism.splitlines()
@@ -85,4 +84,4 @@ the next problems will be different ones."""
         def by_hand(chance: random.Random) -> list[str]:
             return [*lines_of(text), *new[: chance.randint(1, len(new))]]
 
-        return self.request("the whole new instructions", prompt, fence, by_hand, kept=new)
+        return self.text_request("the whole new instructions", prompt, fence, by_hand, kept=new)
