@@ -98,12 +98,10 @@ class Ace(Steps):
         return "\n".join([*lines_of(self.base[self.component]), *(item.text for item in items)])
 
     def _changes(self, trial: Trial, items: Sequence[Item]) -> TextRequest:
-        base = self.base[self.component]
+        base, numbered = self.base[self.component], list(enumerate(items, start=1))
         fence = fence_of([base, *(item.text for item in items)])
-        numbered = [
-            f"{n}. (helpful {each.helpful}, harmful {each.harmful}) {each.text}" for n, each in enumerate(items, 1)
-        ]
-        playbook = "\n".join(numbered) or "(no items yet)"
+        shown = [f"{n}. (helpful {item.helpful}, harmful {item.harmful}) {item.text}" for n, item in numbered]
+        playbook = "\n".join(shown) or "(no items yet)"
         prompt = f"""\
 A language model works under these instructions:
 {fenced(base, fence)}
@@ -125,43 +123,31 @@ HELPFUL and HARMFUL mark the items that helped or misled in these attempts. Chan
 that hold for new problems."""
 
         def by_hand(chance: random.Random) -> list[str]:
-            changes = self._marks(trial, items) + self._edits(trial, items, chance)
+            changes = [
+                f"{'HELPFUL' if attempt.score >= 1 else 'HARMFUL'} {number}"
+                for attempt in trial.attempts.values()
+                for number, item in numbered
+                if _words(item.text) & _words(attempt.question)
+            ]
+            asked, touched = _words("\n".join(attempt.question for attempt in trial.failed)), set()
+            for lesson in list(shuffled(self.lessons(self._written(items), trial.failed), chance))[:ADDED]:
+                about = _words(lesson) & asked
+                rival = next((n for n, item in numbered if item.worth < 0 and _words(item.text) & about), 0)
+                changes.append(f"UPDATE {rival}: {lesson}" if rival and rival not in touched else f"ADD: {lesson}")
+                touched.add(rival)
+            changes += [f"REMOVE {n}" for n, item in numbered if item.worth <= -TOO_HARMFUL and n not in touched]
             if trial.failed and not changes:
                 raise ReflectionFailed("nothing to change: the feedback has no usable line that the playbook lacks")
             return changes
 
         return self.text_request("the changes", prompt, fence, by_hand, LONGEST_CHANGES)
 
-    def _marks(self, trial: Trial, items: Sequence[Item]) -> list[str]:
-        return [
-            f"{'HELPFUL' if attempt.score >= 1 else 'HARMFUL'} {number}"
-            for attempt in trial.attempts.values()
-            for number, item in enumerate(items, start=1)
-            if _words(item.text) & _words(attempt.question)
-        ]
-
-    def _edits(self, trial: Trial, items: Sequence[Item], chance: random.Random) -> list[str]:
-        lessons = list(shuffled(self.lessons(self._written(items), trial.failed), chance))[:ADDED]
-        asked = {word for attempt in trial.failed for word in _words(attempt.question)}
-        edits, touched = [], set()
-        for lesson in lessons:
-            about = _words(lesson) & asked
-            rivals = (n for n, item in enumerate(items, start=1) if item.worth < 0 and _words(item.text) & about)
-            rival = next(rivals, 0)
-            edits.append(f"UPDATE {rival}: {lesson}" if rival and rival not in touched else f"ADD: {lesson}")
-            touched.add(rival)
-        useless = [n for n, item in enumerate(items, start=1) if item.worth <= -TOO_HARMFUL and n not in touched]
-        return edits + [f"REMOVE {number}" for number in useless]
-
 
 def changed(items: Sequence[Item], changes: str) -> list[Item]:
     """The items after a list of changes. Numbers refer to the items before; lines of another form are ignored."""
     after: dict[int, Item] = dict(enumerate(items, start=1))
     added: list[Item] = []
-    for line in lines_of(changes):
-        match = _CHANGE.match(line)
-        if match is None:
-            continue
+    for match in filter(None, map(_CHANGE.match, lines_of(changes))):
         verb, text = match[1].upper(), match[3].strip()
         if verb == "ADD" and (new := f"{match[2]}{text}".strip()):
             added.append(Item(new))

@@ -14,9 +14,7 @@ problems, solved or not, and from generic advice. It does not read DSPy's summar
 
 from __future__ import annotations
 
-import contextlib
 import random
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastslow.base.errors import RecipeError
@@ -48,7 +46,7 @@ class Mipro(DSPySearch):
         trials = affordable_trials(self.left // self.recipe.samples, self.batch_size, len(golds))
         if not trials:
             return
-        self.generations = trials
+        self.generations, self.questions = trials, [gold.question for gold in golds]
         candidates = max(2, min(MOST_CANDIDATES, int(trials / TRIALS_PER_CANDIDATE)))
         optimizer = dspy.MIPROv2(
             metric=lambda gold, prediction, trace=None: prediction.score,
@@ -63,29 +61,35 @@ class Mipro(DSPySearch):
             seed=self.seed,
             track_stats=False,
         )
-        adapter = self.outside["adapter"] if self.has_model else _ByHand(self, golds)
-        with _until_all_are_scored(), dspy.context(adapter=adapter):
-            optimizer.compile(
-                program,
-                trainset=golds,
-                valset=golds,
-                num_trials=trials,
-                minibatch=self.batch_size < len(golds),
-                minibatch_size=self.batch_size,
-                minibatch_full_eval_steps=FULL_EVERY,
-                program_aware_proposer=False,
-                data_aware_proposer=self.has_model,
-                tip_aware_proposer=self.has_model,
-            )
+        optuna.logging.disable_default_handler()  # it would print the end of the search as a failed trial
+        try:
+            with dspy.context(adapter=self.outside["adapter"] if self.has_model else _ByHand(self)):
+                optimizer.compile(
+                    program,
+                    trainset=golds,
+                    valset=golds,
+                    num_trials=trials,
+                    minibatch=self.batch_size < len(golds),
+                    minibatch_size=self.batch_size,
+                    minibatch_full_eval_steps=FULL_EVERY,
+                    program_aware_proposer=False,
+                    data_aware_proposer=self.has_model,
+                    tip_aware_proposer=self.has_model,
+                )
+        except ValueError as error:  # the search ends when all candidates are scored on all anchors
+            if "No valid program" not in str(error):
+                raise
+        finally:
+            optuna.logging.enable_default_handler()
 
-    def instruction(self, text: str, golds: Sequence[dspy.Example]) -> str:
+    def instruction(self, text: str) -> str:
         """A text to try beside another, without a model."""
+        best = [drawn[0] for drawn in self.full[self.carried.best.context.id].values()]
+        attempts = [self.attempt(rollout, component) for rollout in best for component in self.components]
+        right = [attempt for attempt in attempts if attempt and attempt.score >= 1]
 
         def by_hand(chance: random.Random) -> list[str]:
-            drawn = [rollouts[0] for rollouts in self.full[self.carried.best.context.id].values()]
-            attempts = [self.attempt(rollout, component) for rollout in drawn for component in self.components]
-            questions = [gold.question for gold in some(golds, chance)]
-            solved = some([attempt for attempt in attempts if attempt and attempt.score >= 1], chance)
+            questions, solved = some(self.questions, chance), some(right, chance)
             return vary(lines_of(text), plain_lines(solved, questions), chance)
 
         answer = self.ask(self.text_request("the instruction", text, "```", by_hand))
@@ -104,26 +108,12 @@ def affordable_trials(rollouts: int, minibatch: int, anchors: int) -> int:
     return trials
 
 
-@contextlib.contextmanager
-def _until_all_are_scored() -> Iterator[None]:
-    """DSPy raises when it wants to score a candidate on all anchors and none is left, which ends the search."""
-    optuna.logging.disable_default_handler()  # it would print that as a failed trial
-    try:
-        yield
-    except ValueError as error:
-        if "No valid program" not in str(error):
-            raise
-    finally:
-        optuna.logging.enable_default_handler()
-
-
 class _ByHand(dspy.Adapter):
     """Answers DSPy's request for an instruction without a model."""
 
-    def __init__(self, search: Mipro, golds: Sequence[dspy.Example]) -> None:
+    def __init__(self, search: Mipro) -> None:
         super().__init__()
-        self.search, self.golds = search, golds
+        self.search = search
 
     def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> list[dict[str, Any]]:
-        answer = self.search.instruction(str(inputs["basic_instruction"]), self.golds)
-        return [dict.fromkeys(signature.output_fields, answer)]
+        return [dict.fromkeys(signature.output_fields, self.search.instruction(str(inputs["basic_instruction"])))]
