@@ -129,7 +129,8 @@ that hold for new problems."""
                 for number, item in numbered
                 if _words(item.text) & _words(attempt.question)
             ]
-            asked, touched = _words("\n".join(attempt.question for attempt in trial.failed)), set()
+            asked = _words("\n".join(attempt.question for attempt in trial.failed))
+            touched: set[int] = set()
             for lesson in list(shuffled(self.lessons(self._written(items), trial.failed), chance))[:ADDED]:
                 about = _words(lesson) & asked
                 rival = next((n for n, item in numbered if item.worth < 0 and _words(item.text) & about), 0)

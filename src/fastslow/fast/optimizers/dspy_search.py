@@ -37,8 +37,12 @@ SETTINGS = ("lm", "adapter", "callbacks", "trace")
 """The settings of DSPy that we change, and restore while a task plays, because it may be a DSPy program itself."""
 
 
-class DSPySearch(Steps):
-    """One cycle by an optimizer of DSPy, which starts from the best carried context; the others stay in the population."""
+class DSPySearch(Steps, dspy.utils.callback.BaseCallback):
+    """One cycle by an optimizer of DSPy, which starts from the best carried context; the others stay in the population.
+
+    It is DSPy's callback, which plays every evaluation before that starts, and its engine, which hands requests on to the
+    reflection model.
+    """
 
     def setup(self) -> None:
         super().setup()
@@ -50,7 +54,7 @@ class DSPySearch(Steps):
         """Rollouts of the contexts that were played on all anchors, by context and problem."""
         self.known: dict[Texts, Context | None] = {}
         self.has_model = isinstance(self.reflector, LanguageModelReflector)
-        self.lm = dspy.LM("fastslow/proposer", engine=_Proposer(self), cache=False, num_retries=0)
+        self.lm = dspy.LM("fastslow/proposer", engine=self, cache=False, num_retries=0)
 
     @abstractmethod
     def compile(self, program: dspy.Module, golds: list[dspy.Example]) -> None:
@@ -66,7 +70,7 @@ class DSPySearch(Steps):
             attempt = self.attempt(drawn[0], self.components[0])
             gold = dspy.Example(problem=problem, question=attempt.question if attempt else "")
             golds.append(gold.with_inputs("problem", "question"))
-        with hushed(), dspy.context(lm=self.lm, trace=None, callbacks=[_Batches(self)], disable_history=True):
+        with hushed(), dspy.context(lm=self.lm, trace=None, callbacks=[self], disable_history=True):
             try:
                 self.compile(_program(self, best), golds)
             except Exception as error:
@@ -79,10 +83,11 @@ class DSPySearch(Steps):
         for rollout in rollouts if purpose != "fast-minibatch" else ():
             self.full.setdefault(rollout.context.id, {}).setdefault(rollout.example.id, []).append(rollout)
 
-    def prepare(self, texts: Texts, problems: Sequence[str]) -> None:
+    def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Play what DSPy is about to evaluate. Proposals that are rejected or over budget are not played and score 0."""
-        context = self.context_of(texts)
-        whole = len(problems) == len(self.anchors)
+        texts = _texts_of(inputs["program"])
+        problems = [gold.problem for gold in inputs["devset"] or instance.devset]
+        context, whole = self.context_of(texts), len(problems) == len(self.anchors)
         if context is None or self.broken is not None or len(problems) * self.recipe.samples > self.left:
             return
         if whole and context.id in self.members:
@@ -118,6 +123,22 @@ class DSPySearch(Steps):
             found = self.contexts.get(Context({**best.texts, **changed}).id)
             self.known[texts] = found or self.offer_texts([best], changed, before=self.members[best.id].mean)
         return self.known[texts]
+
+    def complete(self, request: Request) -> Response:
+        """The reflection model's answer, once for all processes."""
+        reflector = self.reflector
+        assert isinstance(reflector, LanguageModelReflector), "without a model nothing is asked"
+        messages = [{"role": "system", "content": str(request.system)}] if request.system else []
+        messages += [{"role": said.role, "content": said.text or ""} for said in request.messages]
+        with dspy.context(**self.outside):
+            answer = self.asked(lambda seed: reflector.ask(messages, seed).text)
+        if answer is None:
+            raise ReflectionFailed("the reflection model failed")
+        said = Message.assistant(answer)
+        return Response(id=None, model=request.model, message=said, finish_reason="stop", usage=Usage())
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> DSPySearch:
+        return self
 
     def cleaned(self, context: Context) -> Texts:
         return _texts_of(_program(self, context))
@@ -156,39 +177,6 @@ def _program(search: DSPySearch, context: Context) -> dspy.Module:
             return dspy.Prediction(score=mean_score(drawn) if drawn else 0.0, feedback=feedback)
 
     return Program()
-
-
-class _Batches(dspy.utils.callback.BaseCallback):
-    """Plays every evaluation of DSPy's before it starts."""
-
-    def __init__(self, search: DSPySearch) -> None:
-        self.search = search
-
-    def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        golds = inputs["devset"] or instance.devset
-        self.search.prepare(_texts_of(inputs["program"]), [gold.problem for gold in golds])
-
-
-class _Proposer:
-    """An engine of DSPy's: sends the requests of its optimizers to the reflection model, once for all processes."""
-
-    def __init__(self, search: DSPySearch) -> None:
-        self.search = search
-
-    def __deepcopy__(self, memo: Mapping[int, Any]) -> _Proposer:
-        return self
-
-    def complete(self, request: Request) -> Response:
-        reflector = self.search.reflector
-        assert isinstance(reflector, LanguageModelReflector), "without a model nothing is asked"
-        messages = [{"role": "system", "content": str(request.system)}] if request.system else []
-        messages += [{"role": said.role, "content": said.text or ""} for said in request.messages]
-        with dspy.context(**self.search.outside):
-            answer = self.search.asked(lambda seed: reflector.ask(messages, seed).text)
-        if answer is None:
-            raise ReflectionFailed("the reflection model failed")
-        said = Message.assistant(answer)
-        return Response(id=None, model=request.model, message=said, finish_reason="stop", usage=Usage())
 
 
 @contextlib.contextmanager
