@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from fastslow.base.seeds import derive_seed
 from fastslow.fast.evaluator import Evaluator
+from fastslow.fast.kinds import Refusal
 from fastslow.fast.memory import LEAST_SHARE
 from fastslow.fast.pool import Member, Pool, mean_score, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
@@ -283,19 +284,21 @@ class Optimizer(ABC):
         for name, text in texts.items():
             refusal = self.evaluator.kind(name).check(text, self.count_tokens, self.recipe.max_tokens)
             if refusal is not None:
-                return self._reject(refusal.fault, parents[0], texts, refusal.reason)
+                self._reject(refusal, parents[0], texts)
+                return None
         child = Context({**parents[0].texts, **texts}, tuple(parent.id for parent in parents), self.cycle)
         if child.id in self.contexts:
-            return self._reject("proposal_not_new", parents[0], texts, f"not new: the same text as {child.id}")
+            self._reject(Refusal("proposal_not_new", f"not new: the same text as {child.id}"), parents[0], texts)
+            return None
         self.failures_in_a_row = 0
         self.contexts[child.id] = child
         shown = list(feedback) if self.shows_feedback else []
         self.edits[child.id] = Edit(child.id, parents[0].id, ", ".join(texts), shown, before)
         return child
 
-    def _reject(self, fault: str, parent: Context, texts: Mapping[str, str], reason: str) -> None:
-        self.fault(fault)
-        self.rejected.append(Rejected(parent.id, dict(texts), reason))
+    def _reject(self, refusal: Refusal, parent: Context, texts: Mapping[str, str]) -> None:
+        self.fault(refusal.fault)
+        self.rejected.append(Rejected(parent.id, dict(texts), refusal.reason))
 
     def fault(self, name: str) -> None:
         self.faults[name] = self.faults.get(name, 0) + 1

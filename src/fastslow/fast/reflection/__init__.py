@@ -74,8 +74,10 @@ def by_litellm(
     timeout: float = 120.0,
     retries: int = 4,
 ) -> Reflector:
-    options = {"temperature": temperature, "max_tokens": max_tokens, "timeout": timeout, "retries": retries}
-    return LanguageModelReflector(LiteLLMChat(model, base_url, **options))
+    chat = LiteLLMChat(
+        model, base_url, temperature=temperature, max_tokens=max_tokens, timeout=timeout, retries=retries
+    )
+    return LanguageModelReflector(chat)
 
 
 def by_local(policy: Policy, *, model: str, temperature: float = 1.0, max_tokens: int = 4096) -> Reflector:
