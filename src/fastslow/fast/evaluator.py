@@ -67,7 +67,7 @@ class Evaluator:
     """With `rescore: from-rollouts`, the rollouts behind a context's scores, by problem."""
     stopped: dict[str, list[list[Rollout]]] = field(default_factory=dict, init=False)
     """Contexts that lost a race, with their rollouts so far."""
-    reused: dict[str, int] = field(default_factory=dict, init=False)
+    reused: dict[Purpose, int] = field(default_factory=dict, init=False)
     """Rollouts that served a purpose without being played for it, by that purpose."""
     trials: list[tuple[str, dict[str, float]]] = field(default_factory=list, init=False)
     """The minibatches so far, in order: a context's id and its mean score on each problem."""
@@ -207,5 +207,5 @@ class Evaluator:
         draws = {e.id: [r.score for r in drawn] for e, drawn in zip(self.anchors, rollouts, strict=False)}
         return self.scores.hopeless(draws, self.recipe.population)
 
-    def _reuse(self, purpose: str, count: int) -> None:
+    def _reuse(self, purpose: Purpose, count: int) -> None:
         self.reused[purpose] = self.reused.get(purpose, 0) + count

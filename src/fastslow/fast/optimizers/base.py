@@ -81,7 +81,7 @@ class Cycle:
     """Every carried or proposed context of the cycle, kept or not."""
     generations: int = 0
     faults: dict[str, int] = field(default_factory=dict)
-    reused: dict[str, int] = field(default_factory=dict)
+    reused: dict[Purpose, int] = field(default_factory=dict)
     """Rollouts that served a purpose without being played for it, by that purpose."""
     rejected: list[Rejected] = field(default_factory=list)
     dropped: list[Member] = field(default_factory=list)

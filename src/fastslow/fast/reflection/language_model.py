@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
 
 from fastslow.fast.reflection.base import Chat, ChatFailed, ReflectionFailed, Reply, Request, TextRequest, Usage
 from fastslow.fast.reflection.prompt import complain, fence_of, write_prompt
@@ -27,28 +26,23 @@ class LanguageModelReflector:
         self.collective = getattr(chat, "collective", False)
 
     def __call__(self, request: Request) -> str:
-        fence = fence_of([request.text])
-        return self._written(
-            write_prompt(request), fence, request, lambda *reply: read_edit(*reply, request), request.seed
-        )
+        return self._written(write_prompt(request), fence_of([request.text]), request, request.seed)
 
     def write(self, request: TextRequest, seed: int) -> str:
-        return self._written(request.prompt, request.fence, request, lambda *reply: read_text(*reply, request), seed)
+        return self._written(request.prompt, request.fence, request, seed)
 
-    def _written(
-        self, prompt: str, fence: str, wanted: Request | TextRequest, read: Callable[[str, bool], str], seed: int
-    ) -> str:
+    def _written(self, prompt: str, fence: str, request: Request | TextRequest, seed: int) -> str:
         # One user message and no system message: some chat templates refuse a system role.
         messages = [{"role": "user", "content": prompt}]
         with self.usage.counting():
             for attempt in range(2):
                 reply = self.ask(messages, seed + attempt)
                 try:
-                    return read(reply.text, reply.truncated)
+                    return read_text(reply.text, reply.truncated, request)
                 except Unusable as problem:
                     said = str(problem)
                 messages.append({"role": "assistant", "content": reply.text.strip() or "(empty answer)"})
-                messages.append({"role": "user", "content": complain(said, fence, wanted.max_tokens)})
+                messages.append({"role": "user", "content": complain(said, fence, request.max_tokens)})
             raise ReflectionFailed(f"the reflection model was asked twice and {said}")
 
     def ask(self, messages: list[dict[str, str]], seed: int) -> Reply:
@@ -72,32 +66,30 @@ class Unusable(Exception):
     """An answer without a usable edit; str(error) is the reason, which the model that wrote it reads."""
 
 
-def read_edit(answer: str, truncated: bool, request: Request) -> str:
-    """The revised text of an answer, after all checks of an edit."""
-    text = read_text(answer, truncated, request)
-    words, parent_words = text.split(), request.text.split()
-    if words == parent_words:
-        raise Unusable("the revised text was the same as the current instructions")
-    if request.proposer == "light" and len(parent_words) >= SHORT_PARENT:
-        matcher = difflib.SequenceMatcher(None, parent_words, words, autojunk=False)
-        kept = sum(block.size for block in matcher.get_matching_blocks())
-        if kept < KEPT_SHARE * len(parent_words):
-            raise Unusable(
-                f"only {kept} of the {len(parent_words)} words of the current instructions were left in place; "
-                f"make a smaller edit that keeps at least half of them"
-            )
-    return text
-
-
 def read_text(answer: str, truncated: bool, request: Request | TextRequest) -> str:
-    """The text of an answer, checked for readability and length."""
+    """The text of an answer, checked for readability and length, and as an edit where one was asked for."""
     text = _text(answer, truncated)
     if (problem := request.kind.unusable(text)) is not None:
         raise Unusable(problem)
     tokens = request.count_tokens(text)
     if tokens > request.max_tokens:
         raise Unusable(f"the revised text took {tokens} tokens and only {request.max_tokens} are allowed")
+    if isinstance(request, Request):
+        _check_edit(text.split(), request.text.split(), request.proposer)
     return text
+
+
+def _check_edit(words: list[str], parent: list[str], proposer: str) -> None:
+    if words == parent:
+        raise Unusable("the revised text was the same as the current instructions")
+    if proposer == "light" and len(parent) >= SHORT_PARENT:
+        matcher = difflib.SequenceMatcher(None, parent, words, autojunk=False)
+        kept = sum(block.size for block in matcher.get_matching_blocks())
+        if kept < KEPT_SHARE * len(parent):
+            raise Unusable(
+                f"only {kept} of the {len(parent)} words of the current instructions were left in place; "
+                f"make a smaller edit that keeps at least half of them"
+            )
 
 
 def _text(answer: str, truncated: bool) -> str:
