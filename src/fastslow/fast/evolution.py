@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastslow.base.seeds import derive_seed
 from fastslow.fast.evaluator import Book, Evaluator
@@ -52,7 +52,8 @@ class Evolution:
         """The pool after this step's cycle; `look_ahead` are the training problems of the cycle's steps."""
         state, number = self.state, self.state.cycle
         carried = [member.context.id for member in state.pool.members]
-        done = self.player.world.from_main(lambda: self._finished(number))
+        journal, kept = self.journal, state.memory.kept
+        done = self.player.world.from_main(lambda: journal.cycle(number, kept) if journal else None)
         if done and done["policy_step"] == state.step and done["carried"] == carried:
             spent = Ledger.from_dict(done["spent"])
             state.ledger.add(spent)
@@ -65,17 +66,13 @@ class Evolution:
             found = self.optimizer(self.recipe.fast).evolve(evaluator, self.reflector, state.pool)
             self._book(found)
             state.memory.close_cycle(found.pool.active(self.recipe.slow.group), look_ahead, found.found)
-            if self.journal:
-                self._write(self.journal, evaluator, found, carried, state.ledger.since(before))
+            if journal:
+                self._write(journal, evaluator, found, carried, state.ledger.since(before))
         if failed := found.faults.get("reflection_failed"):
             self.view.message(f"cycle {number}: {failed} reflection(s) failed; the others were used", "warning")
         best = found.pool.best
         self.view.context(best.context.id, best.mean, "\n".join(best.context.texts.values()))
         return found.pool
-
-    def _finished(self, number: int) -> dict[str, Any] | None:
-        """The journal entry of a cycle that finished before the run was interrupted."""
-        return self.journal.cycle(number, self.state.memory.kept) if self.journal else None
 
     def _evaluator(self, number: int, look_ahead: Sequence[Example]) -> Evaluator:
         """Open the cycle's evidence and choose the anchors."""

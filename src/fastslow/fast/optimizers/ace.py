@@ -89,7 +89,7 @@ class Ace(Steps):
         text = self._written(items)
         self.items = {**self.items, self.component: items}
         if text != self.text(self.current):
-            child = self.offer([self.current], self.component, text, trial.feedback, trial.mean)
+            child = self.offer([self.current], {self.component: text}, trial.feedback, trial.mean)
             known = Context({**self.current.texts, self.component: text})
             self.current = child or self.contexts.get(known.id, self.current)
         noted = {name: [asdict(item) for item in each] for name, each in self.items.items()}

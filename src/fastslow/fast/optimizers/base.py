@@ -136,14 +136,10 @@ class Optimizer(ABC):
                 f"fast.optimizer={fast.optimizer} breeds from two texts, but fast.population={fast.population}; raise "
                 "fast.population, or choose another fast.optimizer"
             )
-        if cls.covers_budget:
-            cls._refuse_budget(fast, min(fast.anchors, fast.cycle * recipe.slow.problems))
-
-    @classmethod
-    def _refuse_budget(cls, fast: FastRecipe, anchors: int) -> None:
+        anchors = min(fast.anchors, fast.cycle * recipe.slow.problems)
         least = (2 * min(fast.minibatch, anchors) + anchors) * fast.samples
         budget = math.ceil(fast.budget * LEAST_SHARE) if fast.adaptive else fast.budget
-        if 0 < budget < least:
+        if cls.covers_budget and 0 < budget < least:
             shrunken = f", of which fast.adaptive may leave {budget}," if fast.adaptive else ""
             raise ValueError(
                 f"fast.budget={fast.budget}{shrunken} does not cover one new text under fast.optimizer={fast.optimizer}: "
@@ -180,7 +176,6 @@ class Optimizer(ABC):
 
     @property
     def spent(self) -> int:
-        """Rollouts of the budget that are spent."""
         return self.evaluator.spent
 
     @property
@@ -195,9 +190,11 @@ class Optimizer(ABC):
         words, turns = rollout.feedback.by_component.get(component), list(rollout.turns)
         own = [turn for turn in turns if turn.component == component]
         unasked = bool(turns) and not own
-        if is_faulty(rollout) or (unasked and not (words and self.shows_feedback)):
-            return None
-        if words == "" and self.shows_feedback:
+        if (
+            is_faulty(rollout)
+            or (self.shows_feedback and words == "")
+            or (unasked and not (self.shows_feedback and words))
+        ):
             return None
         shown = turns if unasked else own
         return Attempt(
@@ -236,7 +233,7 @@ class Optimizer(ABC):
             text = self.asked(ask)
             if text is None:
                 return None
-            if (found := self.offer(parents, component, text, feedback, before)) is not None:
+            if (found := self.offer(parents, {component: text}, feedback, before)) is not None:
                 return found
         self.failures_in_a_row += 1
         return None
@@ -268,37 +265,26 @@ class Optimizer(ABC):
         self.progress(f"no edit: {failure}")
 
     def offer(
-        self, parents: Sequence[Context], component: str, text: str, feedback: Sequence[str] = (), before: float = 0.0
+        self, parents: Sequence[Context], texts: Mapping[str, str], feedback: Sequence[str] = (), before: float = 0.0
     ) -> Context | None:
-        """The context with a proposed text, if its kind accepts the text and the context is new."""
-        return self.offer_texts(parents, {component: text}, feedback, before)
-
-    def offer_texts(
-        self,
-        parents: Sequence[Context],
-        texts: Mapping[str, str],
-        feedback: Sequence[str] = (),
-        before: float = 0.0,
-    ) -> Context | None:
-        """The same for proposed texts of several components at once."""
-        for name, text in texts.items():
-            refusal = self.evaluator.kind(name).check(text, self.count_tokens, self.recipe.max_tokens)
-            if refusal is not None:
-                self._reject(refusal, parents[0], texts)
-                return None
+        """The context with proposed texts by component, if their kinds accept them and the context is new."""
         child = Context({**parents[0].texts, **texts}, tuple(parent.id for parent in parents), self.cycle)
-        if child.id in self.contexts:
-            self._reject(Refusal("proposal_not_new", f"not new: the same text as {child.id}"), parents[0], texts)
+        checks = (
+            self.evaluator.kind(name).check(text, self.count_tokens, self.recipe.max_tokens)
+            for name, text in texts.items()
+        )
+        refusal = next(filter(None, checks), None)
+        if refusal is None and child.id in self.contexts:
+            refusal = Refusal("proposal_not_new", f"not new: the same text as {child.id}")
+        if refusal is not None:
+            self.fault(refusal.fault)
+            self.rejected.append(Rejected(parents[0].id, dict(texts), refusal.reason))
             return None
         self.failures_in_a_row = 0
         self.contexts[child.id] = child
         shown = list(feedback) if self.shows_feedback else []
         self.edits[child.id] = Edit(child.id, parents[0].id, ", ".join(texts), shown, before)
         return child
-
-    def _reject(self, refusal: Refusal, parent: Context, texts: Mapping[str, str]) -> None:
-        self.fault(refusal.fault)
-        self.rejected.append(Rejected(parent.id, dict(texts), refusal.reason))
 
     def fault(self, name: str) -> None:
         self.faults[name] = self.faults.get(name, 0) + 1

@@ -198,7 +198,7 @@ class Digest(Optimizer):
         context = Context(texts, (self.base.id,), self.cycle)
         if context.id in self.contexts:
             return self.contexts[context.id]
-        offered = self.offer_texts([self.base], texts, [line.text for line in model.lines if line.key in choice.taken])
+        offered = self.offer([self.base], texts, [line.text for line in model.lines if line.key in choice.taken])
         return offered or self.base
 
     def _problems(self, model: Model, designs: Sequence[Choice], count: int) -> list[Example]:

@@ -123,7 +123,7 @@ class DSPySearch(Steps, dspy.utils.callback.BaseCallback):
             named = zip(self.components, texts, self.cleaned(best), strict=True)
             changed = {name: text for name, text, before in named if text != before}
             found = self.contexts.get(Context({**best.texts, **changed}).id)
-            self.known[texts] = found or self.offer_texts([best], changed, before=self.members[best.id].mean)
+            self.known[texts] = found or self.offer([best], changed, before=self.members[best.id].mean)
         return self.known[texts]
 
     def complete(self, request: Request) -> Response:

@@ -70,7 +70,7 @@ class Reflexion(Steps):
         if text == self.text(self.current):
             return
         feedback = [failed[lesson.problem].feedback for lesson in lessons]
-        child = self.offer([self.current], self.component, text, feedback, trial.mean)
+        child = self.offer([self.current], {self.component: text}, feedback, trial.mean)
         if child is not None:
             self.notes[child.id] = {"base": dict(self.base), "memory": [asdict(lesson) for lesson in self.memory]}
             self.score([child])
