@@ -150,7 +150,8 @@ class Optimizer(ABC):
     def evolve(self, evaluator: Evaluator, reflector: Reflector, carried: Pool) -> Cycle:
         """Score the carried contexts again, search until the budget is spent, keep the best K."""
         self.open(evaluator, reflector, carried)
-        evaluator.rescore(carried)
+        if not self.reads_rollouts:
+            evaluator.rescore(carried)
         if evaluator.budget:
             self.search()
         return self.result()

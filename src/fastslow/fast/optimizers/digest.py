@@ -54,12 +54,6 @@ class Digest(Optimizer):
     reads_rollouts = True
     covers_budget = False
 
-    def evolve(self, evaluator: Evaluator, reflector: Reflector, carried: Pool) -> Cycle:
-        self.open(evaluator, reflector, carried)
-        if evaluator.budget:
-            self.search()
-        return self.result()
-
     def open(self, evaluator: Evaluator, reflector: Reflector, carried: Pool) -> None:
         """Take up what earlier cycles left, and read what the slow loop has drawn since."""
         super().open(evaluator, reflector, carried)
