@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -28,12 +29,16 @@ from benchmarks.simulated_handbook import HandbookDials, HandbookPolicy, Handboo
 from benchmarks.simulated_policy import COMPONENT, Dials, Policy, World, count_tokens
 from fastslow.base.seeds import derive_seed
 from fastslow.base.world import World as Processes
-from fastslow.fast.cycle import FastLoop
+from fastslow.fast.evaluator import Evaluator
+from fastslow.fast.memory import Memory
+from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.optimizers.digest import FIRST_LOOK
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe
 from fastslow.recipe.model import Optimizer
+from fastslow.records import Context, Example, Rollout, Sampling
+from fastslow.rollouts.play import Timing
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,18 @@ READS_ON = {"digest": {"anchors": 96}}
 that example may be among them."""
 
 
+class Simulated:
+    """A simulated policy as a player."""
+
+    def __init__(self, policy: Policy | HandbookPolicy) -> None:
+        self.policy = policy
+
+    def play(
+        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
+    ) -> tuple[list[Rollout], Timing]:
+        return self.policy.play(pairs, "", seed), Timing()
+
+
 def open_world(dials: Dials | HandbookDials, seed: int) -> tuple[World, Policy] | tuple[HandbookWorld, HandbookPolicy]:
     """A world of this kind, and a policy in it."""
     if isinstance(dials, HandbookDials):
@@ -98,7 +115,6 @@ def run_one(
     for runs in [[mark] for mark in setting.marks] if one_cycle else [setting.marks]:
         policy = type(policy)(world)  # type: ignore[arg-type]
         fast = FastRecipe(optimizer=optimizer, **{**recipe, **READS_ON.get(optimizer, {})})  # type: ignore[arg-type]
-        loop = FastLoop(fast, Lessons(), policy.play, count_tokens, Processes())
         pool, position = Pool.from_texts({COMPONENT: world.seed_text}), 0
         for cycle, mark in enumerate(runs):
             policy.cycle = cycle
@@ -109,10 +125,23 @@ def run_one(
             if optimizer in READS_ON:
                 rescored = FIRST_LOOK if first else 0
             budget = max(0, mark - policy.rollouts - rescored)
-            found = loop.evolve(
-                pool, anchors, cycle=cycle, policy_step=cycle, seed=derive_seed(seed, "fast", cycle), budget=budget
+            evaluator = Evaluator(
+                fast,
+                Simulated(policy),
+                anchors,
+                sampling=Sampling(),
+                cycle=cycle,
+                policy_step=cycle,
+                seed=derive_seed(seed, "fast", cycle),
+                budget=budget,
+                evidence=None,
+                components=[],
+                count_tokens=count_tokens,
+                world=Processes(),
+                memory=Memory(fast),
+                book=lambda purpose, rollouts, timing: None,
             )
-            pool = found.pool
+            pool = find_optimizer(optimizer)(fast).evolve(evaluator, Lessons(), pool).pool
             reward = world.reward(pool.best.context.texts[COMPONENT], cycle)
             gain = oracle[cycle] - seed_reward[cycle]
             rows.append(

@@ -2,11 +2,10 @@
 
     python benchmarks/rollouts.py run --seeds 0 1 2 3 4 --out RESULTS [--jobs 1] [--variants paper reuse …] [KEY=VALUE …]
     python benchmarks/rollouts.py report RESULTS
-    python benchmarks/rollouts.py overlap [--seconds 1.0] [KEY=VALUE …]
 
 `run` writes one JSON file a seed as its runs finish; repeat the command to resume. RL only runs at equal rollouts: its budget
 is what the paper's schedule spent. `report` needs only those files and writes summary.md, summary.json and rollouts.png
-beside them. `overlap` runs examples/own-task with a reflector that sleeps, and prints how long training waited for it.
+beside them.
 """
 
 from __future__ import annotations
@@ -16,11 +15,8 @@ import json
 import math
 import sys
 import tempfile
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -234,55 +230,6 @@ def report(folder: Path) -> None:
     print(text)
 
 
-def overlap(seconds: float, overrides: list[str]) -> None:
-    """How long training stands still for a slow reflector: in requests, one by one or side by side, and for drafts."""
-    from fastslow import RunFolder, load_recipe, loop
-    from fastslow.fast import memory
-    from fastslow.fast.drafts import Desk, Draft, side_by_side
-    from fastslow.fast.optimizers import gepa
-    from fastslow.fast.reflection import Lessons, Request
-    from fastslow.launch.start import train
-
-    waited: Counter[str] = Counter()
-
-    @contextmanager
-    def waiting() -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        if threading.current_thread() is threading.main_thread():
-            waited["seconds"] += time.perf_counter() - started
-
-    class Slow(Lessons):
-        """Never says the same twice, as a language model would not."""
-
-        def __call__(self, request: Request) -> str:
-            with waiting():
-                time.sleep(seconds)
-            return f"{request.text}\nEdit {request.seed}."
-
-    class Watched(Desk):
-        def collect(self, make: Callable[[], list[Draft]]) -> list[Draft]:
-            with waiting():
-                return super().collect(make)
-
-    def watched(*arguments: Any) -> list[Draft]:
-        with waiting():
-            return side_by_side(*arguments)
-
-    build: Callable[..., Any] = lambda *_: Slow()  # noqa: E731
-    loop.build_reflector, memory.Desk, gepa.side_by_side = build, Watched, watched
-    example = Path(__file__).resolve().parent.parent / "examples" / "own-task" / "recipe.yaml"
-    for setting in ("false", "true"):
-        waited.clear()
-        with tempfile.TemporaryDirectory() as work:
-            recipe = load_recipe(example, [*overrides, f"fast.overlap={setting}"])
-            run = RunFolder.open(train(recipe, Path(work) / "run"))
-            cycles = [json.loads(path.read_text()) for path in sorted((run.path / "contexts").glob("*.json"))]
-        edits = sum(len(cycle["edits"]) for cycle in cycles)
-        each = waited["seconds"] / edits
-        print(f"fast.overlap={setting}: waited {waited['seconds']:.1f} s for {edits} edits, {each:.2f} s each")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -294,14 +241,9 @@ def main() -> None:
     run.add_argument("--recipe", type=Path, help="in place of the quickstart's")
     run.add_argument("overrides", nargs="*")
     commands.add_parser("report").add_argument("folder", type=Path)
-    timing = commands.add_parser("overlap")
-    timing.add_argument("--seconds", type=float, default=1.0)
-    timing.add_argument("overrides", nargs="*")
     options = parser.parse_args()
     if options.command == "report":
         report(options.folder)
-    elif options.command == "overlap":
-        overlap(options.seconds, options.overrides)
     elif len(options.seeds) == 1:
         run_seed(options.seeds[0], options.out, options.variants, options.overrides, options.recipe)
     else:

@@ -37,7 +37,6 @@ CASES: dict[str, list[str]] = {
         "fast.reuse=true",
         "fast.rescore=from-rollouts",
         "fast.race=true",
-        "fast.overlap=true",
     ],
     "adaptive": [*SHORT, "fast.adaptive=true", "fast.reuse=true", "fast.samples=2"],
     "distill": [*SHORT, "method=distill"],

@@ -54,7 +54,7 @@ def test_the_optimizer_searches_within_its_budget(tmp_path: Path, monkeypatch: p
     module = ModuleType("fastslow.fast.optimizers.reword")
     module.Reword = names_of(OPTIMIZER)["Reword"]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(OPTIMIZERS, "ape", ("reword", "Reword"))  # under a name that recipes know
+    monkeypatch.setitem(OPTIMIZERS, "ape", "fastslow.fast.optimizers.reword:Reword")  # under a name that recipes know
     recipe = recipe_of("gepa", fast={"optimizer": "ape", "budget": 30})
     loop, _ = run(tmp_path / "run", recipe, FakeEngine())
     cycles = loop.record.run.cycles()  # type: ignore[union-attr]

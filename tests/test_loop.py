@@ -155,7 +155,7 @@ def test_budgets_hold_and_everything_is_booked(whole: Whole, tmp_path: Path) -> 
     ("fails_at", "changes"),
     [
         (2, {}),
-        (5, {"reuse": True, "rescore": "from-rollouts", "race": True, "overlap": True, "adaptive": True}),
+        (5, {"reuse": True, "rescore": "from-rollouts", "race": True, "adaptive": True}),
     ],
 )
 def test_a_resumed_run_ends_as_if_never_interrupted(

@@ -4,21 +4,18 @@ nothing."""
 from __future__ import annotations
 
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
 from fake_runs import outcome, recipe_of, resume, run
-from helpers import EXAMPLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.base.errors import RecipeError
-from fastslow.fast.reflection import LanguageModelReflector, Lessons, Request
-from fastslow.fast.reflection.policy_chat import PolicyChat
-from fastslow.recipe import Recipe, load_recipe
+from fastslow.fast.reflection import LanguageModelReflector
+from fastslow.fast.reflection.chats import PolicyChat
+from fastslow.recipe import Recipe
 from fastslow.records import Sampling
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.runs.folder import RunFolder
@@ -28,8 +25,7 @@ from fastslow.runs.spending import group_sum, sum_rows
 SETTINGS: dict[str, dict[str, Any]] = {
     "reuse": {"reuse": True},
     "free scores": {"rescore": "from-rollouts", "race": True, "adaptive": True},
-    "all": {"rescore": "from-rollouts", "race": True, "adaptive": True, "overlap": True, "reuse": True, "reuse_age": 1},
-    "overlap": {"overlap": True},
+    "all": {"rescore": "from-rollouts", "race": True, "adaptive": True, "reuse": True, "reuse_age": 1},
 }
 
 
@@ -186,7 +182,6 @@ def _examples(opened: RunFolder, step: int) -> list[str]:
         ("reuse", 1, True),
         ("reuse", 4, True),
         ("free scores", 3, False),
-        ("overlap", 4, True),
     ],
 )
 def test_an_interrupted_run_ends_as_if_left_alone(
@@ -217,33 +212,3 @@ def test_rollouts_of_cycles_that_no_checkpoint_needs_are_removed(tmp_path: Path)
     opened = folder_of(small({"keep_checkpoints": 2}, reuse=True, cycle=1), tmp_path / "run")
     assert opened.checkpoints.steps() == [5, 6]
     assert sorted(path.name for path in (opened.path / "rollouts").glob("cycle-*")) == ["cycle-0005.json.gz"]
-
-
-# Overlap ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("overlap", [True, False])
-def test_edits_are_drafted_in_a_thread_while_the_model_trains(overlap: bool, tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    class Watched(Lessons):
-        def __call__(self, request: Request) -> str:
-            asked.append(threading.current_thread().name)
-            return super().__call__(request)
-
-    run(tmp_path / "run", small(overlap=overlap), reflector=Watched())
-    opened = RunFolder.open(tmp_path / "run")
-    drafting = "drafts: reflection"
-    assert (drafting in asked) == overlap
-    if overlap:
-        first = asked.index(drafting)
-        assert first > 0  # the first cycle has nothing to draft from
-        made = [edit["child"] for edit in opened.cycles()[1]["edits"]]
-        waited = [name for name in asked[first:] if name != drafting]
-        assert len(made) > len(waited)  # drafts were used
-
-
-@pytest.mark.parametrize("kind", ["policy", "{kind: local, model: nano}"])
-def test_overlap_is_refused_for_reflectors_that_share_the_model_or_its_random_numbers(kind: str) -> None:
-    with pytest.raises(RecipeError, match=r"^fast\.overlap asks for edits while the model trains"):
-        load_recipe(EXAMPLE, ["fast.overlap=true", f"fast.reflection={kind}"])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # for editors and type checkers; the names are loaded when th
     from fastslow.records import Rollout as Rollout
     from fastslow.runs.folder import RunFolder as RunFolder
     from fastslow.tasks import Ask as Ask
+    from fastslow.tasks import Component as Component
     from fastslow.tasks import Example as Example
     from fastslow.tasks import Feedback as Feedback
     from fastslow.tasks import QuestionTask as QuestionTask
@@ -46,7 +47,7 @@ _PUBLIC = {
     "launch.results": ["Run"],
     "base.errors": ["FastSlowError"],
     "recipe": ["Recipe", "load_recipe"],
-    "tasks": ["Ask", "Example", "Feedback", "QuestionTask", "Task"],
+    "tasks": ["Ask", "Component", "Example", "Feedback", "QuestionTask", "Task"],
     "tasks.adapters.dataset": ["RowsTask"],
     "tasks.adapters.gepa_adapter": ["GEPATask"],
     "tasks.adapters.trl_rewards": ["TRLTask"],

@@ -15,9 +15,9 @@ context that is best on training problems, never on validation problems; the KL 
 update, where the policy loss is a mean over problems.
 `state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md); by default it is empty.
 
-One cycle of the fast loop, file by file: this file, fast/cycle.py (the cycle and its journal), fast/search.py (code shared by
-all optimizers), fast/optimizers/gepa.py, fast/scoring.py (rollouts and scores). One slow step: this file, rollouts/play.py,
-slow/update.py, engine/base.py (the engine protocol), record.py.
+One cycle of the fast loop, file by file: this file, fast/evolution.py (the cycle and its journal), fast/optimizers/gepa.py on
+base.py (what all optimizers share), fast/evaluator.py (rollouts and scores), rollouts/play.py. One slow step: this file,
+rollouts/play.py, slow/update.py, engine/base.py (the engine protocol), runs/recorder.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fastslow.base.errors import Diverged
 from fastslow.base.seeds import derive_seed
 from fastslow.engine.base import Engine, Update, require_finite
 from fastslow.evaluation.during import Evaluation
-from fastslow.fast.cycle import Evolution
+from fastslow.fast.evolution import Evolution
 from fastslow.fast.pool import compose
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
@@ -109,8 +109,6 @@ class Loop:
                 state.pool = self.evolution.evolve(self.stream.take(position, length * problems))
             if self.learns:
                 groups, played = self._play_ahead() if self.recipe.sampling.ahead else self._play()
-                if self.evolution:
-                    self.evolution.draft()
                 update = self._update(groups)
                 with state.clock.phase("update"):
                     numbers = self.engine.update(update)
@@ -193,8 +191,6 @@ class Loop:
 
     def _end_step(self, *, last: bool) -> None:
         self._evaluate(last=last)
-        if last and self.evolution:
-            self.evolution.close()
         self.record.ledger()
         if last or self.state.step % self.recipe.output.checkpoint_every == 0:
             self.record.checkpoint(last=last)

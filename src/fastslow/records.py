@@ -1,4 +1,4 @@
-"""Data records: problem, context, turn, rollout. Frozen: change a copy (`dataclasses.replace`)."""
+"""Data records: problem, component, context, turn, rollout. Frozen: change a copy (`dataclasses.replace`)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ class Feedback:
     progress: float = 0.0
     """How close a wrong answer came, from 0 to 1. The fast loop compares contexts by it while none has led to a right answer.
     It is not used as a reward."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of the program that evolves; asks and contexts name it."""
+
+    name: str
+    kind: str = "prompt"
+    """How a text of it is checked, shown to a reflector and asked for (fast/kinds.py)."""
+    seed: str = ""
+    """The text it starts from."""
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fastslow.base.seeds import derive_seed
 from fastslow.base.world import World
-from fastslow.fast.cycle import Cycle, FastLoop
+from fastslow.fast.evaluator import Evaluator
+from fastslow.fast.memory import Evidence, Memory
+from fastslow.fast.optimizers import find_optimizer
+from fastslow.fast.optimizers.base import Cycle
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Reflector, Request, Usage
 from fastslow.recipe import FastRecipe
-from fastslow.records import Completion, Context, Rollout, Turn
+from fastslow.records import Completion, Component, Context, Rollout, Sampling, Turn
+from fastslow.rollouts.play import Timing
 from fastslow.tasks import Example, Feedback
 
 Score = Callable[[Mapping[str, str], Example], float]
+PlayFast = Callable[[Sequence[tuple[Example, Context]], str, int], Sequence[Rollout]]
+"""Plays pairs for a purpose with a seed."""
 
 
 class Stage:
@@ -116,8 +123,68 @@ def evolve(
     **fast: Any,
 ) -> Cycle:
     recipe = FastRecipe(**{"population": 4, "budget": 120, **fast})
-    loop = FastLoop(recipe, reflector, stage.play, lambda text: len(text.split()), World())
-    return loop.evolve(pool, anchors, cycle=cycle, policy_step=stage.policy_step, seed=seed)
+    return one_cycle(
+        recipe, reflector, stage.play, pool, anchors, cycle=cycle, policy_step=stage.policy_step, seed=seed
+    )
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+class Playing:
+    """A player that plays by a function of the pairs, their purpose and a seed."""
+
+    evaluator: Evaluator
+
+    def __init__(self, play: PlayFast) -> None:
+        self.by = play
+
+    def play(
+        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
+    ) -> tuple[list[Rollout], Timing]:
+        purposes = ("rescore", "fast-minibatch", "fast-score")
+        (purpose,) = [p for p in purposes if derive_seed(self.evaluator.seed, p, self.evaluator.calls) == seed]
+        return list(self.by(pairs, purpose, seed)), Timing()
+
+
+def one_cycle(
+    recipe: FastRecipe,
+    reflector: Reflector,
+    play: PlayFast,
+    pool: Pool,
+    anchors: Sequence[Example],
+    *,
+    cycle: int = 0,
+    policy_step: int = 0,
+    seed: int = 0,
+    budget: int | None = None,
+    evidence: Evidence | None = None,
+    components: Sequence[Component] = (),
+    count_tokens: Callable[[str], int] = words,
+    world: World | None = None,
+    report: Callable[[str], None] = lambda text: None,
+) -> Cycle:
+    """One cycle of the recipe's optimizer."""
+    player = Playing(play)
+    player.evaluator = Evaluator(
+        recipe,
+        player,
+        anchors,
+        sampling=Sampling(),
+        cycle=cycle,
+        policy_step=policy_step,
+        seed=seed,
+        budget=recipe.budget if budget is None else budget,
+        evidence=evidence,
+        components=components,
+        count_tokens=count_tokens,
+        world=world or World(),
+        memory=Memory(recipe),
+        book=lambda purpose, rollouts, timing: None,
+        report=report,
+    )
+    return find_optimizer(recipe.optimizer)(recipe).evolve(player.evaluator, reflector, pool)
 
 
 def by_text(pool: Pool) -> dict[str, Member]:

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 
-from fastslow.fast.allowance import PATIENCE, Allowance
+from fastslow.fast.memory import PATIENCE, Allowance
 from fastslow.recipe.checks import LEAST_SHARE
 
 

@@ -23,14 +23,14 @@ from cycle_helpers import (
     by_text,
     evolve,
     knows_rule,
+    one_cycle,
     own_hint,
     pool_of,
     problems,
 )
 
-from fastslow.base.world import World
-from fastslow.fast.cycle import Cycle, FastLoop
-from fastslow.fast.evidence import Evidence
+from fastslow.fast.memory import Evidence
+from fastslow.fast.optimizers.base import Cycle
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons, Request
 from fastslow.recipe import FastRecipe
@@ -418,8 +418,7 @@ def test_progress_is_heard_from_the_slow_loops_rollouts_too() -> None:
     stage, pool = NothingRight(), pool_of("A", "A\nrule 1")
     evidence = Evidence(stage._rollout(example, m.context) for example in ANCHORS for m in pool.members)
     recipe = FastRecipe(population=2, rescore="from-rollouts")
-    loop = FastLoop(recipe, Lessons(), stage.play, lambda text: len(text.split()), World())
-    found = loop.evolve(pool, ANCHORS, cycle=1, policy_step=0, seed=0, budget=0, evidence=evidence)
+    found = one_cycle(recipe, Lessons(), stage.play, pool, ANCHORS, cycle=1, budget=0, evidence=evidence)
     assert found.pool.best.context.texts["system"] == "A\nrule 1"
     assert not stage.booked
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from cycle_helpers import PARTS, Scripted, Stage, add_counter, evolve, knows_rule, own_hint, pool_of, problems
+from cycle_helpers import (
+    PARTS,
+    Scripted,
+    Stage,
+    add_counter,
+    evolve,
+    knows_rule,
+    one_cycle,
+    own_hint,
+    pool_of,
+    problems,
+)
 
-from fastslow.base.world import World
-from fastslow.fast.cycle import PATIENCE, TRIES, FastLoop
+from fastslow.fast.optimizers.base import PATIENCE, TRIES
 from fastslow.fast.reflection import ReflectionFailed, Request
 from fastslow.recipe import FastRecipe
 
@@ -110,8 +120,8 @@ def test_an_edit_keeps_its_minibatch_with_the_scores_of_parent_and_child() -> No
 
 def test_what_goes_wrong_is_told() -> None:
     told: list[str] = []
-    loop = FastLoop(FastRecipe(budget=30), Scripted(breaks), Stage(knows_rule).play, len, World())
-    loop.evolve(pool_of("A"), ANCHORS, cycle=0, policy_step=0, seed=0, progress=told.append)
+    recipe = FastRecipe(budget=30)
+    one_cycle(recipe, Scripted(breaks), Stage(knows_rule).play, pool_of("A"), ANCHORS, report=told.append)
     assert any("ZeroDivisionError: a bug in the reflector" in text for text in told)
     assert told[0] == "scoring 1 carried context(s) on 12 problems"
 

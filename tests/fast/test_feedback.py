@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 from cycle_helpers import Scripted, Stage, add_counter, evolve, pool_of, problems
 
-from fastslow.fast.drafts import make_drafts
-from fastslow.fast.evidence import Evidence
 from fastslow.fast.reflection import LanguageModelReflector, Lessons, Reply
-from fastslow.recipe import FastRecipe
 from fastslow.records import Rollout
 from fastslow.tasks import Example, Feedback
 
@@ -86,16 +83,6 @@ def test_gepa_is_told_of_the_same_attempts_with_and_without() -> None:
     assert {a.feedback for request in reflectors[True].requests for a in request.attempts} == {
         "SECRET of plan", "SECRET of solve",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("feedback", [True, False])
-def test_drafts_are_told_no_more(feedback: bool) -> None:
-    stage, pool, reflector = Talking("system"), pool_of("A"), Scripted(add_counter())
-    evidence = Evidence(stage._rollout(example, pool.best.context) for example in ANCHORS)
-    recipe = FastRecipe(population=1, budget=60, anchors=12, feedback=feedback)
-    assert make_drafts(recipe, reflector, pool, evidence, len, budget=60, seed=0)
-    told = {attempt.feedback for request in reflector.requests for attempt in request.attempts}
-    assert told == ({"SECRET of the grader"} if feedback else {""})
 
 
 @pytest.mark.parametrize("optimizer", READERS)

@@ -11,8 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fastslow.fast.pool import select
-from fastslow.fast.scores import CONFIDENCE, CONTEXT_WEIGHT, PROBLEM_WEIGHT, Scores, plain, race_stops, shrunken
+from fastslow.fast.pool import (
+    CONFIDENCE,
+    CONTEXT_WEIGHT,
+    PROBLEM_WEIGHT,
+    Scores,
+    plain,
+    race_stops,
+    select,
+    shrunken,
+)
 from fastslow.records import Context
 
 PROBLEMS = [f"p{number}" for number in range(24)]

@@ -379,7 +379,6 @@ def test_what_does_not_fit_together_is_named_with_what_was_expected(change: dict
         ({"method": "distill"}, ["method=distill"]),
         ({"slow": {"allocation": "informative"}}, ["slow.allocation=informative"]),
         ({"slow": {"fill": 0.5}}, ["slow.fill=0.5"]),
-        ({"fast": {"overlap": True}}, ["fast.overlap=true"]),
     ],
 )
 def test_what_cannot_be_combined_with_ahead(change: dict[str, Any], said: list[str]) -> None:

@@ -1,44 +1,53 @@
-"""The rollouts that the two loops share; none with default settings.
+"""The rollouts that the two loops share, none with default settings, and how much of its budget the fast loop may spend.
 
 The fast loop stores rollouts that the slow loop can train on (`reuse`). The slow loop stores rollouts that score the contexts
-(`rescore: from-rollouts`, `adaptive`) and that the reflector reads (`overlap`). Both say how likely problems are solved
-(`slow.allocation: informative`).
+(`rescore: from-rollouts`), that an optimizer reads (`digest`) or that decide the budget (`adaptive`). Both say how likely
+problems are solved (`slow.allocation: informative`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean, variance
 from typing import Any
 
-from fastslow.fast.allowance import Allowance
-from fastslow.fast.drafts import Desk, Draft, make_drafts
-from fastslow.fast.evidence import Evidence
-from fastslow.fast.pool import Pool
-from fastslow.fast.reflection import Reflector
 from fastslow.recipe import FastRecipe
-from fastslow.recipe.checks import READS_ROLLOUTS
-from fastslow.records import Context, Rollout
+from fastslow.records import Completion, Context, Example, Rollout
 from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chances import Chances
 from fastslow.rollouts.stored import from_data, to_data
-from fastslow.tasks.base import Example
+
+LEAST_SHARE = 1 / 8
+"""The share of `fast.budget` that `fast.adaptive` always leaves."""
+PATIENCE = 2
+"""Cycles without a find, or without a new best reward, before the budget changes."""
+CLEAR = 3.0
+"""Standard errors by which reward must have fallen to count as a drop."""
 
 
 class Memory:
     """Kept for one cycle and saved with the run."""
 
     def __init__(self, recipe: FastRecipe, *, evolves: bool = True, predicts: bool = False) -> None:
-        self.recipe = recipe
+        self.recipe, self.evolves = recipe, evolves
         self.chances = Chances() if predicts else None
         self.cache = RolloutCache(recipe.reuse_age)
         self.evidence = Evidence()
         self.allowance = Allowance()
-        self.desk = Desk()
-        # Without a fast loop the evidence would never be used or cleared.
-        self.reads = recipe.rescore == "from-rollouts" or recipe.optimizer in READS_ROLLOUTS
-        self.watches = evolves and (self.reads or recipe.adaptive or recipe.overlap)
-        self.kept = self.watches or predicts or (evolves and recipe.reuse)
+        self.reads = recipe.rescore == "from-rollouts"
+        """Whether the fast loop reads the slow loop's rollouts."""
+
+    @property
+    def watches(self) -> bool:
+        """Whether the slow loop's rollouts are stored: without a fast loop they would never be used or cleared."""
+        return self.evolves and (self.reads or self.recipe.adaptive)
+
+    @property
+    def kept(self) -> bool:
         """Whether there is anything to save with the run."""
+        return self.watches or self.chances is not None or (self.evolves and self.recipe.reuse)
 
     @property
     def budget(self) -> int:
@@ -74,7 +83,7 @@ class Memory:
             self.allowance.conclude(found)
 
     def to_data(self) -> dict[str, Any] | None:
-        """The memory as JSON data, None if nothing is kept. Drafts are not saved: a resumed run makes them again."""
+        """The memory as JSON data, None if nothing is kept."""
         if not self.kept:
             return None
         return {
@@ -94,20 +103,97 @@ class Memory:
             if self.chances and data.get("chances"):
                 self.chances = Chances.from_data(data["chances"])
 
-    # Drafts ------------------------------------------------------------------------------------------------------------
 
-    def drafts_due(self, step: int, steps: int) -> bool:
-        """Whether to start drafting for the next cycle now, in a run of `steps` steps."""
-        cycle = step // self.recipe.cycle
-        follows = (cycle + 1) * self.recipe.cycle < steps
-        return self.recipe.overlap and follows and step >= self._half_way(cycle) and not self.desk.started
+class Evidence:
+    """The slow loop's rollouts of one cycle as texts and scores without tokens, oldest first.
 
-    def drafting(
-        self, cycle: int, pool: Pool, reflector: Reflector, count_tokens: Callable[[str], int], seed: int
-    ) -> Callable[[], list[Draft]]:
-        """A function that drafts for the next cycle, from the current pool and the rollouts of this cycle's first half."""
-        evidence, budget = self.evidence.until(self._half_way(cycle)), self.budget
-        return lambda: make_drafts(self.recipe, reflector, pool, evidence, count_tokens, budget=budget, seed=seed)
+    They were sampled after the contexts had been selected, so their scores have no selection bias. Reused rollouts of the
+    fast loop are excluded.
+    """
 
-    def _half_way(self, cycle: int) -> int:
-        return cycle * self.recipe.cycle + (self.recipe.cycle - 1) // 2
+    def __init__(self, rollouts: Iterable[Rollout] = ()) -> None:
+        self.rollouts: list[Rollout] = []
+        self.add(rollouts)
+
+    def add(self, rollouts: Iterable[Rollout]) -> None:
+        self.rollouts += [_without_tokens(rollout) for rollout in rollouts]
+
+    def problems(self, count: int) -> list[Example]:
+        """The latest problems, newest first: the policy that answered them is closest to the current one."""
+        return list({rollout.example.id: rollout.example for rollout in reversed(self.rollouts)}.values())[:count]
+
+    def of(self, context: str, examples: Iterable[Example]) -> dict[str, list[Rollout]]:
+        """A context's rollouts on each of these problems."""
+        found: dict[str, list[Rollout]] = {example.id: [] for example in examples}
+        for rollout in self.rollouts:
+            if rollout.context.id == context and rollout.example.id in found:
+                found[rollout.example.id].append(rollout)
+        return found
+
+    def rewards(self) -> list[float]:
+        """The mean reward of every problem; problems are the independent samples."""
+        by_problem: dict[tuple[str, int], list[float]] = {}
+        for rollout in self.rollouts:
+            by_problem.setdefault((rollout.example.id, rollout.policy_step), []).append(rollout.score)
+        return [fmean(scores) for scores in by_problem.values()]
+
+
+@dataclass
+class Allowance:
+    """Halves every cycle once nothing was found for `PATIENCE` cycles; doubles with a find. It never falls below
+    `LEAST_SHARE`: a search that stopped for good would miss a change of the task.
+
+    It returns to the whole budget when reward drops clearly from one cycle to the next, as it does when the task changes,
+    and once when reward has stalled; only a new best reward lets the next stall raise it again.
+    """
+
+    share: float = 1.0
+    idle: int = 0
+    """Cycles in a row without a find."""
+    stalled: int = 0
+    """Cycles in a row without a new best reward."""
+    best: float = -math.inf
+    last: tuple[float, float] | None = None
+    """Mean reward of the last cycle, and its squared standard error."""
+
+    def observe(self, rewards: Sequence[float]) -> None:
+        """Take in the rewards of a cycle's problems, as the slow loop drew them."""
+        if len(rewards) < 2:
+            return
+        mean, error = fmean(rewards), variance(rewards) / len(rewards)
+        dropped = self.last is not None and mean < self.last[0] - CLEAR * math.sqrt(error + self.last[1])
+        if dropped or mean > self.best + math.sqrt(error):
+            self.best, self.stalled = mean, 0
+        else:
+            self.stalled += 1
+        if dropped or self.stalled == PATIENCE:
+            self.share, self.idle = 1.0, 0
+        self.last = mean, error
+
+    def conclude(self, found: bool) -> None:
+        """Take in whether a child of the cycle is now the best of the population, and by more than luck."""
+        if found:
+            self.share, self.idle = min(1.0, 2 * self.share), 0
+        else:
+            self.idle += 1
+            if self.idle >= PATIENCE:
+                self.share = max(LEAST_SHARE, self.share / 2)
+
+    def budget(self, whole: int) -> int:
+        return math.ceil(whole * self.share)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "best": None if math.isinf(self.best) else self.best}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Allowance:
+        best, last = data["best"], data["last"]
+        return cls(
+            data["share"], data["idle"], data["stalled"], -math.inf if best is None else best, last and tuple(last)
+        )
+
+
+def _without_tokens(rollout: Rollout) -> Rollout:
+    empty = Completion((), ())
+    turns = tuple(replace(turn, prompt_ids=(), completion=empty) for turn in rollout.turns)
+    return replace(rollout, turns=turns)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -16,13 +15,11 @@ from fastslow.base.text import one_line
 from fastslow.base.world import World
 from fastslow.engine.local import out_of_memory
 from fastslow.fast.optimizers import find_optimizer
-from fastslow.fast.reflection import Reflector, build_reflector
-from fastslow.fast.reflection.policy_chat import PolicyChat
+from fastslow.fast.reflection import Policy, Reflector, build_reflector
 from fastslow.launch.assembly import Parts, assemble, find_world
 from fastslow.launch.preflight import preflight
 from fastslow.loop import Loop
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
-from fastslow.records import Sampling
 from fastslow.rollouts.faults import FAULT
 from fastslow.runs.checkpoint import check_witness
 from fastslow.runs.ending import ending
@@ -172,18 +169,8 @@ def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
     """The reflector that proposes edits of contexts; none without a fast loop."""
     if recipe.method == "rl":
         return None
-    reflection = recipe.fast.reflection
-    chat = None
-    if reflection.kind == "policy":
-        sampling = Sampling(max(reflection.temperature, 1e-3), 1.0, reflection.max_tokens)
-        chat = PolicyChat(parts.engine, parts.player.chat, sampling)
-    return build_reflector(reflection, chat, lambda name: _load_to_ask(name, recipe))
-
-
-def _load_to_ask(name: str, recipe: Recipe) -> tuple[Any, Any]:
-    from fastslow.models.load import choose_device, load_to_ask  # they import torch
-
-    return load_to_ask(name, choose_device(recipe.model.device))
+    policy = Policy(parts.engine, parts.player.chat, recipe.model.device)
+    return build_reflector(recipe.fast.reflection, policy)
 
 
 def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[int, Path] | None:

@@ -21,7 +21,6 @@ _FITTING = {
     "rescore=from-rollouts": ("gepa", "evoprompt"),
     "race=true": ("gepa", "ape", "opro", "evoprompt", "promptbreeder", "textgrad"),
     "reuse=true": _BY_MINIBATCH,
-    "overlap=true": ("gepa",),
 }
 """The optimizers that a setting works with; a setting that is not here works with all of them."""
 READS_ROLLOUTS = ("digest",)
@@ -29,7 +28,6 @@ READS_ROLLOUTS = ("digest",)
 _UNDER_CONTEXTS = {
     "reuse=true": "has no use for rollouts under the contexts",
     "rescore=from-rollouts": "leaves no rollouts under the contexts to score them by",
-    "overlap=true": "leaves no rollouts under the contexts to draft edits from",
 }
 """Settings that need a slow loop whose rollouts are played under the contexts, and why `distill` has none for them."""
 
@@ -58,12 +56,6 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.evaluation.divergence and not slow.kl and full and recipe.method != "gepa":
         raise ValueError(
             "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
-        )
-    reflector = recipe.fast.reflection.kind
-    if recipe.fast.overlap and reflector not in ("lessons", "litellm"):
-        raise ValueError(
-            f"fast.overlap asks for edits while the model trains, but the reflector '{reflector}' shares the model, or "
-            "its random numbers, with training; set fast.reflection to lessons or a LiteLLM name, or fast.overlap=false"
         )
 
 
@@ -197,10 +189,6 @@ def _check_ahead(recipe: Recipe) -> None:
             "which chooses problems by this step's rewards",
         ),
         f"slow.fill={slow.fill:g}": (slow.fill > 0, "which chooses problems by this step's rewards"),
-        "fast.overlap=true": (
-            recipe.method == "fst" and recipe.fast.overlap,
-            "which drafts from the rollouts of half a cycle",
-        ),
     }
     for setting, (used, reason) in refused.items():
         if used:

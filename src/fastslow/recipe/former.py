@@ -8,6 +8,7 @@ KEYS: dict[str, str | None] = {
     "sampling.chat": "sampling.chat_template_kwargs",
     "sampling.vllm_server": None,
     "fast.paired": None,
+    "fast.overlap": None,
 }
 """Former keys with their new names; None for those that were removed."""
 VALUES: dict[tuple[str, str], str | None] = {

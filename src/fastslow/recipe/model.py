@@ -288,8 +288,6 @@ class FastRecipe(Section):
     """The most steps between drawing a rollout and training on it; at the end of a cycle all are dropped."""
     adaptive: bool = False
     """Spend less of the budget while no child beats the population, and all of it again when reward changes."""
-    overlap: bool = False
-    """Ask for edits while the model trains, and for all edits of a generation in parallel; needs `lessons` or `litellm`."""
 
     @field_validator("reflection", mode="before")
     @classmethod

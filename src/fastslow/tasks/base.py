@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from fastslow.base.concurrency import in_thread
 from fastslow.base.errors import TaskError
-from fastslow.records import Example, Feedback
+from fastslow.records import Component, Example, Feedback
 from fastslow.sandbox.watch import unwatched
 
 Split = Literal["train", "validation", "test"]
@@ -87,10 +87,24 @@ class Task(ABC):
     def __init__(self, options: Any) -> None:
         self.options = options
 
+    seed_text: str
+    """The text that a task of one prompt, `system`, starts from: the short form of `components`."""
+
     @property
-    @abstractmethod
+    def components(self) -> Sequence[Component]:
+        """The parts of the program that evolve. A task of prompts alone may have `seed_texts` instead."""
+        return [Component(name, seed=text) for name, text in self.seed_texts.items()]
+
+    @property
     def seed_texts(self) -> Mapping[str, str]:
-        """The component names and the text each starts from."""
+        """The text that each component starts from, by its name."""
+        if type(self).components is not Task.components:
+            return {component.name: component.seed for component in self.components}
+        if not hasattr(self, "seed_text"):
+            raise TaskError(
+                f"task {type(self).__name__} says nothing of what evolves; give it components or a seed_text"
+            )
+        return {SYSTEM: self.seed_text}
 
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Example]:
@@ -148,11 +162,7 @@ class Task(ABC):
 class QuestionTask(Task):
     """A task of one question and one graded answer."""
 
-    seed_text: str = "Answer the question."
-
-    @property
-    def seed_texts(self) -> Mapping[str, str]:
-        return {SYSTEM: self.seed_text}
+    seed_text = "Answer the question."
 
     @abstractmethod
     def messages(self, example: Example) -> list[Message]:

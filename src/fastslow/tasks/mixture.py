@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fastslow.tasks.base import Asking, Example, Feedback, Options, QuestionTask, Split, Task
+from fastslow.tasks.base import Asking, Component, Example, Feedback, Options, QuestionTask, Split, Task
 from fastslow.tasks.data.generated import LazyExamples
 
 
@@ -40,13 +40,14 @@ class Mixture(Task):
         self.grades_apart = all(part.task.grades_apart for part in parts)
 
     @property
-    def seed_texts(self) -> Mapping[str, str]:
-        texts: dict[str, str] = {}
+    def components(self) -> Sequence[Component]:
+        found: dict[str, Component] = {}
         for part in self.parts:
-            for component, text in part.task.seed_texts.items():
+            for each in part.task.components:
                 # A text written for one task would mislead the others, so where they differ a general one serves all.
-                texts[component] = text if texts.get(component, text) == text else QuestionTask.seed_text
-        return texts
+                if found.setdefault(each.name, each).seed != each.seed:
+                    found[each.name] = replace(each, seed=QuestionTask.seed_text)
+        return list(found.values())
 
     def examples(self, split: Split) -> Sequence[Example]:
         problems = [part.task.examples(split) for part in self.parts]

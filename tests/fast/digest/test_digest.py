@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from cycle_helpers import Scripted, Stage, evolve, pool_of, problems
+from cycle_helpers import one_cycle as cycle_of
 
-from fastslow.base.world import World
-from fastslow.fast.cycle import Cycle, FastLoop
-from fastslow.fast.evidence import Evidence
+from fastslow.fast.memory import Evidence
+from fastslow.fast.optimizers.base import Cycle
 from fastslow.fast.optimizers.digest import FIRST_LOOK
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons, Reflector, TextRequest
@@ -34,10 +34,18 @@ class Simulated:
 
     def evolve(self, budget: int = 170, anchors: int = 96) -> str:
         recipe = FastRecipe(optimizer="digest", population=4, anchors=anchors)
-        loop = FastLoop(recipe, Lessons(), self.policy.play, simulated.count_tokens, World())
         ahead = [self.world.problem("train", self.cycle * anchors + index) for index in range(anchors)]
-        found = loop.evolve(
-            self.pool, ahead, cycle=self.cycle, policy_step=self.cycle, seed=self.seed + self.cycle, budget=budget
+        found = cycle_of(
+            recipe,
+            Lessons(),
+            self.policy.play,
+            self.pool,
+            ahead,
+            cycle=self.cycle,
+            policy_step=self.cycle,
+            seed=self.seed + self.cycle,
+            budget=budget,
+            count_tokens=simulated.count_tokens,
         )
         self.pool, self.cycle, self.lines = found.pool, self.cycle + 1, found.lines
         return str(found.pool.best.context.texts["system"])
@@ -140,8 +148,18 @@ def test_what_the_slow_loop_drew_is_read_in_place_of_a_first_look() -> None:
         booked.append(purpose)
         return run.policy.play(pairs, purpose, seed)
 
-    loop = FastLoop(FastRecipe(optimizer="digest"), Lessons(), play, simulated.count_tokens, World())
-    found = loop.evolve(run.pool, ahead, cycle=1, policy_step=6, seed=0, budget=16, evidence=Evidence(slow))
+    found = cycle_of(
+        FastRecipe(optimizer="digest"),
+        Lessons(),
+        play,
+        run.pool,
+        ahead,
+        cycle=1,
+        policy_step=6,
+        budget=16,
+        evidence=Evidence(slow),
+        count_tokens=simulated.count_tokens,
+    )
     assert "rescore" not in booked
     assert found.reused == {"rescore": len(slow)}
     assert run.share(found.pool.best.context.texts["system"]) > 0.8
@@ -220,8 +238,7 @@ def test_thousands_of_statements_about_one_problem_each_add_nothing() -> None:
         return rollouts
 
     recipe = FastRecipe(optimizer="digest", anchors=200)
-    loop = FastLoop(recipe, Lessons(), play, lambda text: len(text.split()), World())
-    found = loop.evolve(pool_of("A"), problems(200), cycle=0, policy_step=0, seed=0, budget=800)
+    found = cycle_of(recipe, Lessons(), play, pool_of("A"), problems(200), budget=800)
     assert found.pool.best.context.texts == {"system": "A"}
     assert count > 800
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastslow.fast.digest import effects as e
-from fastslow.fast.digest.choosing import choose
-from fastslow.fast.digest.effects import Effects, Observations, Parts
+from fastslow.fast.digest.effects import Effects, Observations, Parts, choose
 
 
 def observations(scores: list[float], has_line: list[int], problems: list[int] | None = None) -> Observations:

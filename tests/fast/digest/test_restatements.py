@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastslow.fast.digest.journal import Said, key_of
-from fastslow.fast.digest.restatements import restatements
+from fastslow.fast.digest.topics import restatements
 from fastslow.fast.digest.transcript import Graded, Transcript, frames
 
 LABELS = frozenset(("amber", "birch", "cedar", "delta"))

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from cycle_helpers import PARTS, Scripted, Stage, evolve, knows_rule, pool_of, problems
+from cycle_helpers import PARTS, Scripted, Stage, evolve, knows_rule, one_cycle, pool_of, problems
 from optimizer_helpers import (
     HINT,
     OTHERS,
@@ -27,8 +27,8 @@ from optimizer_helpers import (
 )
 
 from fastslow.base.world import World
-from fastslow.fast.cycle import PATIENCE, Cycle, FastLoop
 from fastslow.fast.optimizers import OPTIMIZERS, find_optimizer
+from fastslow.fast.optimizers.base import PATIENCE, Cycle
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import ChatFailed, LanguageModelReflector, Lessons, TextRequest, Usage
 from fastslow.recipe import FastRecipe
@@ -311,8 +311,8 @@ def test_other_processes_follow_the_main_one_without_a_proposer_of_their_own(opt
     for world, reflector in ((main, Lessons()), (Other(main.sent), idle)):
         stage = Stage(knows_rule)
         recipe = FastRecipe(optimizer=optimizer, population=4, budget=120)
-        loop = FastLoop(recipe, reflector, stage.play, lambda text: len(text.split()), world)
-        found = loop.evolve(pool_of("Answer.", "Think."), ANCHORS, cycle=0, policy_step=0, seed=3)
+        pool = pool_of("Answer.", "Think.")
+        found = one_cycle(recipe, reflector, stage.play, pool, ANCHORS, seed=3, world=world)
         outcomes.append((flat(found), stage.calls))
     assert main.sent
     assert outcomes[0] == outcomes[1]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cycle_helpers import Stage, pool_of, problems
+from cycle_helpers import Stage, one_cycle, pool_of, problems
 from helpers import EXAMPLE
 from optimizer_helpers import OTHERS, each, half
 
 from fastslow.base.errors import RecipeError
-from fastslow.base.world import World
-from fastslow.fast.cycle import Cycle, FastLoop
-from fastslow.fast.evidence import Evidence
+from fastslow.fast.memory import Evidence
+from fastslow.fast.optimizers.base import Cycle
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe, load_recipe
@@ -26,7 +25,6 @@ FITTING = {
     "race=true": ["gepa", "ape", "opro", "evoprompt", "promptbreeder", "textgrad"],
     "reuse=true": BY_MINIBATCH,
     "adaptive=true": ALL,
-    "overlap=true": ["gepa"],
 }
 """Which optimizers a setting goes with."""
 
@@ -52,7 +50,7 @@ def test_a_budget_that_may_shrink_has_to_pay_for_a_text_when_it_is_smallest() ->
         load_recipe(EXAMPLE, ["fast.adaptive=true", "fast.budget=40", "fast.optimizer=opro"])
 
 
-@pytest.mark.parametrize("setting", ["reuse=true", "rescore=from-rollouts", "overlap=true"])
+@pytest.mark.parametrize("setting", ["reuse=true", "rescore=from-rollouts"])
 def test_a_slow_loop_that_plays_under_the_seed_text_refuses_what_needs_rollouts_under_the_contexts(
     setting: str,
 ) -> None:
@@ -70,8 +68,7 @@ def cycle(stage: Stage, pool: Pool, optimizer: str, budget: int = 120, **fast: A
     if fast.get("rescore") == "from-rollouts":
         evidence = Evidence(stage._rollout(e, member.context) for e in ANCHORS for member in pool.members)
     recipe = FastRecipe(optimizer=optimizer, **{"population": 4, "budget": 1000, **fast})
-    loop = FastLoop(recipe, Lessons(), stage.play, lambda text: len(text.split()), World())
-    return loop.evolve(pool, ANCHORS, cycle=0, policy_step=6, seed=0, budget=budget, evidence=evidence)
+    return one_cycle(recipe, Lessons(), stage.play, pool, ANCHORS, policy_step=6, budget=budget, evidence=evidence)
 
 
 def carried() -> Pool:

@@ -65,8 +65,8 @@ def test_the_revised_text_is_found(make_request: Make, answer: str, expected: st
         (f"```\n{PARENT}\n```", "same as the current"),
         (f"```\n{PARENT.replace(' ', '  ')}\n```", "same as the current"),
         (" ".join(f"rule{number}" for number in range(70)), "70 tokens and only 30"),
-        (Reply("```\nSort dow", truncated=True), "cut off"),
-        (Reply("Let me see, the", truncated=True), "cut off"),
+        (Reply("```\nSort dow", truncated=True), "truncated"),
+        (Reply("Let me see, the", truncated=True), "truncated"),
     ],
 )
 def test_an_unusable_answer_is_told_once_and_then_given_up(

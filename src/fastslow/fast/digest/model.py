@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastslow.fast.digest.choosing import choose
 from fastslow.fast.digest.effects import (
     DEVIATION,
     LENGTH,
@@ -17,6 +16,7 @@ from fastslow.fast.digest.effects import (
     Array,
     Effects,
     Observations,
+    choose,
 )
 from fastslow.fast.digest.journal import Journal, component_of, key_of
 from fastslow.fast.digest.support import problem_weights, support

@@ -16,8 +16,7 @@ from typing import Any
 
 from fastslow.base.errors import RunError
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
-from fastslow.fast.digest.restatements import restatements
-from fastslow.fast.digest.topics import Topics, word_list, words_of
+from fastslow.fast.digest.topics import Topics, restatements, word_list, words_of
 
 MOST_ROWS = 4000
 """Rollouts that are kept; evidence older than these has aged beyond use."""

@@ -1,12 +1,30 @@
-"""Texts made of lines: the first line of the base text, which states the task, and below it the lines that are worth their
-room, those of the base text before the others."""
+"""Texts made of lines, and the request for lines that a reflection model writes.
+
+A text has the first line of the base text, which states the task, and below it the lines that are worth their room, those of
+the base text before the others. A reflection model reads the counted statements with examples; each line that it writes says
+which of the statements it stands for, and is judged like a statement, on the problems that those were made of. Without a
+model the statements are lines as they are.
+"""
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastslow.fast.digest.journal import component_of, key_of
+from fastslow.fast.reflection import Attempt, TextRequest
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
+
+MOST_STATEMENTS = 40
+"""Statements that the model is shown, those that were made of most problems."""
+MOST_EXAMPLES = 6
+"""Attempts that it is shown beside them."""
+LONGEST_ANSWER = 2048
+"""Tokens of its answer."""
+
+_LINE = re.compile(r"^\W*\[([\d,\s]*)\]\s*(\S.*)$")
 
 
 @dataclass(frozen=True)
@@ -52,3 +70,73 @@ class Writer:
             added = [line.text for line in chosen if not whole or line.key not in loose]
             texts[name] = "\n".join([self.base[name] if whole else head, *added])
         return texts
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A statement as the model is told of it."""
+
+    key: str
+    text: str
+    problems: int
+    held: bool
+    """The text says so already."""
+
+
+def wish(
+    component: str,
+    text: str,
+    heard: Sequence[Heard],
+    attempts: Sequence[Attempt],
+    max_tokens: int,
+    count_tokens: Callable[[str], int],
+) -> TextRequest:
+    """The request for lines. By hand each statement stands for itself."""
+    fence = fence_of([text, *(each.text for each in heard)])
+    listed = "\n".join(
+        f"[{number}] ({_times(each.problems)}{', and the instructions say so already' if each.held else ''}) {each.text}"
+        for number, each in enumerate(heard, start=1)
+    )
+    prompt = f"""\
+A language model works under written instructions. The part you are helping with is called "{component}":
+{fenced(text, fence)}
+
+A grader read its answers. These are its statements about wrong answers, each with the number of problems it was made of:
+{fenced(listed or "(nothing in words)", fence)}
+
+Some of the attempts. Scores run from 0 (failed) to 1 (solved).
+
+{show_attempts(attempts)}
+
+Write rules that can stand below the instructions, one per line. Begin each with the numbers of the statements that it stands
+for, in square brackets, as in
+[2, 5] The rule in one sentence.
+Merge statements that say the same thing. Keep every name, number and condition exactly. A rule must hold for new problems of
+the same kind: leave out what concerns a single problem, and where statements only show errors and expected values, write the
+rule that explains them.
+{closing("the rules", fence, min(LONGEST_ANSWER, max_tokens))}
+"""
+
+    def by_hand(chance: random.Random) -> str:
+        return "\n".join(f"[{number}] {each.text}" for number, each in enumerate(heard, start=1)) or "[]"
+
+    return TextRequest(prompt, by_hand, min(LONGEST_ANSWER, max_tokens), count_tokens, fence)
+
+
+def read_lines(answer: str, heard: Sequence[Heard]) -> list[tuple[str, frozenset[str]]]:
+    """The lines of an answer with the statements that each stands for; what has no number in brackets is passed over, and so
+    are numbers that were not given."""
+    found = []
+    for line in answer.splitlines():
+        match = _LINE.match(line.strip())
+        if match is None:
+            continue
+        numbers = {int(digits) for digits in re.findall(r"\d+", match[1])}
+        covered = frozenset(each.key for number, each in enumerate(heard, start=1) if number in numbers)
+        if covered:
+            found.append((match[2].strip(), covered))
+    return found
+
+
+def _times(problems: int) -> str:
+    return "of 1 problem" if problems == 1 else f"of {problems} problems"

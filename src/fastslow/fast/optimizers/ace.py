@@ -23,7 +23,7 @@ from fastslow.fast.optimizers.lines import lines_of
 from fastslow.fast.optimizers.steps import Steps, Trial
 from fastslow.fast.reflection import ReflectionFailed, TextRequest
 from fastslow.fast.reflection.lessons import line_key, shuffled
-from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
+from fastslow.fast.reflection.prompt import fence_of, fenced, show_attempts
 from fastslow.records import Context
 
 SCORED_EVERY = 4
@@ -54,70 +54,65 @@ class Item:
 
 
 class Ace(Steps):
-    @property
-    def price(self) -> int:
-        return self.trial_price + self.score_price
+    supports = frozenset({"reuse"})
+    trials = 1
 
     def search(self) -> None:
-        self.current = self.ranked()[0].context
-        notes = self.notes.get(self.current.id) or {"base": dict(self.current.texts), "items": {}}
-        self.base: dict[str, str] = dict(notes["base"])
-        self.items = {name: [Item(**each) for each in items] for name, items in notes["items"].items()}
         super().search()
-        if self.current.id not in self.members and self.score_price <= self.left:
-            self.score([self.current])
+        if self.score_price <= self.left:
+            self._score()
+
+    def begin(self) -> None:
+        notes = self.notes.get(self.current.id, {})
+        self.base: dict[str, str] = dict(notes.get("base") or self.current.texts)
+        self.items = {name: [Item(**each) for each in items] for name, items in notes.get("items", {}).items()}
 
     def step(self) -> None:
         (trial,) = self.try_out([(self.current, self.minibatch())])
         items = self.items.get(self.component, [])
-        changes = self.asked(lambda seed: self.loop.reflector.write(self._changes(trial, items), seed))
+        changes = self.ask(self._changes(trial, items))
         if changes is not None:
             self.failures_in_a_row = 0
             self._apply(trial, changed(items, changes))
-        due = self.generations % SCORED_EVERY == 0 or self.left < self.price
-        if due and self.current.id not in self.members:
+        if self.generations % SCORED_EVERY == 0 or self.left < self.price:
+            self._score()
+
+    def _score(self) -> None:
+        if self.current.id not in self.members:
             self.score([self.current])
 
     def _apply(self, trial: Trial, items: Sequence[Item]) -> None:
         """Make the changed playbook the current one; where only counters changed, the context stays the same."""
-        items, text = self._refined(items)
-        self.items = {**self.items, self.component: list(items)}
-        if text != self.current.texts[self.component]:
-            feedback = [attempt.feedback for attempt in trial.failed]
-            child = self.offer([self.current], self.component, text, feedback, trial.mean)
+        items = list({line_key(item.text): item for item in items}.values())
+        while items and self.count_tokens(self._written(items)) > self.recipe.max_tokens:
+            items.remove(min(items, key=lambda item: item.worth))  # the oldest of the least useful
+        text = self._written(items)
+        self.items = {**self.items, self.component: items}
+        if text != self.text(self.current):
+            child = self.offer([self.current], {self.component: text}, trial.feedback, trial.mean)
             known = Context({**self.current.texts, self.component: text})
             self.current = child or self.contexts.get(known.id, self.current)
-        self.notes[self.current.id] = {
-            "base": self.base,
-            "items": {name: [asdict(item) for item in each] for name, each in self.items.items()},
-        }
+        noted = {name: [asdict(item) for item in each] for name, each in self.items.items()}
+        self.notes[self.current.id] = {"base": self.base, "items": noted}
 
-    def _refined(self, items: Sequence[Item]) -> tuple[Sequence[Item], str]:
-        """Merge duplicates, and drop the least useful items, the oldest first, until the playbook fits."""
-        kept = list({line_key(item.text): item for item in items}.values())
-        base = self.base[self.component]
-        while kept and self.loop.count_tokens(written(base, kept)) > self.recipe.max_tokens:
-            kept.remove(min(kept, key=lambda item: item.worth))
-        return kept, written(base, kept)
+    def _written(self, items: Sequence[Item]) -> str:
+        return "\n".join([*lines_of(self.base[self.component]), *(item.text for item in items)])
 
     def _changes(self, trial: Trial, items: Sequence[Item]) -> TextRequest:
-        base = self.base[self.component]
+        base, numbered = self.base[self.component], list(enumerate(items, start=1))
         fence = fence_of([base, *(item.text for item in items)])
-        listed = "\n".join(
-            f"{number}. (helpful {item.helpful}, harmful {item.harmful}) {item.text}"
-            for number, item in enumerate(items, start=1)
-        )
-        attempts = list(trial.attempts.values())
+        shown = [f"{n}. (helpful {item.helpful}, harmful {item.harmful}) {item.text}" for n, item in numbered]
+        playbook = "\n".join(shown) or "(no items yet)"
         prompt = f"""\
 A language model works under these instructions:
 {fenced(base, fence)}
 
 Below them it reads a playbook of items:
-{fenced(listed or "(no items yet)", fence)}
+{fenced(playbook, fence)}
 
 This is how it did. Scores run from 0 (failed) to 1 (solved).
 
-{show_attempts(attempts)}
+{show_attempts(list(trial.attempts.values()))}
 
 Change the playbook, one line for each change, in these forms and no other:
 ADD: a new item, one sentence that helps with problems of this kind
@@ -126,51 +121,35 @@ REMOVE 3
 HELPFUL 1 4
 HARMFUL 2
 HELPFUL and HARMFUL mark the items that helped or misled in these attempts. Change little, repeat no item, and write rules
-that hold for new problems.
-{closing("the changes", fence, LONGEST_CHANGES)}
-"""
+that hold for new problems."""
 
-        def by_hand(chance: random.Random) -> str:
-            changes = self._marks(trial, items) + self._edits(trial, items, chance)
+        def by_hand(chance: random.Random) -> list[str]:
+            changes = [
+                f"{'HELPFUL' if attempt.score >= 1 else 'HARMFUL'} {number}"
+                for attempt in trial.attempts.values()
+                for number, item in numbered
+                if _words(item.text) & _words(attempt.question)
+            ]
+            asked = _words("\n".join(attempt.question for attempt in trial.failed))
+            touched: set[int] = set()
+            for lesson in list(shuffled(self.lessons(self._written(items), trial.failed), chance))[:ADDED]:
+                about = _words(lesson) & asked
+                rival = next((n for n, item in numbered if item.worth < 0 and _words(item.text) & about), 0)
+                changes.append(f"UPDATE {rival}: {lesson}" if rival and rival not in touched else f"ADD: {lesson}")
+                touched.add(rival)
+            changes += [f"REMOVE {n}" for n, item in numbered if item.worth <= -TOO_HARMFUL and n not in touched]
             if trial.failed and not changes:
                 raise ReflectionFailed("nothing to change: the feedback has no usable line that the playbook lacks")
-            return "\n".join(changes)
+            return changes
 
-        return TextRequest(prompt, by_hand, LONGEST_CHANGES, self.loop.count_tokens, fence)
-
-    def _marks(self, trial: Trial, items: Sequence[Item]) -> list[str]:
-        return [
-            f"{'HELPFUL' if attempt.score >= 1 else 'HARMFUL'} {number}"
-            for attempt in trial.attempts.values()
-            for number, item in enumerate(items, start=1)
-            if _words(item.text) & _words(attempt.question)
-        ]
-
-    def _edits(self, trial: Trial, items: Sequence[Item], chance: random.Random) -> list[str]:
-        text = written(self.base[self.component], items)
-        lessons = list(shuffled(self.lessons(text, trial.failed), chance))[:ADDED]
-        asked = {word for attempt in trial.failed for word in _words(attempt.question)}
-        edits, touched = [], set()
-        for lesson in lessons:
-            about = _words(lesson) & asked
-            rivals = [n for n, item in enumerate(items, start=1) if item.worth < 0 and _words(item.text) & about]
-            if rivals and rivals[0] not in touched:
-                touched.add(rivals[0])
-                edits.append(f"UPDATE {rivals[0]}: {lesson}")
-            else:
-                edits.append(f"ADD: {lesson}")
-        useless = [n for n, item in enumerate(items, start=1) if item.worth <= -TOO_HARMFUL and n not in touched]
-        return edits + [f"REMOVE {number}" for number in useless]
+        return self.text_request("the changes", prompt, fence, by_hand, LONGEST_CHANGES)
 
 
 def changed(items: Sequence[Item], changes: str) -> list[Item]:
     """The items after a list of changes. Numbers refer to the items before; lines of another form are ignored."""
     after: dict[int, Item] = dict(enumerate(items, start=1))
     added: list[Item] = []
-    for line in lines_of(changes):
-        match = _CHANGE.match(line)
-        if match is None:
-            continue
+    for match in filter(None, map(_CHANGE.match, lines_of(changes))):
         verb, text = match[1].upper(), match[3].strip()
         if verb == "ADD" and (new := f"{match[2]}{text}".strip()):
             added.append(Item(new))
@@ -184,10 +163,6 @@ def changed(items: Sequence[Item], changes: str) -> list[Item]:
                 mark = verb.lower()
                 after[number] = replace(after[number], **{mark: getattr(after[number], mark) + 1})
     return [*after.values(), *added]
-
-
-def written(base: str, items: Sequence[Item]) -> str:
-    return "\n".join([*lines_of(base), *(item.text for item in items)])
 
 
 def _words(text: str) -> set[str]:

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import random
 
-from fastslow.fast.optimizers.lines import lines_of, vary
+from fastslow.fast.optimizers.lines import lines_of, plain_lines, varied
 from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.reflection import TextRequest
 from fastslow.fast.reflection.lessons import shuffled
-from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_demonstrations
+from fastslow.fast.reflection.prompt import fence_of, fenced, show_demonstrations
 from fastslow.records import Context
 
 WIDTH = 8
@@ -31,20 +30,11 @@ INDUCED_LINES = 3
 
 class Ape(Steps):
     reads_feedback = False
-
-    @property
-    def price(self) -> int:
-        return self.trial_price + self.score_price
+    supports = frozenset({"race"})
+    trials = 1
 
     def step(self) -> None:
-        best = self.ranked()[0].context
-        first = self.generations <= len(self.components)
-        children: list[Context] = []
-        for _ in range(min(WIDTH, (self.left - self.score_price) // self.trial_price)):
-            child = self.write([best], self._induced(best) if first else self._resampled(best))
-            if child is None:
-                break
-            children.append(child)
+        children = self.brood(min(WIDTH, (self.left - self.score_price) // self.trial_price))
         if not children:
             return
         batch = self.minibatch()
@@ -54,33 +44,24 @@ class Ape(Steps):
             self.edits[trial.context.id].reason = f"{trial.mean:.2f} on the minibatch is not among the best {kept}"
         self.score([trial.context for trial in trials[:kept]])
 
-    def _induced(self, best: Context) -> TextRequest:
-        solved, questions = self.demonstrations()
-        text = best.texts[self.component]
-        fence = fence_of([text])
-        prompt = f"""\
+    def propose(self) -> Context | None:
+        best = self.ranked()[0].context
+        text, (solved, questions) = self.text(best), self.demonstrations()
+        lines, fence = plain_lines(solved, questions), fence_of([text])
+
+        def induced(chance: random.Random) -> list[str]:
+            new = list(shuffled(lines, chance))
+            return [*lines_of(text)[:1], *new[: chance.randint(1, INDUCED_LINES)]]
+
+        if self.generations <= len(self.components):
+            prompt = f"""\
 A colleague was given an instruction and these problems to solve with it.
 
 {show_demonstrations(solved, questions)}
 
-What was the instruction? Write the one that makes a language model give such answers to any problem of this kind.
-{closing("the instruction", fence, self.recipe.max_tokens)}
-"""
-
-        def by_hand(chance: random.Random) -> list[str]:
-            lines = list(shuffled(self.plain_lines(solved, questions), chance))
-            return [*lines_of(text)[:1], *lines[: chance.randint(1, INDUCED_LINES)]]
-
-        return self.text_request(prompt, by_hand, fence)
-
-    def _resampled(self, best: Context) -> TextRequest:
-        solved, questions = self.demonstrations()
-        text = best.texts[self.component]
-        fence = fence_of([text])
+What was the instruction? Write the one that makes a language model give such answers to any problem of this kind."""
+            return self.write([best], self.text_request("the instruction", prompt, fence, induced))
         prompt = f"""\
 Write a variation of this instruction that means the same and says it differently.
-{fenced(text, fence)}
-{closing("the variation", fence, self.recipe.max_tokens)}
-"""
-        lines = self.plain_lines(solved, questions)
-        return self.text_request(prompt, lambda chance: vary(lines_of(text), lines, chance), fence)
+{fenced(text, fence)}"""
+        return self.write([best], self.text_request("the variation", prompt, fence, varied(text, lines)))

@@ -9,8 +9,9 @@
    there in some and missing in others, on problems that those lines are about; the text that the run began with is among them
    until it is surely beaten. The text with the greatest expected gain is kept as the best, never the luckiest mean.
 
-A reflection model, where there is one, reads the counted statements with examples and writes the lines (`asking.py`); without
-one the statements are the lines. Carried contexts are not scored anew: what was drawn earlier counts on, and less with age.
+A reflection model, where there is one, reads the counted statements with examples and writes the lines (`writing.py`);
+without one the statements are the lines. Carried contexts are not scored anew: what was drawn earlier counts on, and less
+with age.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from dataclasses import replace
 import numpy as np
 
 from fastslow.base.seeds import derive_seed
-from fastslow.fast.digest.asking import MOST_EXAMPLES, MOST_STATEMENTS, Heard, read_lines, wish
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import Choice, Model
 from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
-from fastslow.fast.digest.writing import Line, Writer
+from fastslow.fast.digest.writing import MOST_EXAMPLES, MOST_STATEMENTS, Heard, Line, Writer, read_lines, wish
+from fastslow.fast.evaluator import Evaluator
+from fastslow.fast.optimizers.base import Cycle, LineEffect, Optimizer
 from fastslow.fast.pool import Member, Pool
-from fastslow.fast.reflection import Attempt
-from fastslow.fast.search import Cycle, LineEffect, Search
-from fastslow.records import Context, Rollout
-from fastslow.tasks.base import Example
+from fastslow.fast.reflection import Attempt, Reflector
+from fastslow.records import Context, Example, Rollout
+from fastslow.runs.ledger import Purpose
 
 FIRST_LOOK = 32
 """Problems that the first text of a run is played on, to have something to read."""
@@ -49,21 +50,19 @@ BEATEN = 0.02
 """The chance of being worse than the base text below which the base text is no longer played."""
 
 
-class Digest(Search):
-    def run(self) -> Cycle:
-        self._open()
-        if self.budget:
-            self.search()
-        return self.result()
+class Digest(Optimizer):
+    reads_rollouts = True
+    covers_budget = False
 
-    def _open(self) -> None:
+    def open(self, evaluator: Evaluator, reflector: Reflector, carried: Pool) -> None:
         """Take up what earlier cycles left, and read what the slow loop has drawn since."""
+        super().open(evaluator, reflector, carried)
         kept = next((notes["digest"] for notes in self.notes.values() if "digest" in notes), None)
         self.transcript = Transcript.from_data(kept.get("transcript", {})) if kept else Transcript()
         base = kept["base"] if kept else dict(self.carried.best.context.texts)
         self.base = Context(base)
         self.contexts.setdefault(self.base.id, self.base)
-        self.writer = Writer(base, self.recipe.max_tokens, self.loop.count_tokens)
+        self.writer = Writer(base, self.recipe.max_tokens, self.count_tokens)
         for key, line in self.writer.loose.items():
             self.transcript.declare(key, line)
         self.chance = random.Random(derive_seed(self.seed, "search"))
@@ -73,9 +72,9 @@ class Digest(Search):
         """The attempts of this cycle that were not right, by component."""
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[str, tuple[frozenset[str], int]] = {}
-        if self.scoring.evidence is not None:
-            self._read(self.scoring.evidence.rollouts, self.cycle - 1)
-            self.scoring.reused["rescore"] = len(self.scoring.evidence.rollouts)
+        if self.evaluator.evidence is not None:
+            self._read(self.evaluator.evidence.rollouts, self.cycle - 1)
+            self.evaluator.reused["rescore"] = len(self.evaluator.evidence.rollouts)
 
     def search(self) -> None:
         if not self.transcript.rows:
@@ -107,11 +106,8 @@ class Digest(Search):
 
     # Playing and reading -----------------------------------------------------------------------------------------------
 
-    def _draw(self, pairs: Sequence[tuple[Example, Context]], purpose: str) -> None:
-        self.scoring.calls += 1
-        rollouts = self.play(pairs, purpose, derive_seed(self.seed, purpose, self.scoring.calls))
-        if purpose != "rescore":
-            self.scoring.spent += len(pairs)
+    def _draw(self, pairs: Sequence[tuple[Example, Context]], purpose: Purpose) -> None:
+        rollouts = self.evaluator.draw(pairs, purpose)
         self.played.update(example.id for example, _ in pairs)
         for rollout in rollouts:
             self._drawn.setdefault(rollout.context.id, []).append(rollout.score)
@@ -130,7 +126,7 @@ class Digest(Search):
     def _shape(self, context: Context) -> tuple[frozenset[str], int]:
         """A context's parts, and by how many tokens it is longer than the base text."""
         if context.id not in self._shapes:
-            tokens, base = (sum(map(self.loop.count_tokens, each.texts.values())) for each in (context, self.base))
+            tokens, base = (sum(map(self.count_tokens, each.texts.values())) for each in (context, self.base))
             self._shapes[context.id] = parts_of_texts(context.texts), tokens - base
         return self._shapes[context.id]
 
@@ -158,9 +154,9 @@ class Digest(Search):
             if not heard:
                 continue
             request = wish(
-                component, self.base.texts[component], heard, shown, self.recipe.max_tokens, self.loop.count_tokens
+                component, self.base.texts[component], heard, shown, self.recipe.max_tokens, self.count_tokens
             )
-            answer = self.asked(lambda seed, request=request: self.loop.reflector.write(request, seed))  # type: ignore[misc]
+            answer = self.asked(lambda seed, request=request: self.reflector.write(request, seed))  # type: ignore[misc]
             for line, covered in read_lines(answer or "", heard):
                 if (key := key_of(component, line)) not in covered:
                     self.transcript.declare(key, line, self.transcript.parts_in(covered))
@@ -196,7 +192,7 @@ class Digest(Search):
         context = Context(texts, (self.base.id,), self.cycle)
         if context.id in self.contexts:
             return self.contexts[context.id]
-        offered = self.offer_texts([self.base], texts, [line.text for line in model.lines if line.key in choice.taken])
+        offered = self.offer([self.base], texts, [line.text for line in model.lines if line.key in choice.taken])
         return offered or self.base
 
     def _problems(self, model: Model, designs: Sequence[Choice], count: int) -> list[Example]:
@@ -246,7 +242,7 @@ class Digest(Search):
             list(self.contexts.values()),
             self.generations,
             self.faults,
-            self.scoring.reused,
+            self.evaluator.reused,
             lines=[self._effect(model, line) for line in model.lines],
         )
 
@@ -256,7 +252,7 @@ class Digest(Search):
 
     def _member(self, model: Model, key: str, choice: Choice, place: int) -> Member:
         scores = {example.id: model.expected(choice, example.id) for example in self.anchors}
-        return Member(self.contexts[key], scores, self.scoring.policy_step, front=not place, wins=int(not place))
+        return Member(self.contexts[key], scores, self.evaluator.policy_step, front=not place, wins=int(not place))
 
 
 def _chance_below(choice: Choice) -> float:

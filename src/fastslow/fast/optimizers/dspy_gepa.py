@@ -12,20 +12,23 @@ Without a model: `lessons` proposes, from the same attempts and feedback.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fastslow.fast.optimizers.dspy_search import DSPySearch, dspy
-from fastslow.fast.reflection import Request
+from fastslow.records import Context
 
 
 class DSPyGepa(DSPySearch):
+    trials = 2
+
     def compile(self, program: dspy.Module, golds: list[dspy.Example]) -> None:
         optimizer = dspy.GEPA(
             metric=_metric,
             max_metric_calls=self.budget,
-            reflection_lm=self._lm if self.has_model else None,
+            reflection_lm=self.lm if self.has_model else None,
             instruction_proposer=None if self.has_model else self._by_hand,
-            reflection_minibatch_size=self.minibatch,
+            reflection_minibatch_size=self.batch_size,
             use_merge=False,
             num_threads=1,
             warn_on_score_mismatch=False,
@@ -35,7 +38,7 @@ class DSPyGepa(DSPySearch):
         optimizer.compile(program, trainset=golds, valset=golds)
 
     def _stop(self, state: Any) -> bool:
-        over = self.broken is not None or self.finished() or self.left < 2 * self.minibatch + len(self.anchors)
+        over = self.broken is not None or self.finished() or self.left < self.price
         self.generations += not over
         return over
 
@@ -44,39 +47,23 @@ class DSPyGepa(DSPySearch):
     ) -> dict[str, str]:
         parent = self.context_of(tuple(candidate[f"component_{n}"] for n in range(len(self.components))))
         assert parent is not None, "a parent was scored"
-        rollouts = self.latest.get(parent.id, [])
         for number, component in enumerate(self.components):
-            if f"component_{number}" not in components_to_update:
-                continue
-            attempts = [attempt for each in rollouts if (attempt := self.attempt(each, component)) is not None]
-
-            def ask(
-                seed: int, text: str = parent.texts[component], name: str = component, seen: Any = tuple(attempts)
-            ) -> str:
-                return self.loop.reflector(
-                    Request(
-                        component=name,
-                        text=text,
-                        attempts=seen,
-                        proposer=self.recipe.proposer,
-                        max_tokens=self.recipe.max_tokens,
-                        count_tokens=self.loop.count_tokens,
-                        seed=seed,
-                    )
-                )
-
-            before = sum(rollout.score for rollout in rollouts) / max(1, len(rollouts))
-            feedback = [attempt.feedback for attempt in attempts if attempt.score < 1]
-            child = self.child([parent], component, ask, feedback, before)
-            if child is not None:
-                self.known[self._cleaned(child)] = child
+            if f"component_{number}" in components_to_update and (child := self._edited(parent, component)):
+                self.known[self.cleaned(child)] = child
                 return {f"component_{number}": child.texts[component]}
         return {}
 
+    def _edited(self, parent: Context, component: str) -> Context | None:
+        rollouts = self.latest.get(parent.id, [])
+        attempts = [attempt for each in rollouts if (attempt := self.attempt(each, component)) is not None]
+        before = sum(rollout.score for rollout in rollouts) / max(1, len(rollouts))
+        feedback = [attempt.feedback for attempt in attempts if attempt.score < 1]
 
-def _metric(
-    gold: dspy.Example, prediction: dspy.Prediction, trace: Any = None, pred_name: Any = None, pred_trace: Any = None
-) -> Any:
+        requested = partial(self.request, parent, component, attempts)
+        return self.child([parent], component, lambda seed: self.reflector(requested(seed)), feedback, before)
+
+
+def _metric(gold: Any, prediction: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None) -> Any:
     """The score; for a predictor also the feedback on its component."""
     if pred_name is None:
         return prediction.score

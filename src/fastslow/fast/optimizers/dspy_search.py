@@ -13,16 +13,16 @@ import logging
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import one_line
-from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed
-from fastslow.fast.scores import mean_score
-from fastslow.fast.search import Search
+from fastslow.fast.evaluator import Evaluator
+from fastslow.fast.optimizers.steps import Steps
+from fastslow.fast.pool import Pool, mean_score
+from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed, Reflector
 from fastslow.records import Context, Rollout
-from fastslow.tasks.base import Example
+from fastslow.runs.ledger import Purpose
 
 try:
     import dspy
@@ -39,8 +39,24 @@ SETTINGS = ("lm", "adapter", "callbacks", "trace")
 """The settings of DSPy that we change, and restore while a task plays, because it may be a DSPy program itself."""
 
 
-class DSPySearch(Search):
-    """One cycle by an optimizer of DSPy, which starts from the best carried context; the others stay in the population."""
+class DSPySearch(Steps, dspy.utils.callback.BaseCallback):
+    """One cycle by an optimizer of DSPy, which starts from the best carried context; the others stay in the population.
+
+    It is DSPy's callback, which plays every evaluation before that starts, and its engine, which hands requests on to the
+    reflection model.
+    """
+
+    def open(self, evaluator: Evaluator, reflector: Reflector, carried: Pool) -> None:
+        super().open(evaluator, reflector, carried)
+        self.broken: Exception | None = None
+        self.ready: dict[tuple[Texts, str], list[Rollout]] = {}
+        self.latest: dict[str, list[Rollout]] = {}
+        """The rollouts of a context's last minibatch."""
+        self.full: dict[str, dict[str, list[Rollout]]] = {}
+        """Rollouts of the contexts that were played on all anchors, by context and problem."""
+        self.known: dict[Texts, Context | None] = {}
+        self.has_model = isinstance(self.reflector, LanguageModelReflector)
+        self.lm = dspy.LM("fastslow/proposer", engine=self, cache=False, num_retries=0)
 
     @abstractmethod
     def compile(self, program: dspy.Module, golds: list[dspy.Example]) -> None:
@@ -49,18 +65,14 @@ class DSPySearch(Search):
     def search(self) -> None:
         if self.finished():
             return
-        self.broken: Exception | None = None
-        self.ready: dict[tuple[Texts, str], list[Rollout]] = {}
         self.outside = {name: dspy.settings.get(name) for name in SETTINGS}
-        self.known: dict[Texts, Context | None] = {}
-        for member in reversed(self.carried.members):
-            self.known[self._cleaned(member.context)] = member.context
-        best = self.carried.best.context
-        golds = [
-            dspy.Example(problem=example.id, question=self._question(best, example)).with_inputs("problem", "question")
-            for example in self.anchors
-        ]
-        with hushed(), dspy.context(lm=self._lm, trace=None, callbacks=[_Batches(self)], disable_history=True):
+        self.known |= {self.cleaned(member.context): member.context for member in reversed(self.carried.members)}
+        best, golds = self.carried.best.context, []
+        for problem, drawn in self.full[best.id].items():
+            attempt = self.attempt(drawn[0], self.components[0])
+            gold = dspy.Example(problem=problem, question=attempt.question if attempt else "")
+            golds.append(gold.with_inputs("problem", "question"))
+        with hushed(), dspy.context(lm=self.lm, trace=None, callbacks=[self], disable_history=True):
             try:
                 self.compile(_program(self, best), golds)
             except Exception as error:
@@ -69,119 +81,73 @@ class DSPySearch(Search):
         if self.broken is not None:
             raise self.broken
 
-    # Playing -----------------------------------------------------------------------------------------------------------
+    def saw(self, rollouts: Sequence[Rollout], purpose: Purpose) -> None:
+        for rollout in rollouts if purpose != "fast-minibatch" else ():
+            self.full.setdefault(rollout.context.id, {}).setdefault(rollout.example.id, []).append(rollout)
 
-    @property
-    def left(self) -> int:
-        return (self.budget - self.spent) // self.recipe.samples
-
-    @cached_property
-    def minibatch(self) -> int:
-        return min(self.recipe.minibatch, len(self.anchors))
-
-    @cached_property
-    def full(self) -> dict[str, dict[str, list[Rollout]]]:
-        """Rollouts of the contexts that were played on all anchors, by context and problem."""
-        return {}
-
-    @cached_property
-    def latest(self) -> dict[str, list[Rollout]]:
-        """The rollouts of a context's last minibatch."""
-        return {}
-
-    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> Sequence[Rollout]:
-        if purpose == "rescore":  # before DSPy has begun
-            rollouts = super().play(pairs, purpose, seed)
-        else:
+    def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Play what DSPy is about to evaluate. Proposals that are rejected or over budget are not played and score 0."""
+        texts = _texts_of(inputs["program"])
+        problems = [gold.problem for gold in inputs["devset"] or instance.devset]
+        context, whole = self.context_of(texts), len(problems) == len(self.anchors)
+        if context is None or self.broken is not None or len(problems) * self.recipe.samples > self.left:
+            return
+        if whole and context.id in self.members:
+            return
+        anchors = {example.id: example for example in self.anchors}
+        try:
             with dspy.context(**self.outside):
                 self.progress(f"{self.spent}/{self.budget} rollouts")
-                rollouts = super().play(pairs, purpose, seed)
-        if purpose != "fast-minibatch":
-            for rollout in rollouts:
-                self.full.setdefault(rollout.context.id, {}).setdefault(rollout.example.id, []).append(rollout)
-        return rollouts
-
-    def prepare(self, program: dspy.Module, golds: Sequence[dspy.Example]) -> None:
-        """Play what DSPy is about to evaluate. Proposals that are rejected or over budget are not played and score 0."""
-        texts = self.texts_of(program)
-        context = self.context_of(texts)
-        if context is None or self.broken is not None:
+                if whole:
+                    self.score([context])
+                    return
+                (rollouts,) = self.draw([(context, [anchors[problem] for problem in problems])])
+        except Exception as error:  # DSPy would ignore it, but a failure to sample must stop the run
+            self.broken = error
             return
-        batch = [self._anchors[gold.problem] for gold in golds]
-        whole = len(batch) == len(self.anchors)
-        if not (whole and context.id in self.members):
-            if len(batch) > self.left:
-                return
-            try:
-                rollouts = self._played(context, batch, whole)
-            except Exception as error:  # DSPy would ignore it, but a failure to sample must stop the run
-                self.broken = error
-                return
-            if not whole:
-                self.latest[context.id] = [drawn[0] for drawn in rollouts]
-                if context.id in self.edits:
-                    self.edits[context.id].after = sum(map(mean_score, rollouts)) / len(rollouts)
-            self.ready |= {(texts, example.id): drawn for example, drawn in zip(batch, rollouts, strict=True)}
+        self.latest[context.id] = [drawn[0] for drawn in rollouts]
+        self.ready |= {(texts, drawn[0].example.id): drawn for drawn in rollouts}
+        if context.id in self.edits:
+            self.edits[context.id].after = sum(map(mean_score, rollouts)) / len(rollouts)
 
-    def _played(self, context: Context, batch: Sequence[Example], whole: bool) -> list[list[Rollout]]:
-        if not whole:
-            return self.scoring.minibatches([(context, batch)])[0]
-        self.scoring.in_full([context])
-        return [self.full[context.id][example.id] for example in batch]
-
-    def drawn(self, program: dspy.Module, problem: str) -> list[Rollout]:
-        """The rollouts of a program on a problem: those just prepared, or else those it was scored by."""
-        texts = self.texts_of(program)
-        if (prepared := self.ready.pop((texts, problem), None)) is not None:
-            return prepared
+    def rollouts_of(self, texts: Texts, problem: str) -> list[Rollout]:
+        """The rollouts of a program on a problem: those of the minibatch just prepared, or else those it was scored by."""
         context = self.known.get(texts)
-        return self.full.get(context.id, {}).get(problem, []) if context else []
-
-    @cached_property
-    def _anchors(self) -> dict[str, Example]:
-        return {example.id: example for example in self.anchors}
-
-    def _question(self, context: Context, example: Example) -> str:
-        attempt = self.attempt(self.full[context.id][example.id][0], self.components[0])
-        return attempt.question if attempt else ""
-
-    # Texts -------------------------------------------------------------------------------------------------------------
-
-    def texts_of(self, program: dspy.Module) -> Texts:
-        return tuple(predictor.signature.instructions for predictor in program.predictors())
+        scored = self.full.get(context.id, {}).get(problem, []) if context else []
+        return self.ready.pop((texts, problem), scored)
 
     def context_of(self, texts: Texts) -> Context | None:
         """The context of a program; new ones are checked like any proposal, and None stands for a rejected one."""
         if texts not in self.known:
             best = self.carried.best.context
-            old = self._cleaned(best)
-            changed = {
-                name: text for name, text, before in zip(self.components, texts, old, strict=True) if text != before
-            }
-            self.known[texts] = self.contexts.get(Context({**best.texts, **changed}).id) or self.offer_texts(
-                [best], changed, before=self.members[best.id].mean
-            )
+            named = zip(self.components, texts, self.cleaned(best), strict=True)
+            changed = {name: text for name, text, before in named if text != before}
+            found = self.contexts.get(Context({**best.texts, **changed}).id)
+            self.known[texts] = found or self.offer([best], changed, before=self.members[best.id].mean)
         return self.known[texts]
 
-    def _cleaned(self, context: Context) -> Texts:
-        return tuple(
-            _signature(number, context.texts[name]).instructions for number, name in enumerate(self.components)
-        )
+    def complete(self, request: Request) -> Response:
+        """The reflection model's answer, once for all processes."""
+        reflector = self.reflector
+        assert isinstance(reflector, LanguageModelReflector), "without a model nothing is asked"
+        messages = [{"role": "system", "content": str(request.system)}] if request.system else []
+        messages += [{"role": said.role, "content": said.text or ""} for said in request.messages]
+        with dspy.context(**self.outside):
+            answer = self.asked(lambda seed: reflector.ask(messages, seed).text)
+        if answer is None:
+            raise ReflectionFailed("the reflection model failed")
+        said = Message.assistant(answer)
+        return Response(id=None, model=request.model, message=said, finish_reason="stop", usage=Usage())
 
-    # Proposing ---------------------------------------------------------------------------------------------------------
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> DSPySearch:
+        return self
 
-    @property
-    def has_model(self) -> bool:
-        return isinstance(self.loop.reflector, LanguageModelReflector)
-
-    @cached_property
-    def _lm(self) -> dspy.LM:
-        return dspy.LM("fastslow/proposer", engine=_Proposer(self), cache=False, num_retries=0)
+    def cleaned(self, context: Context) -> Texts:
+        return _texts_of(_program(self, context))
 
 
-def _signature(number: int, text: str) -> Any:
-    # Numbers in the fields' names: dspy.GEPA tells predictors apart by their signatures.
-    return dspy.Signature(f"question_{number} -> answer_{number}").with_instructions(text)
+def _texts_of(program: dspy.Module) -> Texts:
+    return tuple(predictor.signature.instructions for predictor in program.predictors())
 
 
 def _program(search: DSPySearch, context: Context) -> dspy.Module:
@@ -191,17 +157,17 @@ def _program(search: DSPySearch, context: Context) -> dspy.Module:
         def __init__(self) -> None:
             super().__init__()
             for number, name in enumerate(search.components):
-                setattr(self, f"component_{number}", dspy.Predict(_signature(number, context.texts[name])))
+                # Numbers in the fields' names: dspy.GEPA tells predictors apart by their signatures.
+                signature = dspy.Signature(f"question_{number} -> answer_{number}")
+                predictor = dspy.Predict(signature.with_instructions(context.texts[name]))
+                setattr(self, f"component_{number}", predictor)
 
         def forward(self, problem: str, question: str) -> dspy.Prediction:
             if search.broken is not None:
                 raise search.broken
-            drawn = search.drawn(self, problem)
-            if not drawn:
-                return dspy.Prediction(score=0.0, feedback={})
+            drawn = search.rollouts_of(_texts_of(self), problem)
             feedback: dict[str, str] = {}
-            predictors = dict(self.named_predictors())
-            for number, name in enumerate(search.components):
+            for number, name in enumerate(search.components if drawn else ()):
                 attempt = search.attempt(drawn[0], name)
                 if attempt is None:
                     continue
@@ -209,42 +175,10 @@ def _program(search: DSPySearch, context: Context) -> dspy.Module:
                 if dspy.settings.trace is not None:
                     inputs = {f"question_{number}": attempt.question}
                     answer = dspy.Prediction(**{f"answer_{number}": attempt.answer})
-                    dspy.settings.trace.append((predictors[f"component_{number}"], inputs, answer))
-            return dspy.Prediction(score=mean_score(drawn), feedback=feedback)
+                    dspy.settings.trace.append((getattr(self, f"component_{number}"), inputs, answer))
+            return dspy.Prediction(score=mean_score(drawn) if drawn else 0.0, feedback=feedback)
 
     return Program()
-
-
-class _Batches(dspy.utils.callback.BaseCallback):
-    """Plays every evaluation of DSPy's before it starts."""
-
-    def __init__(self, search: DSPySearch) -> None:
-        self.search = search
-
-    def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        self.search.prepare(inputs["program"], inputs["devset"] or instance.devset)
-
-
-class _Proposer:
-    """An engine of DSPy's: sends the requests of its optimizers to the reflection model, once for all processes."""
-
-    def __init__(self, search: DSPySearch) -> None:
-        self.search = search
-
-    def __deepcopy__(self, memo: Mapping[int, Any]) -> _Proposer:
-        return self
-
-    def complete(self, request: Request) -> Response:
-        reflector = self.search.loop.reflector
-        assert isinstance(reflector, LanguageModelReflector), "without a model nothing is asked"
-        messages = [{"role": "system", "content": str(request.system)}] if request.system else []
-        messages += [{"role": said.role, "content": said.text or ""} for said in request.messages]
-        with dspy.context(**self.search.outside):
-            answer = self.search.asked(lambda seed: reflector.ask(messages, seed).text)
-        if answer is None:
-            raise ReflectionFailed("the reflection model failed")
-        said = Message.assistant(answer)
-        return Response(id=None, model=request.model, message=said, finish_reason="stop", usage=Usage())
 
 
 @contextlib.contextmanager

@@ -17,51 +17,37 @@ import random
 from collections.abc import Sequence
 
 from fastslow.fast.optimizers.lines import GENERIC, cross, distinct, lines_of, vary
-from fastslow.fast.optimizers.steps import Steps
+from fastslow.fast.optimizers.steps import Steps, listed
 from fastslow.fast.pool import Member
-from fastslow.fast.reflection import TextRequest
-from fastslow.fast.reflection.prompt import closing, fence_of, fenced
+from fastslow.fast.reflection.prompt import fence_of
+from fastslow.records import Context
 
 
 class EvoPrompt(Steps):
     reads_feedback = False
-
-    @property
-    def price(self) -> int:
-        return self.score_price
+    supports = frozenset({"rescore", "race", "reuse"})
+    least_population = 2
 
     def step(self) -> None:
+        self.score(self.brood(min(self.recipe.population, self.left // self.score_price)))
+
+    def propose(self) -> Context | None:
         population = self.ranked()[: self.recipe.population]
-        children = []
-        for _ in range(min(self.recipe.population, self.left // self.score_price)):
-            parents = roulette(population, self.chance)
-            child = self.write([parent.context for parent in parents], self._bred(parents, population))
-            if child is None:
-                break
-            children.append(child)
-        self.score(children)
-
-    def _bred(self, parents: Sequence[Member], population: Sequence[Member]) -> TextRequest:
-        texts = [parent.context.texts[self.component] for parent in parents]
+        parents = [parent.context for parent in roulette(population, self.chance)]
+        texts = [self.text(parent) for parent in parents]
         fence = fence_of(texts)
-        shown = "\n\n".join(
-            f"Instruction {number}:\n{fenced(text, fence)}" for number, text in enumerate(texts, start=1)
-        )
-        crossing = "Cross the two instructions into one that has parts of both." if len(texts) > 1 else ""
         prompt = f"""\
-{shown}
+{listed(["Instruction 1:", "Instruction 2:"], texts, fence)}
 
-{crossing}
-Then change the result a little, so that it stays a sensible instruction for the same task.
-{closing("the final instruction", fence, self.recipe.max_tokens)}
-"""
+{"Cross the two instructions into one that has parts of both." if len(texts) > 1 else ""}
+Then change the result a little, so that it stays a sensible instruction for the same task."""
         lines = {**dict.fromkeys(GENERIC, 0.1), **self.population_lines(population)}
 
         def by_hand(chance: random.Random) -> list[str]:
             crossed = cross(lines_of(texts[0]), lines_of(texts[-1]), chance)
             return distinct(vary(crossed, lines, chance))
 
-        return self.text_request(prompt, by_hand, fence)
+        return self.write(parents, self.text_request("the final instruction", prompt, fence, by_hand))
 
 
 def roulette(population: Sequence[Member], chance: random.Random) -> list[Member]:

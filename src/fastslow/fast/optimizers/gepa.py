@@ -1,15 +1,14 @@
 """GEPA, the method's own fast optimizer: a fresh in-memory gepa run on the look-ahead, started from the whole population.
 
-Differences from a stock gepa run: search.py describes re-scoring, the budget, the checks of proposals and what ends a cycle.
-Beyond those, gepa starts from all carried contexts with their fresh scores instead of one seed, and while no context scores,
-the grader's progress breaks ties, because a search by right answers alone would not move.
+Differences from a stock gepa run: evaluator.py describes re-scoring and the budget, base.py the checks of proposals and what
+ends a cycle. Beyond those, gepa starts from all carried contexts with their fresh scores instead of one seed, and while no
+context scores, the grader's progress breaks ties, because a search by right answers alone would not move.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gepa import optimize
@@ -19,14 +18,9 @@ from gepa.proposer.base import CandidateProposal
 from gepa.proposer.reflective_mutation.reflection_lm import ReflectionProposal
 from gepa.strategies.proposal_sampling import IndependentSampling
 
-from fastslow.base.seeds import derive_seed
-from fastslow.fast.drafts import Draft, side_by_side
-from fastslow.fast.pool import Member
-from fastslow.fast.reflection import Attempt, Request
-from fastslow.fast.scores import is_more, mean_score
-from fastslow.fast.search import Search
-from fastslow.records import Context, Rollout
-from fastslow.tasks.base import Example
+from fastslow.fast.optimizers.base import Optimizer
+from fastslow.fast.pool import Member, is_more, mean_score
+from fastslow.records import Context, Example, Rollout
 
 FLOOR = 2.0**-30
 """Added to the scores on all anchors that gepa sees: it draws a merge's ancestor by score and fails where all score 0."""
@@ -38,8 +32,6 @@ Candidate = dict[int, str]
 """A context as gepa sees it: texts by component number."""
 Records = Mapping[int, Sequence[Mapping[str, Any]]]
 """The attempts under a context, by component number."""
-Job = tuple[Candidate, Records, list[int]]
-"""A context, the attempts under it, and the components to edit."""
 
 
 class Improvement:
@@ -56,13 +48,15 @@ class _Quiet:
         """Ignore gepa's log: the run folder and the view have the same in more detail."""
 
 
-class Gepa(Search):
+class Gepa(Optimizer):
     """gepa's adapter, reflection, stopper and callback for one cycle.
 
     gepa iterates over sets of problem ids and of component names, and sets of strings have another order in every process. It
     gets numbers for both, so that one seed gives one result and the processes of a run agree.
     """
 
+    supports = frozenset({"rescore", "race", "reuse"})
+    covers_budget = False
     propose_new_texts = None
     proposing = False
     """Between the start and the end of an evaluation on a minibatch."""
@@ -103,14 +97,16 @@ class Gepa(Search):
         """Play all (candidate, batch) pairs together: minibatches while proposing, then all anchors for accepted children."""
         pairs = [(self._context(candidate), batch) for candidate, batch in items]
         if not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items):
-            return [self._on_anchors(member) for member in self.scoring.in_full([context for context, _ in pairs])]
+            return [self._on_anchors(member) for member in self.evaluator.in_full([context for context, _ in pairs])]
         results = []
-        for (context, _), rollouts in zip(pairs, self.scoring.minibatches(pairs), strict=True):
+        for (context, _), rollouts in zip(pairs, self.evaluator.minibatches(pairs), strict=True):
             scores = [mean_score(drawn) for drawn in rollouts]
             edit = self.edits.get(context.id)
             if edit is not None and edit.after is None:
                 edit.after = sum(scores) / len(scores)
-            shown = [score + TIE * self.scoring.progress(drawn) for score, drawn in zip(scores, rollouts, strict=True)]
+            shown = [
+                score + TIE * self.evaluator.progress(drawn) for score, drawn in zip(scores, rollouts, strict=True)
+            ]
             traces = [drawn[0] for drawn in rollouts]
             results.append(EvaluationBatch(outputs=scores, scores=shown, trajectories=traces))
         return results
@@ -145,13 +141,6 @@ class Gepa(Search):
             for number in components
         }
 
-    def reflect_many(self, jobs: Sequence[Job]) -> list[tuple[ReflectionProposal, Gepa]]:
-        """The proposals of a generation; with `overlap`, those without a draft are requested in parallel."""
-        if self.recipe.overlap:
-            wanted = self._undrafted(jobs)
-            self.drafts += self.loop.world.from_main(lambda: side_by_side(self.loop.reflector, wanted))
-        return [self.reflect(*job) for job in jobs]
-
     def reflect(self, candidate: Candidate, dataset: Records, components: list[int]) -> tuple[ReflectionProposal, Gepa]:
         """A new text for the component whose turn it is, or none when reflection fails."""
         parent = self._context(candidate)
@@ -161,49 +150,16 @@ class Gepa(Search):
                 return ReflectionProposal({number: text}), self
         return ReflectionProposal({}), self
 
-    def _undrafted(self, jobs: Sequence[Job]) -> list[tuple[str, Request]]:
-        drafted = Counter((draft.parent, draft.component) for draft in self.drafts)
-        wanted = []
-        for place, (candidate, dataset, components) in enumerate(jobs):
-            parent, component = self._context(candidate), self.components[components[0]]
-            if drafted[parent.id, component]:
-                drafted[parent.id, component] -= 1
-                continue
-            seed = derive_seed(self.seed, "side by side", self.generations, place)
-            wanted.append((parent.id, self._request(parent, component, dataset[components[0]], seed)))
-        return wanted
-
-    def _request(self, parent: Context, component: str, records: Sequence[Mapping[str, Any]], seed: int) -> Request:
-        return Request(
-            component=component,
-            text=parent.texts[component],
-            attempts=[record["attempt"] for record in records],
-            proposer=self.recipe.proposer,
-            max_tokens=self.recipe.max_tokens,
-            count_tokens=self.loop.count_tokens,
-            seed=seed,
-        )
-
     def _new_text(self, parent: Context, component: str, records: Sequence[Mapping[str, Any]]) -> str | None:
         before = records[0]["before"] if records else 0.0
-        draft = self._draft(parent, component)
-        if draft is not None:
-            drafted = self.offer([parent], component, draft.text, _complaints(draft.attempts), before)
-            if drafted is not None:
-                return drafted.texts[component]
+        attempts = [record["attempt"] for record in records]
+        complaints = [attempt.feedback for attempt in attempts if attempt.score < 1]
 
         def ask(seed: int) -> str:
-            return self.loop.reflector(self._request(parent, component, records, seed))
+            return self.reflector(self.request(parent, component, attempts, seed))
 
-        child = self.child([parent], component, ask, _complaints(record["attempt"] for record in records), before)
+        child = self.child([parent], component, ask, complaints, before)
         return None if child is None else child.texts[component]
-
-    def _draft(self, parent: Context, component: str) -> Draft | None:
-        """The next draft for this parent and component, which is used up."""
-        for index, draft in enumerate(self.drafts):
-            if (draft.parent, draft.component) == (parent.id, component):
-                return self.drafts.pop(index)
-        return None
 
     # Watching ----------------------------------------------------------------------------------------------------------
 
@@ -242,7 +198,3 @@ def _shown(member: Member, example: Example) -> float:
     """The score of a context on a problem as gepa sees it."""
     score, progress = member.on(example.id)
     return score + TIE * progress + FLOOR
-
-
-def _complaints(attempts: Iterable[Attempt]) -> list[str]:
-    return [attempt.feedback for attempt in attempts if attempt.score < 1]

@@ -6,7 +6,7 @@ The optimizers differ in where new lines come from: each passes in lines of what
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fastslow.fast.reflection import Attempt, ReflectionFailed
 from fastslow.fast.reflection.lessons import FIRST_LINE_WEIGHT, line_key, shuffled
@@ -56,12 +56,26 @@ def shown(question: str) -> list[str]:
     return [_flat(line) for line in lines_of(question)]
 
 
+def plain_lines(solved: Sequence[Attempt], questions: Sequence[str]) -> dict[str, float]:
+    """Lines to add without a model and without the grader's feedback: advice, problems, demonstrations."""
+    return {
+        **dict.fromkeys(GENERIC, 1.0),
+        **{line: 1.0 for question in questions for line in shown(question)},
+        **{demonstration(attempt): 3.0 for attempt in solved},
+    }
+
+
 def vary(lines: Sequence[str], source: Source, chance: random.Random) -> list[str]:
     """The lines with one change, of a kind drawn at random among those that can be made."""
     for action in shuffled(ACTIONS, chance):
         if (changed := change(action, lines, source, chance)) is not None:
             return changed
     raise ReflectionFailed("nothing can be changed: there is one line and no other to add")
+
+
+def varied(text: str, source: Source) -> Callable[[random.Random], list[str]]:
+    """A text with one change, as the answer to a request without a model."""
+    return lambda chance: vary(lines_of(text), source, chance)
 
 
 def change(action: str, lines: Sequence[str], source: Source, chance: random.Random) -> list[str] | None:

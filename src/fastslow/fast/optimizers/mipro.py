@@ -14,17 +14,14 @@ problems, solved or not, and from generic advice. It does not read DSPy's summar
 
 from __future__ import annotations
 
-import contextlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fastslow.base.errors import RecipeError
 from fastslow.fast.optimizers.dspy_search import DSPySearch, dspy
-from fastslow.fast.optimizers.lines import GENERIC, demonstration, lines_of, shown, vary
-from fastslow.fast.optimizers.steps import SHOWN
-from fastslow.fast.reflection import ReflectionFailed, TextRequest
-from fastslow.fast.reflection.lessons import fit
+from fastslow.fast.optimizers.lines import lines_of, plain_lines, vary
+from fastslow.fast.optimizers.steps import some
+from fastslow.fast.reflection import ReflectionFailed
 
 try:
     import optuna
@@ -46,16 +43,16 @@ class Mipro(DSPySearch):
     reads_feedback = False
 
     def compile(self, program: dspy.Module, golds: list[dspy.Example]) -> None:
-        trials = affordable_trials(self.left, self.minibatch, len(golds))
+        trials = affordable_trials(self.left // self.recipe.samples, self.batch_size, len(golds))
         if not trials:
             return
-        self.generations = trials
+        self.generations, self.questions = trials, [gold.question for gold in golds]
         candidates = max(2, min(MOST_CANDIDATES, int(trials / TRIALS_PER_CANDIDATE)))
         optimizer = dspy.MIPROv2(
             metric=lambda gold, prediction, trace=None: prediction.score,
             metric_threshold=1.0,
-            prompt_model=self._lm,
-            task_model=self._lm,
+            prompt_model=self.lm,
+            task_model=self.lm,
             auto=None,
             num_candidates=candidates,
             max_bootstrapped_demos=0,
@@ -64,20 +61,41 @@ class Mipro(DSPySearch):
             seed=self.seed,
             track_stats=False,
         )
-        adapter = self.outside["adapter"] if self.has_model else _ByHand(self, golds)
-        with _until_all_are_scored(), dspy.context(adapter=adapter):
-            optimizer.compile(
-                program,
-                trainset=golds,
-                valset=golds,
-                num_trials=trials,
-                minibatch=self.minibatch < len(golds),
-                minibatch_size=self.minibatch,
-                minibatch_full_eval_steps=FULL_EVERY,
-                program_aware_proposer=False,
-                data_aware_proposer=self.has_model,
-                tip_aware_proposer=self.has_model,
-            )
+        optuna.logging.disable_default_handler()  # it would print the end of the search as a failed trial
+        try:
+            with dspy.context(adapter=self.outside["adapter"] if self.has_model else _ByHand(self)):
+                optimizer.compile(
+                    program,
+                    trainset=golds,
+                    valset=golds,
+                    num_trials=trials,
+                    minibatch=self.batch_size < len(golds),
+                    minibatch_size=self.batch_size,
+                    minibatch_full_eval_steps=FULL_EVERY,
+                    program_aware_proposer=False,
+                    data_aware_proposer=self.has_model,
+                    tip_aware_proposer=self.has_model,
+                )
+        except ValueError as error:  # the search ends when all candidates are scored on all anchors
+            if "No valid program" not in str(error):
+                raise
+        finally:
+            optuna.logging.enable_default_handler()
+
+    def instruction(self, text: str) -> str:
+        """A text to try beside another, without a model."""
+        best = [drawn[0] for drawn in self.full[self.carried.best.context.id].values()]
+        attempts = [self.attempt(rollout, component) for rollout in best for component in self.components]
+        right = [attempt for attempt in attempts if attempt and attempt.score >= 1]
+
+        def by_hand(chance: random.Random) -> list[str]:
+            questions, solved = some(self.questions, chance), some(right, chance)
+            return vary(lines_of(text), plain_lines(solved, questions), chance)
+
+        answer = self.ask(self.text_request("the instruction", text, "```", by_hand))
+        if answer is None:
+            raise ReflectionFailed("no instruction could be written")
+        return answer
 
 
 def affordable_trials(rollouts: int, minibatch: int, anchors: int) -> int:
@@ -90,50 +108,12 @@ def affordable_trials(rollouts: int, minibatch: int, anchors: int) -> int:
     return trials
 
 
-@contextlib.contextmanager
-def _until_all_are_scored() -> Iterator[None]:
-    """DSPy raises when it wants to score a candidate on all anchors and none is left, which ends the search."""
-    optuna.logging.disable_default_handler()  # it would print that as a failed trial
-    try:
-        yield
-    except ValueError as error:
-        if "No valid program" not in str(error):
-            raise
-    finally:
-        optuna.logging.enable_default_handler()
-
-
 class _ByHand(dspy.Adapter):
     """Answers DSPy's request for an instruction without a model."""
 
-    def __init__(self, search: Mipro, golds: Sequence[dspy.Example]) -> None:
+    def __init__(self, search: Mipro) -> None:
         super().__init__()
-        self.search, self.golds = search, golds
+        self.search = search
 
-    def __call__(
-        self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        search, text = self.search, str(inputs["basic_instruction"])
-        request = TextRequest(
-            "", lambda chance: self._written(text, chance), search.recipe.max_tokens, search.loop.count_tokens
-        )
-        answer = search.asked(lambda seed: search.loop.reflector.write(request, seed))
-        if answer is None:
-            raise ReflectionFailed("no instruction could be written")
-        return [dict.fromkeys(signature.output_fields, answer)]
-
-    def _written(self, text: str, chance: random.Random) -> str:
-        search = self.search
-        best = search.full[search.carried.best.context.id]
-        attempts = [search.attempt(drawn[0], component) for drawn in best.values() for component in search.components]
-        solved = [attempt for attempt in attempts if attempt and attempt.score >= 1]
-        questions = [gold.question for gold in chance.sample(self.golds, min(SHOWN, len(self.golds)))]
-        lines = {
-            **dict.fromkeys(GENERIC, 1.0),
-            **{line: 1.0 for question in questions for line in shown(question)},
-            **{demonstration(attempt): 3.0 for attempt in chance.sample(solved, min(SHOWN, len(solved)))},
-        }
-        written = fit(vary(lines_of(text), lines, chance), (), search.loop.count_tokens, search.recipe.max_tokens)
-        if not written:
-            raise ReflectionFailed(f"no edit fits into {search.recipe.max_tokens} tokens")
-        return written
+    def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> list[dict[str, Any]]:
+        return [dict.fromkeys(signature.output_fields, self.search.instruction(str(inputs["basic_instruction"])))]

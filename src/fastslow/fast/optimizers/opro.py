@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import random
 
-from fastslow.fast.optimizers.lines import lines_of, vary
-from fastslow.fast.optimizers.steps import Steps
-from fastslow.fast.reflection import TextRequest
-from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_demonstrations
+from fastslow.fast.optimizers.lines import lines_of, plain_lines, vary
+from fastslow.fast.optimizers.steps import Steps, listed
+from fastslow.fast.reflection.prompt import fence_of, show_demonstrations
+from fastslow.records import Context
 
 HISTORY = 20
 """Texts that the proposer sees."""
@@ -26,46 +26,30 @@ HISTORY = 20
 
 class Opro(Steps):
     reads_feedback = False
-
-    @property
-    def price(self) -> int:
-        return self.score_price
+    supports = frozenset({"race"})
 
     def step(self) -> None:
-        best = self.ranked()[0].context
-        children = []
-        for _ in range(min(self.recipe.proposals, self.left // self.score_price)):
-            child = self.write([best], self._better())
-            if child is None:
-                break
-            children.append(child)
-        self.score(children)
+        self.score(self.brood(min(self.recipe.proposals, self.left // self.score_price)))
 
-    def _better(self) -> TextRequest:
+    def propose(self) -> Context | None:
         history = self.ranked()[:HISTORY][::-1]
-        texts = [member.context.texts[self.component] for member in history]
-        solved, questions = self.demonstrations()
+        texts, (solved, questions) = [self.text(each.context) for each in history], self.demonstrations()
         fence = fence_of(texts)
-        shown = "\n\n".join(
-            f"Score {100 * member.mean:.0f}:\n{fenced(text, fence)}"
-            for member, text in zip(history, texts, strict=True)
-        )
+        scores = [f"Score {100 * each.mean:.0f}:" for each in history]
         prompt = f"""\
 These are instructions for a language model with the scores, from 0 to 100, that it reached under them. The best come last.
 
-{shown}
+{listed(scores, texts, fence)}
 
 These are problems that it is given.
 
 {show_demonstrations(solved, questions)}
 
-Write an instruction that differs from all of the above and scores higher than any of them.
-{closing("the instruction", fence, self.recipe.max_tokens)}
-"""
-        lines = {**self.plain_lines(solved, questions), **self.population_lines(history)}
+Write an instruction that differs from all of the above and scores higher than any of them."""
+        lines = {**plain_lines(solved, questions), **self.population_lines(history)}
 
         def by_hand(chance: random.Random) -> list[str]:
-            (text,) = chance.choices(texts, [rank + 1 for rank in range(len(texts))])
+            (text,) = chance.choices(texts, range(1, len(texts) + 1))
             return vary(lines_of(text), lines, chance)
 
-        return self.text_request(prompt, by_hand, fence)
+        return self.write([history[-1].context], self.text_request("the instruction", prompt, fence, by_hand))

@@ -16,32 +16,20 @@ advice, from the population and from solved problems where there are any.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fastslow.fast.optimizers.lines import (
-    ADD,
-    DROP,
-    EXCHANGE,
-    GENERIC,
-    MOVE,
-    Source,
-    change,
-    demonstration,
-    lines_of,
-    vary,
-)
-from fastslow.fast.optimizers.steps import Steps
+from fastslow.fast.optimizers import lines as by_lines
+from fastslow.fast.optimizers.lines import GENERIC, Source, demonstration, lines_of, plain_lines, varied, vary
+from fastslow.fast.optimizers.steps import Steps, listed
 from fastslow.fast.pool import Member
-from fastslow.fast.reflection import ReflectionFailed, TextRequest
-from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_demonstrations
-from fastslow.fast.search import TRIES
+from fastslow.fast.reflection import TextRequest
+from fastslow.fast.reflection.prompt import fence_of, fenced, show_demonstrations
 
 SENTENCES = {
-    "Add one instruction that is missing.": ADD,
-    "Leave out one instruction that does not help.": DROP,
-    "Exchange one instruction for a better one.": EXCHANGE,
-    "Bring the instructions into a better order.": MOVE,
+    "Add one instruction that is missing.": by_lines.ADD,
+    "Leave out one instruction that does not help.": by_lines.DROP,
+    "Exchange one instruction for a better one.": by_lines.EXCHANGE,
+    "Bring the instructions into a better order.": by_lines.MOVE,
 }
 """The first mutation prompts, and the operation that each sentence means without a model."""
 STYLES = (
@@ -54,6 +42,7 @@ STYLES = (
 """Styles of thinking for texts that are written from problems alone."""
 LONGEST_MUTATION = 128
 """Tokens of a mutation prompt."""
+WANTED = "the new instructions"
 
 
 @dataclass(frozen=True)
@@ -66,29 +55,21 @@ class Unit:
 
 class Promptbreeder(Steps):
     reads_feedback = False
+    supports = frozenset({"race"})
+    least_population = 2
 
-    @property
-    def price(self) -> int:
-        return self.score_price
-
-    def search(self) -> None:
-        self.units = [
-            Unit(
-                member,
-                str(self.notes.get(member.context.id, {}).get("mutation") or self.chance.choice(list(SENTENCES))),
-            )
-            for member in self.ranked()[: self.recipe.population]
-        ]
-        super().search()
+    def begin(self) -> None:
+        self.units: list[Unit] = []
+        for member in self.ranked()[: self.recipe.population]:
+            mutation = self.notes.get(member.context.id, {}).get("mutation") or self.chance.choice(list(SENTENCES))
+            self.units.append(Unit(member, str(mutation)))
 
     def step(self) -> None:
         pair = self.chance.sample(self.units, min(2, len(self.units)))
         pair.sort(key=lambda unit: unit.member.mean)
         loser, winner = pair[0], pair[-1]
-        operator = self.chance.choice(
-            [self._by_prompt, self._by_new_prompt, self._by_style, self._by_list, self._taken]
-        )
-        mutation, request = operator(winner)
+        operators = [self._by_prompt, self._by_new_prompt, self._by_style, self._by_list, self._taken]
+        mutation, request = self.chance.choice(operators)(winner)
         child = self.write([winner.member.context], request)
         if child is None:
             return
@@ -100,15 +81,16 @@ class Promptbreeder(Steps):
             self.units.remove(loser)
         self.units.append(Unit(member, mutation))
 
-    # Operators ---------------------------------------------------------------------------------------------------------
+    # Operators: the mutation prompt of the child, and the request for its text -----------------------------------------
 
     def _by_prompt(self, unit: Unit) -> tuple[str, TextRequest]:
         """The unit's mutation prompt, applied to its text."""
-        text = unit.member.context.texts[self.component]
+        text = self.text(unit.member.context)
         fence = fence_of([text, unit.mutation])
-        prompt = f"{unit.mutation}\n\nThe instructions:\n{fenced(text, fence)}\n{self._closing(fence)}\n"
+        prompt = f"{unit.mutation}\n\nThe instructions:\n{fenced(text, fence)}"
+        source = {**dict.fromkeys(GENERIC, 0.2), **self.population_lines([unit.member for unit in self.units])}
         return unit.mutation, self.text_request(
-            prompt, lambda chance: mutated(text, unit.mutation, self._lines, chance), fence
+            WANTED, prompt, fence, lambda chance: mutated(text, unit.mutation, source, chance)
         )
 
     def _by_new_prompt(self, unit: Unit) -> tuple[str, TextRequest]:
@@ -117,78 +99,52 @@ class Promptbreeder(Steps):
         prompt = f"""\
 This says how to change the instructions of a language model:
 {fenced(unit.mutation, fence)}
-Write another such request, one that leads to better instructions.
-{closing("the request", fence, LONGEST_MUTATION)}
-"""
-
-        def by_hand(chance: random.Random) -> str:
-            return remutated(unit.mutation, chance)
-
-        request = TextRequest(prompt, by_hand, LONGEST_MUTATION, self.loop.count_tokens, fence)
-        mutation = self.asked(lambda seed: self.loop.reflector.write(request, seed))
-        return self._by_prompt(Unit(unit.member, mutation or unit.mutation))
+Write another such request, one that leads to better instructions."""
+        request = self.text_request(
+            "the request", prompt, fence, lambda chance: [remutated(unit.mutation, chance)], LONGEST_MUTATION
+        )
+        mutation = self.ask(request)
+        return self._by_prompt(replace(unit, mutation=mutation or unit.mutation))
 
     def _by_style(self, unit: Unit) -> tuple[str, TextRequest]:
         """From problems and a style of thinking, with solved problems where there are some."""
         solved, questions = self.demonstrations()
-        style, text = self.chance.choice(STYLES), unit.member.context.texts[self.component]
-        fence = fence_of([text])
+        style, text = self.chance.choice(STYLES), self.text(unit.member.context)
         prompt = f"""\
 {show_demonstrations(solved, questions)}
 
-{style} With this in mind, write instructions for a language model that is to solve problems of this kind.
-{self._closing(fence)}
-"""
-        lines = {demonstration(attempt): 1.0 for attempt in solved} or self.plain_lines([], questions)
-        return unit.mutation, self.text_request(prompt, lambda chance: vary(lines_of(text), lines, chance), fence)
+{style} With this in mind, write instructions for a language model that is to solve problems of this kind."""
+        lines = {demonstration(attempt): 1.0 for attempt in solved} or plain_lines([], questions)
+        return unit.mutation, self.text_request(WANTED, prompt, fence_of([text]), varied(text, lines))
 
     def _by_list(self, unit: Unit) -> tuple[str, TextRequest]:
         """One more text for the list of the population."""
-        texts = [other.member.context.texts[self.component] for other in self.units]
+        members = [other.member for other in self.units]
+        texts = [self.text(member.context) for member in members]
         fence = fence_of(texts)
-        shown = "\n".join(f"{number}.\n{fenced(text, fence)}" for number, text in enumerate(texts, start=1))
-        prompt = (
-            f"Continue this list of instructions for the same task by one more.\n\n{shown}\n{self._closing(fence)}\n"
-        )
-        text = unit.member.context.texts[self.component]
-        lines = self.population_lines([other.member for other in self.units])
-
-        def by_hand(chance: random.Random) -> list[str]:
-            return vary(lines_of(text), lines, chance)
-
-        return unit.mutation, self.text_request(prompt, by_hand, fence)
+        shown = listed([f"{number + 1}." for number in range(len(texts))], texts, fence, gap="\n")
+        prompt = f"Continue this list of instructions for the same task by one more.\n\n{shown}"
+        by_hand = varied(self.text(unit.member.context), self.population_lines(members))
+        return unit.mutation, self.text_request(WANTED, prompt, fence, by_hand)
 
     def _taken(self, unit: Unit) -> tuple[str, TextRequest]:
         """Another unit's text, by its score, under this unit's mutation prompt."""
-        weights = [other.member.mean + 0.1 for other in self.units]
-        (other,) = self.chance.choices(self.units, weights)
-        return self._by_prompt(Unit(other.member, unit.mutation))
-
-    @property
-    def _lines(self) -> Source:
-        return {**dict.fromkeys(GENERIC, 0.2), **self.population_lines([unit.member for unit in self.units])}
-
-    def _closing(self, fence: str) -> str:
-        return closing("the new instructions", fence, self.recipe.max_tokens)
+        (other,) = self.chance.choices(self.units, [other.member.mean + 0.1 for other in self.units])
+        return self._by_prompt(replace(unit, member=other.member))
 
 
 def mutated(text: str, mutation: str, source: Source, chance: random.Random) -> list[str]:
     """A text after the operations that a mutation prompt names; after any change where none of them can be made."""
     before = lines = lines_of(text)
     for sentence in sentences(mutation):
-        lines = change(SENTENCES[sentence], lines, source, chance) or lines
+        lines = by_lines.change(SENTENCES[sentence], lines, source, chance) or lines
     return lines if lines != before else vary(before, source, chance)
 
 
 def remutated(mutation: str, chance: random.Random) -> str:
     """A mutation prompt with one sentence added, dropped, exchanged or moved."""
-    before = sentences(mutation)
-    for _ in range(TRIES):
-        after = vary(before or [next(iter(SENTENCES))], dict.fromkeys(SENTENCES, 1.0), chance)
-        if after != before:
-            return "\n".join(after)
-    raise ReflectionFailed("the mutation prompt could not be changed")
+    return "\n".join(vary(sentences(mutation) or list(SENTENCES)[:1], dict.fromkeys(SENTENCES, 1.0), chance))
 
 
-def sentences(mutation: str) -> Sequence[str]:
+def sentences(mutation: str) -> list[str]:
     return [line for line in lines_of(mutation) if line in SENTENCES]

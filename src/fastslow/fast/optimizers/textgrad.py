@@ -20,8 +20,7 @@ from fastslow.fast.optimizers.lines import lines_of
 from fastslow.fast.optimizers.steps import Steps, Trial
 from fastslow.fast.reflection import ReflectionFailed, TextRequest
 from fastslow.fast.reflection.lessons import shuffled
-from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
-from fastslow.records import Context
+from fastslow.fast.reflection.prompt import fence_of, fenced, show_attempts
 
 LONGEST_CRITICISM = 1024
 """Tokens."""
@@ -29,24 +28,15 @@ CRITICISM_LINES = 3
 
 
 class TextGrad(Steps):
-    @property
-    def price(self) -> int:
-        return 2 * self.trial_price + self.score_price
-
-    def search(self) -> None:
-        self.current = self.ranked()[0].context
-        super().search()
+    supports = frozenset({"race", "reuse"})
+    trials = 2
 
     def step(self) -> None:
         batch = self.minibatch()
         (before,) = self.try_out([(self.current, batch)])
-        if not before.failed:
+        if not before.failed or (criticism := self.ask(self._gradient(before))) is None:
             return
-        criticism = self.asked(lambda seed: self.loop.reflector.write(self._gradient(before), seed))
-        if criticism is None:
-            return
-        feedback = [attempt.feedback for attempt in before.failed]
-        child = self.write([self.current], self._edit(self.current, criticism), feedback, before.mean)
+        child = self.write([self.current], self._edit(criticism), before)
         if child is None:
             return
         (after,) = self.try_out([(child, batch)])
@@ -58,7 +48,7 @@ class TextGrad(Steps):
             self.current = child
 
     def _gradient(self, trial: Trial) -> TextRequest:
-        text = trial.context.texts[self.component]
+        text = self.text(trial.context)
         fence = fence_of([text])
         prompt = f"""\
 A language model works under these instructions:
@@ -69,20 +59,18 @@ These of its attempts went wrong.
 {show_attempts(trial.failed)}
 
 Criticise the instructions, not the attempts: what in them, or missing from them, led to these failures, and how must they
-change so that problems of this kind come out right? Do not write the new instructions.
-{closing("the criticism", fence, LONGEST_CRITICISM)}
-"""
+change so that problems of this kind come out right? Do not write the new instructions."""
 
-        def by_hand(chance: random.Random) -> str:
-            lessons = self.lessons(text, trial.failed)
+        def by_hand(chance: random.Random) -> list[str]:
+            lessons = list(shuffled(self.lessons(text, trial.failed), chance))
             if not lessons:
                 raise ReflectionFailed("nothing to criticise: no feedback has a usable line that the text lacks")
-            return "\n".join(list(shuffled(lessons, chance))[:CRITICISM_LINES])
+            return lessons[:CRITICISM_LINES]
 
-        return TextRequest(prompt, by_hand, LONGEST_CRITICISM, self.loop.count_tokens, fence)
+        return self.text_request("the criticism", prompt, fence, by_hand, LONGEST_CRITICISM)
 
-    def _edit(self, context: Context, criticism: str) -> TextRequest:
-        text = context.texts[self.component]
+    def _edit(self, criticism: str) -> TextRequest:
+        text, new = self.text(self.current), criticism.splitlines()
         fence = fence_of([text, criticism])
         prompt = f"""\
 These are the instructions of a language model:
@@ -92,13 +80,9 @@ This is a criticism of them:
 {fenced(criticism, fence)}
 
 Rewrite the instructions so that the criticism no longer holds, and leave alone what it does not touch. Write general rules:
-the next problems will be different ones.
-{closing("the whole new instructions", fence, self.recipe.max_tokens)}
-"""
-        new = criticism.splitlines()
+the next problems will be different ones."""
 
-        def by_hand(chance: random.Random) -> str:
-            taken = new[: chance.randint(1, len(new))]
-            return self.fitted([*lines_of(text), *taken], taken)
+        def by_hand(chance: random.Random) -> list[str]:
+            return [*lines_of(text), *new[: chance.randint(1, len(new))]]
 
-        return TextRequest(prompt, by_hand, self.recipe.max_tokens, self.loop.count_tokens, fence)
+        return self.text_request("the whole new instructions", prompt, fence, by_hand, kept=new)

@@ -4,12 +4,13 @@ that it asks, wherever that runs."""
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from fastslow.fast.kinds import KINDS, Kind
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Request:
     count_tokens: Callable[[str], int]
     seed: int
     """All randomness of the edit depends on it."""
+    kind: Kind = KINDS["prompt"]
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,12 @@ class TextRequest:
     max_tokens: int
     count_tokens: Callable[[str], int]
     fence: str = "```"
-
-
-_COUNTING = threading.Lock()
+    kind: Kind = KINDS["prompt"]
 
 
 @dataclass
 class Usage:
-    """What reflection has cost so far. The reflector adds to it, also from several threads; the loop books it."""
+    """What reflection has cost so far. The reflector adds to it; the loop books it."""
 
     calls: int = 0
     """Answers requested from a model; asking again after an unusable answer counts again."""
@@ -70,14 +70,13 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
-    """Time inside the reflector, pauses included; the sum where requests ran in parallel."""
+    """Time inside the reflector, pauses included."""
     cost: float = 0.0
     """US dollars, for models whose price is known."""
 
     def add(self, **more: float) -> None:
-        with _COUNTING:
-            for name, amount in more.items():
-                setattr(self, name, getattr(self, name) + amount)
+        for name, amount in more.items():
+            setattr(self, name, getattr(self, name) + amount)
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -104,9 +103,14 @@ class ReflectionFailed(Exception):
 
 
 class Reflector(Protocol):
-    """Edits a context's text. The new text differs from the parent's, is not empty and is within the token budget."""
+    """Edits a context's text. The new text differs from the parent's, is not empty and is within the token budget.
+
+    It is called on the main process alone; one that samples the policy, so that all processes must call it together, has an
+    attribute `collective` that is true.
+    """
 
     usage: Usage
+    """Replaced by an empty one whenever the loop has booked it."""
 
     def __call__(self, request: Request) -> str:
         """The new text; raises `ReflectionFailed` and nothing else when there is none."""

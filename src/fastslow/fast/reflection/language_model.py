@@ -1,12 +1,20 @@
-"""Reflection by a language model, which reads how the attempts went and answers with revised instructions."""
+"""Reflection by a language model, which reads how the attempts went and answers with a revised text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+import re
 
-from fastslow.fast.reflection.answer import Unusable, read_edit, read_text
 from fastslow.fast.reflection.base import Chat, ChatFailed, ReflectionFailed, Reply, Request, TextRequest, Usage
-from fastslow.fast.reflection.prompt import complain, write_complaint, write_prompt
+from fastslow.fast.reflection.prompt import complain, fence_of, write_prompt
+
+KEPT_SHARE = 0.5
+"""Share of the parent's words that a `light` edit keeps, in order."""
+SHORT_PARENT = 8
+"""Below this many words any edit changes most of the text, so the share is not checked."""
+
+_FENCE_LINE = re.compile(r"^\s*(`{3,})\s*([\w+.-]*)\s*$")
+_INLINE_BLOCK = re.compile(r"(`{3,})(?:[\w+.-]*\n)?(.+?)\1", re.DOTALL)
 
 
 class LanguageModelReflector:
@@ -15,41 +23,27 @@ class LanguageModelReflector:
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
         self.usage = Usage()
+        self.collective = getattr(chat, "collective", False)
 
     def __call__(self, request: Request) -> str:
-        return self._written(
-            write_prompt(request),
-            lambda reply: read_edit(reply.text, reply.truncated, request),
-            lambda problem: write_complaint(problem, request),
-            request.seed,
-        )
+        return self._written(write_prompt(request), fence_of([request.text]), request, request.seed)
 
     def write(self, request: TextRequest, seed: int) -> str:
-        return self._written(
-            request.prompt,
-            lambda reply: read_text(reply.text, reply.truncated, request),
-            lambda problem: complain(problem, request),
-            seed,
-        )
+        return self._written(request.prompt, request.fence, request, seed)
 
-    def _written(self, prompt: str, read: Callable[[Reply], str], protest: Callable[[str], str], seed: int) -> str:
-        with self.usage.counting():
-            return self._ask_twice(prompt, read, protest, seed)
-
-    def _ask_twice(self, prompt: str, read: Callable[[Reply], str], protest: Callable[[str], str], seed: int) -> str:
+    def _written(self, prompt: str, fence: str, request: Request | TextRequest, seed: int) -> str:
         # One user message and no system message: some chat templates refuse a system role.
         messages = [{"role": "user", "content": prompt}]
-        reply = self.ask(messages, seed)
-        try:
-            return read(reply)
-        except Unusable as problem:
-            messages.append({"role": "assistant", "content": reply.text.strip() or "(empty answer)"})
-            messages.append({"role": "user", "content": protest(str(problem))})
-        reply = self.ask(messages, seed + 1)
-        try:
-            return read(reply)
-        except Unusable as problem:
-            raise ReflectionFailed(f"the reflection model was asked twice and {problem}") from None
+        with self.usage.counting():
+            for attempt in range(2):
+                reply = self.ask(messages, seed + attempt)
+                try:
+                    return read_text(reply.text, reply.truncated, request)
+                except Unusable as problem:
+                    said = str(problem)
+                messages.append({"role": "assistant", "content": reply.text.strip() or "(empty answer)"})
+                messages.append({"role": "user", "content": complain(said, fence, request.max_tokens)})
+            raise ReflectionFailed(f"the reflection model was asked twice and {said}")
 
     def ask(self, messages: list[dict[str, str]], seed: int) -> Reply:
         """The model's answer to messages, which is counted."""
@@ -66,3 +60,77 @@ class LanguageModelReflector:
             cost=reply.cost,
         )
         return reply
+
+
+class Unusable(Exception):
+    """An answer without a usable edit; str(error) is the reason, which the model that wrote it reads."""
+
+
+def read_text(answer: str, truncated: bool, request: Request | TextRequest) -> str:
+    """The text of an answer, checked for readability and length, and as an edit where one was asked for."""
+    text = _text(answer, truncated)
+    if (problem := request.kind.unusable(text)) is not None:
+        raise Unusable(problem)
+    tokens = request.count_tokens(text)
+    if tokens > request.max_tokens:
+        raise Unusable(f"the revised text took {tokens} tokens and only {request.max_tokens} are allowed")
+    if isinstance(request, Request):
+        _check_edit(text.split(), request.text.split(), request.proposer)
+    return text
+
+
+def _check_edit(words: list[str], parent: list[str], proposer: str) -> None:
+    if words == parent:
+        raise Unusable("the revised text was the same as the current instructions")
+    if proposer == "light" and len(parent) >= SHORT_PARENT:
+        matcher = difflib.SequenceMatcher(None, parent, words, autojunk=False)
+        kept = sum(block.size for block in matcher.get_matching_blocks())
+        if kept < KEPT_SHARE * len(parent):
+            raise Unusable(
+                f"only {kept} of the {len(parent)} words of the current instructions were left in place; "
+                f"make a smaller edit that keeps at least half of them"
+            )
+
+
+def _text(answer: str, truncated: bool) -> str:
+    answer = _without_thoughts(answer)
+    if not answer.strip():
+        raise Unusable("the answer was empty")
+    closed, unclosed = _blocks(answer)
+    if truncated and not closed:
+        raise Unusable("the answer was truncated by its length limit before the revised text was complete")
+    return closed or unclosed or ("" if "```" in answer else answer.strip())
+
+
+def _without_thoughts(answer: str) -> str:
+    """Drop a reasoning model's leading thoughts; some templates put their opening tag into the prompt."""
+    head, end, rest = answer.partition("</think>")
+    opened = head.lstrip().startswith("<think>")
+    # A pair of tags further on belongs to the instructions themselves.
+    if end and (opened or "<think>" not in head):
+        return rest
+    return "" if opened else answer
+
+
+def _blocks(answer: str) -> tuple[str, str]:
+    """The last closed fenced block, and the text after an unclosed fence; empty where there is none."""
+    closed: list[str] = []
+    inside: list[str] = []
+    outer = depth = 0
+    for line in answer.splitlines():
+        match = _FENCE_LINE.match(line)
+        length, tag = (len(match[1]), match[2]) if match else (0, "")
+        if depth == 0:
+            if match:
+                outer, depth, inside = length, 1, []
+            continue
+        # Instructions may show fenced blocks of their own: a language tag opens one more, only a bare fence closes.
+        if match and length >= outer:
+            depth += 1 if tag else -1
+        if depth:
+            inside.append(line)
+        else:
+            closed.append("\n".join(inside).strip())
+    if not any(closed):
+        closed = [match[2].strip() for match in _INLINE_BLOCK.finditer(answer)]
+    return next(filter(None, reversed(closed)), ""), "\n".join(inside).strip() if depth else ""

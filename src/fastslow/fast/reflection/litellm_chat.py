@@ -7,6 +7,7 @@ import difflib
 import email.utils
 import os
 import time
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, get_args
 
 from fastslow.base.text import redacted
@@ -20,27 +21,18 @@ PERMANENT = {401, 402, 403, 404}
 """Statuses about the key, the account or the model, which fail every prompt; a 400 may concern one that is too long."""
 
 
+@dataclass
 class LiteLLMChat:
     """Answers with `litellm.completion`. Transient faults are retried with doubling pauses; others fail at once."""
 
-    def __init__(
-        self,
-        model: str,
-        base_url: str | None = None,
-        *,
-        temperature: float = 1.0,
-        max_tokens: int = 4096,
-        timeout: float = 120.0,
-        retries: int = 4,
-        first_pause: float = 1.0,
-    ) -> None:
-        self.model = model
-        self.base_url = base_url
-        self.temperature = temperature
-        self.max_tokens = max_tokens
-        self.timeout = timeout
-        self.retries = retries
-        self.first_pause = first_pause
+    model: str
+    base_url: str | None = None
+    _: KW_ONLY
+    temperature: float = 1.0
+    max_tokens: int = 4096
+    timeout: float = 120.0
+    retries: int = 4
+    first_pause: float = 1.0
 
     def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
         litellm = _litellm()

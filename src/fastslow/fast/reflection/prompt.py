@@ -5,66 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from fastslow.fast.reflection.base import Attempt, Request, TextRequest
+from fastslow.fast.reflection.base import Attempt, Request
 
 LONGEST_PART = 4000
 """Characters shown of a question, an answer or a feedback."""
-
-_AIM = {
-    "light": (
-        "Make a small, incremental edit: add, sharpen or remove one or two rules and leave all other words exactly as "
-        "it is. Do not rewrite the text from scratch; a revision that keeps less than half of its words is refused."
-    ),
-    "full": (
-        "You may rewrite the instructions freely, in any structure you like, as long as everything that works in them "
-        "is still there."
-    ),
-}
 
 
 def write_prompt(request: Request) -> str:
     """The first message of a reflection."""
     fence = fence_of([request.text])
-    attempts = "\n\n".join(_write_attempt(number, attempt) for number, attempt in enumerate(request.attempts, start=1))
     return f"""\
-A language model works under written instructions. Improve them so that it does better on new problems of the same kind.
-The part you are revising is called "{request.component}".
-
-Its instructions are now:
-{fence}
-{request.text}
-{fence}
+{request.kind.show(request.component, request.text, fence)}
 
 This is how it did with them. Scores run from 0 (failed) to 1 (solved).
 
-{attempts}
+{show_attempts(request.attempts)}
 
-First think about what went wrong, what the failures have in common, and which rule or method would have prevented them.
-Then write the revised instructions.
-
-- {_AIM[request.proposer]}
-- Write general rules. The next problems will be different ones, so leave out answers and details of single ones.
-- Facts about the kind of problem, the answer format that is expected and a method that works are all worth stating.
-- The revised instructions may take at most {request.max_tokens} tokens.
-- Give the whole revised text, not only the changes, inside one fenced block that opens and closes with {fence}. Nothing
-  outside that block is used.
+{request.kind.ask(request.proposer, request.max_tokens, fence)}
 """
 
 
-def write_complaint(problem: str, request: Request) -> str:
+def complain(problem: str, fence: str, max_tokens: int) -> str:
     """The follow-up after an answer that cannot be used."""
-    fence = fence_of([request.text])
     return (
-        f"That revision cannot be used: {problem}. Answer again with the whole revised instructions inside one block "
-        f"fenced by {fence}, at most {request.max_tokens} tokens long."
-    )
-
-
-def complain(problem: str, request: TextRequest) -> str:
-    """The same for any other text."""
-    return (
-        f"That answer cannot be used: {problem}. Answer again with the whole text inside one block fenced by "
-        f"{request.fence}, at most {request.max_tokens} tokens long."
+        f"That answer cannot be used: {problem}. Answer again with the whole text inside one block fenced by {fence}, at "
+        f"most {max_tokens} tokens long."
     )
 
 
@@ -72,15 +37,6 @@ def fence_of(texts: Iterable[str]) -> str:
     """A fence longer than any in the texts, so that instructions which show fenced blocks can be quoted and read back."""
     runs = [run for text in texts for run in re.findall(r"`{3,}", text)]
     return "`" * max(3, 1 + max(map(len, runs), default=0))
-
-
-def _write_attempt(number: int, attempt: Attempt) -> str:
-    parts = {"Problem": attempt.question, "Its answer": attempt.answer, "Feedback": attempt.feedback}
-    written = "\n".join(f"{name}:\n{_part(part)}" for name, part in parts.items())
-    return f"## Attempt {number}, score {attempt.score:g}\n{written}"
-
-
-# The optimizers beside gepa ------------------------------------------------------------------------------------------
 
 
 def fenced(text: str, fence: str) -> str:

@@ -11,7 +11,7 @@ from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.adapters.grader import GraderError
 from fastslow.tasks.adapters.in_thread import run_in_thread
-from fastslow.tasks.base import SYSTEM, Ask, Asking, Example, Feedback, Message, Options, Split, Task
+from fastslow.tasks.base import SYSTEM, Ask, Asking, Component, Example, Feedback, Message, Options, Split, Task
 from fastslow.tasks.data.source import content_id, name_examples
 
 try:
@@ -79,8 +79,8 @@ class DSPyTask(Task):
         self._playable = lru_cache(maxsize=PROGRAMS)(self._make_playable)
 
     @property
-    def seed_texts(self) -> Mapping[str, str]:
-        return self._seed_texts
+    def components(self) -> Sequence[Component]:
+        return [Component(name, seed=text) for name, text in self._seed_texts.items()]
 
     def examples(self, split: Split) -> Sequence[Example]:
         return self._examples[split]
@@ -90,7 +90,7 @@ class DSPyTask(Task):
         return None if example.id in self._trained_on else str(dict(sorted(example.data["gold"].inputs().items())))
 
     async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
-        program = self._playable(tuple(texts[name] for name in self.seed_texts))
+        program = self._playable(tuple(texts[name] for name in self._seed_texts))
         return await run_in_thread(partial(self._attempt, program, example.data["gold"]), ask)
 
     def program_under(self, texts: Mapping[str, str]) -> dspy.Module:
@@ -101,7 +101,7 @@ class DSPyTask(Task):
         return program
 
     def _make_playable(self, texts: tuple[str, ...]) -> dspy.Module:
-        program = self.program_under(dict(zip(self.seed_texts, texts, strict=True)))
+        program = self.program_under(dict(zip(self._seed_texts, texts, strict=True)))
         for name, predictor in program.named_predictors():
             predictor.lm = None  # the policy, which the context names
             setattr(predictor, _COMPONENT, name)
@@ -125,7 +125,7 @@ class DSPyTask(Task):
             except AdapterParseError as error:
                 words = _what_is_unreadable(error)
                 return Feedback(
-                    0.0, words, by_component={**dict.fromkeys(self.seed_texts, ""), policy.component: words}
+                    0.0, words, by_component={**dict.fromkeys(self._seed_texts, ""), policy.component: words}
                 )
             except Exception as error:  # a user's program can fail in any way
                 raise TaskError(f"the program raised {type(error).__name__}: {one_line(error)}") from error
@@ -133,7 +133,7 @@ class DSPyTask(Task):
     def _grade(self, gold: dspy.Example, prediction: Any, trace: list[Any]) -> Feedback:
         score, text = self._measure(gold, prediction, None, None, None)
         own: dict[str, str] = {}
-        for name in self.seed_texts if score < 1 else ():
+        for name in self._seed_texts if score < 1 else ():
             if calls := [call for call in trace if getattr(call[0], _COMPONENT, None) == name]:
                 own[name] = self._measure(gold, prediction, trace, name, calls)[1] or text
         said = "\n".join(f"{name}: {words}" for name, words in own.items() if words)

@@ -15,7 +15,7 @@ from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.adapters.grader import GraderError
 from fastslow.tasks.adapters.in_thread import run_in_thread
-from fastslow.tasks.base import Ask, Asking, Example, Feedback, Message, Options, Split, Task
+from fastslow.tasks.base import Ask, Asking, Component, Example, Feedback, Message, Options, Split, Task
 from fastslow.tasks.data.source import content_id, name_examples
 
 Policy = Callable[[str | Sequence[Message]], str]
@@ -74,8 +74,8 @@ class GEPATask(Task):
         """Problems to validate on that are the trainset's, as in gepa."""
 
     @property
-    def seed_texts(self) -> Mapping[str, str]:
-        return self._seed_texts
+    def components(self) -> Sequence[Component]:
+        return [Component(name, seed=text) for name, text in self._seed_texts.items()]
 
     def examples(self, split: Split) -> Sequence[Example]:
         return self._examples[split]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message
+from fastslow.tasks.base import SYSTEM, Ask, Component, Example, Feedback, Message
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import RowTask, SourceOptions, content_id, require_columns
 from fastslow.tasks.families.passages import Passage, Passages, same_title
@@ -70,11 +70,12 @@ class Hover(RowTask):
         super().__init__(options)
 
     @property
-    def seed_texts(self) -> Mapping[str, str]:
+    def components(self) -> Sequence[Component]:
         query = "Write one search query that finds the pages still missing."
         if self.options.program == "query":
-            return {SYSTEM: query}
-        return {SUMMARISE: "Summarise what the passages say about the claim.", QUERY: query}
+            return [Component(SYSTEM, seed=query)]
+        summary = "Summarise what the passages say about the claim."
+        return [Component(SUMMARISE, seed=summary), Component(QUERY, seed=query)]
 
     def name(self, row: Row) -> str:
         return str(row.get("uid") or content_id(str(row["claim"])))

@@ -18,7 +18,19 @@ from fastslow.base.text import one_line
 from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
 from fastslow.tasks.adapters.verifiers_env.chat import Policy
 from fastslow.tasks.adapters.verifiers_env.environment import Environment, Outcome, Part, Problem, Reward
-from fastslow.tasks.base import SYSTEM, Ask, Asking, Example, Feedback, Message, Options, QuestionTask, Split, Task
+from fastslow.tasks.base import (
+    SYSTEM,
+    Ask,
+    Asking,
+    Component,
+    Example,
+    Feedback,
+    Message,
+    Options,
+    QuestionTask,
+    Split,
+    Task,
+)
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import hold_out, name_examples
 from fastslow.tasks.imports import require_package
@@ -79,9 +91,9 @@ class Verifiers(Task):
         self._examples = name_examples(_split(name, parts, options.holdout), lambda row: row["problem"].id)
 
     @property
-    def seed_texts(self) -> Mapping[str, str]:
+    def components(self) -> Sequence[Component]:
         """The environment's system prompt, if it has one for all problems."""
-        return {SYSTEM: self._system or QuestionTask.seed_text}
+        return [Component(SYSTEM, seed=self._system or QuestionTask.seed_text)]
 
     def examples(self, split: Split) -> Sequence[Example]:
         return self._examples[split]

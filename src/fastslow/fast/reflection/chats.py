@@ -1,21 +1,50 @@
-"""Chat with a transformers model in this process."""
+"""Chats with models that this process holds: one that was loaded to be asked, and the policy in training."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from fastslow.base.concurrency import wait_for
+from fastslow.engine.base import Engine
 from fastslow.fast.reflection.base import ChatFailed, Reply
 from fastslow.models.encode import TextEncoder
+from fastslow.records import Sampling
+from fastslow.rollouts.chat import ChatFormat
 
 
+@dataclass
+class PolicyChat:
+    """Answers through the policy's engine. All processes call it together and hear the main one's answer."""
+
+    engine: Engine
+    chat: ChatFormat
+    sampling: Sampling
+    collective = True
+
+    def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
+        prompt = self.chat.prompt(messages, "")
+        room = self.sampling.max_tokens if self.engine.max_length is None else self.engine.max_length - len(prompt)
+        limit = min(self.sampling.max_tokens, room)
+        if limit <= 0:
+            reason = f"the reflection prompt of {len(prompt)} tokens fills the model's {self.engine.max_length}"
+            raise ChatFailed(reason, asked=False)
+        sampling = Sampling(self.sampling.temperature, self.sampling.top_p, limit)
+        (mine,) = wait_for(self.engine.sample([prompt], sampling, seed))
+        completion = self.engine.world.from_main(lambda: mine)
+        return Reply(
+            self.chat.answer(completion.ids), len(prompt), len(completion.ids), truncated=len(completion.ids) == limit
+        )
+
+
+@dataclass
 class LocalChat:
     """Answers with a loaded causal language model. Every answer has a seed; training's random state is restored."""
 
-    def __init__(self, model: Any, tokenizer: Any, temperature: float = 1.0, max_tokens: int = 4096) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.temperature = temperature
-        self.max_tokens = max_tokens
+    model: Any
+    tokenizer: Any
+    temperature: float = 1.0
+    max_tokens: int = 4096
 
     def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
         import torch

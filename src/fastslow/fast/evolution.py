@@ -1,0 +1,161 @@
+"""One cycle of the fast loop in a run: evidence and anchors, the optimizer, what it cost, and the journal.
+
+A finished cycle is written to the run folder before its first slow step. A resumed run reads it from there, with what it
+spent, and samples no rollout twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from fastslow.base.seeds import derive_seed
+from fastslow.fast.evaluator import Book, Evaluator
+from fastslow.fast.memory import Evidence
+from fastslow.fast.optimizers import find_optimizer
+from fastslow.fast.optimizers.base import Cycle
+from fastslow.fast.pool import Pool
+from fastslow.fast.reflection import Reflector
+from fastslow.recipe import Recipe
+from fastslow.records import Example
+from fastslow.rollouts.play import Player
+from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import Ledger
+from fastslow.runs.view import View
+from fastslow.tasks.stages import Stages
+
+if TYPE_CHECKING:
+    from fastslow.state import State
+
+
+class Evolution:
+    """Evolves the pool of a run's state."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        state: State,
+        player: Player,
+        reflector: Reflector,
+        *,
+        book: Book,
+        journal: RunFolder | None,
+        view: View,
+    ) -> None:
+        self.recipe, self.state, self.player, self.reflector = recipe, state, player, reflector
+        self.book, self.journal, self.view = book, journal, view
+        self.optimizer = find_optimizer(recipe.fast.optimizer)
+        state.memory.reads |= self.optimizer.reads_rollouts
+
+    def evolve(self, look_ahead: Sequence[Example]) -> Pool:
+        """The pool after this step's cycle; `look_ahead` are the training problems of the cycle's steps."""
+        state, number = self.state, self.state.cycle
+        carried = [member.context.id for member in state.pool.members]
+        journal, kept = self.journal, state.memory.kept
+        done = self.player.world.from_main(lambda: journal.cycle(number, kept) if journal else None)
+        if done and done["policy_step"] == state.step and done["carried"] == carried:
+            spent = Ledger.from_dict(done["spent"])
+            state.ledger.add(spent)
+            state.clock.add(spent.total().seconds)
+            state.memory.restore(done.get("memory"), look_ahead)
+            return Pool.from_dict(done["population"])
+        with state.clock.phase("fast"):
+            before = state.ledger.snapshot()
+            evaluator = self._evaluator(number, look_ahead)
+            found = self.optimizer(self.recipe.fast).evolve(evaluator, self.reflector, state.pool)
+            self._book(found)
+            state.memory.close_cycle(found.pool.active(self.recipe.slow.group), look_ahead, found.found)
+            if journal:
+                self._write(journal, evaluator, found, carried, state.ledger.since(before))
+        if failed := found.faults.get("reflection_failed"):
+            self.view.message(f"cycle {number}: {failed} reflection(s) failed; the others were used", "warning")
+        best = found.pool.best
+        self.view.context(best.context.id, best.mean, "\n".join(best.context.texts.values()))
+        return found.pool
+
+    def _evaluator(self, number: int, look_ahead: Sequence[Example]) -> Evaluator:
+        """Open the cycle's evidence and choose the anchors."""
+        recipe, memory, player = self.recipe, self.state.memory, self.player
+        evidence = memory.open_cycle(self._same_task())
+        scored_by = evidence if recipe.fast.rescore == "from-rollouts" else None
+        return Evaluator(
+            recipe.fast,
+            player,
+            choose_anchors(look_ahead, scored_by, recipe.fast.anchors),
+            sampling=recipe.sampling.training(),
+            cycle=number,
+            policy_step=self.state.step,
+            seed=derive_seed(recipe.seed, "fast", number),
+            budget=memory.budget,
+            evidence=evidence,
+            components=player.task.components,
+            count_tokens=player.chat.count,
+            world=player.world,
+            memory=memory,
+            book=self.book,
+            report=lambda text: self.view.cycle(number, text),
+            saves=self.journal is not None and recipe.output.save_rollouts,
+        )
+
+    def _same_task(self) -> bool:
+        """Whether the next step has the same task as the last one."""
+        task, step = self.player.task, self.state.step
+        return not isinstance(task, Stages) or task.at(step).name == task.behind(step).name
+
+    def _book(self, found: Cycle) -> None:
+        """Book the rollouts that were reused, and what the reflector has used."""
+        ledger, usage = self.state.ledger, self.reflector.usage
+        faults = {"retries": usage.retries, "failures": usage.failures}
+        ledger.book(
+            "reflection",
+            calls=usage.calls,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            seconds=usage.seconds,
+            cost=usage.cost,
+            faults={name: count for name, count in faults.items() if count},
+        )
+        self.reflector.usage = type(usage)()
+        for purpose, count in found.reused.items():
+            ledger.book(purpose, reused=count)
+
+    def _write(
+        self, journal: RunFolder, evaluator: Evaluator, found: Cycle, carried: Sequence[str], spent: Ledger
+    ) -> None:
+        entry = {
+            "cycle": evaluator.cycle,
+            "policy_step": evaluator.policy_step,
+            "carried": carried,
+            "anchors": [example.id for example in evaluator.anchors],
+            "best": found.pool.best.context.id,
+            "active": [context.id for context in found.pool.active(self.recipe.slow.group)],
+            "population": found.pool.to_dict(),
+            "dropped": [
+                {"id": member.context.id, "score": member.mean, "scores": dict(member.scores)}
+                for member in found.dropped
+            ],
+            "edits": [asdict(edit) for edit in found.edits],
+            "rejected": [asdict(proposal) for proposal in found.rejected],
+            "contexts": [{"id": context.id, **asdict(context)} for context in found.contexts],
+            "lines": [asdict(each) for each in found.lines],
+            "generations": found.generations,
+            "faults": found.faults,
+            "budget": evaluator.budget,
+            "spent": spent.to_dict(),
+        }
+        if evaluator.saves:
+            rollouts, purposes = [each for each, _ in evaluator.saved], [purpose for _, purpose in evaluator.saved]
+            journal.save_fast_rollouts(evaluator.cycle, rollouts, purposes)
+        journal.save_cycle(evaluator.cycle, entry, self.state.memory.to_data())
+
+
+def choose_anchors(look_ahead: Sequence[Example], evidence: Evidence | None, count: int) -> list[Example]:
+    """The problems that contexts are scored on: the first of the look-ahead, which are also the first to be trained on.
+
+    With evidence, the anchors are the latest training problems instead: only those have rollouts of the carried contexts, and
+    contexts can only be compared on the same problems.
+    """
+    if evidence is not None and evidence.rollouts:
+        return evidence.problems(count)
+    return list({example.id: example for example in look_ahead}.values())[:count]
