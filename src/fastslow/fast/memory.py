@@ -30,7 +30,7 @@ class Memory:
     def __init__(self, recipe: FastRecipe, *, evolves: bool = True, predicts: bool = False) -> None:
         self.recipe = recipe
         self.chances = Chances() if predicts else None
-        self.cache = RolloutCache(recipe.reuse_age)
+        self.cache = RolloutCache()
         self.evidence = Evidence()
         self.allowance = Allowance()
         self.desk = Desk()
