@@ -15,9 +15,10 @@ context that is best on training problems, never on validation problems; the KL 
 update, where the policy loss is a mean over problems.
 `state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md); by default it is empty.
 
-One cycle of the fast loop, file by file: this file, fast/cycle.py (the cycle and its journal), fast/search.py (code shared by
-all optimizers), fast/optimizers/gepa.py, fast/scoring.py (rollouts and scores). One slow step: this file, rollouts/play.py,
-slow/update.py, engine/base.py (the engine protocol), record.py.
+A rollout of the fast loop, file by file: this file, fast/evolution.py (the cycle and its journal), fast/optimizers/NAME.py,
+fast/evaluator.py (plays, books, budget, racing), rollouts/play.py, rollouts/rounds.py, engine/base.py (the engine protocol).
+A slow step: this file, slow/allocation.py (which rollouts; with `sampling.ahead` rollouts/ahead.py), rollouts/play.py,
+rollouts/rounds.py, engine/base.py, slow/update.py, runs/recorder.py.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from fastslow.records import Context, Rollout
 from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.groups import Drawn, Group, Pending
 from fastslow.rollouts.stored import contexts_from_data, from_data, to_data, tokens_from_data, tokens_to_data
-from fastslow.rollouts.stream import StagedStream, Stream
+from fastslow.rollouts.stream import AnyStream
 
 LATE = 1
 """The most steps by which a group is trained after its own step."""
@@ -48,12 +48,7 @@ class Ahead:
         """The positions of the groups whose rollouts are being played."""
 
     def begin(
-        self,
-        stream: Stream | StagedStream,
-        contexts: Sequence[Context],
-        cache: RolloutCache,
-        step: int,
-        horizon: int,
+        self, stream: AnyStream, contexts: Sequence[Context], cache: RolloutCache, step: int, horizon: int
     ) -> None:
         """Begin the groups that are next in the stream, of this step's stage and of a step before `horizon`, unless enough
         are whole."""
@@ -99,7 +94,7 @@ class Ahead:
             ],
         }
 
-    def restore(self, data: Mapping[str, Any] | None, stream: Stream | StagedStream) -> None:
+    def restore(self, data: Mapping[str, Any] | None, stream: AnyStream) -> None:
         """Read what `to_data` returned."""
         if data is None:
             return

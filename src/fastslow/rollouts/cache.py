@@ -44,9 +44,12 @@ class RolloutCache:
 
     def begin(self, pairs: Sequence[tuple[Example, Context]], step: int) -> list[Pending]:
         """Begin a rollout for each pair: a waiting one, if there is one, is finished already."""
-        found = [(pair, self._waiting.get((pair[0].id, pair[1].id))) for pair in pairs]
-        rollouts = [(pair, waiting.pop(0) if waiting else None) for pair, waiting in found]
-        return [Pending(*pair, step, rollout=each, reused=each is not None) for pair, each in rollouts]
+        begun = []
+        for example, context in pairs:
+            waiting = self._waiting.get((example.id, context.id))
+            rollout = waiting.pop(0) if waiting else None
+            begun.append(Pending(example, context, step, rollout=rollout, reused=rollout is not None))
+        return begun
 
     def clear(self) -> None:
         self._waiting.clear()

@@ -67,13 +67,7 @@ class Player:
         return [each.rollout for each in pending if each.rollout], timing
 
     def advance(
-        self,
-        pending: Sequence[Pending],
-        sampling: Sampling,
-        *,
-        seed: int,
-        step: int = 0,
-        until: Settled | None = None,
+        self, pending: Sequence[Pending], sampling: Sampling, *, seed: int, step: int = 0, until: Settled | None = None
     ) -> Timing:
         """Play rollouts to their end or, under the policy of a step, until so many have ended that it may stop; `until` is
         given positions in `pending`. Each process plays its share, and then all know all rollouts."""
