@@ -1,11 +1,11 @@
 """What `sampling.ahead` saves and what it costs: runs that wait for every answer against runs that do not, over seeds.
 
-    python benchmarks/ahead.py run --seeds 0 1 --out RESULTS [--recipe FILE] [--ahead 0 0.5 1 2/2] [KEY=VALUE …]
+    python benchmarks/ahead.py run --seeds 0 1 --out RESULTS [--recipe FILE] [--ahead 0 0.5 1 2] [KEY=VALUE …]
     python benchmarks/ahead.py report RESULTS
-    python benchmarks/ahead.py rule [--mean 345] [--limit 1024] [--problems 16] [--group 8] [--cycle 6] [--ahead 0 0.5 1 2/2]
+    python benchmarks/ahead.py rule [--mean 345] [--limit 1024] [--problems 16] [--group 8] [--cycle 6] [--ahead 0 0.5 1 2]
 
-`2/2` is `ahead: 2` with `ahead_age: 2`. `run` trains one run after the other, so that they do not share the machine, and
-writes one JSON file for each; repeat the command to resume. `report` needs only those files: it prints a table and writes
+`run` trains one run after the other, so that they do not share the machine, and writes one JSON file for each; repeat the
+command to resume. `report` needs only those files: it prints a table and writes
 ahead.png: reward against rollouts, seconds a step by phase, and how old the trained tokens were. Decoding steps are those of
 the slow loop; each reads all weights once, for however many rows. `rule` trains nothing: it plays the rule alone on answers
 that end at random, exponential with this mean and truncated at the limit, and prints decoding steps and ages.
@@ -43,27 +43,24 @@ def counting() -> Iterator[list[int]]:
 
     made: list[int] = []
     drawn = 0
-    run, play, play_ahead = _Decoding.run, Loop._play, Loop._play_ahead
+    run, play = _Decoding.run, Loop._play
 
     def counted_run(self: _Decoding, *arguments: Any) -> None:
         nonlocal drawn
         run(self, *arguments)
         drawn += self.drawn
 
-    def counted(method: Any) -> Any:
-        def wrapped(self: Loop) -> Any:
-            before = drawn
-            played = method(self)
-            made.append(drawn - before)
-            return played
+    def counted_play(self: Loop) -> Any:
+        before = drawn
+        played = play(self)
+        made.append(drawn - before)
+        return played
 
-        return wrapped
-
-    _Decoding.run, Loop._play, Loop._play_ahead = counted_run, counted(play), counted(play_ahead)  # type: ignore[method-assign]
+    _Decoding.run, Loop._play = counted_run, counted_play  # type: ignore[method-assign]
     try:
         yield made
     finally:
-        _Decoding.run, Loop._play, Loop._play_ahead = run, play, play_ahead  # type: ignore[method-assign]
+        _Decoding.run, Loop._play = run, play  # type: ignore[method-assign]
 
 
 def run_one(setting: str, seed: int, recipe: Path | None, overrides: Sequence[str]) -> dict[str, Any]:
@@ -71,8 +68,7 @@ def run_one(setting: str, seed: int, recipe: Path | None, overrides: Sequence[st
     from fastslow.launch.start import train
     from fastslow.study.studies import RECIPE
 
-    ahead, _, age = setting.partition("/")
-    settings = [*overrides, f"seed={seed}", f"sampling.ahead={ahead}", *([f"sampling.ahead_age={age}"] if age else [])]
+    settings = [*overrides, f"seed={seed}", f"sampling.ahead={setting}"]
     with tempfile.TemporaryDirectory() as work, counting() as decoding:
         run = RunFolder.open(train(load_recipe(recipe or RECIPE, settings), Path(work) / "run"))
         rows = run.rows("metrics")
@@ -108,10 +104,10 @@ def age_counts(results: Sequence[dict[str, Any]]) -> Counter[int]:
 
 
 def simulate(
-    ahead: float, age: int | None, lengths: Iterator[int], problems: int, group: int, cycle: int, steps: int = 600
+    ahead: float, lengths: Iterator[int], problems: int, group: int, cycle: int, steps: int = 600
 ) -> tuple[float, Counter[int]]:
     """Decoding steps a step, and how many groups were trained how many steps after they were begun."""
-    extra, late = math.ceil(ahead * problems), 1 if age is None else age - math.ceil(ahead)
+    extra = math.ceil(ahead * problems)
     left: dict[int, int] = {}
     """Decoding steps that a group still needs, by its position."""
     begun: dict[int, int] = {}
@@ -120,11 +116,11 @@ def simulate(
     for step in range(steps):
         horizon = min(steps, (step // cycle + 1) * cycle)
         first, last = step * problems + len(left), min((step + 1) * problems + extra, horizon * problems)
-        due = [needs for position, needs in left.items() if position < (step + 1 - late) * problems]
+        due = [needs for position, needs in left.items() if position < step * problems]
         if any(due) or list(left.values()).count(0) < problems:
             for position in range(first, last):
                 left[position], begun[position] = max(next(lengths) for _ in range(group)), step
-        due = [needs for position, needs in left.items() if position < (step + 1 - late) * problems]
+        due = [needs for position, needs in left.items() if position < step * problems]
         needed = max(*due, sorted(left.values())[problems - 1], 0) if due else sorted(left.values())[problems - 1]
         left = {position: max(needs - needed, 0) for position, needs in left.items()}
         decoded += needed
@@ -148,20 +144,15 @@ def answers(mean: float, limit: int) -> Iterator[int]:
 def rule(chosen: argparse.Namespace) -> None:
     print("| ahead | decoding steps a step | mean age of a group | oldest |\n|---|---|---|---|")
     for setting in chosen.ahead:
-        ahead, _, age = setting.partition("/")
         lengths = answers(chosen.mean, chosen.limit)
-        decoded, ages = simulate(
-            float(ahead), int(age) if age else None, lengths, chosen.problems, chosen.group, chosen.cycle
-        )
+        decoded, ages = simulate(float(setting), lengths, chosen.problems, chosen.group, chosen.cycle)
         mean = sum(each * count for each, count in ages.items()) / ages.total()
         print(f"| {setting} | {decoded:.0f} | {mean:.2f} | {max(ages)} |")
 
 
 def report(out: Path) -> None:
     found: dict[str, list[dict[str, Any]]] = {}
-    for file in sorted(
-        out.glob("ahead-*-seed-*.json"), key=lambda file: (float(name_of(file).split("/")[0]), file.name)
-    ):
+    for file in sorted(out.glob("ahead-*-seed-*.json"), key=lambda file: (float(name_of(file)), file.name)):
         found.setdefault(name_of(file), []).append(json.loads(file.read_text()))
     names = list(numbers(next(iter(found.values()))[0]))
     print("| ahead | runs | " + " | ".join(names) + " |\n" + "|---" * (len(names) + 2) + "|")
@@ -172,7 +163,7 @@ def report(out: Path) -> None:
 
 
 def name_of(file: Path) -> str:
-    return file.name.split("-")[1].replace("_", "/")
+    return file.name.split("-")[1]
 
 
 def shown(values: Sequence[float]) -> str:
@@ -228,7 +219,7 @@ def main() -> None:
     runs.add_argument("overrides", nargs="*", help="KEY=VALUE")
     verbs.add_parser("report").add_argument("out", type=Path)
     alone = verbs.add_parser("rule")
-    alone.add_argument("--ahead", nargs="+", default=["0", "0.5", "1/1", "1", "2/2", "2", "3"])
+    alone.add_argument("--ahead", nargs="+", default=["0", "0.5", "1", "2", "3"])
     for name, default in {"mean": 345, "limit": 1024, "problems": 16, "group": 8, "cycle": 6}.items():
         alone.add_argument(f"--{name}", type=int, default=default)
     chosen = parser.parse_args()
@@ -238,7 +229,7 @@ def main() -> None:
         chosen.out.mkdir(parents=True, exist_ok=True)
         for seed in chosen.seeds:
             for setting in chosen.ahead:
-                file = chosen.out / f"ahead-{setting.replace('/', '_')}-seed-{seed}.json"
+                file = chosen.out / f"ahead-{setting}-seed-{seed}.json"
                 if not file.exists():
                     file.write_text(json.dumps(run_one(setting, seed, chosen.recipe, chosen.overrides)))
     return report(chosen.out)

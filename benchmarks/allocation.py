@@ -19,15 +19,16 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Sequence
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
 
-from fastslow.recipe.model import SlowRecipe
 from fastslow.records import Context, Feedback, Rollout
+from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chances import Chances
 from fastslow.slow import allocation
-from fastslow.slow.allocation import Even, Informative, Plan, play_rounds
+from fastslow.slow.allocation import Even, Informative, Plan
 from fastslow.tasks.base import Example
 
 PROBLEMS, GROUP, CYCLE, SEARCH = 16, 8, 4, 96
@@ -53,7 +54,7 @@ class Policy:
     def chance(self, problem: int, context: int) -> float:
         return float(1 / (1 + np.exp(-self.skill - self.level[problem] - self.by_context[problem, context])))
 
-    def play(self, pairs: Sequence[tuple[Example, Context]], number: int) -> list[Rollout]:
+    def play(self, pairs: Sequence[tuple[Example, Context]]) -> list[Rollout]:
         return [
             Rollout(
                 example,
@@ -69,7 +70,6 @@ class Policy:
 def run(way: str, spread: float, seed: int, steps: int) -> list[float]:
     """Share, informative problems a step, different ones over the run, and information a step."""
     kind, growth = WAYS[way]
-    slow = SlowRecipe(problems=PROBLEMS, group=GROUP, allocation="even" if kind == "even" else "informative")
     examples = [Example(str(number), {}) for number in range(PROBLEMS * (steps + 4 * CYCLE))]
     policy, chances = Policy(len(examples), spread, seed), Chances()
     shares, counts, information = [], [], []
@@ -79,10 +79,14 @@ def run(way: str, spread: float, seed: int, steps: int) -> list[float]:
         if step % CYCLE == 0:
             coming = examples[step * PROBLEMS : (step + CYCLE) * PROBLEMS]
             pairs = [(policy.draw.choice(coming), policy.draw.choice(CONTEXTS)) for _ in range(SEARCH)]
-            chances.observe(policy.play(pairs, 0))
+            chances.observe(policy.play(pairs))
         plan = _plan(kind, examples[step * PROBLEMS : (step + 4 * CYCLE) * PROBLEMS], policy, chances)
         with patch.object(allocation, "GROWTH", growth):
-            groups = play_rounds(plan, slow, policy.play)
+            for pending in plan.rounds():
+                rollouts = policy.play([(each.example, each.context) for each in pending])
+                for each, rollout in zip(pending, rollouts, strict=True):
+                    each.rollout = rollout
+        groups = plan.groups
         chances.observe([rollout for group in groups for rollout in group.rollouts])
         chances.train([group.example.id for group in groups], step)
         teaching = [group for group in groups if group.informative]
@@ -98,15 +102,16 @@ def run(way: str, spread: float, seed: int, steps: int) -> list[float]:
 
 
 def _plan(kind: str, coming: list[Example], policy: Policy, chances: Chances) -> Plan:
+    begin = partial(RolloutCache().begin, step=policy.step)
     if kind == "even":
-        return Even(coming[:PROBLEMS], CONTEXTS, GROUP)
+        return Even(coming[:PROBLEMS], CONTEXTS, GROUP, begin)
     candidates = chances.least_trained(coming, 2 * CYCLE * PROBLEMS)
     expected = chances.expect([each.id for each in candidates], [each.id for each in CONTEXTS], policy.step)
     if kind == "known":
         for each in candidates:
             chance = np.mean([policy.chance(int(each.id), number) for number in range(len(CONTEXTS))])
             expected[each.id] = float(CERTAIN * chance), float(CERTAIN * (1 - chance))
-    return Informative(candidates, CONTEXTS, GROUP, expected, floor=PROBLEMS // 8)
+    return Informative(candidates, CONTEXTS, GROUP, expected, PROBLEMS // 8, PROBLEMS * GROUP, begin)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -120,7 +120,7 @@ def run_fastslow(job: Job, clock: Clock) -> None:
     trainer.eos_token_ids = [] if job.workload.mean_tokens is None else [end]  # without one, all have the full length
     if job.vllm:
         force_vllm(trainer.vllm_generation.llm, job.lengths)
-    clock.wrap(sampler, "sample_until" if job.ahead else "sample", "sampling")
+    clock.wrap(sampler, "sample", "sampling")
     clock.wrap(sampler, "sync", "sync")
     clock.wrap(trainer, "_reference_logprobs", "reference")
     trainer.add_callback(clock)
@@ -182,17 +182,17 @@ class Begun:
             self._begin()
             open_rows = [row for row in self.rows if not row.ended]
             force_own({step: [row.length - len(row.ids) for row in open_rows]}, self.end)
-            parts = self.sampler.sample_until(
+            drawn = self.sampler.sample(
                 [[*row.prompt, *row.ids] for row in open_rows],
-                [self.load.tokens - len(row.ids) for row in open_rows],
                 sampling,
                 step,
-                lambda unfinished: enough([open_rows[row] for row in unfinished]),
+                limits=[self.load.tokens - len(row.ids) for row in open_rows],
+                enough=lambda unfinished: enough([open_rows[row] for row in unfinished]),
             )
-            for row, part in zip(open_rows, parts, strict=True):
-                row.ids += part.completion.ids
-                row.logprobs += part.completion.logprobs
-                row.ended = part.ended
+            for row, completion in zip(open_rows, drawn, strict=True):
+                row.ids += completion.ids
+                row.logprobs += completion.logprobs
+                row.ended = completion.ended
         unfinished = {row.group for row in self.rows if not row.ended}
         complete = dict.fromkeys(row.group for row in self.rows if row.group not in unfinished)
         taken = set(list(complete)[:problems])

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.base.world import World
-from fastslow.engine.base import Numbers, Ready, TokenScores, Update
-from fastslow.records import Completion, Example, Feedback, Sampling, Turn
+from fastslow.engine.base import Numbers, TokenScores, Update
+from fastslow.records import Completion, Example, Feedback, Ready, Sampling, Turn
 from fastslow.tasks.base import Message, Options, QuestionTask, Split
 
 END = 0
@@ -63,7 +63,7 @@ class Numbered(QuestionTask):
 class FakeEngine:
     """Says `yes` with a chance that grows with its updates and with the text it reads; writes everything down."""
 
-    in_flight = False
+    in_flight = pausable = False
     retries = 0
     notes: Mapping[str, Any] = {}
 
@@ -78,7 +78,7 @@ class FakeEngine:
         """Other numbers of an update, by its step."""
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, *, ready: Ready | None = None, **_: Any
     ) -> list[Completion]:
         texts = [self.tokenizer.decode(prompt) for prompt in prompts]
         self.events.append(("sample", texts))

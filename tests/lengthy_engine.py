@@ -11,8 +11,8 @@ from typing import Any
 
 from fake_engine import END, FakeEngine, Numbered
 
-from fastslow.engine.base import Numbers, Ready, Update
-from fastslow.records import Completion, Enough, Example, Feedback, Part, Sampling
+from fastslow.engine.base import Numbers, Update
+from fastslow.records import Completion, Enough, Example, Feedback, Ready, Sampling
 
 LEAST, LIKELY_END = {"long": 10, "short": 1}, {"long": 0.3, "short": 0.6}
 """How many words an answer of a kind has at least, and how likely each further word is the last."""
@@ -29,6 +29,8 @@ class LongIsRight(Numbered):
 class LengthyEngine(FakeEngine):
     """A policy with one weight, the logit of beginning an answer with `long`; REINFORCE with importance ratios trains it."""
 
+    pausable = True
+
     def __init__(self, weight: float = 0.0, rate: float = 0.0) -> None:
         super().__init__()
         self.weight, self.rate = weight, rate
@@ -38,20 +40,16 @@ class LengthyEngine(FakeEngine):
         self.ids = {word: self.tokenizer(word)["input_ids"][0] for word in ("long", "short", "and")}
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
-    ) -> list[Completion]:
-        limits = [sampling.max_tokens] * len(prompts)
-        return [part.completion for part in await self.sample_until(prompts, limits, sampling, seed, lambda _: False)]
-
-    async def sample_until(
         self,
         prompts: Sequence[Sequence[int]],
-        limits: Sequence[int],
         sampling: Sampling,
         seed: int,
-        enough: Enough,
+        *,
+        limits: Sequence[int] | None = None,
+        enough: Enough | None = None,
         ready: Ready | None = None,
-    ) -> list[Part]:
+    ) -> list[Completion]:
+        most = limits or [sampling.max_tokens] * len(prompts)
         self.events.append(("sample", [self.tokenizer.decode(prompt) for prompt in prompts]))
         draws = [random.Random(f"{seed} {row}") for row in range(len(prompts))]
         drawn: list[list[tuple[int, float]]] = [[] for _ in prompts]
@@ -60,13 +58,13 @@ class LengthyEngine(FakeEngine):
             for row in left:
                 drawn[row].append(self._token([*prompts[row], *(token for token, _ in drawn[row])], draws[row]))
             steps, before = steps + 1, len(left)
-            left = [row for row in left if drawn[row][-1][0] != END and len(drawn[row]) < limits[row]]
-            if len(left) < before and enough(left):
+            left = [row for row in left if drawn[row][-1][0] != END and len(drawn[row]) < most[row]]
+            if enough and len(left) < before and enough(left):
                 break
         self.decoded.append(steps)
         self.tokens += sum(map(len, drawn))
         return [
-            Part(Completion(tuple(t for t, _ in each), tuple(p for _, p in each)), row not in left)
+            Completion(tuple(t for t, _ in each), tuple(p for _, p in each), ended=row not in left)
             for row, each in enumerate(drawn)
         ]
 

@@ -243,7 +243,7 @@ def test_an_informative_step_spends_as_much_and_chooses_among_the_problems_near_
 
 
 def test_an_informative_run_resumes_to_the_same_end(whole: Whole, tmp_path: Path) -> None:
-    changes = {"slow": {"allocation": "informative", "rounds": 3}}
+    changes = {"slow": {"allocation": "informative"}}
     first = FakeEngine()
     first.fails_at = 5
     with pytest.raises(RuntimeError, match="the power is out"):

@@ -25,7 +25,7 @@ from fastslow.runs.spending import group_sum, sum_rows
 SETTINGS: dict[str, dict[str, Any]] = {
     "reuse": {"reuse": True},
     "free scores": {"rescore": "from-rollouts", "race": True, "adaptive": True},
-    "all": {"rescore": "from-rollouts", "race": True, "adaptive": True, "reuse": True, "reuse_age": 1},
+    "all": {"rescore": "from-rollouts", "race": True, "adaptive": True, "reuse": True},
 }
 
 
@@ -140,13 +140,6 @@ def test_scoring_rollouts_are_trained_on_first_where_they_are_freshest(alone: di
     for row, count in zip(opened.rows("metrics"), claimed, strict=True):
         assert (row["reward_played"] is None) == (count == 16)
     assert opened.rows("metrics")[-1]["rollouts_reused"] == sum(claimed)
-
-
-def test_an_age_limit_lets_old_rollouts_go(tmp_path: Path) -> None:
-    claimed = claimed_by_step(folder_of(small(reuse=True, reuse_age=0), tmp_path / "run"))
-    assert claimed[0] > 0
-    assert claimed[3] > 0
-    assert sum(claimed) == claimed[0] + claimed[3]
 
 
 def test_without_switches_nothing_is_left_behind(tmp_path: Path) -> None:

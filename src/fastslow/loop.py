@@ -15,15 +15,17 @@ context that is best on training problems, never on validation problems; the KL 
 update, where the policy loss is a mean over problems.
 `state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md); by default it is empty.
 
-One cycle of the fast loop, file by file: this file, fast/evolution.py (the cycle and its journal), fast/optimizers/gepa.py on
-base.py (what all optimizers share), fast/evaluator.py (rollouts and scores), rollouts/play.py. One slow step: this file,
-rollouts/play.py, slow/update.py, engine/base.py (the engine protocol), runs/recorder.py.
+A rollout of the fast loop, file by file: this file, fast/evolution.py (the cycle and its journal), fast/optimizers/gepa.py,
+fast/evaluator.py (plays, books, budget, racing), rollouts/play.py, rollouts/rounds.py, engine/base.py (the engine protocol).
+A slow step: this file, slow/allocation.py (which rollouts; with `sampling.ahead` rollouts/ahead.py), rollouts/play.py,
+rollouts/rounds.py, engine/base.py, slow/update.py, runs/recorder.py.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from fastslow.base.errors import Diverged
@@ -35,7 +37,7 @@ from fastslow.fast.pool import compose
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
 from fastslow.records import Context, Rollout
-from fastslow.rollouts.cache import fill
+from fastslow.rollouts.groups import Group
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import replay
 from fastslow.rollouts.stream import near_steps, open_stream
@@ -43,11 +45,10 @@ from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
-from fastslow.slow.allocation import FLOOR, Even, Group, Informative, Plan, play_rounds
+from fastslow.slow.allocation import FLOOR, Even, Informative, Plan
 from fastslow.slow.distillation import build_distillation
 from fastslow.slow.update import build_update, rollout_advantages
 from fastslow.state import State
-from fastslow.tasks.base import Example
 
 
 class Loop:
@@ -108,7 +109,7 @@ class Loop:
             if self.evolution and state.cycle_due:
                 state.pool = self.evolution.evolve(self.stream.take(position, length * problems))
             if self.learns:
-                groups, played = self._play_ahead() if self.recipe.sampling.ahead else self._play()
+                groups, played = self._play()
                 update = self._update(groups)
                 with state.clock.phase("update"):
                     numbers = self.engine.update(update)
@@ -122,52 +123,38 @@ class Loop:
 
     def _play(self) -> tuple[list[Group], list[Rollout]]:
         """The groups of a step, and those of their rollouts that were sampled for it; the cache supplies the others."""
-        state, sampled = self.state, list[Rollout]()
-        seed = (self.recipe.seed, "slow", state.step)
-
-        def play(pairs: Sequence[tuple[Example, Context]], number: int) -> list[Rollout]:
-            claimed = state.memory.cache.claim(pairs, state.step)
-            played, timing = self.player.play(
-                [pair for pair, waiting in zip(pairs, claimed, strict=True) if waiting is None],
-                self.recipe.sampling.training(),
-                policy_step=state.step,
-                seed=derive_seed(*seed, number) if number else derive_seed(*seed),
-            )
-            self.record.book_step(played, len(pairs) - len(played), timing)
-            sampled.extend(played)
-            return fill(claimed, played)
-
-        groups = play_rounds(self._plan(), self.recipe.slow, play)
+        state, plan, sampled = self.state, self._plan(), list[Rollout]()
+        seed, sampling = (self.recipe.seed, "slow", state.step), self.recipe.sampling.training()
+        for number, pending in enumerate(plan.rounds()):
+            own = derive_seed(*seed, number) if number else derive_seed(*seed)
+            timing = self.player.advance(pending, sampling, seed=own, step=state.step, until=plan.settled)
+            taken = plan.take()
+            drawn = [each.rollout for each in taken if each.rollout and not each.reused]
+            self.player.faulty.count(drawn)
+            self.record.book_step(drawn, len(taken) - len(drawn), timing)
+            sampled += drawn
         state.memory.trained(sampled)
         if state.memory.chances:
-            state.memory.chances.train([group.example.id for group in groups], state.step)
-        return groups, sampled
-
-    def _play_ahead(self) -> tuple[list[Group], list[Rollout]]:
-        """`_play`, where groups are begun before their step and a step trains on those that are whole (rollouts/ahead.py)."""
-        state, contexts = self.state, self.state.pool.active(self.recipe.slow.group)
-        state.ahead.begin(self.stream, contexts, state.memory.cache, state.step, state.horizon)
-        whole, timing = state.ahead.play(self.player, state.step)
-        groups = [Group(each.example, each.rollouts) for each in whole]
-        sampled = [rollout for each in whole for rollout in each.sampled]
-        self.record.book_step(sampled, sum(len(group.rollouts) for group in groups) - len(sampled), timing)
-        state.memory.trained(sampled)
-        return groups, sampled
+            state.memory.chances.train([group.example.id for group in plan.groups], state.step)
+        return plan.groups, sampled
 
     def _plan(self) -> Plan:
-        """Which problems this step plays: its own and, where the recipe lets it choose, others near it in the stream."""
-        state, slow = self.state, self.recipe.slow
+        """What this step plays: the next problems, those begun ahead, or those near it in the stream that teach most."""
+        state, slow, memory = self.state, self.recipe.slow, self.state.memory
         contexts = [self.seed_context] if self.distills else state.pool.active(slow.group)
+        if self.recipe.sampling.ahead:
+            state.ahead.begin(self.stream, contexts, memory.cache, state.step, state.horizon)
+            return state.ahead
+        begin = partial(memory.cache.begin, step=state.step)
+        if memory.chances is None:
+            return Even(self.stream.take(state.step * slow.problems, slow.problems), contexts, slow.group, begin)
         near = near_steps(self.player.task, state.step, self.recipe.fast.cycle)
-        steps = near if state.memory.chances or slow.fill else [state.step]
-        problems = [each for step in steps for each in self.stream.take(step * slow.problems, slow.problems)]
-        if state.memory.chances is None:
-            return Even(problems, contexts, slow.group)
-        chances = state.memory.chances
-        chances.forget(state.step)
-        problems = chances.least_trained(problems, 2 * self.recipe.fast.cycle * slow.problems)
-        expected = chances.expect([each.id for each in problems], [context.id for context in contexts], state.step)
-        return Informative(problems, contexts, slow.group, expected, floor=math.ceil(FLOOR * slow.problems))
+        problems = [each for step in near for each in self.stream.take(step * slow.problems, slow.problems)]
+        memory.chances.forget(state.step)
+        problems = memory.chances.least_trained(problems, 2 * self.recipe.fast.cycle * slow.problems)
+        expected = memory.chances.expect([each.id for each in problems], [each.id for each in contexts], state.step)
+        floor, rollouts = math.ceil(FLOOR * slow.problems), slow.problems * slow.group
+        return Informative(problems, contexts, slow.group, expected, floor, rollouts, begin)
 
     def _update(self, groups: Sequence[Group]) -> Update:
         """The update made from the rollouts of a step."""

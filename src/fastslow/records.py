@@ -73,21 +73,14 @@ class Completion:
     logprobs: Sequence[float]
     steps: Sequence[int] = ()
     """The step of the policy that drew each token; empty if all are of the rollout's `policy_step`."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """The tokens that were drawn for a prompt before sampling stopped."""
-
-    completion: Completion
-    ended: bool
-    """The completion is finished: it has an end token, or as many tokens as it may have."""
+    ended: bool = True
+    """It is finished: it has an end token, or as many tokens as it may have. False if sampling stopped before."""
 
 
 Enough = Callable[[Sequence[int]], bool]
 """Whether sampling may stop, given the indexes of the prompts whose completions are not finished."""
-Finished = Callable[[int, Completion], None]
-"""Callback for each finished completion: the index of its prompt, and the completion."""
+Ready = Callable[[int, Completion], None]
+"""Callback with the index of a prompt and its finished completion, called from any thread."""
 
 
 @dataclass(frozen=True)

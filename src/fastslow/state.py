@@ -12,7 +12,7 @@ from fastslow.fast.memory import Memory
 from fastslow.fast.pool import Pool
 from fastslow.recipe import Recipe
 from fastslow.rollouts.ahead import Ahead
-from fastslow.rollouts.stream import StagedStream, Stream
+from fastslow.rollouts.stream import AnyStream
 from fastslow.runs import files
 from fastslow.runs.ledger import Ledger
 
@@ -116,7 +116,7 @@ class State:
         if self.recipe.sampling.ahead:
             files.write_packed(folder / AHEAD, self.ahead.to_data())
 
-    def restore(self, folder: Path, stream: Stream | StagedStream) -> None:
+    def restore(self, folder: Path, stream: AnyStream) -> None:
         """Read what `save` wrote; the stream supplies the problems of saved rollouts, all of the last step's cycle."""
         data = files.read_json(folder / STATE)
         assert data is not None, "the checkpoint's manifest was checked"

@@ -83,8 +83,29 @@ def test_sampling_answers_every_prompt_in_order_and_repeatably(make: Make) -> No
 
 def test_what_is_ready_early_is_what_is_returned(make: Make) -> None:
     early: dict[int, Completion] = {}
-    drawn = wait_for(make().sample(PROMPTS, SAMPLING, 0, early.__setitem__))
+    drawn = wait_for(make().sample(PROMPTS, SAMPLING, 0, ready=early.__setitem__))
     assert all(drawn[number] == completion for number, completion in early.items())
+
+
+def test_an_engine_that_can_pause_stops_and_continues(make: Make) -> None:
+    """What was drawn so far, in the prompt of a later call, is continued within its own limit."""
+    engine = make()
+    whole = sample(engine)
+    assert all(completion.ended for completion in whole)
+    if not engine.pausable:
+        return
+    limits = [SAMPLING.max_tokens] * len(PROMPTS)
+    first = wait_for(engine.sample(PROMPTS, SAMPLING, 0, limits=limits, enough=lambda rows: True))
+    assert any(completion.ended for completion in first)
+    for drawn, completion in zip(first, whole, strict=True):
+        assert drawn.ids == completion.ids[: len(drawn.ids)]
+        assert drawn.ended == (len(drawn.ids) == len(completion.ids))
+    left = [row for row, completion in enumerate(first) if not completion.ended]
+    prompts = [[*PROMPTS[row], *first[row].ids] for row in left]
+    most = [SAMPLING.max_tokens - len(first[row].ids) for row in left]
+    rest = wait_for(engine.sample(prompts, SAMPLING, 1, limits=most, enough=lambda rows: False))
+    assert all(completion.ended for completion in rest)
+    assert all(1 <= len(completion.ids) <= limit for completion, limit in zip(rest, most, strict=True))
 
 
 def test_an_update_changes_what_is_sampled_and_an_empty_one_does_not(make: Make) -> None:

@@ -187,10 +187,10 @@ def test_sampling_goes_on_in_smaller_batches(
             seen[row] = completion
 
         if not until:
-            return policy_sampler.sample(prompts, sampling, 0, report)
-        parts = policy_sampler.sample_until(prompts, [12] * 12, sampling, 0, lambda _: False, report)
-        assert all(part.ended for part in parts)
-        return [part.completion for part in parts]
+            return policy_sampler.sample(prompts, sampling, 0, ready=report)
+        found = policy_sampler.sample(prompts, sampling, 0, limits=[12] * 12, enough=lambda _: False, ready=report)
+        assert all(completion.ended for completion in found)
+        return found
 
     def limited(decoding: _Decoding) -> None:
         if decoding.drawn == 3 and len(decoding.rows) > 2:

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from transformers import GenerationConfig, PreTrainedModel
 
 from fastslow.base.errors import Diverged
-from fastslow.engine.local.generate import generate, generate_until
+from fastslow.engine.local.generate import generate
 from fastslow.records import Completion, Sampling
 
 TOKENIZER = tiny.make_tokenizer()
@@ -187,14 +187,14 @@ def test_it_stops_when_enough_rows_have_ended(model: PreTrainedModel, needed: in
 
     torch.manual_seed(0)
     sampling = Sampling(2.0, 1.0, 12)
-    parts = generate_until(model, prompts, limits, sampling, enough, pad_id=PAD, eos_ids=[END, 7], batch=batch)
+    parts = generate(model, prompts, sampling, PAD, [END, 7], batch=batch, limits=limits, enough=enough)
     assert sum(part.ended for part in parts) == counts[-1] >= min(needed, len(prompts))
     assert all(count < needed for count in counts[:-1])
     for prompt, part, limit in zip(prompts, parts, limits, strict=True):
-        ids = part.completion.ids
+        ids = part.ids
         assert part.ended == (len(ids) == limit or bool(ids and ids[-1] in (END, 7)))
         assert not {END, 7} & set(ids[:-1])
         if ids:
             logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].detach()
             expected = torch.log_softmax(logits / 2.0, dim=-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
-            torch.testing.assert_close(torch.tensor(part.completion.logprobs), expected, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(torch.tensor(part.logprobs), expected, atol=1e-5, rtol=1e-5)

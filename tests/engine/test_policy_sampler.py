@@ -212,6 +212,6 @@ def test_groups_begun_ahead_are_decoded_beside_the_others(
     seen: list[int] = []
     together = sampling._together
     monkeypatch.setattr(sampling, "_together", lambda begun, room: (seen.append(len(begun)), together(begun, room))[1])
-    parts = sampler.sample_until(PROMPTS, [4] * len(PROMPTS), SAMPLING, 0, lambda rows: not rows)
+    parts = sampler.sample(PROMPTS, SAMPLING, 0, limits=[4] * len(PROMPTS), enough=lambda rows: not rows)
     assert all(part.ended for part in parts)
     assert seen == batches

@@ -112,7 +112,7 @@ class Guesser:
         self.samplings: set[Sampling] = set()
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: object = None
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, **_: object
     ) -> list[Completion]:
         draw = random.Random(seed)
         texts = [str(self.tokenizer.decode(list(prompt))) for prompt in prompts]

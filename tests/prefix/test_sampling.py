@@ -18,7 +18,7 @@ from fastslow.engine.local.generate import generate
 from fastslow.prefix import level_attention
 from fastslow.prefix import sampling as sampling_module
 from fastslow.prefix.sampling import SharedSampler
-from fastslow.records import Completion, Part, Sampling
+from fastslow.records import Completion, Sampling
 
 END = 2
 PLAIN = Sampling(1.0, 1.0, 6)
@@ -245,7 +245,7 @@ def test_each_completion_is_reported_once_and_short_ones_before_the_others(model
     reported: list[tuple[int, Completion]] = []
     prompts = random_prompts([12, 9], [3, 4, 6], 6)
     sampler = SharedSampler(model, (END, 7, 9), Sampling(2.0, 1.0, 12))
-    completions = sampler.sample(prompts, 0, 64, lambda number, completion: reported.append((number, completion)))
+    completions = sampler.sample(prompts, 0, 64, ready=lambda number, completion: reported.append((number, completion)))
     assert dict(reported) == dict(enumerate(completions))
     assert len(reported) == len(prompts)
     lengths = [len(completion.ids) for _, completion in reported]
@@ -293,12 +293,14 @@ LONG = Sampling(2.0, 1.0, 40)
 ENDS = (END, 7, 9)
 
 
-def check_parts(prompts: list[list[int]], whole: list[Completion], parts: list[Part], limits: Sequence[int]) -> None:
+def check_parts(
+    prompts: list[list[int]], whole: list[Completion], parts: list[Completion], limits: Sequence[int]
+) -> None:
     """Parts against what the same rows draw when nothing stops them."""
     for completion, part, limit in zip(whole, parts, limits, strict=True):
-        length = len(part.completion.ids)
-        assert part.completion.ids == completion.ids[:length]
-        assert part.completion.logprobs == pytest.approx(completion.logprobs[:length], abs=1e-5)
+        length = len(part.ids)
+        assert part.ids == completion.ids[:length]
+        assert part.logprobs == pytest.approx(completion.logprobs[:length], abs=1e-5)
         assert length <= limit
         assert part.ended == (length == min(len(completion.ids), limit))
 
@@ -317,15 +319,17 @@ def test_it_stops_when_enough_rows_have_ended(model: PreTrainedModel, needed: in
 
     sampler = SharedSampler(model, ENDS, LONG)
     limits = [LONG.max_tokens] * len(prompts)
-    parts = sampler.sample_until(prompts, limits, 0, batch, enough, lambda row, drawn: reported.update({row: drawn}))
+    parts = sampler.sample(
+        prompts, 0, batch, limits=limits, enough=enough, ready=lambda row, drawn: reported.update({row: drawn})
+    )
     check_parts(prompts, whole, parts, limits)
     ended = [row for row, part in enumerate(parts) if part.ended]
-    assert reported == {row: parts[row].completion for row in ended}
+    assert reported == {row: parts[row] for row in ended}
     assert asked == sorted(set(asked))  # asked when more rows have ended, and not after it said yes
     assert len(ended) == asked[-1] >= min(needed, len(prompts))
     assert all(count < needed for count in asked[:-1])
     if batch == 5 and needed == 1:  # the others have not begun
-        assert [len(part.completion.ids) for part in parts[5:]] == [0] * (len(prompts) - 5)
+        assert [len(part.ids) for part in parts[5:]] == [0] * (len(prompts) - 5)
 
 
 def test_every_row_has_a_limit_of_its_own(model: PreTrainedModel, as_on_a_gpu: None) -> None:
@@ -334,7 +338,7 @@ def test_every_row_has_a_limit_of_its_own(model: PreTrainedModel, as_on_a_gpu: N
     whole = sample(model, prompts, LONG, ends=ENDS)
     for needed in (6, 10**6):
         sampler = SharedSampler(model, ENDS, LONG)
-        parts = sampler.sample_until(prompts, limits, 0, 64, lambda rows: len(prompts) - len(rows) >= needed)  # noqa: B023
+        parts = sampler.sample(prompts, 0, 64, limits=limits, enough=lambda rows: len(prompts) - len(rows) >= needed)  # noqa: B023
         check_parts(prompts, whole, parts, limits)
         assert sum(part.ended for part in parts) >= min(needed, len(prompts))
         assert all(part.ended for part in parts) == (needed > len(prompts))
@@ -349,9 +353,9 @@ def test_it_stops_only_if_that_costs_less_than_the_rest(
     whole = sample(model, prompts, LONG, ends=ENDS)
     sampler = SharedSampler(model, ENDS, LONG)
     sampler.read, sampler.start = read, start
-    parts = sampler.sample_until(prompts, limits, 0, 64, lambda rows: len(rows) <= len(prompts) - 2)
+    parts = sampler.sample(prompts, 0, 64, limits=limits, enough=lambda rows: len(rows) <= len(prompts) - 2)
     check_parts(prompts, whole, parts, limits)
-    paused = [(len(part.completion.ids), limit) for part, limit in zip(parts, limits, strict=True) if not part.ended]
+    paused = [(len(part.ids), limit) for part, limit in zip(parts, limits, strict=True) if not part.ended]
     assert bool(paused) == stops
     if paused:
         assert sum(drawn for drawn, _ in paused) <= read * max(limit - drawn - start for drawn, limit in paused)
@@ -374,15 +378,20 @@ def test_rows_without_room_are_continued_later(
         lambda store, columns: (stored.append(columns * store.rows if store.rows > 1 else 0), widen(store, columns)),
     )
     reported: dict[int, Completion] = {}
-    found = sampler.sample(prompts, 0, 64, lambda row, drawn: reported.update({row: drawn}), room)
+    found = sampler.sample(prompts, 0, 64, ready=lambda row, drawn: reported.update({row: drawn}), room=room)
     assert [each.ids for each in found] == [each.ids for each in whole]
     check(model, prompts, found, LONG)
     assert reported == dict(enumerate(found))
     assert max(stored) <= room
     limits = [20 + row for row in range(len(prompts))]
     for needed in (5, 20):
-        parts = sampler.sample_until(
-            prompts, limits, 0, 16, lambda rows, needed=needed: len(prompts) - len(rows) >= needed, None, room
+        parts = sampler.sample(
+            prompts,
+            0,
+            16,
+            limits=limits,
+            enough=lambda rows, needed=needed: len(prompts) - len(rows) >= needed,
+            room=room,
         )
         check_parts(prompts, whole, parts, limits)
         assert needed <= sum(part.ended for part in parts) < len(prompts)
@@ -392,12 +401,12 @@ def test_a_stopped_row_is_continued_after_its_own_tokens(model: PreTrainedModel)
     """Prompts that end with different tokens of their own are one tree with the others."""
     prompts = random_prompts([30, 17], [3, 9, 1], 4)
     sampler = SharedSampler(model, ENDS, LONG)
-    first = sampler.sample_until(prompts, [40] * len(prompts), 0, 64, lambda rows: len(rows) <= 12)
-    begun = [[*prompt, *part.completion.ids] for prompt, part in zip(prompts, first, strict=True) if not part.ended]
-    left = [40 - len(part.completion.ids) for part in first if not part.ended]
+    first = sampler.sample(prompts, 0, 64, enough=lambda rows: len(rows) <= 12)
+    begun = [[*prompt, *part.ids] for prompt, part in zip(prompts, first, strict=True) if not part.ended]
+    left = [40 - len(part.ids) for part in first if not part.ended]
     assert 0 < min(left) <= max(left) < 40
-    second = sampler.sample_until(begun, left, 1, 64, lambda rows: False)
-    assert all(part.ended and len(part.completion.ids) <= limit for part, limit in zip(second, left, strict=True))
+    second = sampler.sample(begun, 1, 64, limits=left, enough=lambda rows: False)
+    assert all(part.ended and len(part.ids) <= limit for part, limit in zip(second, left, strict=True))
     check(model, begun, [part.completion for part in second], LONG)
 
 
@@ -428,6 +437,6 @@ def test_later_batches_are_not_begun_when_enough_rows_have_reached_their_limit(
     prompts = random_prompts([30, 17], [3, 9, 1], 4)
     sampler = SharedSampler(model, (), Sampling(1.0, 1.0, 9))
     sampler.read = read
-    parts = sampler.sample_until(prompts, [9] * len(prompts), 0, 8, lambda rows: len(rows) <= len(prompts) - 8)
-    assert [len(part.completion.ids) for part in parts] == [9] * 8 + [0] * (len(prompts) - 8)
+    parts = sampler.sample(prompts, 0, 8, limits=[9] * len(prompts), enough=lambda rows: len(rows) <= len(prompts) - 8)
+    assert [len(part.ids) for part in parts] == [9] * 8 + [0] * (len(prompts) - 8)
     assert [part.ended for part in parts] == [True] * 8 + [False] * (len(prompts) - 8)

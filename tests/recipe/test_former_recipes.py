@@ -71,9 +71,9 @@ def test_an_override_inside_a_renamed_mapping_is_explained_too() -> None:
 def test_a_stored_recipe_is_translated(tmp_path: Path) -> None:
     data = {
         **BASE,
-        "slow": {"aggregation": "prompt"},
-        "fast": {"rescore": "all", "paired": False},
-        "sampling": {"chat": {"enable_thinking": False}, "vllm_server": None},
+        "slow": {"aggregation": "prompt", "rounds": 2, "fill": 0.0, "fill_cap": 2.0},
+        "fast": {"rescore": "all", "paired": False, "reuse_age": None},
+        "sampling": {"chat": {"enable_thinking": False}, "vllm_server": None, "ahead_age": None},
     }
     recipe = read_stored_recipe(stored(tmp_path, data), exact=True)
     assert recipe.sampling.chat_template_kwargs == {"enable_thinking": False}
@@ -81,7 +81,10 @@ def test_a_stored_recipe_is_translated(tmp_path: Path) -> None:
     assert read_stored_recipe(stored(tmp_path, yaml.safe_load(dump_recipe(recipe)))) == recipe
 
 
-@pytest.mark.parametrize(("key", "value"), [("fast.paired", True), *(pair for pair, new in VALUES.items() if not new)])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("fast.paired", True), ("slow.rounds", 3), *(pair for pair, new in VALUES.items() if not new)],
+)
 def test_a_removed_setting_in_use_can_be_read_but_not_resumed(key: str, value: Any, tmp_path: Path) -> None:
     path = stored(tmp_path, nested(key, value))
     assert read_stored_recipe(path) == build_recipe(BASE)

@@ -370,15 +370,10 @@ def test_what_does_not_fit_together_is_named_with_what_was_expected(change: dict
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (
-            {"sampling": {"ahead": 2.5, "ahead_age": 2}},
-            ["sampling.ahead=2.5", "3 steps", "sampling.ahead_age=2", "raise"],
-        ),
         ({"engine": "tinker"}, ["engine.kind=tinker"]),
         ({"sampling": {"ahead": 1, "backend": "vllm"}}, ["sampling.backend=vllm"]),
         ({"method": "distill"}, ["method=distill"]),
         ({"slow": {"allocation": "informative"}}, ["slow.allocation=informative"]),
-        ({"slow": {"fill": 0.5}}, ["slow.fill=0.5"]),
     ],
 )
 def test_what_cannot_be_combined_with_ahead(change: dict[str, Any], said: list[str]) -> None:
@@ -394,14 +389,6 @@ def test_what_cannot_be_combined_with_ahead(change: dict[str, Any], said: list[s
 def test_ahead_has_bounds(ahead: float) -> None:
     with pytest.raises(RecipeError, match=r"sampling\.ahead"):
         build_recipe({**BASE, "sampling": {"ahead": ahead}})
-
-
-def test_the_age_of_rollouts_that_were_begun_ahead() -> None:
-    def oldest(**sampling: float) -> int:
-        return build_recipe({**BASE, "sampling": sampling}).sampling.oldest
-
-    assert [oldest(ahead=0.5), oldest(ahead=1), oldest(ahead=1.5)] == [2, 2, 3]
-    assert [oldest(ahead=0.5, ahead_age=1), oldest(ahead=2, ahead_age=2), oldest(ahead=1, ahead_age=6)] == [1, 2, 6]
 
 
 def test_only_the_method_that_has_a_population_must_divide_by_it() -> None:

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from rollout_helpers import SAMPLING, PlanAndDo, ScriptedEngine, contexts, problems
 
 from fastslow.base.seeds import derive_seed
 from fastslow.base.world import World
-from fastslow.engine.base import Ready
-from fastslow.records import Completion, Rollout, Sampling
+from fastslow.records import Completion, Ready, Rollout, Sampling
 from fastslow.rollouts.play import Player
 
 PLANS = {
@@ -32,7 +32,7 @@ class CollectiveEngine(ScriptedEngine):
     """Meets the other processes in every call, as sampling from a sharded model does: a call too few would hang here."""
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, *, ready: Ready | None = None, **_: Any
     ) -> list[Completion]:
         sizes, seeds = zip(*self.world.gather((len(prompts), seed)), strict=True)
         assert len(set(sizes)) == 1, f"processes sample {sizes} prompts together"

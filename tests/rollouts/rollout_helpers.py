@@ -12,8 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fastslow.base.concurrency import wait_for
 from fastslow.base.world import World
-from fastslow.engine.base import Ready
-from fastslow.records import Completion, Context, Rollout, Sampling
+from fastslow.records import Completion, Context, Ready, Rollout, Sampling
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks.base import Ask, Example, Feedback, Options, Split, Task
@@ -70,6 +69,7 @@ class ScriptedEngine:
     world: World = field(default_factory=World)
     max_length: int | None = None
     in_flight: bool = False
+    pausable: bool = False
     retries: int = 0
 
     @property
@@ -77,7 +77,7 @@ class ScriptedEngine:
         return ChatFormat(self.tokenizer)
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, *, ready: Ready | None = None, **_: Any
     ) -> list[Completion]:
         texts = [str(self.tokenizer.decode(list(prompt))) for prompt in prompts]
         self.calls.append((texts, sampling, seed))

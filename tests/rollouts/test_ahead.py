@@ -19,7 +19,7 @@ from lengthy_engine import LengthyEngine, LongIsRight, updates_of
 from fastslow.engine.base import Update
 from fastslow.loop import Loop
 from fastslow.recipe import Recipe
-from fastslow.records import Completion, Context, Example, Feedback, Rollout, Turn
+from fastslow.records import Completion, Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.ahead import Ahead, token_ages
 from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chat import ChatFormat
@@ -30,7 +30,7 @@ from fastslow.tasks.base import Message
 from fastslow.tasks.stages import Stage, Stages
 
 STEPS = 6
-SETTINGS = [(0.5, None), (0.5, 1), (1.0, None), (1.0, 1), (2.0, None), (1.5, 4)]
+SETTINGS = [0.5, 1.0, 1.5, 2.0]
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +39,10 @@ def _no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "sync", lambda path: None)
 
 
-def recipe(method: str = "rl", ahead: float = 1.0, age: int | None = None, **changes: Any) -> Recipe:
+def recipe(method: str = "rl", ahead: float = 1.0, **changes: Any) -> Recipe:
     """Groups whose rewards are equal are kept, so that updates have all rows."""
     slow = {"steps": STEPS, "drop_zero_variance": False, **changes.pop("slow", {})}
-    sampling = {"ahead": ahead, "ahead_age": age, "max_tokens": 20}
+    sampling = {"ahead": ahead, "max_tokens": 20}
     return recipe_of(method, slow=slow, sampling=sampling, evaluation={"every": 0}, **changes)
 
 
@@ -60,13 +60,11 @@ def stream_of(loop: Loop, steps: int = STEPS) -> list[str]:
     return [example.id for example in loop.stream.take(0, steps * PROBLEMS)]
 
 
-@pytest.mark.parametrize(("ahead", "age"), SETTINGS)
+@pytest.mark.parametrize("ahead", SETTINGS)
 @pytest.mark.parametrize("method", ["rl", "fst"])
-def test_every_group_is_trained_once_and_whole_and_none_is_too_old(
-    method: str, ahead: float, age: int | None, tmp_path: Path
-) -> None:
-    loop, engine = run_of(tmp_path / "run", recipe(method, ahead, age))
-    most = math.ceil(ahead) + 1 if age is None else age
+def test_every_group_is_trained_once_and_whole_and_none_is_too_old(method: str, ahead: float, tmp_path: Path) -> None:
+    loop, engine = run_of(tmp_path / "run", recipe(method, ahead))
+    most = math.ceil(ahead) + 1
     trained, ages = [], Counter[int]()
     for update in updates_of(engine):
         problems = problems_of(engine, update)
@@ -96,13 +94,6 @@ def test_every_group_is_trained_once_and_whole_and_none_is_too_old(
     assert rows[0]["in_play"] == (extra if method == "rl" else min(extra, (T - 1) * PROBLEMS))
 
 
-@pytest.mark.parametrize("ahead", [0.5, 1.0, 2.0])
-def test_with_the_smallest_age_every_step_trains_on_its_own_problems(ahead: float, tmp_path: Path) -> None:
-    loop, engine = run_of(tmp_path / "run", recipe(ahead=ahead, age=math.ceil(ahead)))
-    trained = [problem for update in updates_of(engine) for problem in problems_of(engine, update)[::GROUP]]
-    assert trained == stream_of(loop)
-
-
 def test_it_decodes_less_than_waiting_does(tmp_path: Path) -> None:
     decoded = {}
     for ahead in (0.0, 1.0, 2.0):
@@ -120,7 +111,7 @@ def test_every_rollout_is_booked_once_and_nothing_is_left_at_the_end(
     """Whether the steps or the rollouts end the run."""
     loop, engine = run_of(tmp_path / "run", recipe(method, 2.0, **({"rollouts": budget} if budget else {})))
     entry, total = loop.state.ledger["slow"], loop.state.ledger.total()
-    assert not loop.state.ahead.groups
+    assert not loop.state.ahead.in_play
     assert (
         entry.rollouts == sum(len(update.rows) for update in updates_of(engine)) == loop.state.step * PROBLEMS * GROUP
     )
@@ -183,7 +174,7 @@ def test_an_interrupted_run_ends_as_if_left_alone(method: str, ahead: float, tmp
 
 
 def test_reused_rollouts_are_claimed_when_their_group_is_begun(tmp_path: Path) -> None:
-    fast = {"reuse": True, "reuse_age": 2, "cycle": 3, "anchors": 6, "budget": 24}
+    fast = {"reuse": True, "cycle": 3, "anchors": 6, "budget": 24}
     loop, engine = run_of(tmp_path / "run", recipe("fst", 1.0, fast=fast))
     entry = loop.state.ledger["slow"]
     assert entry.reused > 0
@@ -201,12 +192,10 @@ def long_share(engine: LengthyEngine) -> tuple[float, int]:
     return sum(row.turn.completion.ids[0] == engine.ids["long"] for row in rows) / len(rows), len(rows)
 
 
-@pytest.mark.parametrize(("ahead", "age"), [(0.0, None), *SETTINGS])
-def test_long_answers_are_trained_on_as_often_as_they_are_drawn(ahead: float, age: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead", [0.0, *SETTINGS])
+def test_long_answers_are_trained_on_as_often_as_they_are_drawn(ahead: float, tmp_path: Path) -> None:
     """With weights that stay the same, one answer in five is long; the share among trained ones is that, up to chance."""
-    chosen = recipe(
-        ahead=ahead, age=age, slow={"steps": 100, "problems": 4, "group": 4}, output={"checkpoint_every": 100}
-    )
+    chosen = recipe(ahead=ahead, slow={"steps": 100, "problems": 4, "group": 4}, output={"checkpoint_every": 100})
     weight = math.log(0.2 / 0.8)
     _, engine = run_of(tmp_path / "run", chosen, weight=weight)
     share, count = long_share(engine)
@@ -257,7 +246,8 @@ class Measured(LengthyEngine):
 def test_any_lengths(problems: int, ahead: float, late: int, cycle: int, lengths: list[int]) -> None:
     """Never fewer groups than a step needs, each trained once and in time, and as many in play as the rule says."""
     slow = {"problems": problems, "group": 2, "steps": 12, "microbatch": 1}
-    queue = Ahead(recipe(ahead=ahead, age=math.ceil(ahead) + late, slow=slow))
+    queue = Ahead(recipe(ahead=ahead, slow=slow))
+    queue.late = late
     task = LongIsRight()
     engine = Measured({f"train-{number}": length for number, length in enumerate(lengths)})
     player = Player(task, engine, ChatFormat(engine.tokenizer))
@@ -270,22 +260,25 @@ def test_any_lengths(problems: int, ahead: float, late: int, cycle: int, lengths
     trained: list[str] = []
     for step in range(12):
         horizon = min(12, (step // cycle + 1) * cycle)
-        before, unfinished = len(queue.groups), [place for place, each in queue.groups.items() if not each.whole]
+        before, unfinished = len(queue.in_play), [place for place, each in queue.in_play.items() if each.unfinished]
         due = (step + 1 - late) * problems
         enough = before - len(unfinished) >= problems and all(place >= due for place in unfinished)
         queue.begin(stream, contexts, cache, step, horizon)
         most = min(problems + queue.extra, (horizon - step) * problems)
-        assert len(queue.groups) == (before if enough else most)
-        whole, _ = queue.play(player, step)
-        assert len(whole) == problems
-        for group in whole:
+        assert len(queue.in_play) == (before if enough else most)
+        for pending in queue.rounds():
+            player.advance(pending, Sampling(max_tokens=20), seed=step, step=step, until=queue.settled)
+        taken = queue.take()
+        assert taken == [each for group in queue.groups for each in group.members]
+        assert len(queue.groups) == problems
+        for group in queue.groups:
             assert len(group.rollouts) == 2
             assert all(rollout.completion_tokens == engine.needs[group.example.id] + 1 for rollout in group.rollouts)
-            assert step - group.attempts[0].begun <= math.ceil(ahead) + late
+            assert step - group.members[0].begun <= math.ceil(ahead) + late
             assert step <= order.index(group.example.id) // problems + late
-        trained += [group.example.id for group in whole]
+        trained += [group.example.id for group in queue.groups]
     assert sorted(trained) == sorted(order)
-    assert not queue.groups
+    assert not queue.in_play
 
 
 def test_ages_count_every_token_by_the_policy_that_drew_it() -> None:

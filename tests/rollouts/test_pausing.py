@@ -11,10 +11,9 @@ import pytest
 from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, player, problems, wait_in_time
 
 from fastslow.base.errors import RecipeError
-from fastslow.engine.base import Ready
-from fastslow.records import Completion, Enough, Example, Feedback, Part, Rollout, Sampling
-from fastslow.rollouts import pausing
-from fastslow.rollouts.pausing import Attempt, play_until
+from fastslow.records import Completion, Enough, Example, Feedback, Ready, Rollout, Sampling
+from fastslow.rollouts import play
+from fastslow.rollouts.groups import Pending
 from fastslow.tasks.adapters.in_thread import run_in_thread
 from fastslow.tasks.base import Ask, Asking
 
@@ -25,7 +24,7 @@ WORDS = ["red", "green", "blue", "go", "wait", "stop"]
 @pytest.fixture(autouse=True)
 def _in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rollouts that wait for each other forever fail."""
-    monkeypatch.setattr(pausing, "wait_for", wait_in_time)
+    monkeypatch.setattr(play, "wait_for", wait_in_time)
 
 
 def wordy(prompt: str) -> str:
@@ -39,18 +38,21 @@ class Spelling(ScriptedEngine):
     """Writes its answers word by word, and continues those that a prompt ends with."""
 
     rule: Callable[[str], str] = wordy
+    pausable: bool = True
     drawn: int = 0
     stops: int = 0
 
-    async def sample_until(
+    async def sample(
         self,
         prompts: Sequence[Sequence[int]],
-        limits: Sequence[int],
         sampling: Sampling,
         seed: int,
-        enough: Enough,
+        *,
+        limits: Sequence[int] | None = None,
+        enough: Enough | None = None,
         ready: Ready | None = None,
-    ) -> list[Part]:
+    ) -> list[Completion]:
+        limits = limits or [sampling.max_tokens] * len(prompts)
         rests = [self._rest(prompt)[:limit] for prompt, limit in zip(prompts, limits, strict=True)]
         left, steps = list(range(len(prompts))), 0
         while left:
@@ -60,12 +62,12 @@ class Spelling(ScriptedEngine):
                 if ready:
                     ready(row, _completion(rests[row]))
                     await asyncio.sleep(0)
-            if len(left) < len(before) and enough(left):
+            if enough and len(left) < len(before) and enough(left):
                 self.stops += bool(left)
                 break
-        parts = [Part(_completion(rest[:steps]), row not in left) for row, rest in enumerate(rests)]
-        self.drawn += sum(len(part.completion.ids) for part in parts)
-        return parts
+        drawn = [_completion(rest[:steps], row not in left) for row, rest in enumerate(rests)]
+        self.drawn += sum(len(completion.ids) for completion in drawn)
+        return drawn
 
     def _rest(self, prompt: Sequence[int]) -> list[int]:
         """The tokens of the answer that the prompt does not have yet."""
@@ -73,15 +75,9 @@ class Spelling(ScriptedEngine):
         asked, _, said = text.rpartition("<assistant>")
         return list(self.completion(self.rule(asked)).ids)[len(said.split()) :]
 
-    async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
-    ) -> list[Completion]:
-        limits = [sampling.max_tokens] * len(prompts)
-        return [part.completion for part in await self.sample_until(prompts, limits, sampling, seed, lambda _: False)]
 
-
-def _completion(ids: Sequence[int]) -> Completion:
-    return Completion(tuple(ids), tuple(-float(place) for place in range(len(ids))))
+def _completion(ids: Sequence[int], ended: bool = True) -> Completion:
+    return Completion(tuple(ids), tuple(-float(place) for place in range(len(ids))), ended=ended)
 
 
 class Together(PlanAndDo):
@@ -130,7 +126,7 @@ def untimed(rollout: Rollout) -> Rollout:
 def test_rollouts_that_were_set_aside_end_like_the_others(task: str, at_once: int) -> None:
     engine, waiting = Spelling(), Spelling()
     expected, _ = player(TASKS[task](), waiting).play(pairs(), SAMPLING, policy_step=0, seed=0)
-    attempts = [Attempt(*pair, begun=0) for pair in pairs()]
+    attempts = [Pending(*pair, begun=0) for pair in pairs()]
     steps = 0
     while left := [attempt for attempt in attempts if attempt.rollout is None]:
         needed = min(at_once, len(left))
@@ -138,7 +134,7 @@ def test_rollouts_that_were_set_aside_end_like_the_others(task: str, at_once: in
         def settled(rollouts: Collection[int], left: int = len(left), needed: int = needed) -> bool:
             return left - len(set(rollouts)) >= needed
 
-        play_until(player(TASKS[task](), engine), left, SAMPLING, settled, step=steps, seed=steps)
+        player(TASKS[task](), engine).advance(left, SAMPLING, until=settled, step=steps, seed=steps)
         assert sum(attempt.rollout is not None for attempt in left) >= needed
         steps += 1
     rollouts = [attempt.rollout for attempt in attempts if attempt.rollout]
@@ -167,11 +163,11 @@ def test_an_environment_that_changed_is_answered_anew() -> None:
             return Feedback(0.5, f"{first}|{second}")
 
     engine = Spelling(rule=lambda prompt: "go go" if "wait" not in prompt else "stop " * (3 + prompt.count("wait")))
-    held = [Attempt(problems([2])[0], contexts(1)[0], begun=0) for _ in range(2)]
-    play_until(player(Clock(), engine), held, SAMPLING, lambda rollouts: len(set(rollouts)) < 2, step=0, seed=0)
+    held = [Pending(problems([2])[0], contexts(1)[0], begun=0) for _ in range(2)]
+    player(Clock(), engine).advance(held, SAMPLING, until=lambda rollouts: len(set(rollouts)) < 2, step=0, seed=0)
     left = [each for each in held if each.rollout is None]
     assert len(left) == 1
-    play_until(player(Clock(), engine), left, SAMPLING, lambda rollouts: not rollouts, step=1, seed=1)
+    player(Clock(), engine).advance(left, SAMPLING, until=lambda rollouts: not rollouts, step=1, seed=1)
     (rollout,) = [each.rollout for each in left if each.rollout]
     first, second = rollout.turns
     assert set(first.completion.steps) == {0}
@@ -189,11 +185,11 @@ def test_faults_stay_with_their_rollout_and_wrong_settings_stop_all() -> None:
                 raise RecipeError("wrong settings")
             return Feedback(1.0)
 
-    def attempts(*chosen: int) -> list[Attempt]:
-        return [Attempt(problems([1] * 3)[index], contexts(1)[0], begun=4) for index in chosen]
+    def attempts(*chosen: int) -> list[Pending]:
+        return [Pending(problems([1] * 3)[index], contexts(1)[0], begun=4) for index in chosen]
 
     made = attempts(0, 2)
-    play_until(player(Failing(), Spelling()), made, SAMPLING, lambda rollouts: not rollouts, step=5, seed=0)
+    player(Failing(), Spelling()).advance(made, SAMPLING, until=lambda rollouts: not rollouts, step=5, seed=0)
     faulty, right = (attempt.rollout for attempt in made)
     assert faulty is not None
     assert right is not None
@@ -201,17 +197,17 @@ def test_faults_stay_with_their_rollout_and_wrong_settings_stop_all() -> None:
     assert (faulty.score, right.score, right.policy_step) == (0.0, 1.0, 4)
     assert set(right.turns[0].completion.steps) == {5}
     with pytest.raises(RecipeError, match="wrong settings"):
-        play_until(player(Failing(), Spelling()), attempts(1, 2), SAMPLING, lambda _: False, step=0, seed=0)
+        player(Failing(), Spelling()).advance(attempts(1, 2), SAMPLING, until=lambda _: False, step=0, seed=0)
 
 
 def test_an_error_of_the_engine_is_raised_as_it_is() -> None:
     class Broken(Spelling):
-        async def sample_until(self, *_: Any, **__: Any) -> list[Part]:
+        async def sample(self, *_: Any, **__: Any) -> list[Completion]:
             raise MemoryError("no more")
 
-    made = [Attempt(*pair, begun=0) for pair in pairs()]
+    made = [Pending(*pair, begun=0) for pair in pairs()]
     with pytest.raises(MemoryError, match="no more"):
-        play_until(player(PlanAndDo(), Broken()), made, SAMPLING, lambda _: False, step=0, seed=0)
+        player(PlanAndDo(), Broken()).advance(made, SAMPLING, until=lambda _: False, step=0, seed=0)
 
 
 # Several asks at once -------------------------------------------------------------------------------------------------
@@ -221,11 +217,11 @@ def question(text: str) -> Ask:
     return Ask("plan", [{"role": "user", "content": text}])
 
 
-def begun(count: int) -> list[Attempt]:
-    return [Attempt(example, contexts(1)[0], begun=0) for example in problems([1] * count)]
+def begun(count: int) -> list[Pending]:
+    return [Pending(example, contexts(1)[0], begun=0) for example in problems([1] * count)]
 
 
-def one_more(attempts: Sequence[Attempt]) -> Callable[[Collection[int]], bool]:
+def one_more(attempts: Sequence[Pending]) -> Callable[[Collection[int]], bool]:
     """Playing may stop when one of these has ended."""
     return lambda rollouts: len(set(rollouts)) < len(attempts)
 
@@ -275,10 +271,10 @@ class TwiceAndAgain(PlanAndDo):
 def test_equal_prompts_keep_the_order_of_their_answers(task: type[PlanAndDo], words: str, said: str) -> None:
     """The first rollout is set aside, because one of its answers is long."""
     engine, made = InTurn(words=words.split()), begun(2)
-    play_until(player(task(), engine), made, SAMPLING, one_more(made), step=0, seed=0)
+    player(task(), engine).advance(made, SAMPLING, until=one_more(made), step=0, seed=0)
     assert made[0].rollout is None
     assert made[1].rollout is not None
-    play_until(player(task(), engine), made[:1], SAMPLING, one_more(made[:1]), step=1, seed=1)
+    player(task(), engine).advance(made[:1], SAMPLING, until=one_more(made[:1]), step=1, seed=1)
     assert made[0].rollout is not None
     assert made[0].rollout.feedback.text == said
     assert engine.drawn == sum(each.rollout.completion_tokens for each in made if each.rollout)
@@ -320,9 +316,9 @@ def test_a_rollout_may_end_while_an_answer_of_its_own_is_unfinished(
     engine = Spelling(rule=lambda prompt: "go" if "<user> a" in prompt or "red red" in prompt else "wait " * 6)
     made = begun(3)
     while left := [each for each in made if each.rollout is None]:
-        play_until(player(task(), engine), left, SAMPLING, one_more(left), step=0, seed=0)
+        player(task(), engine).advance(left, SAMPLING, until=one_more(left), step=0, seed=0)
     assert [each.rollout.error for each in made if each.rollout] == [""] * 3
-    assert not any(each.answers for each in made)
+    assert not any(each.drawn for each in made)
 
 
 class Stubborn(PlanAndDo):
@@ -342,10 +338,10 @@ class Stubborn(PlanAndDo):
 
 def test_a_task_that_does_not_let_itself_be_cancelled_is_set_aside() -> None:
     engine, made = Spelling(rule=lambda prompt: "go" if "<user> a" in prompt else "wait " * 6), begun(2)
-    play_until(player(Stubborn(), engine), made, SAMPLING, one_more(made), step=0, seed=0)
+    player(Stubborn(), engine).advance(made, SAMPLING, until=one_more(made), step=0, seed=0)
     assert made[0].rollout is None
-    assert [len(answer.ids) for answer in made[0].answers] == [2]
-    play_until(player(Stubborn(), engine), made[:1], SAMPLING, one_more(made[:1]), step=1, seed=1)
+    assert [len(each.completion.ids) for each in made[0].drawn] == [2]
+    player(Stubborn(), engine).advance(made[:1], SAMPLING, until=one_more(made[:1]), step=1, seed=1)
     assert made[0].rollout is not None
     assert made[0].rollout.feedback.text.split() == ["wait"] * 6
 
@@ -353,7 +349,7 @@ def test_a_task_that_does_not_let_itself_be_cancelled_is_set_aside() -> None:
 def test_a_task_that_does_not_let_itself_be_cancelled_does_not_delay_an_error() -> None:
     engine = Spelling(rule=lambda prompt: "stop" if "<user> a" in prompt else "wait " * 6)
     with pytest.raises(RecipeError, match="wrong settings"):
-        play_until(player(Stubborn(), engine), made := begun(2), SAMPLING, one_more(made), step=0, seed=0)
+        player(Stubborn(), engine).advance(made := begun(2), SAMPLING, until=one_more(made), step=0, seed=0)
 
 
 def test_tokens_of_an_answer_that_is_not_asked_for_again_in_a_step_are_kept() -> None:
@@ -379,8 +375,8 @@ def test_tokens_of_an_answer_that_is_not_asked_for_again_in_a_step_are_kept() ->
     kept = []
     for step, waits in enumerate((0.0, 60.0, 0.0)):
         task.waits, left = waits, [each for each in made if each.rollout is None]
-        play_until(player(task, engine), left, SAMPLING, one_more(left), step=step, seed=step)
-        kept.append([(len(answer.ids), answer.part.ended) for answer in made[0].answers])
+        player(task, engine).advance(left, SAMPLING, until=one_more(left), step=step, seed=step)
+        kept.append([(len(each.completion.ids), each.completion.ended) for each in made[0].drawn])
     assert [[ended for _, ended in each] for each in kept] == [[True, False, False]] * 2 + [[]]
     assert kept[0][2] == kept[1][2] != (0, False)
     rollouts = [each.rollout for each in made if each.rollout]

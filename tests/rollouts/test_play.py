@@ -14,8 +14,7 @@ from rollout_helpers import COLOURS, SAMPLING, PlanAndDo, ScriptedEngine, contex
 
 from fastslow.base.errors import RecipeError
 from fastslow.base.seeds import derive_seed
-from fastslow.engine.base import Ready
-from fastslow.records import Completion, Context, Rollout, Sampling
+from fastslow.records import Completion, Context, Ready, Rollout, Sampling
 from fastslow.rollouts.play import KEEP_IT_SHORT
 from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, Options, QuestionTask, Split
 
@@ -179,7 +178,7 @@ class EarlyEngine(ScriptedEngine):
     early: bool = True
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, *, ready: Ready | None = None, **_: Any
     ) -> list[Completion]:
         completions = await super().sample(prompts, sampling, seed)
         if self.early and ready is not None:

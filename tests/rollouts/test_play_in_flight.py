@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, play, problems
 
-from fastslow.engine.base import Ready
-from fastslow.records import Completion, Sampling
+from fastslow.records import Completion, Ready, Sampling
 from fastslow.tasks.base import Ask, Example, Feedback
 
 
@@ -24,7 +23,7 @@ class Server(ScriptedEngine):
     most: int = 0
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, *, ready: Ready | None = None, **_: Any
     ) -> list[Completion]:
         assert len(prompts) == 1
         self.flying += 1

@@ -1,4 +1,4 @@
-"""Rollouts waiting to be trained on: each is claimed once, in order, while it is young enough; and why that is fair."""
+"""Rollouts waiting to be trained on: each is claimed once, in order; and why that is fair."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastslow.records import Completion, Context, Rollout, Turn
-from fastslow.rollouts.cache import RolloutCache, fill
+from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.stored import from_data, to_data
 from fastslow.slow.advantages import advantages
 from fastslow.tasks.base import Example, Feedback
@@ -33,27 +33,28 @@ asked = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=12)
 
 
 @settings(deadline=None)
-@given(drawn, asked, st.one_of(st.none(), st.integers(0, 3)), st.integers(3, 6))
+@given(drawn, asked)
 def test_a_rollout_is_claimed_once_for_its_own_problem_and_context(
-    drawn: list[tuple[int, int, int]], asked: list[tuple[int, int]], age: int | None, step: int
+    drawn: list[tuple[int, int, int]], asked: list[tuple[int, int]]
 ) -> None:
-    cache = RolloutCache(age)
+    cache = RolloutCache()
     added = [rollout(*key, number) for number, key in enumerate(drawn)]
     cache.add(added)
-    claimed = cache.claim([(EXAMPLES[e], CONTEXTS[c]) for e, c in asked], step)
-    young = [r for r in added if age is None or step - r.policy_step <= age]
-    for (example, context), found in zip(asked, claimed, strict=True):
-        if found is not None:
-            assert (found.example, found.context) == (EXAMPLES[example], CONTEXTS[context])
-            assert found in young
-    taken = [found for found in claimed if found is not None]
+    begun = cache.begin([(EXAMPLES[e], CONTEXTS[c]) for e, c in asked], 5)
+    for (example, context), each in zip(asked, begun, strict=True):
+        assert (each.example, each.context, each.begun) == (EXAMPLES[example], CONTEXTS[context], 5)
+        assert each.reused == (each.rollout is not None)
+        if each.rollout is not None:
+            assert (each.rollout.example, each.rollout.context) == (each.example, each.context)
+            assert each.rollout in added
+    taken = [each.rollout for each in begun if each.rollout is not None]
     assert len({id(found) for found in taken}) == len(taken)
-    waiting = Counter((r.example.id, r.context.id) for r in young)
+    waiting = Counter((r.example.id, r.context.id) for r in added)
     wanted = Counter((EXAMPLES[e].id, CONTEXTS[c].id) for e, c in asked)
     assert Counter((r.example.id, r.context.id) for r in taken) == waiting & wanted
     for key in wanted:  # first come, first served
         mine = [r for r in taken if (r.example.id, r.context.id) == key]
-        assert mine == [r for r in young if (r.example.id, r.context.id) == key][: len(mine)]
+        assert mine == [r for r in added if (r.example.id, r.context.id) == key][: len(mine)]
 
 
 def test_only_what_a_cycle_can_ask_for_is_kept() -> None:
@@ -63,12 +64,7 @@ def test_only_what_a_cycle_can_ask_for_is_kept() -> None:
     assert [(r.example.id, r.context.texts["system"]) for r in cache.rollouts] == [("b", "one"), ("c", "one")]
     assert len(cache) == 2
     cache.clear()
-    assert cache.claim([(EXAMPLES[1], CONTEXTS[0])], 0) == [None]
-
-
-def test_what_was_played_goes_into_the_gaps() -> None:
-    one, two, three = (rollout(number=n) for n in range(3))
-    assert fill([None, two, None], [one, three]) == [one, two, three]
+    assert [each.rollout for each in cache.begin([(EXAMPLES[1], CONTEXTS[0])], 0)] == [None]
 
 
 def test_rollouts_survive_the_disk_to_the_last_bit() -> None:

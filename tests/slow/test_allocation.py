@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 
-from fastslow.recipe.model import SlowRecipe
 from fastslow.records import Context, Feedback, Rollout
+from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chances import Chances
+from fastslow.rollouts.groups import Group, Pending
 from fastslow.slow import allocation
 from fastslow.slow.advantages import advantages
-from fastslow.slow.allocation import Even, Group, Informative, Plan, play_rounds
+from fastslow.slow.allocation import Even, Informative, Plan
 from fastslow.tasks.base import Example
 
 CONTEXTS = [Context({"system": text}) for text in ("one", "two")]
@@ -37,14 +38,30 @@ def player(chances: dict[str, float], seed: int) -> Callable[[Sequence[tuple[Exa
     ]
 
 
+def begin(pairs: Sequence[tuple[Example, Context]]) -> list[Pending]:
+    return RolloutCache().begin(pairs, 0)
+
+
+def play_rounds(plan: Plan, play: Callable[[Sequence[tuple[Example, Context]], int], Sequence[Rollout]]) -> list[Group]:
+    """Plays a step by its plan, as the loop does."""
+    for number, pending in enumerate(plan.rounds()):
+        rollouts = play([(each.example, each.context) for each in pending], number)
+        for each, rollout in zip(pending, rollouts, strict=True):
+            each.rollout = rollout
+        assert plan.take() == pending
+    return plan.groups
+
+
 def teaching(groups: Sequence[Group]) -> float:
     total = sum(len(group.rollouts) for group in groups)
     return sum(len(group.rollouts) for group in groups if group.informative) / total
 
 
-def informative(count: int, size: int, known: dict[str, tuple[float, float]] | None = None, floor: int = 1) -> Plan:
+def informative(
+    count: int, size: int, rollouts: int, known: dict[str, tuple[float, float]] | None = None, floor: int = 1
+) -> Plan:
     expected = {f"p{index}": (0.5, 0.5) for index in range(count)} | (known or {})
-    return Informative(examples(count), CONTEXTS, size, expected, floor)
+    return Informative(examples(count), CONTEXTS, size, expected, floor, rollouts, begin)
 
 
 MOSTLY_DECIDED = {f"p{index}": (0.0, 0.02, 0.98, 0.5)[index % 4] for index in range(128)}
@@ -54,28 +71,25 @@ MOSTLY_DECIDED = {f"p{index}": (0.0, 0.02, 0.98, 0.5)[index % 4] for index in ra
 def test_rollouts_go_where_rewards_differ_and_there_are_as_many(known: str, least: float) -> None:
     """One problem in four is neither hard nor solved. Four earlier rollouts are known, of these problems or of others, which
     says less."""
-    slow = SlowRecipe(problems=16, group=8, allocation="informative")
     shares, even = [], []
     for seed in range(20):
         play, chances = player(MOSTLY_DECIDED, seed), Chances()
         seen = examples(128)[64:] if known == "others" else examples(64)
         chances.observe(play([(example, CONTEXTS[0]) for example in seen for _ in range(4)], 0))
         expected = chances.expect(MOSTLY_DECIDED, [context.id for context in CONTEXTS], 0)
-        groups = play_rounds(Informative(examples(64), CONTEXTS, 8, expected, floor=2), slow, play)
+        groups = play_rounds(Informative(examples(64), CONTEXTS, 8, expected, 2, 128, begin), play)
         assert sum(len(group.rollouts) for group in groups) == 128
         shares.append(teaching(groups))
-        plain = Even(examples(16), CONTEXTS, 8)
-        even.append(teaching(play_rounds(plain, SlowRecipe(problems=16, group=8), play)))
+        even.append(teaching(play_rounds(Even(examples(16), CONTEXTS, 8, begin), play)))
     assert np.mean(even) < 0.35
     assert np.mean(shares) > least
 
 
 def test_a_group_grows_while_its_rewards_differ_up_to_twice_its_size() -> None:
     undecided = {f"p{index}": float(index < 2) / 2 for index in range(40)}
-    slow = SlowRecipe(problems=8, group=8, allocation="informative", rounds=3)
     sizes = Counter[int]()
     for seed in range(10):
-        groups = play_rounds(informative(40, 8), slow, player(undecided, seed))
+        groups = play_rounds(informative(40, 8, 64), player(undecided, seed))
         assert sum(len(group.rollouts) for group in groups) == 64
         for group in groups:
             assert len(group.rollouts) <= (16 if group.informative else 8)
@@ -85,9 +99,9 @@ def test_a_group_grows_while_its_rewards_differ_up_to_twice_its_size() -> None:
 
 def test_contexts_are_balanced_and_the_first_problems_are_played_whatever_is_known() -> None:
     solved = {f"p{index}": (9.0, 0.1) for index in range(3)}
-    plan = informative(20, 8, solved, floor=3)
+    plan = informative(20, 8, 64, solved, floor=3)
     chances = {f"p{index}": 0.5 for index in range(20)}
-    groups = play_rounds(plan, SlowRecipe(problems=8, group=8, allocation="informative", rounds=3), player(chances, 0))
+    groups = play_rounds(plan, player(chances, 0))
     assert {"p0", "p1", "p2"} <= {group.example.id for group in groups}
     for group in groups:
         shares = Counter(rollout.context.id for rollout in group.rollouts)
@@ -96,32 +110,15 @@ def test_contexts_are_balanced_and_the_first_problems_are_played_whatever_is_kno
 
 
 def test_even_groups_are_the_next_problems() -> None:
-    groups = play_rounds(
-        Even(examples(3), CONTEXTS, 4), SlowRecipe(problems=3, group=4), player({f"p{i}": 1.0 for i in range(3)}, 0)
-    )
+    groups = play_rounds(Even(examples(3), CONTEXTS, 4, begin), player({f"p{i}": 1.0 for i in range(3)}, 0))
     assert [group.example.id for group in groups] == ["p0", "p1", "p2"]
     assert [[CONTEXTS.index(r.context) for r in group.rollouts] for group in groups] == [[0, 0, 1, 1]] * 3
-
-
-@pytest.mark.parametrize("allocation", ["even", "informative"])
-def test_a_step_goes_on_until_enough_of_it_teaches_or_its_cap(allocation: str) -> None:
-    slow = SlowRecipe(problems=4, group=4, allocation=allocation, fill=0.7, fill_cap=2.0)
-
-    def plan() -> Plan:
-        return Even(examples(30), CONTEXTS, 4) if allocation == "even" else informative(30, 4)
-
-    never = play_rounds(plan(), slow, player({f"p{i}": 0.0 for i in range(30)}, 0))
-    assert sum(len(group.rollouts) for group in never) == 32
-    always = play_rounds(plan(), slow, lambda pairs, number: [answered(*pair, n % 2) for n, pair in enumerate(pairs)])
-    assert sum(len(group.rollouts) for group in always) == 16
 
 
 # Bias -----------------------------------------------------------------------------------------------------------------
 
 
-def outcomes(
-    make: Callable[[], Plan], slow: SlowRecipe, chance: dict[tuple[str, str], float]
-) -> Iterator[tuple[float, list[Group]]]:
+def outcomes(make: Callable[[], Plan], chance: dict[tuple[str, str], float]) -> Iterator[tuple[float, list[Group]]]:
     """Every course that a step can take, with its probability: all scores of a round are tried, round by round."""
 
     def courses(earlier: list[list[float]]) -> Iterator[tuple[float, list[Group]]]:
@@ -134,7 +131,7 @@ def outcomes(
             return [answered(*pair, score) for pair, score in zip(pairs, earlier[number], strict=True)]
 
         try:
-            groups = play_rounds(plan, slow, play)
+            groups = play_rounds(plan, play)
         except StopIteration:
             odds = [chance[example.id, context.texts["system"]] for example, context in asked]
             for scores in itertools.product((0.0, 1.0), repeat=len(asked)):
@@ -147,14 +144,12 @@ def outcomes(
     return courses([])
 
 
-def expected_update(
-    make: Callable[[], Plan], slow: SlowRecipe, chance: dict[tuple[str, str], float]
-) -> dict[tuple[str, str], float]:
+def expected_update(make: Callable[[], Plan], chance: dict[tuple[str, str], float]) -> dict[tuple[str, str], float]:
     """The expected update of each problem's chance under each context: the derivative of log p(score), times the advantage,
     averaged over the group."""
     found = dict.fromkeys(chance, 0.0)
     total = 0.0
-    for weight, groups in outcomes(make, slow, chance):
+    for weight, groups in outcomes(make, chance):
         total += weight
         for group in groups:
             scores = np.array([rollout.score for rollout in group.rollouts])
@@ -171,7 +166,6 @@ def expected_update(
 def test_choosing_by_scores_keeps_the_direction_of_every_problem_s_update(chances: tuple[float, ...]) -> None:
     """By enumeration: whatever is stopped or extended, the expected update raises the chance of every problem under every
     context, and where each problem is played alike it differs from an even step's in length only."""
-    slow = SlowRecipe(problems=2, group=4, allocation="informative", rounds=2)
     chance = {
         (f"p{index}", text): min(0.98, p * factor)
         for index, p in enumerate(chances)
@@ -179,7 +173,7 @@ def test_choosing_by_scores_keeps_the_direction_of_every_problem_s_update(chance
     }
     raised = set()
     for hard in ({}, {"p0": (0.4, 4.0), "p1": (0.4, 4.0)}):
-        update = expected_update(lambda hard=hard: informative(3, 4, hard), slow, chance)
+        update = expected_update(lambda hard=hard: informative(3, 4, 8, hard), chance)
         assert all(value >= 0 for value in update.values())  # 0 for a problem that no course of the step opens
         raised |= {problem for (problem, _), value in update.items() if value > 0}
     assert raised == {"p0", "p1", "p2"}
@@ -203,9 +197,9 @@ def test_of_a_group_that_is_left_early_the_update_is_shorter_and_no_other(
 ) -> None:
     """It is left as soon as its first two rewards are equal, because others promise more (docs/rollouts.md)."""
     monkeypatch.setattr(allocation, "GROWTH", 1)
-    slow, known = SlowRecipe(problems=2, group=4, allocation="informative"), {"p2": (3.0, 3.0), "p3": (3.0, 3.0)}
+    known = {"p2": (3.0, 3.0), "p3": (3.0, 3.0)}
     chance = {(f"p{index}", text): 0.5 if index else p for index in range(4) for text in ("one", "two")}
-    found = expected_update(lambda: informative(4, 4, known), slow, chance)
+    found = expected_update(lambda: informative(4, 4, 8, known), chance)
     assert found["p0", "one"] + found["p0", "two"] == pytest.approx(mixed_groups(p, left=True))
-    even = expected_update(lambda: Even(examples(2), CONTEXTS, 4), SlowRecipe(problems=2, group=4), chance)
+    even = expected_update(lambda: Even(examples(2), CONTEXTS, 4, begin), chance)
     assert even["p0", "one"] + even["p0", "two"] == pytest.approx(mixed_groups(p, left=False))

@@ -17,17 +17,15 @@ Failures:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from fastslow.base.errors import Diverged
 from fastslow.base.world import World
-from fastslow.records import Completion, Enough, Part, Sampling, Turn
+from fastslow.records import Completion, Enough, Ready, Sampling, Turn
 
-Ready = Callable[[int, Completion], None]
-"""Callback with the index of a prompt and its finished completion, called from any thread."""
 Numbers = Mapping[str, float | None]
 """Metrics of an update, by name; None if undefined for this update."""
 
@@ -80,6 +78,9 @@ class Engine(Protocol):
     in_flight: bool
     """The engine accepts thousands of concurrent single-prompt requests. Otherwise each call computes one batch, and the
     prompts of all waiting rollouts are batched."""
+    pausable: bool = False
+    """`sample` can stop before all completions are finished and continue them later, which `sampling.ahead` needs. Other
+    engines are never given `limits` or `enough`."""
 
     @property
     def retries(self) -> int:
@@ -93,12 +94,24 @@ class Engine(Protocol):
         ...
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seed: int,
+        *,
+        limits: Sequence[int] | None = None,
+        enough: Enough | None = None,
+        ready: Ready | None = None,
     ) -> list[Completion]:
         """One completion per prompt from the current policy, in order, with the log-probability of every token.
 
-        Equal calls return equal tokens on the same machine, if the engine is deterministic. With `ready`, completions may be
-        delivered before all are finished.
+        All are finished (`Completion.ended`), unless `enough` says that sampling may stop: it is called whenever completions
+        have been finished, from any thread, and depends on nothing else. An unfinished completion has the tokens drawn so
+        far, maybe none; a later call whose prompt ends with them continues it. `limits` are the most tokens of each
+        completion, in place of `sampling.max_tokens`. With `ready`, completions may be delivered before the call returns,
+        each once, and the same as in the result.
+        Equal calls return equal tokens, and stop at equal tokens, on the same machine, if the engine is deterministic. A call
+        that raises returns nothing: what it drew and did not deliver is lost, and nothing of the policy has changed.
         """
         ...
 
@@ -138,27 +151,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End of the run: close trackers and connections."""
-        ...
-
-
-@runtime_checkable
-class Pausable(Protocol):
-    """An engine that can stop sampling before all completions are finished, for `sampling.ahead`."""
-
-    async def sample_until(
-        self,
-        prompts: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        sampling: Sampling,
-        seed: int,
-        enough: Enough,
-        ready: Ready | None = None,
-    ) -> list[Part]:
-        """`Engine.sample` with a limit of tokens for each prompt, until `enough` says that it may stop.
-
-        `enough` is called whenever completions have been finished, from any thread, and depends on nothing else: equal calls
-        stop at equal tokens. An unfinished completion is continued by a later call whose prompt ends with its tokens.
-        """
         ...
 
 

@@ -33,7 +33,7 @@ class Memory:
     def __init__(self, recipe: FastRecipe, *, evolves: bool = True, predicts: bool = False) -> None:
         self.recipe, self.evolves = recipe, evolves
         self.chances = Chances() if predicts else None
-        self.cache = RolloutCache(recipe.reuse_age)
+        self.cache = RolloutCache()
         self.evidence = Evidence()
         self.allowance = Allowance()
         self.reads = recipe.rescore == "from-rollouts"

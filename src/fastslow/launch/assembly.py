@@ -63,6 +63,11 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     chat = ChatFormat(source.tokenizer, recipe.sampling.chat_template_kwargs)
     check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, source.max_length)
     engine = source.open()
+    if recipe.sampling.ahead and recipe.method != "gepa" and not engine.pausable:
+        raise RecipeError(
+            f"sampling.ahead={recipe.sampling.ahead:g} stops sampling and continues it later, which the engine "
+            f"{type(engine).__name__} cannot do; set sampling.ahead=0"
+        )
     return Parts(task, engine, Player(task, engine, chat, recipe.grading), seed_texts)
 
 

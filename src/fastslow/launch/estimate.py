@@ -74,8 +74,6 @@ def count_rollouts(recipe: Recipe) -> Rollouts:
         rescored = anchors * (1 + (cycles - 1) * fast.population)  # the first cycle has the seed text only
     played = 0 if recipe.method == "gepa" else slow.steps * slow.problems * slow.group
     searched = cycles * fast.budget + rescored
-    if slow.fill:
-        played = math.ceil(played * slow.fill_cap)
     share = 1.0
     if recipe.rollouts is not None:  # the run ends in the step in which they are spent
         share = min(1.0, recipe.rollouts / max(1, played + searched))

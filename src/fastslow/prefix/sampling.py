@@ -19,7 +19,7 @@ from fastslow.base.errors import Diverged
 from fastslow.prefix.draw import draw, uniforms
 from fastslow.prefix.level_attention import Level, Pass, Store, shared_prefixes
 from fastslow.prefix.tree import PromptTree, Tokens, lexicographic, prompt_tree
-from fastslow.records import Completion, Enough, Finished, Part, Sampling
+from fastslow.records import Completion, Enough, Ready, Sampling
 
 BLOCK, WIDE = 128, 512
 """Initial columns for the completion tokens of the rows; the second if a step reads only those that are written. They are
@@ -67,78 +67,47 @@ class SharedSampler:
         prompts: Sequence[Sequence[int]],
         seed: int,
         batch: int,
-        finished: Finished | None = None,
+        *,
+        limits: Sequence[int] | None = None,
+        enough: Enough | None = None,
+        ready: Ready | None = None,
         room: int = UNBOUNDED,
     ) -> list[Completion]:
         """One completion per prompt, in the order of the prompts; `batch` of them are decoded together.
 
-        `finished` is called with each completion when it leaves the batch. `room` is how many tokens of completions are
-        stored at once; rows for which none is left are continued later, when others have ended.
+        It stops when `enough` says so, and batches then keep the given order. On a GPU it does not stop if the rest would end
+        sooner than a later call reads its tokens again. `ready` is called with each completion when it leaves the batch.
+        `room` is how many tokens of completions are stored at once; rows for which none is left are continued later, when
+        others have ended.
         """
-        limits = [self.sampling.max_tokens] * len(prompts)
-        parts = self._sample(prompts, limits, lexicographic(prompts), seed, batch, room, finished, None)
-        return [part.completion for part in parts]
+        most = limits or [self.sampling.max_tokens] * len(prompts)
+        drawn = [Completion((), (), ended=False)] * len(prompts)
+        waiting, stopped = list(range(len(prompts)) if enough else lexicographic(prompts)), False
 
-    @torch.no_grad()
-    def sample_until(
-        self,
-        prompts: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        seed: int,
-        batch: int,
-        enough: Enough,
-        finished: Finished | None = None,
-        room: int = UNBOUNDED,
-    ) -> list[Part]:
-        """`sample` with a limit for every prompt, which stops when `enough` says so; batches keep the given order.
-
-        On a GPU it does not stop if the rest would end sooner than a later call reads its tokens again.
-        """
-        return self._sample(prompts, limits, range(len(prompts)), seed, batch, room, finished, enough)
-
-    def _sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        order: Sequence[int],
-        seed: int,
-        batch: int,
-        room: int,
-        finished: Finished | None,
-        enough: Enough | None,
-    ) -> list[Part]:
-        drawn = [Completion((), ())] * len(prompts)
-        ended: set[int] = set()
-        waiting, stopped = list(order), False
-
-        def extend(row: int, completion: Completion) -> None:
+        def extend(row: int, completion: Completion, *, ended: bool = True) -> None:
             before = drawn[row]
-            drawn[row] = Completion((*before.ids, *completion.ids), (*before.logprobs, *completion.logprobs))
-
-        def collect(row: int, completion: Completion) -> None:
-            extend(row, completion)
-            ended.add(row)
-            if finished:
-                finished(row, drawn[row])
+            ids, logprobs = (*before.ids, *completion.ids), (*before.logprobs, *completion.logprobs)
+            drawn[row] = Completion(ids, logprobs, ended=ended)
+            if ended and ready:
+                ready(row, drawn[row])
 
         with shared_prefixes(self.model):
             while waiting and not stopped:
                 together = _together([len(drawn[row].ids) for row in waiting[:batch]], room)
                 first, waiting = waiting[:together], waiting[together:]
-                texts = [[*prompts[row], *drawn[row].ids] for row in first]
-                tree = prompt_tree(texts)
+                tree = prompt_tree([[*prompts[row], *drawn[row].ids] for row in first])
                 rows = [first[index] for index in tree.prompt_of]
                 begun = [len(drawn[row].ids) for row in rows]
-                left = [limits[row] - before for row, before in zip(rows, begun, strict=True)]
+                left = [most[row] - before for row, before in zip(rows, begun, strict=True)]
                 free = room - len(rows) * max(begun)
                 decoding = _Decoding(self, tree, self._prefill(tree), rows, seed, left, begun, free)
-                decoding.run(collect, enough, waiting)
+                decoding.run(extend, enough, waiting)
                 unfinished = decoding.unfinished()
                 for row, completion in unfinished.items():
-                    extend(row, completion)
+                    extend(row, completion, ended=False)
                 waiting, stopped = [*unfinished, *waiting], decoding.stopped
                 del decoding  # its keys and values, before those of the next batch
-        return [Part(completion, row in ended) for row, completion in enumerate(drawn)]
+        return drawn
 
     def forward(self, tokens: Tensor, shared: Pass) -> Tensor:
         """Logits after the last token of each row."""
@@ -242,7 +211,7 @@ class _Decoding:
         self.aside: dict[int, Completion] = {}
         """The rows for which there was no room, and what they have drawn."""
 
-    def run(self, finished: Finished, enough: Enough | None = None, later: Sequence[int] = ()) -> None:
+    def run(self, finished: Ready, enough: Enough | None = None, later: Sequence[int] = ()) -> None:
         """Decode until all rows have ended or are set aside, or until `enough` of them have ended; `later` are rows of later
         batches."""
         while self.rows and self.drawn < self.limit and not self.stopped:
@@ -331,7 +300,7 @@ class _Decoding:
         self.ended.logical_or_((token[:, None] == self.sampler.eos).any(1))
         self.ended.logical_or_(self.column >= self.limits)
 
-    def _remove_ended(self, finished: Finished) -> None:
+    def _remove_ended(self, finished: Ready) -> None:
         """Reports the completions of rows that drew an end token or reached the limit, and removes these rows."""
         ended = self.ended.tolist()
         removed = [place for place, end in enumerate(ended) if end]

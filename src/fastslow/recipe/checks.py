@@ -147,20 +147,20 @@ def _check_population(recipe: Recipe) -> None:
 
 def _check_allocation(recipe: Recipe) -> None:
     slow, fast = recipe.slow, recipe.fast
-    if slow.allocation == "even" and not slow.fill:
+    if slow.allocation == "even":
         return
-    chosen = "slow.allocation=informative" if slow.allocation == "informative" else f"slow.fill={slow.fill:g}"
+    chosen = "slow.allocation=informative"
     if recipe.method == "distill":
         raise ValueError(
             f"{chosen} looks for differing rewards, but method=distill does not train on rewards; remove it or set method=fst"
         )
-    if slow.allocation == "informative" and slow.baseline == "prompt":
+    if slow.baseline == "prompt":
         raise ValueError(
             f"{chosen} plays groups of unequal sizes, in which slow.baseline=prompt may find one rollout of a context alone; "
             "set slow.baseline=problem"
         )
     for setting, used in (("rescore=from-rollouts", fast.rescore == "from-rollouts"), ("adaptive", fast.adaptive)):
-        if recipe.method == "fst" and used and slow.allocation == "informative":
+        if recipe.method == "fst" and used:
             raise ValueError(
                 f"fast.{setting} takes the training rewards for a fair sample of the problems, but {chosen} chooses "
                 f"those that are neither easy nor hard; remove fast.{setting.partition('=')[0]}, or set slow.allocation=even"
@@ -172,11 +172,6 @@ def _check_ahead(recipe: Recipe) -> None:
     if not sampling.ahead:
         return
     chosen, without = f"sampling.ahead={sampling.ahead:g}", "sampling.ahead=0"
-    if sampling.oldest < sampling.ahead:
-        raise ValueError(
-            f"{chosen} begins rollouts up to {math.ceil(sampling.ahead)} steps before their step, but sampling.ahead_age="
-            f"{sampling.ahead_age} trains on none that old; raise it, or lower sampling.ahead"
-        )
     refused = {
         "engine.kind=tinker": (recipe.engine.kind == "tinker", "whose requests cannot be stopped and continued"),
         f"sampling.backend={sampling.backend}": (
@@ -188,7 +183,6 @@ def _check_ahead(recipe: Recipe) -> None:
             slow.allocation == "informative",
             "which chooses problems by this step's rewards",
         ),
-        f"slow.fill={slow.fill:g}": (slow.fill > 0, "which chooses problems by this step's rewards"),
     }
     for setting, (used, reason) in refused.items():
         if used:

@@ -7,10 +7,17 @@ from typing import Any
 KEYS: dict[str, str | None] = {
     "sampling.chat": "sampling.chat_template_kwargs",
     "sampling.vllm_server": None,
+    "sampling.ahead_age": None,
     "fast.paired": None,
     "fast.overlap": None,
+    "fast.reuse_age": None,
+    "slow.fill": None,
+    "slow.fill_cap": None,
+    "slow.rounds": None,
 }
 """Former keys with their new names; None for those that were removed."""
+DEFAULTS: dict[str, Any] = {"slow.fill_cap": 2.0, "slow.rounds": 2}
+"""Removed keys whose default was not empty or false: stored recipes have it, though nobody set it."""
 VALUES: dict[tuple[str, str], str | None] = {
     ("slow.aggregation", "prompt"): "problem",
     ("fast.rescore", "front"): None,
@@ -46,7 +53,7 @@ def translate(data: dict[str, Any]) -> list[str]:
             value = section.pop(name)
             if new is not None:
                 section[new.rpartition(".")[2]] = value
-            elif value:
+            elif value and value != DEFAULTS.get(key):
                 removed.append(f"{key}={value}")
     for (key, value), new in VALUES.items():
         section, name = _section(data, key)

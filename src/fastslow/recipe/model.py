@@ -6,7 +6,6 @@ The defaults are the published settings of the method; a field's docstring is it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -182,12 +181,6 @@ class SlowRecipe(Section):
     """`even` plays G rollouts of each problem. `informative` spends the same number of rollouts where the rewards of a group
     are expected to differ, from what both loops saw of the problems: it chooses among the next two cycles' problems, leaves
     groups that look decided, and gives up to 2 G to groups whose rewards differ (docs/rollouts.md)."""
-    rounds: int = Field(default=2, ge=1, le=3)
-    """Rounds of a step with `allocation: informative`: after each one, rollouts move to where they teach."""
-    fill: float = Field(default=0.0, ge=0, le=1)
-    """While less than this share of a step's rollouts is in groups with different rewards, play further problems."""
-    fill_cap: float = Field(default=2.0, ge=1)
-    """The most that a step may spend for `fill`, as a multiple of `slow.problems` times `slow.group`."""
     drop_zero_variance: bool = True
     """Leave groups whose rewards are all equal out of the update."""
     kl: float = Field(default=1e-3, ge=0)
@@ -283,9 +276,8 @@ class FastRecipe(Section):
     race: bool = False
     """Score a child on a quarter and then on half of the anchors first, and stop once it is too far behind."""
     reuse: bool = False
-    """Train on the cycle's scoring rollouts whenever a group needs their problem and context."""
-    reuse_age: int | None = Field(default=None, ge=0)
-    """The most steps between drawing a rollout and training on it; at the end of a cycle all are dropped."""
+    """Train on the cycle's scoring rollouts whenever a group needs their problem and context; at the end of the cycle the
+    rest is dropped."""
     adaptive: bool = False
     """Spend less of the budget while no child beats the population, and all of it again when reward changes."""
 
@@ -364,11 +356,9 @@ class SamplingRecipe(Section):
     does, which answers are continued in which step: a run resumed with another is as valid, but not the same."""
     ahead: float = Field(default=0.0, ge=0, le=100)
     """How many steps ahead rollouts are begun; 0.5 begins half of the next step's problems. A step is then trained as soon as
-    `slow.problems` groups are complete, and unfinished answers are continued in a later step, under the new weights. 0 waits
-    for the longest answer of every step (docs/rollouts.md)."""
-    ahead_age: int | None = Field(default=None, ge=1)
-    """`ahead`: the most steps between beginning a rollout and training on it; older ones are waited for. By default one more
-    than `ahead`, rounded up. With as many as `ahead` every step trains on the same problems as without."""
+    `slow.problems` groups are complete, and unfinished answers are continued in a later step, under the new weights; groups
+    older than one step more than `ahead`, rounded up, are waited for. 0 waits for the longest answer of every step
+    (docs/rollouts.md)."""
     chat_template_kwargs: dict[str, Any] = {}
     """Extra arguments of the chat template, such as `enable_thinking: false`."""
     vllm_memory: Literal["auto"] | Annotated[float, Field(gt=0, le=1)] = "auto"
@@ -376,11 +366,6 @@ class SamplingRecipe(Section):
     step may need and the trainer leaves (docs/scale.md)."""
     vllm_sleep: bool = False
     """`vllm`: release that memory while the weights are updated; waking up costs time in every step."""
-
-    @property
-    def oldest(self) -> int:
-        """The most steps between beginning a rollout and training on it."""
-        return math.ceil(self.ahead) + 1 if self.ahead_age is None else self.ahead_age
 
     def training(self) -> Sampling:
         return Sampling(self.temperature, self.top_p, self.max_tokens)

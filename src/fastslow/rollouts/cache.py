@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fastslow.records import Context, Rollout
-from fastslow.tasks.base import Example
+from fastslow.records import Context, Example, Rollout
+from fastslow.rollouts.groups import Pending
 
 
 class RolloutCache:
     """Rollouts by (problem, context), oldest first. Each is used once."""
 
-    def __init__(self, age: int | None = None) -> None:
-        self.age = age
-        """Maximum steps between sampling a rollout and training on it; None for no limit within the cycle."""
+    def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], list[Rollout]] = {}
 
     def __len__(self) -> int:
@@ -44,23 +42,14 @@ class RolloutCache:
         wanted, ahead = {context.id for context in contexts}, {example.id for example in examples}
         self._waiting = {key: kept for key, kept in self._waiting.items() if key[0] in ahead and key[1] in wanted}
 
-    def claim(self, pairs: Sequence[tuple[Example, Context]], step: int) -> list[Rollout | None]:
-        """Take one rollout for each pair, None for pairs without one that is recent enough at this step."""
-        return [self._next((example.id, context.id), step) for example, context in pairs]
+    def begin(self, pairs: Sequence[tuple[Example, Context]], step: int) -> list[Pending]:
+        """Begin a rollout for each pair: a waiting one, if there is one, is finished already."""
+        begun = []
+        for example, context in pairs:
+            waiting = self._waiting.get((example.id, context.id))
+            rollout = waiting.pop(0) if waiting else None
+            begun.append(Pending(example, context, step, rollout=rollout, reused=rollout is not None))
+        return begun
 
     def clear(self) -> None:
         self._waiting.clear()
-
-    def _next(self, key: tuple[str, str], step: int) -> Rollout | None:
-        waiting = self._waiting.get(key)
-        while waiting:
-            rollout = waiting.pop(0)
-            if self.age is None or step - rollout.policy_step <= self.age:
-                return rollout
-        return None
-
-
-def fill(claimed: Sequence[Rollout | None], played: Iterable[Rollout]) -> list[Rollout]:
-    """The claimed rollouts, with the newly sampled ones in place of each None, in order."""
-    rest = iter(played)
-    return [next(rest) if rollout is None else rollout for rollout in claimed]

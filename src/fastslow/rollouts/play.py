@@ -16,7 +16,8 @@ from fastslow.recipe import GradingRecipe
 from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.faults import FAULT, FaultyGrades, describe
-from fastslow.rollouts.rounds import InFlight, Rounds, Seats
+from fastslow.rollouts.groups import Pending
+from fastslow.rollouts.rounds import InFlight, Rounds, Settled
 from fastslow.sandbox.watch import Watch
 from fastslow.tasks.base import Answer, Ask, Task
 
@@ -61,52 +62,64 @@ class Player:
         self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
     ) -> tuple[list[Rollout], Timing]:
         """`play`, whatever the share of faulty grades."""
+        pending = [Pending(example, context, policy_step) for example, context in pairs]
+        timing = self.advance(pending, sampling, seed=seed)
+        return [each.rollout for each in pending if each.rollout], timing
+
+    def advance(
+        self, pending: Sequence[Pending], sampling: Sampling, *, seed: int, step: int = 0, until: Settled | None = None
+    ) -> Timing:
+        """Play rollouts to their end or, under the policy of a step, until so many have ended that it may stop; `until` is
+        given positions in `pending`. Each process plays its share, and then all know all rollouts."""
+        assert until is None or self.engine.pausable, "assembling refuses sampling.ahead with other engines"
         rank, size = self.world.rank, self.world.size
-        mine, timing = wait_for(self._play(pairs[rank::size], sampling, policy_step, seed))
-        shares = self.world.gather(mine)
-        return [shares[index % size][index // size] for index in range(len(pairs))], timing
+        mine = pending[rank::size]
+        timing = wait_for(self._play(mine, sampling, seed, step, until))
+        shares = self.world.gather([each.rollout for each in mine])
+        for index, each in enumerate(pending):
+            each.rollout = shares[index % size][index // size]
+        return timing
 
     async def _play(
-        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, policy_step: int, seed: int
-    ) -> tuple[list[Rollout], Timing]:
+        self, pending: Sequence[Pending], sampling: Sampling, seed: int, step: int, until: Settled | None
+    ) -> Timing:
         started = time.perf_counter()
-        seats: Seats
+        seats: Rounds | InFlight
         if self.engine.in_flight:
             seats = InFlight(self.engine, sampling, seed)
         else:
             filler = self.chat.prompt([{"role": "user", "content": "-"}], "")
-            seats = Rounds(self.engine, len(pairs), sampling, seed, filler, early=self.task.grades_apart)
+            early = self.task.grades_apart
+            seats = Rounds(self.engine, pending, sampling, seed, filler, early=early, step=step, until=until)
         broken: list[FastSlowError] = []
         try:
             async with asyncio.TaskGroup() as group:
-                rollouts = [
-                    group.create_task(self.rollout(example, context, sampling, policy_step, seats, seat, broken))
-                    for seat, (example, context) in enumerate(pairs)
+                playing = [
+                    group.create_task(self._rollout(each, sampling, seats, seat, broken))
+                    for seat, each in enumerate(pending)
                 ]
-                group.create_task(seats.serve())
+                await group.create_task(seats.serve())
+                for seat in seats.left:
+                    playing[seat].cancel()
         except BaseExceptionGroup as errors:  # the first is the cause; the others were cancelled because of it
             raise errors.exceptions[0] from None
+        for seat, (each, rollout) in enumerate(zip(pending, playing, strict=True)):
+            each.drawn = seats.drawn[seat] if seat in seats.left else []
+            each.rollout = None if seat in seats.left else rollout.result()
         total = time.perf_counter() - started
-        return [rollout.result() for rollout in rollouts], Timing(seats.seconds, total - seats.seconds)
+        return Timing(seats.seconds, total - seats.seconds)
 
-    async def rollout(
-        self,
-        example: Example,
-        context: Context,
-        sampling: Sampling,
-        policy_step: int,
-        seats: Seats,
-        seat: int,
-        broken: list[FastSlowError],
+    async def _rollout(
+        self, pending: Pending, sampling: Sampling, seats: Rounds | InFlight, seat: int, broken: list[FastSlowError]
     ) -> Rollout:
         """One rollout. An error in the task affects only this rollout; a `RecipeError`, or a `RunError` of the engine, stops
         all of them (`broken`)."""
+        example, context, policy_step = pending.example, pending.context, pending.begun
         turns: list[Turn] = []
         faults: dict[str, int] = {}
         truncated: set[str] = set()
         too_long: list[PromptTooLong] = []
-        watch, most = Watch(self.limits.timeout), self.limits.max_turns
-        problem = ""
+        watch, most, problem = Watch(self.limits.timeout), self.limits.max_turns, ""
 
         async def ask(asked: Ask) -> Answer:
             if len(turns) >= most:

@@ -1,37 +1,39 @@
 """How rollouts get their completions: batched over all waiting rollouts, or one request at a time.
 
 A rollout has a seat. It calls `sample` any number of times, also concurrently, and `leave` when it is done.
+
+When enough rollouts are finished, the others may be set aside and played on later. One that is set aside keeps what was drawn
+for it, finished or not. To play on, its task starts again and is given the answers that it had, found by their prompts, until
+it asks for an unfinished one; of equal prompts the first ask has the first answer, and so on. The policy of the moment reads
+the prompt and the tokens so far, and draws the rest. Every token keeps the log-probability under the policy that drew it. So
+a task of several turns runs its tools again; if they return something else, its prompts change and are answered anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from fastslow.base.seeds import derive_seed
 from fastslow.engine.base import Engine
 from fastslow.records import Completion, Sampling
+from fastslow.rollouts.groups import Drawn, Pending
 
 Prompt = Sequence[int]
+Settled = Callable[[Collection[int]], bool]
+"""Whether playing may stop, given the seats of the rollouts that are not finished."""
 
 
-class Seats(Protocol):
-    """Where rollouts wait for their completions."""
-
-    seconds: float
-    """Seconds during which completions were being sampled."""
-
-    async def sample(self, seat: int, prompt: Prompt) -> Completion: ...
-
-    def leave(self, seat: int) -> None:
-        """Parts of the rollout may still be running; what they ask for is not sampled."""
-        ...
-
-    async def serve(self) -> None:
-        """Runs concurrently with the rollouts until all have left."""
-        ...
+@dataclass
+class _Request:
+    seat: int
+    drawn: Drawn
+    number: int
+    """Which of the seat's asks of this prompt it is."""
+    answer: asyncio.Future[Completion]
 
 
 class Rounds:
@@ -39,73 +41,128 @@ class Rounds:
 
     All processes make every round together; those with fewer prompts pad with `filler`. With `early` a rollout gets its
     completion as soon as it is finished, otherwise all rollouts of a round get theirs together, in order.
+
+    With `until`, rounds stop when enough rollouts are finished; the others are set aside, and tokens keep the `step` of the
+    policy that drew them. While a round is sampled nobody knows which rollouts end with it, since a task may ask again. So a
+    round stops when there would be enough if all answered rollouts ended; those that ask again, and those that were stopped,
+    are in the next round.
     """
 
     def __init__(
-        self, engine: Engine, seats: int, sampling: Sampling, seed: int, filler: Prompt, *, early: bool = False
+        self,
+        engine: Engine,
+        pending: Sequence[Pending],
+        sampling: Sampling,
+        seed: int,
+        filler: Prompt,
+        *,
+        early: bool = False,
+        step: int = 0,
+        until: Settled | None = None,
     ) -> None:
         self.engine, self.sampling, self.seed, self.filler, self.early = engine, sampling, seed, filler, early
+        self.step, self.until = step, until
         self.seconds = 0.0
-        self._present = set(range(seats))
-        self._waiting: list[tuple[int, Prompt, asyncio.Future[Completion]]] = []
+        """Seconds during which completions were being sampled."""
+        self.drawn = [list(each.drawn) for each in pending]
+        """What was drawn for every rollout, also before."""
+        self.left: Collection[int] = ()
+        """The seats of the rollouts that are set aside."""
+        self._asked = [Counter[tuple[int, ...]]() for _ in pending]
+        self._present = set(range(len(pending)))
+        self._waiting: list[_Request] = []
         self._changed = asyncio.Event()
 
     async def sample(self, seat: int, prompt: Prompt) -> Completion:
         if seat not in self._present:  # what outlives its rollout, or goes on although it is cancelled
             raise asyncio.CancelledError
-        answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._waiting.append((seat, prompt, answer))
+        key = tuple(prompt)
+        number = self._asked[seat][key]
+        self._asked[seat][key] += 1
+        same = [drawn for drawn in self.drawn[seat] if drawn.prompt == key]
+        if number == len(same):
+            same.append(Drawn(key))
+            self.drawn[seat].append(same[number])
+        drawn = same[number]
+        if drawn.completion.ended:
+            await asyncio.sleep(0)  # what is asked at the same time is numbered before what follows this answer
+            return drawn.completion
+        request = _Request(seat, drawn, number, asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
         self._changed.set()
-        return await answer
+        return await request.answer
 
     def leave(self, seat: int) -> None:
+        """The rollout ends. Parts of it may still be running; what they ask for is not sampled."""
         self._present.discard(seat)
         self._changed.set()
 
     async def serve(self) -> None:
+        """Runs concurrently with the rollouts until all have left or are set aside."""
         world, turn = self.engine.world, 0
         try:
             while True:
-                while {seat for seat, _, _ in self._pending()} != self._present:
+                while {request.seat for request in self._open()} != self._present:
                     self._changed.clear()
                     await self._changed.wait()
-                longest = world.largest(len(self._pending()))
-                if not longest:
+                longest = world.largest(len(self._open()))
+                if not longest or (self.until and self.until(self._present)):
                     return
                 await self._round(longest, derive_seed(self.seed, turn, world.rank))
                 turn += 1
         finally:
-            self._present = set()
-            for _, _, answer in self._waiting:
-                answer.cancel()
+            self.left, self._present = self._present, set()
+            for request in self._waiting:
+                request.answer.cancel()
 
-    def _pending(self) -> list[tuple[int, Prompt, asyncio.Future[Completion]]]:
+    def _open(self) -> list[_Request]:
         """The open requests; a rollout may have cancelled some of its own, or have ended without them."""
-        return [item for item in self._waiting if item[0] in self._present and not item[2].cancelled()]
+        return [each for each in self._waiting if each.seat in self._present and not each.answer.cancelled()]
 
     async def _round(self, longest: int, seed: int) -> None:
-        pending = sorted(self._pending(), key=lambda item: item[0])
+        requests = sorted(self._open(), key=lambda each: each.seat)
+        if self.until:  # a task that starts again may ask in another order
+            requests.sort(key=lambda each: (each.seat, each.drawn.prompt, each.number))
         self._waiting = []
-        answers = [answer for _, _, answer in pending]
-        prompts = [*(prompt for _, prompt, _ in pending), *[self.filler] * (longest - len(pending))]
         loop = asyncio.get_running_loop()
 
-        def ready(number: int, completion: Completion) -> None:
-            loop.call_soon_threadsafe(deliver, number, completion)
+        def enough(rows: Sequence[int]) -> bool:
+            return self.until is not None and self.until({requests[row].seat for row in rows})
 
-        def deliver(number: int, completion: Completion) -> None:
-            if number < len(answers) and not answers[number].done():
-                answers[number].set_result(completion)
+        def ready(row: int, completion: Completion) -> None:
+            loop.call_soon_threadsafe(deliver, row, completion)
 
+        def deliver(row: int, completion: Completion) -> None:
+            if row >= len(requests) or requests[row].answer.done():
+                return
+            request = requests[row]
+            request.drawn.add(completion, self.step if self.until else None)
+            if completion.ended:
+                request.answer.set_result(request.drawn.completion)
+            else:
+                self._waiting.append(request)
+
+        prompts = [[*each.drawn.prompt, *each.drawn.completion.ids] for each in requests]
+        limits = [self.sampling.max_tokens - len(each.drawn.completion.ids) for each in requests]
         started = time.perf_counter()
-        completions = await self.engine.sample(prompts, self.sampling, seed, ready if self.early else None)
+        completions = await self.engine.sample(
+            [*prompts, *[self.filler] * (longest - len(requests))],
+            self.sampling,
+            seed,
+            limits=limits if self.until else None,
+            enough=enough if self.until else None,
+            ready=ready if self.early else None,
+        )
         self.seconds += time.perf_counter() - started
-        for number, completion in enumerate(completions):
-            deliver(number, completion)
+        for row, completion in enumerate(completions):
+            deliver(row, completion)
 
 
 class InFlight:
     """Sends every prompt to the engine immediately, as a separate request seeded by its seat and turn."""
+
+    left: Collection[int] = ()
+    drawn: Sequence[list[Drawn]] = ()
 
     def __init__(self, engine: Engine, sampling: Sampling, seed: int) -> None:
         self.engine, self.sampling, self.seed = engine, sampling, seed

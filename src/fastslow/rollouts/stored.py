@@ -20,7 +20,7 @@ def to_data(rollouts: Sequence[Rollout]) -> dict[str, Any]:
                 "example": rollout.example.id,
                 "context": rollout.context.id,
                 "policy_step": rollout.policy_step,
-                "turns": [asdict(turn) for turn in rollout.turns],
+                "turns": [{**asdict(turn), "completion": tokens_to_data(turn.completion)} for turn in rollout.turns],
                 "feedback": asdict(rollout.feedback),
                 "faults": dict(rollout.faults),
                 "error": rollout.error,
@@ -32,11 +32,7 @@ def to_data(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 def from_data(data: Mapping[str, Any], examples: Iterable[Example]) -> list[Rollout]:
     """The rollouts that `to_data` stored; `examples` supplies their problems."""
-    by_id = {example.id: example for example in examples}
-    contexts = {
-        identifier: Context(item["texts"], tuple(item["parents"]), item["born"])
-        for identifier, item in data["contexts"].items()
-    }
+    by_id, contexts = {example.id: example for example in examples}, contexts_from_data(data["contexts"])
     return [
         Rollout(
             by_id[item["example"]],
@@ -51,7 +47,18 @@ def from_data(data: Mapping[str, Any], examples: Iterable[Example]) -> list[Roll
     ]
 
 
+def contexts_from_data(data: Mapping[str, Any]) -> dict[str, Context]:
+    return {key: Context(item["texts"], tuple(item["parents"]), item["born"]) for key, item in data.items()}
+
+
+def tokens_to_data(completion: Completion) -> dict[str, Any]:
+    return {"ids": completion.ids, "logprobs": completion.logprobs, "steps": completion.steps}
+
+
+def tokens_from_data(data: Mapping[str, Any], *, ended: bool = True) -> Completion:
+    return Completion(tuple(data["ids"]), tuple(data["logprobs"]), tuple(data.get("steps", ())), ended)
+
+
 def _turn(data: Mapping[str, Any]) -> Turn:
-    completion = data["completion"]
-    drawn = Completion(tuple(completion["ids"]), tuple(completion["logprobs"]), tuple(completion.get("steps", ())))
-    return Turn(data["component"], data["question"], tuple(data["prompt_ids"]), drawn, data["answer"])
+    completion = tokens_from_data(data["completion"])
+    return Turn(data["component"], data["question"], tuple(data["prompt_ids"]), completion, data["answer"])

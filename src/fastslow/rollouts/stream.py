@@ -68,7 +68,10 @@ class StagedStream:
         return stream.take(served + position - self._starts[stage], 1)[0]
 
 
-def open_stream(task: Task, problems: int, seed: int) -> Stream | StagedStream:
+AnyStream = Stream | StagedStream
+
+
+def open_stream(task: Task, problems: int, seed: int) -> AnyStream:
     """The training problems of a task, `problems` per step."""
     return StagedStream(task, problems, seed) if isinstance(task, Stages) else Stream(task.examples("train"), seed)
 

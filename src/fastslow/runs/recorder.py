@@ -26,7 +26,7 @@ from fastslow.tasks.stages import Stages
 
 if TYPE_CHECKING:
     from fastslow.evaluation.during import Measured
-    from fastslow.slow.allocation import Group
+    from fastslow.rollouts.groups import Group
     from fastslow.state import State
 
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
@@ -152,7 +152,7 @@ class Recorder:
             "faulty_grades": sum(map(is_faulty, rollouts)),
             "staleness": sum(age * tokens for age, tokens in ages.items()) / max(sum(ages.values()), 1),
             "ages": ages,
-            "in_play": len(state.ahead.groups),
+            "in_play": len(state.ahead.in_play),
             # Undefined for a step without rows to train on; 0 would be wrong.
             **{key: numbers.get(key) if update.rows else None for key in trained},
             "learning_rate": numbers.get("learning_rate"),

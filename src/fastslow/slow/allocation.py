@@ -2,7 +2,7 @@
 
 `even`, as in the paper: the next problems of the stream, G rollouts each. `informative`: rollouts go where rewards are
 expected to differ, since a group whose rewards are all equal has no gradient. Every rollout of either loop says something
-about its problem's chance of success p. A step plays in rounds: each round's rollouts go, a few at a time, to the problems
+about its problem's chance of success p. A step plays in two rounds: each one's rollouts go, a few at a time, to the problems
 with the largest
 
     E[p (1 − p)] · added,
@@ -19,87 +19,62 @@ longer a fair sample of the problems; evaluations are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from fastslow.recipe import SlowRecipe
-from fastslow.records import Context, Rollout
-from fastslow.tasks.base import Example
+from fastslow.records import Context, Example
+from fastslow.rollouts.groups import Group, Pending
+from fastslow.rollouts.rounds import Settled
 
 FLOOR = 1 / 8
 """Share of a step's problems that are the next of the stream, whatever is expected of them."""
 GROWTH = 2
 """A group whose rewards differ may get up to this multiple of G rollouts."""
-ROUNDS = {1: (1.0,), 2: (0.5, 0.5), 3: (0.5, 0.25, 0.25)}
-"""The shares of a step's rollouts by round."""
 
-Play = Callable[[Sequence[tuple[Example, Context]], int], Sequence[Rollout]]
-"""Plays pairs of problem and context, in the round of this number."""
-
-
-@dataclass
-class Group:
-    """A problem's rollouts in this step."""
-
-    example: Example
-    rollouts: list[Rollout] = field(default_factory=list)
-    asked: int = 0
-    """Rollouts that were planned for it."""
-
-    @property
-    def informative(self) -> bool:
-        return len({rollout.score for rollout in self.rollouts}) > 1
+Begin = Callable[[Sequence[tuple[Example, Context]]], list[Pending]]
+"""Begins a rollout for each pair; one that is reused is finished already."""
 
 
 class Plan(Protocol):
-    """The groups of one step as they grow."""
+    """Which rollouts a step plays, until when, and which of them it takes; `rollouts.ahead.Ahead` is one too."""
 
     groups: list[Group]
+    """When all rounds are played: what the step trains on."""
 
-    def ask(self, rollouts: int, last: bool) -> list[tuple[Group, Context]]:
-        """What to play next, of about so many rollouts; the caller adds the rollouts to their groups. `last`: no round is
-        planned after this one."""
+    @property
+    def settled(self) -> Settled | None:
+        """Whether a round may stop, given positions in it; None to play all of its rollouts to their end."""
         ...
 
+    def rounds(self) -> Iterator[list[Pending]]:
+        """The rollouts to play next, round by round, each after those before were played."""
+        ...
 
-def play_rounds(plan: Plan, slow: SlowRecipe, play: Play) -> list[Group]:
-    """Play a step by its plan, and on while too few of its rollouts are in groups with different rewards (`slow.fill`)."""
-    whole = slow.problems * slow.group
-    shares = ROUNDS[slow.rounds] if slow.allocation == "informative" else (1.0,)
-    budgets = [round(whole * share) for share in shares]
-    spent = number = 0
-    while budgets:
-        asked = plan.ask(budgets.pop(0), last=not budgets)
-        rollouts = play([(group.example, context) for group, context in asked], number)
-        for (group, _), rollout in zip(asked, rollouts, strict=True):
-            group.rollouts.append(rollout)
-        spent, number = spent + len(asked), number + 1
-        teaching = sum(len(group.rollouts) for group in plan.groups if group.informative)
-        if not budgets and asked and teaching < slow.fill * spent:
-            more = min(whole // 2, round(slow.fill_cap * whole) - spent)
-            budgets = [more] if more > 0 else []
-    return plan.groups
+    def take(self) -> list[Pending]:
+        """After a round: the finished rollouts that the step takes from it, also those that are reused."""
+        ...
 
 
 class Even:
     """The next problems, `size` rollouts each, as many under each context."""
 
-    def __init__(self, candidates: Sequence[Example], contexts: Sequence[Context], size: int) -> None:
-        self.groups: list[Group] = []
-        self._waiting, self._contexts, self._size = list(candidates), contexts, size
+    settled = None
 
-    def ask(self, rollouts: int, last: bool) -> list[tuple[Group, Context]]:
-        count = min(len(self._waiting), rollouts // self._size)
-        opened = [Group(example, asked=self._size) for example in self._waiting[:count]]
-        self._waiting = self._waiting[count:]
-        self.groups += opened
-        share = self._size // len(self._contexts)
-        return [(group, context) for group in opened for context in self._contexts for _ in range(share)]
+    def __init__(self, problems: Sequence[Example], contexts: Sequence[Context], size: int, begin: Begin) -> None:
+        each = [context for context in contexts for _ in range(size // len(contexts))]
+        self.groups = [Group(problem, begin([(problem, context) for context in each])) for problem in problems]
+
+    def rounds(self) -> Iterator[list[Pending]]:
+        yield [member for group in self.groups for member in group.unfinished]
+
+    def take(self) -> list[Pending]:
+        return [member for group in self.groups for member in group.members]
 
 
 class Informative:
     """The problems that teach most, half a group at a time."""
+
+    settled = None
 
     def __init__(
         self,
@@ -108,29 +83,43 @@ class Informative:
         size: int,
         chances: Mapping[str, tuple[float, float]],
         floor: int,
+        rollouts: int,
+        begin: Begin,
     ) -> None:
-        """`candidates` are in the order of the stream: the first `floor` are played in any case."""
+        """`candidates` are in the order of the stream: the first `floor` are played in any case. `rollouts` are those of the
+        step."""
         self.groups: list[Group] = []
         self._candidates = [Group(example) for example in {each.id: each for each in candidates}.values()]
         self._contexts, self._size, self._chances, self._floor = contexts, size, chances, floor
+        self._rollouts, self._begin, self._asked = rollouts, begin, list[Pending]()
         self._part = max(2, size // 2)
 
-    def ask(self, rollouts: int, last: bool) -> list[tuple[Group, Context]]:
+    def rounds(self) -> Iterator[list[Pending]]:
+        for last in (False, True):
+            self._asked = self._ask(round(self._rollouts / 2), last)
+            yield [pending for pending in self._asked if pending.rollout is None]
+
+    def take(self) -> list[Pending]:
+        return self._asked
+
+    def _ask(self, rollouts: int, last: bool) -> list[Pending]:
         """Groups get half of their rollouts; the other half waits for what the first says, and comes in the last round."""
         first = self._candidates[: self._floor] if not self.groups else []
         worth = {id(group): self._value(group) for group in self._candidates}
         best = sorted(self._candidates, key=lambda group: -worth[id(group)])
-        asked: list[tuple[Group, Context]] = []
+        asked: list[Pending] = []
         for group in {id(group): group for group in [*first, *best]}.values():
-            missing = self._size * (GROWTH if group.informative else 1) - group.asked
+            missing = self._size * (GROWTH if group.informative else 1) - len(group.members)
             count = min(missing if last else self._part, missing, rollouts - len(asked))
             if count < max(1, min(2, missing)):  # a rollout alone has nothing to be compared with
                 continue
-            if not group.asked:
+            if not group.members:
                 self.groups.append(group)
-            place = self.groups.index(group) * self._part + group.asked
-            asked += [(group, self._contexts[(place + n) % len(self._contexts)]) for n in range(count)]
-            group.asked += count
+            place = self.groups.index(group) * self._part + len(group.members)
+            contexts = [self._contexts[(place + n) % len(self._contexts)] for n in range(count)]
+            begun = self._begin([(group.example, context) for context in contexts])
+            group.members += begun
+            asked += begun
         return asked
 
     def _value(self, group: Group) -> float:
@@ -138,5 +127,5 @@ class Informative:
         right, wrong = self._chances[group.example.id]
         own = sum(rollout.score for rollout in group.rollouts)
         right, wrong = right + own, wrong + len(group.rollouts) - own
-        added = self._part if group.asked else self._part - 1
+        added = self._part if group.members else self._part - 1
         return added * right * wrong / ((right + wrong) * (right + wrong + 1))

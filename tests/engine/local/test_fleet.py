@@ -102,7 +102,7 @@ def test_answers_are_in_order_whichever_server_gives_them(fleet: tuple[LocalEngi
     expected = wait_for(engine.sample(PROMPTS * 8, sampling, 3))
     early: dict[int, Any] = {}
     first.failures = [500, 503]
-    drawn = wait_for(engine.sample(PROMPTS * 8, sampling, 3, early.__setitem__))
+    drawn = wait_for(engine.sample(PROMPTS * 8, sampling, 3, ready=early.__setitem__))
     assert drawn == expected
     assert [early[number] for number in range(len(drawn))] == drawn
 

@@ -481,7 +481,7 @@ class WordEngine:
         self.batches: list[int] = []
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: object = None
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, **_: object
     ) -> list[Completion]:
         self.batches.append(len(prompts))
         return [self._completion(self.tokenizer.decode(list(prompt))) for prompt in prompts]

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from accelerate.utils.constants import FSDP_MODEL_NAME
 
 from fastslow.base.errors import RecipeError, RunError
 from fastslow.base.world import World
-from fastslow.engine.base import Numbers, Ready, TokenScores, Update
+from fastslow.engine.base import Numbers, TokenScores, Update
 from fastslow.engine.local.choice import choose, own_kernels
 from fastslow.engine.local.fleet import Fleet
 from fastslow.engine.local.sampler import PolicySampler
@@ -25,11 +25,10 @@ from fastslow.engine.local.trainer import FastSlowTrainer
 from fastslow.models.kernels import use_kernels, why_no_kernels
 from fastslow.models.load import Policy, load_trained
 from fastslow.recipe import Recipe, VllmServers
-from fastslow.records import Completion, Enough, Part, Sampling, Turn
+from fastslow.records import Completion, Enough, Ready, Sampling, Turn
 
 SHARDED = f"{FSDP_MODEL_NAME}.bin"
 """The file that FSDP adds to a checkpoint."""
-T = TypeVar("T")
 
 
 class LocalEngine:
@@ -53,6 +52,7 @@ class LocalEngine:
         self._thread = ThreadPoolExecutor(1, "sampling")
         self.fleet: Fleet | None = None
         self.in_flight = isinstance(recipe.sampling.backend, VllmServers)
+        self.pausable = recipe.sampling.backend == "transformers" and world.size == 1
         if self.in_flight:
             self.fleet = Fleet(self.trainer, recipe, folder)
             self.max_length = min(self.max_length or self.fleet.max_length, self.fleet.max_length)
@@ -66,27 +66,21 @@ class LocalEngine:
         return {**self._chosen, "servers": self.fleet.tally} if self.fleet else self._chosen
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seed: int,
+        *,
+        limits: Sequence[int] | None = None,
+        enough: Enough | None = None,
+        ready: Ready | None = None,
     ) -> list[Completion]:
         if self.fleet:
             return await self.fleet.sample(prompts, sampling, seed, ready)
-        sample = partial(self.sampler.sample, prompts, sampling, seed, ready)
-        return await self._meanwhile(sample) if ready else sample()
-
-    async def sample_until(
-        self,
-        prompts: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        sampling: Sampling,
-        seed: int,
-        enough: Enough,
-        ready: Ready | None = None,
-    ) -> list[Part]:
-        sample = partial(self.sampler.sample_until, prompts, limits, sampling, seed, enough, ready)
-        return await self._meanwhile(sample) if ready else sample()
-
-    async def _meanwhile(self, sample: Callable[[], list[T]]) -> list[T]:
-        """Sample in a thread, so that finished completions can be graded meanwhile."""
+        sample = partial(self.sampler.sample, prompts, sampling, seed, limits=limits, enough=enough, ready=ready)
+        if ready is None:
+            return sample()
+        # In a thread, so that finished completions can be graded meanwhile.
         return await asyncio.get_running_loop().run_in_executor(self._thread, sample)
 
     def prepare(self, checkpoint: Path | None = None) -> None:

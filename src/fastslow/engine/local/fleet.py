@@ -21,12 +21,11 @@ from torch.distributed.tensor import DTensor
 from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RecipeError, RunError, cause
 from fastslow.base.seeds import derive_seed
-from fastslow.engine.base import Ready
 from fastslow.engine.local.http import Refused, Unavailable
 from fastslow.engine.local.sampler import evaluating
 from fastslow.engine.local.servers import Adapter, Server, connect, request_body
 from fastslow.recipe import Recipe
-from fastslow.records import Completion, Sampling
+from fastslow.records import Completion, Ready, Sampling
 
 if TYPE_CHECKING:
     from fastslow.engine.local.trainer import FastSlowTrainer

@@ -19,7 +19,7 @@ from transformers import (
 
 from fastslow.base.errors import Diverged
 from fastslow.prefix.sampling import NO_PROBABILITIES
-from fastslow.records import Completion, Enough, Part, Sampling
+from fastslow.records import Completion, Enough, Sampling
 
 
 def generation_settings(sampling: Sampling, pad_id: int, eos_ids: Sequence[int]) -> dict[str, Any]:
@@ -72,7 +72,12 @@ class _Limits(StoppingCriteria):
     """Ends rows at limits of their own, and all rows when `enough` says so."""
 
     def __init__(
-        self, rows: Sequence[int], limits: Sequence[int], eos_ids: Sequence[int], enough: Enough, later: Sequence[int]
+        self,
+        rows: Sequence[int],
+        limits: Sequence[int],
+        eos_ids: Sequence[int],
+        enough: Enough | None,
+        later: Sequence[int],
     ) -> None:
         """`later` are rows of later batches."""
         self.rows, self.limits, self.eos_ids = rows, limits, list(eos_ids)
@@ -85,7 +90,7 @@ class _Limits(StoppingCriteria):
         ends = torch.isin(input_ids[:, -self.drawn :], torch.tensor(self.eos_ids, device=input_ids.device)).any(1)
         ended = ends | (torch.tensor(self.limits, device=input_ids.device) <= self.drawn)
         left = [row for row, end in zip(self.rows, ended.tolist(), strict=True) if not end]
-        if len(left) < len(self.open):
+        if self.enough and len(left) < len(self.open):
             self.stopped = self.enough([*left, *self.later])
         self.open = left
         return torch.ones_like(ended) if self.stopped else ended
@@ -96,49 +101,33 @@ def generate(
     model: PreTrainedModel,
     prompts: Sequence[Sequence[int]],
     sampling: Sampling,
-    *,
     pad_id: int,
     eos_ids: Sequence[int],
+    *,
     batch: int,
+    limits: Sequence[int] | None = None,
+    enough: Enough | None = None,
 ) -> list[Completion]:
-    """One completion per prompt, in order; prompts are batched by length to save padding."""
-    order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
-    completions: dict[int, Completion] = {}
+    """One completion per prompt, in order. It stops as soon as `enough` says so, and batches then keep the given order;
+    otherwise prompts are batched by length to save padding."""
+    order = list(range(len(prompts)))
+    if enough is None:
+        order.sort(key=lambda index: len(prompts[index]))
+    completions = [Completion((), (), ended=False)] * len(prompts)
     with _plain(model):
         for start in range(0, len(order), batch):
-            chosen = order[start : start + batch]
-            drawn = _generated(model, [prompts[index] for index in chosen], sampling, pad_id, eos_ids, [])
-            for index, (ids, logprobs) in zip(chosen, drawn, strict=True):
-                completions[index] = _until_end(ids, logprobs, eos_ids)
-    return [completions[index] for index in range(len(prompts))]
-
-
-@torch.no_grad()
-def generate_until(
-    model: PreTrainedModel,
-    prompts: Sequence[Sequence[int]],
-    limits: Sequence[int],
-    sampling: Sampling,
-    enough: Enough,
-    *,
-    pad_id: int,
-    eos_ids: Sequence[int],
-    batch: int,
-) -> list[Part]:
-    """`generate` with a limit for every prompt, which stops as soon as `enough` says so; batches keep the given order."""
-    parts = dict.fromkeys(range(len(prompts)), Part(Completion((), ()), ended=False))
-    with _plain(model):
-        for start in range(0, len(prompts), batch):
-            chosen = range(start, min(start + batch, len(prompts)))
-            later = range(chosen.stop, len(prompts))
-            most = [limits[index] for index in chosen]
-            until = _Limits(chosen, most, eos_ids, enough, later)
-            drawn = _generated(model, [prompts[index] for index in chosen], sampling, pad_id, eos_ids, [until])
+            chosen, later = order[start : start + batch], order[start + batch :]
+            most = [limits[index] if limits else sampling.max_tokens for index in chosen]
+            until = _Limits(chosen, most, eos_ids, enough, later) if limits or enough else None
+            rows = [prompts[index] for index in chosen]
+            drawn = _generated(model, rows, sampling, pad_id, eos_ids, [until] if until else [])
             for index, limit, (ids, logprobs) in zip(chosen, most, drawn, strict=True):
-                parts[index] = Part(_until_end(ids[:limit], logprobs[:limit], eos_ids), index not in until.open)
-            if until.stopped:
+                end = next((place + 1 for place, token in enumerate(ids[:limit]) if token in eos_ids), limit)
+                ended = until is None or index not in until.open
+                completions[index] = Completion(tuple(ids[:end]), tuple(logprobs[:end]), ended=ended)
+            if until and until.stopped:
                 break
-    return [parts[index] for index in range(len(prompts))]
+    return completions
 
 
 def _generated(
@@ -167,8 +156,3 @@ def _generated(
     )
     recorder.record(sequences[:, -1])
     return list(zip(sequences[:, width:].tolist(), torch.stack(recorder.columns, dim=1).tolist(), strict=True))
-
-
-def _until_end(ids: list[int], logprobs: list[float], eos_ids: Sequence[int]) -> Completion:
-    end = next((position + 1 for position, token in enumerate(ids) if token in eos_ids), len(ids))
-    return Completion(tuple(ids[:end]), tuple(logprobs[:end]))

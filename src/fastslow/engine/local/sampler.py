@@ -6,16 +6,15 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import PreTrainedModel
 from trl.models import unwrap_model_for_generation
 
 from fastslow.base.errors import FastSlowWarning
-from fastslow.engine.base import Ready
 from fastslow.engine.local.fit import free_memory
-from fastslow.engine.local.generate import generate, generate_until, generation_settings
+from fastslow.engine.local.generate import generate, generation_settings
 from fastslow.engine.local.merged import merged
 from fastslow.engine.local.vllm import Vllm
 from fastslow.models.memory import Shape, answers_that_fit
@@ -23,12 +22,10 @@ from fastslow.prefix import SharedSampler, why_not_sample
 from fastslow.prefix.sampling import UNBOUNDED
 from fastslow.prefix.tree import prompt_tree
 from fastslow.recipe import SamplingRecipe
-from fastslow.records import Completion, Enough, Part, Sampling
+from fastslow.records import Completion, Enough, Ready, Sampling
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
-
-Found = TypeVar("Found")
 
 
 class PolicySampler:
@@ -50,64 +47,33 @@ class PolicySampler:
             self.vllm.sleep()
 
     def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seed: int,
+        *,
+        limits: Sequence[int] | None = None,
+        enough: Enough | None = None,
+        ready: Ready | None = None,
     ) -> list[Completion]:
-        """One completion per prompt, in order; deterministic by seed on one machine with transformers."""
+        """See `Engine.sample`; deterministic by seed on one machine with transformers."""
         if self.vllm:
             return self.vllm.sample(prompts, sampling)
         torch.manual_seed(seed)
+        most = math.ceil((1 + self.recipe.ahead) * self.recipe.batch) if enough else self.recipe.batch
         with self._model(sampling) as model, self.trainer.accelerator.autocast():
-            return self._transformers(model, prompts, sampling, seed, ready)
+            ends, (batch, room) = self.trainer.eos_token_ids, self._fitting(model, prompts, sampling, most)
+            if not self._shares(model):  # `generate` sets none aside, so each may have its full length
+                batch = max(1, min(batch, room // sampling.max_tokens))
+                return generate(model, prompts, sampling, self._pad_id, ends, batch=batch, limits=limits, enough=enough)
+            shared = SharedSampler(model, ends, sampling)
 
-    def _transformers(
-        self,
-        model: PreTrainedModel,
-        prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
-        seed: int,
-        ready: Ready | None,
-    ) -> list[Completion]:
-        """Sample with shared prefixes, or with transformers' `generate` if the model does not support them."""
-        ends, (batch, room) = self.trainer.eos_token_ids, self._fitting(model, prompts, sampling, self.recipe.batch)
-        if self._shares(model):
-            sampler = SharedSampler(model, ends, sampling)
-            found, finished = halving(
-                lambda size, report: sampler.sample(prompts, seed, size, report, room * size // batch), batch, ready
-            )
+            def sample(size: int, report: Ready) -> list[Completion]:
+                free = room * size // batch
+                return shared.sample(prompts, seed, size, limits=limits, enough=enough, ready=report, room=free)
+
+            found, finished = halving(sample, batch, ready)
             return [finished.get(row, completion) for row, completion in enumerate(found)]
-        batch = _at_full_length(batch, room, sampling)
-        return generate(model, prompts, sampling, pad_id=self._pad_id, eos_ids=ends, batch=batch)
-
-    def sample_until(
-        self,
-        prompts: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        sampling: Sampling,
-        seed: int,
-        enough: Enough,
-        ready: Ready | None = None,
-    ) -> list[Part]:
-        """`sample`, until `enough` completions are finished."""
-        assert self.vllm is None, "the recipe check refuses it"
-        ends = self.trainer.eos_token_ids
-        torch.manual_seed(seed)
-        with self._model(sampling) as model, self.trainer.accelerator.autocast():
-            most = math.ceil((1 + self.recipe.ahead) * self.recipe.batch)
-            batch, room = self._fitting(model, prompts, sampling, most)
-            if self._shares(model):
-                shared = SharedSampler(model, ends, sampling)
-                found, finished = halving(
-                    lambda size, report: shared.sample_until(
-                        prompts, limits, seed, size, enough, report, room * size // batch
-                    ),
-                    batch,
-                    ready,
-                )
-                return [Part(finished[row], True) if row in finished else part for row, part in enumerate(found)]
-            batch = _at_full_length(batch, room, sampling)
-            return generate_until(
-                model, prompts, limits, sampling, enough, pad_id=self._pad_id, eos_ids=ends, batch=batch
-            )
 
     def _shares(self, model: PreTrainedModel) -> bool:
         """Whether the model can be sampled with shared prefixes; warns once if it cannot."""
@@ -161,14 +127,9 @@ class PolicySampler:
         return int(self.trainer._tokenizer.pad_token_id)
 
 
-def _at_full_length(batch: int, room: int, sampling: Sampling) -> int:
-    """Sequences that fit if each may have its full length: `generate` sets none aside."""
-    return max(1, min(batch, room // sampling.max_tokens))
-
-
 def halving(
-    sample: Callable[[int, Ready], Found], batch: int, ready: Ready | None = None
-) -> tuple[Found, dict[int, Completion]]:
+    sample: Callable[[int, Ready], list[Completion]], batch: int, ready: Ready | None = None
+) -> tuple[list[Completion], dict[int, Completion]]:
     """Samples in batches, and again in smaller ones after running out of GPU memory; also returns each completion as it was
     reported first, which stays valid."""
     reported: dict[int, Completion] = {}

@@ -22,14 +22,14 @@ from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import FastSlowWarning, RunError
 from fastslow.base.seeds import derive_seed
 from fastslow.base.world import World
-from fastslow.engine.base import Numbers, Ready, TokenScores, Update
+from fastslow.engine.base import Numbers, TokenScores, Update
 from fastslow.engine.tinker.reduction import find_reduction, gradient_norm
 from fastslow.engine.tinker.rows import Reduction, completion_part, measure, rescaled, sequences, weighted
 from fastslow.engine.tinker.saved import Saved, read_saved, write_saved
 from fastslow.engine.tinker.service import Adam, Adapter, Lost, Refused, Sampler, Service, Unreachable
 from fastslow.models.tokenizer import Described
 from fastslow.recipe import Recipe
-from fastslow.records import Completion, Sampling, Turn
+from fastslow.records import Completion, Enough, Ready, Sampling, Turn
 
 TRIES = 4
 """How often one request is sent, and one update is made, before the run ends."""
@@ -46,7 +46,7 @@ T = TypeVar("T")
 class TinkerEngine:
     """See `Engine` for the contract of each method."""
 
-    in_flight = True
+    in_flight, pausable = True, False
 
     def __init__(self, recipe: Recipe, described: Described, service: Service) -> None:
         self.recipe, self.service, self.world = recipe, service, World()
@@ -84,7 +84,14 @@ class TinkerEngine:
     # Sampling and scoring ------------------------------------------------------------------------------------------------
 
     async def sample(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int, ready: Ready | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seed: int,
+        *,
+        limits: Sequence[int] | None = None,
+        enough: Enough | None = None,
+        ready: Ready | None = None,
     ) -> list[Completion]:
         async def one(index: int, prompt: Sequence[int]) -> Completion:
             chosen = (derive_seed(seed, index) if index else seed) % LARGEST_SEED
