@@ -45,7 +45,7 @@ from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
 from fastslow.slow.allocation import FLOOR, Even, Group, Informative, Plan, play_rounds
 from fastslow.slow.distillation import build_distillation
-from fastslow.slow.update import build_update, rollout_advantages
+from fastslow.slow.update import Signal, build_update, rollout_advantages
 from fastslow.state import State
 from fastslow.tasks.base import Example
 
@@ -109,14 +109,14 @@ class Loop:
                 groups, played = self._play_ahead() if self.recipe.sampling.ahead else self._play()
                 if self.evolution:
                     self.evolution.draft()
-                update = self._update(groups)
+                update, signal = self._update(groups)
                 with state.clock.phase("update"):
                     numbers = self.engine.update(update)
                 state.clock.split("update", "sync", numbers.get("sync_seconds"))
             state.step += 1
             if self.learns:
                 require_finite(update, numbers)
-                self.record.step(groups, played, update, numbers, self._advantages(groups))
+                self.record.step(groups, played, update, signal, numbers, self._advantages(groups))
             self._end_step(last=state.done)
             self.player.faulty.end_step()
 
@@ -169,8 +169,8 @@ class Loop:
         expected = chances.expect([each.id for each in problems], [context.id for context in contexts], state.step)
         return Informative(problems, contexts, slow.group, expected, floor=math.ceil(FLOOR * slow.problems))
 
-    def _update(self, groups: Sequence[Group]) -> Update:
-        """The update made from the rollouts of a step."""
+    def _update(self, groups: Sequence[Group]) -> tuple[Update, Signal]:
+        """The update made from the rollouts of a step, and how much there is to learn from."""
         state, slow = self.state, self.recipe.slow
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         if not self.distills:

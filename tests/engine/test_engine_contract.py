@@ -66,7 +66,7 @@ def update(engine: Engine, step: int) -> Update:
         for place, (prompt, completion, reward) in enumerate(zip(groups, drawn, REWARDS, strict=True))
         for turn in [Turn("system", "", tuple(prompt), completion, "")]
     ]
-    return build_update(rollouts, make_recipe(Path("unused")).slow, step)
+    return build_update(rollouts, make_recipe(Path("unused")).slow, step)[0]
 
 
 def test_sampling_answers_every_prompt_in_order_and_repeatably(make: Make) -> None:
@@ -91,7 +91,7 @@ def test_an_update_changes_what_is_sampled_and_an_empty_one_does_not(make: Make)
     engine = make()
     engine.prepare()
     before = score(engine)
-    numbers = engine.update(Update(1, [], 1.0))
+    numbers = engine.update(Update(1, []))
     assert score(engine) == before
     numbers = engine.update(update(engine, 2))
     assert {"loss", "grad_norm", "learning_rate"} <= numbers.keys()

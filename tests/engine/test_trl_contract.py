@@ -16,7 +16,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import pad, use_adapter
 
 from fastslow.base.world import World
-from fastslow.engine.local.trainer import FastSlowTrainer, trainer_config
+from fastslow.engine.local.trainer import Trainer, trainer_config
 from fastslow.models.load import load_policy
 from fastslow.slow.update import build_update
 
@@ -87,31 +87,31 @@ def test_the_recipe_in_trls_words(loss: str, expected: tuple, tiny_folder: Path,
 
 
 @pytest.fixture(scope="module")
-def trainer(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> FastSlowTrainer:
+def trainer(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """After three steps of four microbatches each."""
     recipe = make_recipe(tiny_folder, steps=3, learning_rate=1e-3, ratio_cap=4.0)
-    trainer = make_trainer(recipe, tmp_path_factory.mktemp("contract"), [])
-    make_updates(trainer, [build_update(make_rollouts(REWARDS, seed=step), recipe.slow, step) for step in (1, 2, 3)])
+    trainer = make_trainer(recipe)
+    make_updates(trainer, [build_update(make_rollouts(REWARDS, seed=step), recipe.slow, step)[0] for step in (1, 2, 3)])
     return trainer
 
 
-def test_an_update_is_one_optimizer_step(trainer: FastSlowTrainer) -> None:
+def test_an_update_is_one_optimizer_step(trainer: Trainer) -> None:
     assert trainer.state.global_step == 3
     assert trainer.args.steps_per_generation == trainer.args.gradient_accumulation_steps == 4
     assert trainer.num_iterations == 1
 
 
-def test_attributes(trainer: FastSlowTrainer) -> None:
+def test_attributes(trainer: Trainer) -> None:
     assert trainer._tokenizer.pad_token_id == 0
     assert list(trainer.eos_token_ids) == [2]
     assert trainer.use_vllm is False
-    assert trainer.ref_model is None  # without a KL penalty no second model is loaded
+    assert trainer.reference is None  # without a KL penalty no second model is loaded
     assert trainer.beta == 0.0
     assert trainer.model_wrapped is not None
     assert callable(trainer._dist.summon_full_params)
 
 
-def test_the_ratio_cap_is_epsilon_high_itself(trainer: FastSlowTrainer) -> None:
+def test_the_ratio_cap_is_epsilon_high_itself(trainer: Trainer) -> None:
     """Left unset it would be epsilon, 0.2, and every gradient a fifth of what it should be."""
     assert trainer.loss_type == "cispo"
     assert trainer.epsilon_high == 4.0
@@ -125,14 +125,14 @@ def test_the_ratio_cap_is_epsilon_high_itself(trainer: FastSlowTrainer) -> None:
         "advantages": torch.ones(1),
         "num_items_in_batch": torch.tensor(1),
         "filled": torch.ones(()),
-        "sampled_logps": torch.zeros(1, 1),
+        "sampled": torch.zeros(1, 1),
         "fresh": torch.zeros(1, dtype=torch.bool),
     }
     trainer.model.train()
     logits = trainer.model(input_ids=torch.tensor([[3, 4]])).logits[0, -1]
     logp = torch.log_softmax(logits, -1)[5].item()
     for behind, ratio in ((0.5, torch.tensor(0.5).exp().item()), (5.0, 4.0)):  # exp(5) is beyond the cap
-        loss = trainer._compute_loss(trainer.model, {**inputs, "old_per_token_logps": torch.tensor([[logp - behind]])})
+        loss = trainer._compute_loss(trainer.model, {**inputs, "behaviour": torch.tensor([[logp - behind]])})
         # One microbatch of four: the normalizer is for the whole step.
         assert loss.item() == pytest.approx(-ratio * logp, rel=1e-4)
 
@@ -140,7 +140,7 @@ def test_the_ratio_cap_is_epsilon_high_itself(trainer: FastSlowTrainer) -> None:
 @pytest.mark.parametrize("warmup", [0, 1, 4])
 def test_warm_up_begins_above_0_and_ends_at_the_whole_rate(warmup: int, tiny_folder: Path, tmp_path: Path) -> None:
     recipe = make_recipe(tiny_folder, steps=6, learning_rate=1e-3, warmup_steps=warmup)
-    trainer = make_trainer(recipe, tmp_path, [])
-    updates = [build_update(make_rollouts(REWARDS, seed=step), recipe.slow, step) for step in range(1, 7)]
+    trainer = make_trainer(recipe)
+    updates = [build_update(make_rollouts(REWARDS, seed=step), recipe.slow, step)[0] for step in range(1, 7)]
     rates = [logs["learning_rate"] for logs in make_updates(trainer, updates)]
     assert rates == pytest.approx([1e-3 * min(1, step / max(warmup, 1)) for step in range(1, 7)])

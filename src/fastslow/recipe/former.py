@@ -8,8 +8,24 @@ KEYS: dict[str, str | None] = {
     "sampling.chat": "sampling.chat_template_kwargs",
     "sampling.vllm_server": None,
     "fast.paired": None,
+    "slow.betas": None,
+    "slow.weight_decay": None,
+    "slow.max_grad_norm": None,
+    "slow.drop_zero_variance": None,
+    "sampling.vllm_sleep": None,
+    "sampling.vllm_memory": None,
+    "model.lora.dropout": None,
+    "model.kernels": None,
 }
 """Former keys with their new names; None for those that were removed."""
+ALWAYS: dict[str, Any] = {
+    "slow.betas": [0.9, 0.999],
+    "slow.max_grad_norm": 1.0,
+    "slow.drop_zero_variance": True,
+    "sampling.vllm_memory": "auto",
+    "model.kernels": "auto",
+}
+"""Values of removed keys that every run has now."""
 VALUES: dict[tuple[str, str], str | None] = {
     ("slow.aggregation", "prompt"): "problem",
     ("fast.rescore", "front"): None,
@@ -45,7 +61,7 @@ def translate(data: dict[str, Any]) -> list[str]:
             value = section.pop(name)
             if new is not None:
                 section[new.rpartition(".")[2]] = value
-            elif value:
+            elif value and value != ALWAYS.get(key):
                 removed.append(f"{key}={value}")
     for (key, value), new in VALUES.items():
         section, name = _section(data, key)
@@ -59,6 +75,8 @@ def translate(data: dict[str, Any]) -> list[str]:
 
 
 def _section(data: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
-    section, name = key.split(".")
-    found = data.get(section)
-    return found if isinstance(found, dict) else {}, name
+    *sections, name = key.split(".")
+    for section in sections:
+        found = data.get(section)
+        data = found if isinstance(found, dict) else {}
+    return data, name

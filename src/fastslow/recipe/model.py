@@ -54,9 +54,6 @@ class ModelRecipe(Section):
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     """Recompute activations in the backward pass: needs less memory and is about a fifth slower. `auto` does it on a GPU when
     they do not fit (docs/scale.md); it does not where `slow.microbatch` is a number, and not on a CPU."""
-    kernels: Literal["auto", "none"] = "auto"
-    """Fused kernels for norms, rotary positions and SwiGLU. `auto` uses them on a CUDA GPU if `fastslow[kernels]` is
-    installed, for models of the families Llama, Mistral, Qwen2 and Qwen3; results differ by rounding."""
     trust_remote_code: bool = False
     """Allow models that ship their own Python code."""
 
@@ -68,8 +65,6 @@ class LoraRecipe(Section):
     """Rank of the update."""
     alpha: int = Field(default=64, ge=1)
     """Scale of the update, relative to the rank."""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout on the adapter's input."""
     target_modules: str | list[str] = "all-linear"
     """Which layers are adapted."""
 
@@ -188,8 +183,6 @@ class SlowRecipe(Section):
     """While less than this share of a step's rollouts is in groups with different rewards, play further problems."""
     fill_cap: float = Field(default=2.0, ge=1)
     """The most that a step may spend for `fill`, as a multiple of `slow.problems` times `slow.group`."""
-    drop_zero_variance: bool = True
-    """Leave groups whose rewards are all equal out of the update."""
     kl: float = Field(default=1e-3, ge=0)
     """Coefficient of the KL penalty to the base model, whose estimate (k3 times the importance ratio) is averaged over all
     tokens of the update, whatever `slow.aggregation` says; 0 loads no reference model. `distill` has no such penalty."""
@@ -197,12 +190,6 @@ class SlowRecipe(Section):
     """AdamW's learning rate; constant after warm-up."""
     warmup_steps: int = Field(default=10, ge=0)
     """Steps of linear warm-up: the first step has 1/N of the learning rate, step N all of it."""
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    """AdamW's betas."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """AdamW's weight decay."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    """The gradient norm is clipped at this value."""
 
 
 class ReflectionRecipe(Section):
@@ -373,11 +360,6 @@ class SamplingRecipe(Section):
     than `ahead`, rounded up. With as many as `ahead` every step trains on the same problems as without."""
     chat_template_kwargs: dict[str, Any] = {}
     """Extra arguments of the chat template, such as `enable_thinking: false`."""
-    vllm_memory: Literal["auto"] | Annotated[float, Field(gt=0, le=1)] = "auto"
-    """`vllm`: share of GPU memory it may take. `auto` calculates it: vLLM's weights, and as much for keys and values as a
-    step may need and the trainer leaves (docs/scale.md)."""
-    vllm_sleep: bool = False
-    """`vllm`: release that memory while the weights are updated; waking up costs time in every step."""
 
     @property
     def oldest(self) -> int:

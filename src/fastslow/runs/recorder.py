@@ -26,6 +26,7 @@ from fastslow.tasks.stages import Stages
 if TYPE_CHECKING:
     from fastslow.evaluation.during import Measured
     from fastslow.slow.allocation import Group
+    from fastslow.slow.update import Signal
     from fastslow.state import State
 
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
@@ -106,6 +107,7 @@ class Recorder:
         groups: Sequence[Group],
         played: Sequence[Rollout],
         update: Update,
+        signal: Signal,
         numbers: Numbers,
         advantages: Sequence[float] | None,
     ) -> None:
@@ -130,8 +132,8 @@ class Recorder:
             "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
             "contexts": len(by_context),
             "problems": len(groups),
-            "zero_variance": update.zero_variance,
-            "informative": update.informative,
+            "zero_variance": signal.zero_variance,
+            "informative": signal.informative,
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
@@ -151,7 +153,6 @@ class Recorder:
             self.run.append("metrics", row)
             if self.recipe.output.save_rollouts:
                 self.run.save_rollouts(state.step, rollouts, advantages=advantages)
-        self.engine.report({f"fastslow/{key}": float(row[key]) for key in (*TRACKED, *self._spent())})
         self.view.step(state.step, self.recipe.slow.steps, row)
         self._warn_if_nothing_is_learnt(row)
 
@@ -192,7 +193,6 @@ class Recorder:
         }
         if self.run:
             self.run.append("evals", row)
-        self.engine.report({f"evaluation/{label}": result["mean"] for label, result in measured.results.items()})
         self.view.evaluation(state.step, measured.results)
 
     def ledger(self) -> None:
