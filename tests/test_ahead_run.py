@@ -22,8 +22,8 @@ from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe, load_recipe
 from fastslow.records import Turn
 from fastslow.runs.folder import RunFolder
-from fastslow.tasks.base import Ask, Example, Feedback, Split
 from fastslow.slow.losses import objective
+from fastslow.tasks.base import Ask, Example, Feedback, Split
 
 STEPS, PROBLEMS, GROUP = 5, 3, 4
 

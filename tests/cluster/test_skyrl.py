@@ -31,9 +31,9 @@ from fastslow.models.tokenizer import describe
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Turn
 from fastslow.runs.view import PlainView
+from fastslow.slow.losses import objective
 from fastslow.tasks.base import Feedback
 from fastslow.tasks.registry import build_task
-from fastslow.slow.losses import objective
 
 PYTHON = os.environ.get("FASTSLOW_SKYRL_PYTHON")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="`make test-cluster` sets up SkyRL and runs this")

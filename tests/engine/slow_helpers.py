@@ -80,9 +80,7 @@ def make_rollouts(
     return result
 
 
-def make_trainer(
-    recipe: Recipe, updates: Sequence[Update] = (), world: World | None = None
-) -> Trainer:
+def make_trainer(recipe: Recipe, updates: Sequence[Update] = (), world: World | None = None) -> Trainer:
     """A trainer that does not clip gradients."""
     trainer = Trainer(load_policy(recipe.model), recipe, world or World(), objective(recipe.slow))
     trainer.max_grad_norm = 1e9

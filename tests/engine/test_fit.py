@@ -13,7 +13,8 @@ from test_update_distribution import expected_rows, rows_in
 from fastslow.base.errors import FastSlowWarning
 from fastslow.base.world import World
 from fastslow.engine.base import Update
-from fastslow.engine.local import fit, sampler, shared_prefix, trainer
+from fastslow.engine.local import fit, sampler, trainer
+from fastslow.engine.local.batch import unpadded
 from fastslow.engine.local.sampler import halving
 from fastslow.models.load import load_policy
 from fastslow.models.memory import Footprint
@@ -58,10 +59,7 @@ def test_a_microbatch_is_a_tree_of_at_most_so_many_tokens(card: Any, tiny_folder
     card(40)
     found = one_update(tiny_folder, World(), microbatch="auto")
     for inputs in found["microbatches"]:
-        parts = (
-            shared_prefix.unpadded(inputs[f"{part}_ids"], inputs[f"{part}_mask"]) for part in ("prompt", "completion")
-        )
-        assert len(token_tree(*parts)) <= 40
+        assert len(token_tree(*unpadded(inputs, "prompt", "completion"))) <= 40
 
 
 def test_a_step_without_rows_is_one_filler(card: Any, tiny_folder: Path, tmp_path: Path) -> None:
@@ -104,16 +102,16 @@ def test_out_of_memory_halves_the_microbatches(
 ) -> None:
     """Until they fit; then activations are recomputed; the update is the same."""
     reference = one_update(tiny_folder, World(), kl=0.1, microbatch=16)
-    score, most = trainer.Trainer._compute_loss, [100]
+    score, most = trainer.Trainer.loss, [100]
 
-    def small(self: Any, model: Any, inputs: Any) -> Any:
-        loss = score(self, model, inputs)  # the error comes late, when there are metrics and gradients
+    def small(self: Any, inputs: Any, *more: Any) -> Any:
+        loss = score(self, inputs, *more)  # the error comes late, when there are metrics and gradients
         tokens = int(inputs["prompt_mask"].sum() + inputs["completion_mask"].sum())
         if tokens > most[0] and not self.model.is_gradient_checkpointing:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return loss
 
-    monkeypatch.setattr(trainer.Trainer, "_compute_loss", small)
+    monkeypatch.setattr(trainer.Trainer, "loss", small)
     monkeypatch.setattr(fit, "LEAST_TOKENS", 8)
     card(400)
     with pytest.warns(FastSlowWarning, match="micro-batches of 400 tokens; continuing with 200"):
@@ -133,7 +131,7 @@ def test_what_never_fits_is_an_error(card: Any, tiny_folder: Path, tmp_path: Pat
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(trainer.Trainer, "_compute_loss", full)
+    monkeypatch.setattr(trainer.Trainer, "loss", full)
     card(40)
     made = make_trainer(make_recipe(tiny_folder, microbatch="auto"))
     made.prepare()
@@ -161,12 +159,9 @@ def test_without_a_gpu_auto_is_eight_rollouts_or_what_divides(tiny_folder: Path)
     assert not fit.by_tokens(make_recipe(tiny_folder, microbatch="auto"), "cpu")
 
 
-def test_vllm_gets_what_the_recipe_says(tiny_folder: Path) -> None:
+def test_without_a_card_vllm_gets_a_fixed_share(tiny_folder: Path) -> None:
     recipe = make_recipe(tiny_folder)
-    sampling = recipe.sampling.model_copy(update={"vllm_memory": 0.7})
-    policy = load_policy(recipe.model)
-    assert fit.vllm_share(recipe.model_copy(update={"sampling": sampling}), policy) == 0.7
-    assert fit.vllm_share(recipe, policy) == 0.3  # no card to calculate it for
+    assert fit.vllm_share(recipe, load_policy(recipe.model)) == 0.3
 
 
 @pytest.mark.parametrize("until", [False, True])

@@ -108,8 +108,8 @@ def test_the_mode_of_the_model_is_put_back(training: bool, tiny_folder: Path, tm
     assert model.generation_config is own
 
 
-def test_an_adapter_is_part_of_the_policy_and_its_dropout_is_off(tiny_folder: Path, tmp_path: Path) -> None:
-    sampler = make(tiny_folder, tmp_path, model={"lora": {"rank": 2, "dropout": 0.9}})
+def test_an_adapter_is_part_of_the_policy(tiny_folder: Path, tmp_path: Path) -> None:
+    sampler = make(tiny_folder, tmp_path, model={"lora": {"rank": 2}})
     model = sampler.trainer.model
     model.train()
     base = sampler.sample(PROMPTS, SAMPLING, seed=3)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from slow_helpers import REWARDS, make_recipe, make_rollouts, make_trainer, one_update, weights_after
-from trl import GRPOTrainer
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from fastslow.base.errors import FastSlowWarning
 from fastslow.base.world import World
@@ -37,7 +38,7 @@ def test_on_and_off_make_the_same_update(lora: dict | None, tiny_folder: Path, t
         assert logs[key] == pytest.approx(their_logs[key], rel=1e-4, abs=1e-6)
 
 
-def tokens_per_update(recipe: Any, folder: Path, update: Update) -> int:
+def tokens_per_update(recipe: Any, update: Update) -> int:
     trainer = make_trainer(recipe, [update])
     seen: list[int] = []
     weights_after_hook = trainer.model.model.embed_tokens.register_forward_hook(
@@ -60,15 +61,15 @@ def test_rows_with_the_same_prompt_meet_in_a_microbatch(tiny_folder: Path, tmp_p
     prompts = {tuple(row.turn.prompt_ids) for row in update.rows}
     most = sum(len(prompt) for prompt in prompts) + sum(len(row.turn.completion.ids) for row in update.rows) + 1
     recipe = make_recipe(tiny_folder, problems=3, microbatch=4)
-    assert tokens_per_update(recipe, tmp_path, mixed) <= most
+    assert tokens_per_update(recipe, mixed) <= most
     off = make_recipe(tiny_folder, problems=3, microbatch=4, shared_prefix=False)
-    assert tokens_per_update(off, tmp_path, mixed) > 1.3 * most
+    assert tokens_per_update(off, mixed) > 1.3 * most
 
 
 def test_a_model_that_cannot_is_trained_trls_way_and_says_so_once(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastslow.engine.local.shared_prefix.why_not_train", lambda _model: "it has state-space layers")
+    monkeypatch.setattr("fastslow.engine.local.trainer.why_not_train", lambda _model: "it has state-space layers")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = one_update(tiny_folder, World(), kl=0.1)
@@ -82,36 +83,39 @@ def test_a_model_that_cannot_is_trained_trls_way_and_says_so_once(
         torch.testing.assert_close(found["weights"][name], value, atol=1e-6, rtol=1e-6)
 
 
-def test_expert_balance_and_images_go_trls_way(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = make_trainer(make_recipe(tiny_folder))
-    asked: list[tuple] = []
-    monkeypatch.setattr(
-        GRPOTrainer,
-        "_get_per_token_logps_and_entropies",
-        lambda _self, *arguments, **named: asked.append((arguments[-1], named)) or (torch.zeros(1, 1), None, None),
-    )
-    ids = torch.tensor([[3, 4, 5]])
-    plainly: dict[str, Any] = {"compute_aux_loss": True}, {"pixel_values": torch.zeros(1)}
-    for named in plainly:
-        trainer._get_per_token_logps_and_entropies(trainer.model, ids, torch.ones_like(ids), 1, **named)
-    assert len(asked) == 2
-    trainer._get_per_token_logps_and_entropies(trainer.model, ids, torch.ones_like(ids), 1, pixel_values=None)
-    assert len(asked) == 2
+def test_a_mixture_of_experts_is_trained_to_use_them_evenly(tmp_path: Path) -> None:
+    """Its loss for that is added to the policy's with the factor of its config, and needs padded batches."""
+    config = AutoConfig.for_model(
+        "mixtral", vocab_size=25, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=1, router_aux_loss_coef=0.5, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    tiny.make_tokenizer().save_pretrained(tmp_path)
+    recipe = make_recipe(tmp_path, microbatch=16)
+    update = build_update(make_rollouts(REWARDS), recipe.slow, step=1)[0]
+    found = {}
+    for balance in (0.5, 0.0):
+        trainer = make_trainer(recipe)
+        assert trainer.balance == 0.5
+        trainer.balance = balance
+        trainer.prepare()
+        found[balance] = trainer.step(update)["loss"]
+    assert found[0.5] - found[0.0] > 0.4  # 1 if they are used evenly
 
 
-def scored_models(recipe: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, update: Update) -> list[bool]:
+def scored_models(recipe: Any, monkeypatch: pytest.MonkeyPatch, update: Update) -> list[bool]:
     """Of each scoring pass of one update: was it for a gradient."""
     trainer = make_trainer(recipe, [update])
     passes: list[bool] = []
-    original = Trainer._get_per_token_logps_and_entropies
+    original = Trainer.logprobs
 
     def count(self: Trainer, *arguments: Any, **named: Any) -> Any:
         passes.append(torch.is_grad_enabled())
         return original(self, *arguments, **named)
 
-    monkeypatch.setattr(Trainer, "_get_per_token_logps_and_entropies", count)
+    monkeypatch.setattr(Trainer, "logprobs", count)
     weights_after(trainer)
     monkeypatch.undo()
     return passes
@@ -121,7 +125,7 @@ def test_nothing_is_scored_twice(tiny_folder: Path, tmp_path: Path, monkeypatch:
     """One pass a microbatch; as many for the reference where there is a penalty; one more for what no sampler said."""
 
     def passes(kl: float, update: Update) -> list[bool]:
-        return scored_models(make_recipe(tiny_folder, kl=kl, microbatch=8), tmp_path, monkeypatch, update)
+        return scored_models(make_recipe(tiny_folder, kl=kl, microbatch=8), monkeypatch, update)
 
     slow = make_recipe(tiny_folder).slow
     fresh = build_update(make_rollouts(REWARDS), slow, step=1)[0]

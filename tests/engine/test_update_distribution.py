@@ -30,9 +30,8 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def one_process(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, dict[str, Any]]]:
+def one_process(tiny_folder: Path) -> dict[str, dict[int, dict[str, Any]]]:
     """Every setting with one process, by microbatch."""
-    folder = tmp_path_factory.mktemp("one")
     return {
         name: {size: one_update(tiny_folder, World(), **slow, microbatch=size) for size in (4, 8, 16)}
         for name, slow in SETTINGS.items()
@@ -97,9 +96,6 @@ def test_every_row_reaches_the_loss_once_at_any_microbatch(name: str, one_proces
         assert rows == expected_rows(name, tiny_folder)
         assert len(found["microbatches"]) == PROBLEMS * GROUP // size
         assert fillers < len(found["microbatches"])
-        assert {int(batch["num_items_in_batch"]) for batch in found["microbatches"]} == {
-            sum(len(completion) * count for (_, completion, _), count in rows.items())
-        }
 
 
 @pytest.mark.parametrize("name", SETTINGS)

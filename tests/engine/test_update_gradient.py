@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +121,7 @@ def test_sampled_rollouts_have_ratio_one(tiny_folder: Path, tmp_path: Path) -> N
     rows = [Turn("system", "", prompt, completion, "") for prompt, completion in zip(prompts, drawn, strict=True)]
     update = Update(5, [Row(turn, 1.0, policy_step=0) for turn in rows])
     batch = trainer.tensors(update)
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-    width = batch["completion_ids"].size(1)
-    with torch.no_grad():
-        again = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, width)[0]
+    again = trainer.score(trainer.model, batch)
     kept = batch["completion_mask"].bool()
     torch.testing.assert_close(again[kept], batch["behaviour"][kept], atol=1e-5, rtol=1e-5)
 
@@ -132,17 +129,19 @@ def test_sampled_rollouts_have_ratio_one(tiny_folder: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("kl", [0.0, 0.1])
 def test_a_step_with_nothing_to_learn_leaves_the_weights_alone(kl: float, tiny_folder: Path, tmp_path: Path) -> None:
     """Even with Adam's momentum from the step before; and the step after goes on as if it had not been."""
-    recipe = make_recipe(tiny_folder, steps=3, learning_rate=1e-2, kl=kl, weight_decay=0.1)
+    recipe = make_recipe(tiny_folder, steps=3, learning_rate=1e-2, kl=kl)
     first, last = (
         build_update(make_rollouts(REWARDS), recipe.slow, 1)[0],
         build_update(make_rollouts(REWARDS, seed=5), recipe.slow, 3)[0],
     )
+    decayed = partial(torch.optim.AdamW, weight_decay=0.1)
     nothing = build_update(make_rollouts([1.0] * 16), recipe.slow, 2)[0]
     assert not nothing.rows
     seen: list[dict[str, torch.Tensor]] = []
     logs: list[dict[str, float | None]] = []
 
     trainer = make_trainer(recipe)
+    trainer.make_optimizer = decayed  # type: ignore[method-assign]
     trainer.prepare()
     for update in (first, nothing, last):
         seen.append(weights(trainer))
@@ -152,7 +151,8 @@ def test_a_step_with_nothing_to_learn_leaves_the_weights_alone(kl: float, tiny_f
     assert logs[1]["grad_norm"] == 0
     assert logs[1]["loss"] == 0
 
-    without = make_trainer(make_recipe(tiny_folder, steps=2, learning_rate=1e-2, kl=kl, weight_decay=0.1))
+    without = make_trainer(make_recipe(tiny_folder, steps=2, learning_rate=1e-2, kl=kl))
+    without.make_optimizer = decayed  # type: ignore[method-assign]
     make_updates(without, [first, last])
     for name, value in weights(without).items():
         torch.testing.assert_close(weights(trainer)[name], value, atol=1e-7, rtol=1e-6)

@@ -108,7 +108,7 @@ def test_problem_aggregation_is_the_mean_over_problems_of_their_token_means(rewa
 def test_zero_variance_is_the_fraction_of_groups_whose_rewards_are_equal(rewards, contexts: int) -> None:
     rollouts = make_rollouts(rewards, group=8, contexts=contexts)
     for baseline, size in (("problem", 8), ("prompt", 8 // contexts)):
-        _, signal = build_update(rollouts, SlowRecipe(group=8, baseline=baseline), step=1)
+        update, signal = build_update(rollouts, SlowRecipe(group=8, baseline=baseline), step=1)
         equal = [len(set(rewards[start : start + size])) == 1 for start in range(0, 24, size)]
         assert signal.zero_variance == pytest.approx(np.mean(equal))
         assert len(update.rows) == size * (len(equal) - sum(equal))
@@ -119,7 +119,7 @@ def test_a_problem_counts_as_much_as_any_other_however_many_rollouts_it_has() ->
     rollouts = make_rollouts([*scores[0], *scores[1]], group=6)
     update = build_update(rollouts, SlowRecipe(group=4, std="none"), step=1, sizes=[6, 2])[0]
     tokens = [len(row.turn.completion.ids) for row in update.rows]
-    parts = [row.advantage * count / sum(tokens) for row, count in zip(update.rows, tokens, strict=True)]
+    parts = [row.advantage * row.scale * count / sum(tokens) for row, count in zip(update.rows, tokens, strict=True)]
     for members, expected in ((slice(0, 6), scores[0]), (slice(6, 8), scores[1])):
         own = np.array(expected) - np.mean(expected)
         mean = np.average(own, weights=tokens[members]) / 2  # over the problem's tokens, then over both problems
