@@ -164,5 +164,5 @@ def test_a_save_that_fails_says_why(tiny_folder: Path, tmp_path: Path) -> None:
     engine = local_engine(make_recipe(tiny_folder), tmp_path, World())
     engine.prepare()
     (tmp_path / "file").write_text(json.dumps(None))
-    with pytest.raises(RunError, match="Not a directory"):
+    with pytest.raises(RunError, match="File exists"):
         engine.save(tmp_path / "file")

@@ -18,6 +18,7 @@ from transformers.integrations.fsdp import is_fsdp_managed_module
 
 from fastslow.base.errors import ModelError
 from fastslow.prefix import tree_attention
+from fastslow.prefix.level_attention import implementation_of
 from fastslow.prefix.logprobs import completion_logprobs, layer_windows
 from fastslow.prefix.sampling import SharedSampler
 from fastslow.records import Sampling
@@ -34,7 +35,7 @@ def why_not_train(model: Any) -> str | None:
     if isinstance(model, DistributedDataParallel):
         model = model.module
     base = _base(getattr(model, "module", model))
-    implementation = base.config.get_text_config(decoder=True)._attn_implementation
+    implementation = implementation_of(base.config.get_text_config(decoder=True))
     if not base.config.is_encoder_decoder and implementation != tree_attention.IMPLEMENTATION:
         return (
             f"{type(base).__name__} uses the attention implementation '{implementation}', and only "

@@ -22,10 +22,10 @@ ALWAYS: dict[str, Any] = {
     "slow.betas": [0.9, 0.999],
     "slow.max_grad_norm": 1.0,
     "slow.drop_zero_variance": True,
-    "sampling.vllm_memory": "auto",
-    "model.kernels": "auto",
 }
 """Values of removed keys that every run has now."""
+OF_MACHINES = ("sampling.vllm_sleep", "sampling.vllm_memory", "model.kernels")
+"""Removed keys that never changed what a run learns."""
 VALUES: dict[tuple[str, str], str | None] = {
     ("slow.aggregation", "prompt"): "problem",
     ("fast.rescore", "front"): None,
@@ -61,7 +61,7 @@ def translate(data: dict[str, Any]) -> list[str]:
             value = section.pop(name)
             if new is not None:
                 section[new.rpartition(".")[2]] = value
-            elif value and value != ALWAYS.get(key):
+            elif value and key not in OF_MACHINES and value != ALWAYS.get(key):
                 removed.append(f"{key}={value}")
     for (key, value), new in VALUES.items():
         section, name = _section(data, key)

@@ -84,7 +84,7 @@ class EngineRecipe(Section):
     """What samples and trains the policy; `engine: KIND` alone is short for this."""
 
     kind: Literal["local", "tinker"] = "local"
-    """`local` runs TRL in the processes of the run. `tinker` trains a LoRA adapter on a server of the Tinker API: the hosted
+    """`local` trains in the processes of the run. `tinker` trains a LoRA adapter on a server of the Tinker API: the hosted
     one, SkyRL's, or another (docs/scale.md). The API key is read from TINKER_API_KEY."""
     base_url: str | None = None
     """`tinker`: address of the server; by default the hosted service, or TINKER_BASE_URL."""
@@ -160,7 +160,7 @@ class SlowRecipe(Section):
     """Compute what the rollouts of a microbatch begin with together (context, problem, earlier turns) once, without padding;
     changes memory and speed, not the result. Unsupported models warn once and fall back to padded batches."""
     loss: Loss = "cispo"
-    """The policy loss; all but `cispo` use TRL's own implementation and aggregation."""
+    """The policy loss (slow/losses.py); all but `cispo` average as in TRL."""
     ratio_cap: float = Field(default=4.0, gt=0)
     """CISPO: importance ratios are clipped at this value (verl's `clip_high` of 3.0 is 1 + 3 = 4 here)."""
     clip: float = Field(default=0.2, gt=0)

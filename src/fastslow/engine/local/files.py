@@ -30,6 +30,7 @@ def save(trainer: Trainer, folder: Path) -> None:
     """Write model or adapter, optimizer and schedule; raises on every process if one fails."""
     problem = None
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         save_model(trainer, folder)
         if trainer.sharded:
             plugin = trainer.accelerator.state.fsdp_plugin

@@ -24,6 +24,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor
 from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
+from torch.nn.functional import pad
 from torch.nn.utils import get_total_norm
 from torch.optim.lr_scheduler import LambdaLR
 from transformers.trainer_pt_utils import get_parameter_names
@@ -50,7 +51,7 @@ NOT_MATRICES = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_n
 """Names of parameters that are no matrices."""
 
 
-def adamw(groups: Sequence[Mapping[str, Any]], learning_rate: float) -> torch.optim.Optimizer:
+def adamw(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.Optimizer:
     """The optimizer of every run."""
     return torch.optim.AdamW(groups, learning_rate, betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, fused=True)
 
@@ -213,6 +214,7 @@ class Trainer:
                 total, kl, entropy = distillation(self.wrapped, self.teacher, inputs, temperature, shared)
             return total / tokens, {"distillation": kl.sum(), "entropy": entropy.sum(), "tokens": mask_RT.sum()}
         logprobs_RT, entropy_RT, balance = self.logprobs(self.wrapped, inputs)
+        assert entropy_RT is not None, "of the policy"
         loss, found = self.objective(
             Batch(
                 logprobs_RT,
@@ -236,17 +238,15 @@ class Trainer:
             gap = (logprobs_RT - sampled_RT).abs()[known_RT].sum()
         return loss, {**sums, "tokens": mask_RT.sum(), "sampler_mismatch": gap, "known": known_RT.sum()}
 
-    def logprobs(self, model: Any, inputs: Tensors) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Log-probability and entropy of each completion token, and a mixture's imbalance where that is trained on."""
+    def logprobs(self, model: Any, inputs: Tensors) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Log-probability and entropy of each completion token, and a mixture's imbalance where that is trained on. The
+        reference model says no entropy."""
         width = inputs["completion_ids"].size(1)
         if self.shares(model) and not self.balance:
             with self.accelerator.autocast():
-                found = completion_logprobs(model, *unpadded(inputs, "prompt", "completion"))
-            padded = [
-                value if value is None else torch.nn.functional.pad(value, (0, width - value.shape[1]))
-                for value in found
-            ]
-            return padded[0], padded[1], None
+                found, entropy = completion_logprobs(model, *unpadded(inputs, "prompt", "completion"))
+            right = (0, width - found.shape[1])
+            return pad(found, right), None if entropy is None else pad(entropy, right), None
         ids, mask = (
             torch.cat([inputs[f"prompt_{kind}"], inputs[f"completion_{kind}"]], dim=1) for kind in ("ids", "mask")
         )
@@ -255,8 +255,8 @@ class Trainer:
         balanced = {"output_router_logits": True} if self.balance else {}
         with self.accelerator.autocast():
             outputs = model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True, **balanced)
-        entropy = outputs.entropy
-        return outputs.log_probs[:, -width:], entropy if entropy is None else entropy[:, -width:], outputs.aux_loss
+        entropy = None if outputs.entropy is None else outputs.entropy[:, -width:]
+        return outputs.log_probs[:, -width:], entropy, outputs.aux_loss
 
     def shares(self, model: Any) -> bool:
         """Whether the model supports shared prefixes; checked once, on the first model scored."""
@@ -288,9 +288,13 @@ class Trainer:
         if by_vllm or any(row.policy_step < update.step - 1 for row in update.rows):
             batch["behaviour"] = self._behaviour(batch)
         if self.penalized:
-            with self.base() as model:
-                batch["reference"] = self.score(model, batch)
+            batch["reference"] = self.reference_logprobs(batch)
         return batch
+
+    def reference_logprobs(self, batch: Tensors) -> Tensor:
+        """Log-probabilities under the base model."""
+        with self.base() as model:
+            return self.score(model, batch)
 
     def _behaviour(self, batch: Tensors) -> Tensor:
         """The sampler's log-probabilities; for rows where some are missing, the current policy's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 from pathlib import Path
@@ -12,12 +13,15 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import save_fsdp_model
 from slow_helpers import REWARDS, make_recipe, make_rollouts, make_trainer, make_updates
+from transformers import AutoModelForCausalLM
 from trl import GRPOConfig
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer import add_fused_lm_head
 
+import fastslow
 from fastslow.engine.local.trainer import BETAS, EPSILON, MAX_GRAD_NORM, WEIGHT_DECAY, Trainer
 from fastslow.engine.local.vllm import Vllm
+from fastslow.prefix.level_attention import shared_prefixes
 from fastslow.slow.update import build_update
 
 
@@ -33,6 +37,63 @@ def test_signatures() -> None:
     assert parameters(Vllm.sync) == {"self"}
     assert {"model", "temperature", "outputs"} <= parameters(add_fused_lm_head)
     assert "adapter_only" in parameters(save_fsdp_model)
+
+
+PRIVATE = {
+    "_reset_state": "engine/local/trainer.py",
+    "_attn_implementation": "prefix/level_attention.py",
+    "_supports_attention_backend": "prefix/probe.py",
+}
+"""Names of libraries with a leading underscore, and the one file that uses each."""
+LIBRARIES = "accelerate", "peft", "transformers", "trl", "vllm"
+
+
+def test_three_private_names_are_used_each_in_one_place() -> None:
+    ours = {
+        node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else node.attr
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    }
+    found: dict[str, set[str]] = {}
+    for file, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in LIBRARIES:
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.Attribute) and node.attr not in ours and not torch_operator(node):
+                names = [node.attr]
+            else:
+                continue
+            for name in names:
+                if name.startswith("_") and not name.startswith("__"):
+                    found.setdefault(name, set()).add(file)
+    rooms = ("engine/", "models/", "prefix/", "slow/")
+    assert {name: files for name, files in found.items() if any(file.startswith(rooms) for file in files)} == {
+        name: {file} for name, file in PRIVATE.items()
+    }
+
+
+def trees() -> dict[str, ast.Module]:
+    root = Path(fastslow.__file__).parent
+    return {str(file.relative_to(root)): ast.parse(file.read_text()) for file in sorted(root.rglob("*.py"))}
+
+
+def torch_operator(node: ast.Attribute) -> bool:
+    return ast.unparse(node.value).startswith("torch.ops.")
+
+
+def test_a_model_looks_its_attention_up_at_every_call(tiny_folder: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(tiny_folder)
+    assert model._supports_attention_backend is True
+    assert model.config._attn_implementation == "sdpa"
+    with (
+        shared_prefixes(model),
+        pytest.raises(TypeError, match="shared"),
+    ):  # our attention was asked, without its argument
+        model(torch.tensor([[3, 4]]))
+    assert model.config._attn_implementation == "sdpa"
+    assert model(torch.tensor([[3, 4]])).logits.isfinite().all()
 
 
 def test_a_second_run_in_a_process_may_have_another_precision() -> None:
