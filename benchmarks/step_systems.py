@@ -93,7 +93,6 @@ def recipe_of(job: Job) -> Recipe:
                 "group": load.group,
                 "microbatch": "auto" if job.auto else load.microbatch,
                 "kl": job.kl,
-                "drop_zero_variance": False,
             },
             "sampling": {
                 "max_tokens": load.tokens,
