@@ -40,7 +40,7 @@ def test_signatures() -> None:
 
 
 PRIVATE = {
-    "_reset_state": "engine/local/trainer.py",
+    "_reset_state": "engine/local/setup.py",
     "_attn_implementation": "prefix/level_attention.py",
     "_supports_attention_backend": "prefix/probe.py",
 }

@@ -7,7 +7,6 @@ cut changes memory and speed, not the result.
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,29 +15,34 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator, PartialState
-from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedDataParallelKwargs, DistributedType, is_peft_model, set_seed
+from accelerate.utils import DistributedType, is_peft_model, set_seed
 from peft import get_peft_model
-from peft.tuners.lora import LoraLayer
 from torch import Tensor
 from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import pad
 from torch.nn.utils import get_total_norm
 from torch.optim.lr_scheduler import LambdaLR
-from transformers.trainer_pt_utils import get_parameter_names
 from transformers.trainer_utils import align_special_tokens
 from trl.trainer import add_fused_lm_head
 
-from fastslow.base.errors import FastSlowWarning, RecipeError
+from fastslow.base.errors import FastSlowWarning
 from fastslow.base.seeds import derive_seed
 from fastslow.base.world import World
 from fastslow.engine.base import Batch, Objective, Update
 from fastslow.engine.local.batch import Tensors, nothing, share_of, some, tensors, unpadded
 from fastslow.engine.local.distill import Teacher, distillation
-from fastslow.engine.local.fit import Fit, by_tokens, rows_of, vllm_share
+from fastslow.engine.local.fit import Fit, by_tokens, vllm_share
 from fastslow.engine.local.sampler import without_checkpointing
+from fastslow.engine.local.setup import (
+    balance_factor,
+    cut,
+    end_tokens,
+    leave_inputs_in_bf16,
+    make_accelerator,
+    parameter_groups,
+    refuse_sharded,
+)
 from fastslow.models.load import Policy, load_pretrained
 from fastslow.prefix import completion_logprobs, why_not_train
 from fastslow.recipe import Recipe, VllmServers
@@ -47,8 +51,6 @@ BETAS, WEIGHT_DECAY, EPSILON = (0.9, 0.999), 0.0, 1e-8
 """AdamW's, as in the paper (SPEC §3) and in torch."""
 MAX_GRAD_NORM = 1.0
 """Gradients are clipped to this norm, as in TRL."""
-NOT_MATRICES = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
-"""Names of parameters that are no matrices."""
 
 
 def adamw(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.Optimizer:
@@ -66,15 +68,15 @@ class Trainer:
         self.recipe, self.world, self.objective = recipe, world, objective
         self.tokenizer, self.max_length, self.bf16 = policy.tokenizer, policy.max_length, policy.autocast
         self.pad_id = int(policy.tokenizer.pad_token_id)
-        self.rows, self.passes = _cut(recipe, policy, world)
+        self.rows, self.passes = cut(recipe, policy, world)
         if recipe.sampling.backend == "vllm":
             self.vllm_share = vllm_share(recipe, policy)  # before the model is on the card
-        self.accelerator = _accelerator(policy, recipe)
+        self.accelerator = make_accelerator(policy, recipe)
         self.device = self.accelerator.device
         self.sharded = self.accelerator.distributed_type == DistributedType.FSDP
         if self.sharded:
-            _refuse_sharded(recipe)
-        self.eos_token_ids = _ends(policy)
+            refuse_sharded(recipe)
+        self.eos_token_ids = end_tokens(policy)
         set_seed(recipe.seed)  # adapters start with random weights
         self.model: Any = policy.model
         self.model.config.get_text_config().pad_token_id = self.model.generation_config.pad_token_id = self.pad_id
@@ -92,14 +94,14 @@ class Trainer:
         self.penalized = bool(recipe.slow.kl) and (recipe.method != "distill" or recipe.evaluation.divergence)
         self.reference = self._load_reference(temperature) if self.penalized and not policy.lora else None
         """The base model, where all weights are trained; otherwise it is the model with its adapter disabled."""
-        self.balance = _balance(self.model)
+        self.balance = balance_factor(self.model)
         set_seed(recipe.seed, device_specific=True)
         self.fit: Fit | None = None
         """Chooses what passes through the model at a time; None where the recipe gives a number of rows."""
         if by_tokens(recipe, policy.device):
             self.fit = Fit(self.model, recipe, world, bf16=self.bf16, sharded=self.sharded)
         if self.bf16:
-            _leave_inputs_in_bf16(self.model)
+            leave_inputs_in_bf16(self.model)
         self.teacher: Teacher | None = None
         if recipe.method == "distill":
             with self.accelerator.autocast():
@@ -126,7 +128,7 @@ class Trainer:
         if self.recipe.model.gradient_checkpointing is True:
             self.model.gradient_checkpointing_enable()
         align_special_tokens(self.model, self.tokenizer)
-        optimizer = self.make_optimizer(_parameter_groups(self.model), slow.learning_rate)
+        optimizer = self.make_optimizer(parameter_groups(self.model), slow.learning_rate)
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, optimizer)
         if self.sharded:
             self.model = self.wrapped
@@ -350,87 +352,3 @@ class Trainer:
         if isinstance(largest, DTensor):
             largest = largest.full_tensor()
         return self.accelerator.gather(largest.to(self.device)).max().item()
-
-
-def _cut(recipe: Recipe, policy: Policy, world: World) -> tuple[int, int]:
-    """Rollouts of a micro-batch, and how many micro-batches a process makes of a step."""
-    slow = recipe.slow
-    rollouts = slow.problems * slow.group
-    rows = rollouts // world.size if by_tokens(recipe, policy.device) else rows_of(recipe, world.size)
-    if rollouts % (rows * world.size):
-        raise RecipeError(
-            f"{rollouts} rollouts per step (slow.problems={slow.problems} × slow.group={slow.group}) are not divisible by "
-            f"{world.size} processes × {rows} rollouts of slow.microbatch={slow.microbatch}; lower slow.microbatch, or start "
-            "fewer processes"
-        )
-    return rows, rollouts // (rows * world.size)
-
-
-def _accelerator(policy: Policy, recipe: Recipe) -> Accelerator:
-    sharded = os.environ.get("ACCELERATE_USE_FSDP") == "true"
-    if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true" or (sharded and os.environ.get("FSDP_VERSION") != "2"):
-        raise RecipeError(
-            "weights are sharded with FSDP2 only, not with DeepSpeed or an older FSDP; launch with "
-            "`accelerate launch --use_fsdp --fsdp_version 2 …` (docs/scale.md)"
-        )
-    # Of an earlier run in this process, which may have had another precision or device.
-    AcceleratorState._reset_state(reset_partial_state=True)
-    state = PartialState(cpu=policy.device == "cpu")
-    if sharded:
-        # Checkpoints have one file with all weights, so that every other command can read them.
-        os.environ["FSDP_STATE_DICT_TYPE"] = "FULL_STATE_DICT"
-        if state.distributed_type == DistributedType.MULTI_CPU:
-            # accelerate shards on accelerators only; on CPUs every process would silently hold all weights.
-            state.distributed_type = DistributedType.MULTI_XPU
-    # A prompt of a mixture leaves experts without a gradient; recomputed activations forbid looking for them.
-    unused = policy.lora is not None or recipe.model.gradient_checkpointing is not True
-    return Accelerator(
-        mixed_precision="bf16" if policy.autocast else "no",
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
-    )
-
-
-def _refuse_sharded(recipe: Recipe) -> None:
-    """Reject features that need all weights in one process."""
-    if recipe.method == "distill":
-        raise RecipeError(
-            "method=distill copies the trained weights, which FSDP shards over processes; use one GPU or data parallelism "
-            "without sharding"
-        )
-    if recipe.evaluation.divergence and recipe.method != "gepa":
-        raise RecipeError(
-            "evaluation.divergence needs all weights in one process, but FSDP shards them; set "
-            "evaluation.divergence=false and measure after training: fastslow divergence RUN"
-        )
-
-
-def _ends(policy: Policy) -> list[int]:
-    """Tokens that end a completion: all that the model names, and the tokenizer's."""
-    named = policy.model.generation_config.eos_token_id
-    ends = [] if named is None else [named] if isinstance(named, int) else list(named)
-    own = policy.tokenizer.eos_token_id
-    return ends if own in ends else [own, *ends]
-
-
-def _balance(model: Any) -> float:
-    """The factor of a mixture's loss for unevenly used experts; 0 for other models."""
-    config = model.config.get_text_config()
-    return float(getattr(config, "router_aux_loss_coef", 0.0)) if hasattr(config, "output_router_logits") else 0.0
-
-
-def _parameter_groups(model: Any) -> list[dict[str, Any]]:
-    """Matrices and the rest, in the order in which checkpoints hold their state."""
-    matrices = set(get_parameter_names(model, [torch.nn.LayerNorm], NOT_MATRICES))
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    return [
-        {"params": [parameter for name, parameter in trained if (name in matrices) is wanted]}
-        for wanted in (True, False)
-    ]
-
-
-def _leave_inputs_in_bf16(model: Any) -> None:
-    """Adapters get their inputs as they are. PEFT would copy each to the adapter's fp32, and autocast each copy back to bf16:
-    the same numbers, but two kernels and one stored copy for every adapted layer."""
-    for module in model.modules():
-        if isinstance(module, LoraLayer):
-            module.cast_input_dtype_enabled = False
