@@ -259,7 +259,7 @@ def measure_viewers(folder: Path, viewers: int, rounds: int, steps: int) -> dict
     """Train, and let the viewers come and go every `steps` steps; the board runs all the time, as with --board."""
     settings = [f"output.folder={folder}", "method=rl", f"slow.steps={2 * rounds * steps + 4}", "evaluation.every=0"]
     settings += ["output.checkpoint_every=100000", "output.save_rollouts=true"]
-    settings += ["slow.learning_rate=1e-12", "slow.drop_zero_variance=false"]  # so that all steps have the same work
+    settings += ["slow.learning_rate=1e-12"]  # so that all steps have about the same work
     printed = folder.with_suffix(".log")  # a pipe that nobody reads would fill, and stop the run
     with printed.open("w") as output:
         training = subprocess.Popen(

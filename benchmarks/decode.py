@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for kernels in sorted(options.kernels, key=KERNELS.index):
         if kernels in ("model", "both"):
-            why_not = why_no_kernels("auto", device, model)
+            why_not = why_no_kernels(device, model)
             if why_not:
                 print(f"{kernels:>10}  not measured: {why_not}")
                 continue

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from fastslow.engine.local.trainer import Trainer
+
 SHOWN = 16
 """Kernels that are listed by name."""
 
@@ -21,14 +23,15 @@ class Trace:
         self.seconds: Counter[str] = Counter()
         self.kernels: Counter[str] = Counter()
         self.trainer, self.first_step = trainer, first_step
-        self._follow(trainer, "_compute_loss", "forward")
+        self._follow(trainer, "loss" if isinstance(trainer, Trainer) else "_compute_loss", "forward")
         self._follow(trainer.accelerator, "backward", "backward")
 
     def _follow(self, owner: Any, method: str, name: str) -> None:
         own = getattr(owner, method)
 
         def traced(*arguments: Any, **named: Any) -> Any:
-            if self.trainer.state.global_step < self.first_step:
+            done = self.trainer.version if isinstance(self.trainer, Trainer) else self.trainer.state.global_step
+            if done < self.first_step:
                 return own(*arguments, **named)
             activity = ProfilerActivity.CUDA if self.gpu else ProfilerActivity.CPU
             with profile(activities=[activity]) as found:

@@ -25,6 +25,7 @@ from fastslow.engine.local.engine import LocalEngine
 from fastslow.models.load import Policy, load_policy, lora_config
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Context, Rollout, Sampling, Turn
+from fastslow.slow.losses import objective
 from fastslow.slow.update import build_update
 from fastslow.tasks.base import SYSTEM, Example, Feedback
 
@@ -92,14 +93,12 @@ def recipe_of(job: Job) -> Recipe:
                 "group": load.group,
                 "microbatch": "auto" if job.auto else load.microbatch,
                 "kl": job.kl,
-                "drop_zero_variance": False,
             },
             "sampling": {
                 "max_tokens": load.tokens,
                 "batch": load.rollouts,
                 "ahead": job.ahead,
                 "backend": "vllm" if job.vllm else "transformers",
-                "vllm_memory": "auto" if job.auto else job.vllm_memory,
             },
         }
     )
@@ -114,18 +113,18 @@ def run_fastslow(job: Job, clock: Clock) -> None:
     else:
         tokenizer, lora = words_as_tokens(job.workload.vocabulary), recipe.model.lora
         policy = Policy(made, tokenizer, job.device, job.device == "cuda", lora and lora_config(lora))
-    engine = LocalEngine(policy, recipe, job.work / "fastslow", World())
+    engine = LocalEngine(policy, recipe, job.work / "fastslow", World(), objective(recipe.slow))
     trainer, sampler = engine.trainer, engine.sampler
     end = trainer.eos_token_ids[0]
     trainer.eos_token_ids = [] if job.workload.mean_tokens is None else [end]  # without one, all have the full length
     if job.vllm:
-        force_vllm(trainer.vllm_generation.llm, job.lengths)
+        force_vllm(sampler.vllm.engine.llm, job.lengths)
     clock.wrap(sampler, "sample", "sampling")
     clock.wrap(sampler, "sync", "sync")
-    clock.wrap(trainer, "_reference_logprobs", "reference")
-    trainer.add_callback(clock)
+    clock.wrap(trainer, "reference_logprobs", "reference")
     with _profiled(trainer, job):
         engine.prepare()
+        clock.start()
         if not job.vllm:
             # The first call tries whether the model supports shared prefixes, which forced answers would spoil.
             sampler.sample([[2, 3]], Sampling(1.0, 1.0, 1), seed=0)
@@ -142,7 +141,8 @@ def run_fastslow(job: Job, clock: Clock) -> None:
                     _rollout(number, prompt, completion, job.workload, step)
                     for number, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
                 ]
-            engine.update(build_update(rollouts, recipe.slow, step + 1))
+            engine.update(build_update(rollouts, recipe.slow, step + 1)[0])
+            clock.on_step_end()
         engine.close()
     release_own()
 

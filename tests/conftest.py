@@ -37,10 +37,10 @@ def _models_are_tried_once() -> None:
         return
     import torch
 
-    from fastslow.engine.local import shared_prefix
+    from fastslow.engine.local import trainer
 
     found: dict[tuple[Any, ...], str | None] = {}
-    ask = shared_prefix.why_not_train
+    ask = trainer.why_not_train
 
     def why_not_train(model: Any) -> str | None:
         inner, weight = getattr(model, "module", model), next(model.parameters())
@@ -52,7 +52,7 @@ def _models_are_tried_once() -> None:
             found[kind] = ask(model)
         return found[kind]
 
-    shared_prefix.why_not_train = why_not_train
+    trainer.why_not_train = why_not_train
 
 
 @pytest.fixture(scope="session")

@@ -117,8 +117,5 @@ class FakeEngine:
     def export(self, folder: Path) -> None:
         raise AssertionError("a run does not export")
 
-    def report(self, numbers: Mapping[str, float]) -> None:
-        self.events.append(("report", dict(numbers)))
-
     def close(self) -> None:
         self.events.append(("close", None))

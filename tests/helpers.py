@@ -64,8 +64,9 @@ def together(*commands: Sequence[str | Path], folder: Path, **environment: str) 
 def local_engine(recipe: Recipe, folder: Path, world: World | None = None) -> LocalEngine:
     from fastslow.engine.local.engine import LocalEngine
     from fastslow.models.load import load_policy
+    from fastslow.slow.losses import objective
 
-    return LocalEngine(load_policy(recipe.model), recipe, folder, world or World())
+    return LocalEngine(load_policy(recipe.model), recipe, folder, world or World(), objective(recipe.slow))
 
 
 def last_checkpoint(run: Path) -> Path:

@@ -22,6 +22,7 @@ from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe, load_recipe
 from fastslow.records import Turn
 from fastslow.runs.folder import RunFolder
+from fastslow.slow.losses import objective
 from fastslow.tasks.base import Ask, Example, Feedback, Split
 
 STEPS, PROBLEMS, GROUP = 5, 3, 4
@@ -134,4 +135,4 @@ def test_both_loops_and_reuse(by_words: list[str], tmp_path: Path) -> None:
 def test_it_needs_one_process(tiny_folder: Path, tmp_path: Path) -> None:
     recipe = recipe_of(tiny_folder, ahead=1.0)
     with pytest.raises(RecipeError, match=r"sampling.ahead=1 .* 2 processes"):
-        LocalEngine(load_policy(recipe.model), recipe, tmp_path, World(rank=0, size=2))
+        LocalEngine(load_policy(recipe.model), recipe, tmp_path, World(rank=0, size=2), objective(recipe.slow))

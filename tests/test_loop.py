@@ -97,7 +97,7 @@ def test_every_group_has_equal_shares_of_the_contexts_in_order(whole: Whole) -> 
 def test_the_order_of_what_is_asked_of_the_engine(method: str, whole: Whole) -> None:
     schedules = {"gepa": {"evaluation": {"every": 1}}, "distill": {"output": {"checkpoint_every": 2}}}
     loop, engine = whole(method, **schedules.get(method, {}))
-    kinds = [kind for kind, _ in engine.events if kind != "report"]
+    kinds = [kind for kind, _ in engine.events]
     validation = [problem.startswith("validation") for kind, what in engine.events if kind == "sample"
                   for problem in problems_of(what)[:1]]  # fmt: skip
     evaluated = [row["step"] for row in loop.record.run.rows("evals")]

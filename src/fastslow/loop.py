@@ -47,7 +47,7 @@ from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
 from fastslow.slow.allocation import FLOOR, Even, Informative, Plan
 from fastslow.slow.distillation import build_distillation
-from fastslow.slow.update import build_update, rollout_advantages
+from fastslow.slow.update import Signal, build_update, rollout_advantages
 from fastslow.state import State
 
 
@@ -110,14 +110,14 @@ class Loop:
                 state.pool = self.evolution.evolve(self.stream.take(position, length * problems))
             if self.learns:
                 groups, played = self._play()
-                update = self._update(groups)
+                update, signal = self._update(groups)
                 with state.clock.phase("update"):
                     numbers = self.engine.update(update)
                 state.clock.split("update", "sync", numbers.get("sync_seconds"))
             state.step += 1
             if self.learns:
                 require_finite(update, numbers)
-                self.record.step(groups, played, update, numbers, self._advantages(groups))
+                self.record.step(groups, played, update, signal, numbers, self._advantages(groups))
             self._end_step(last=state.done)
             self.player.faulty.end_step()
 
@@ -156,8 +156,8 @@ class Loop:
         floor, rollouts = math.ceil(FLOOR * slow.problems), slow.problems * slow.group
         return Informative(problems, contexts, slow.group, expected, floor, rollouts, begin)
 
-    def _update(self, groups: Sequence[Group]) -> Update:
-        """The update made from the rollouts of a step."""
+    def _update(self, groups: Sequence[Group]) -> tuple[Update, Signal]:
+        """The update made from the rollouts of a step, and how much there is to learn from."""
         state, slow = self.state, self.recipe.slow
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         if not self.distills:

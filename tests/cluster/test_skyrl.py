@@ -31,6 +31,7 @@ from fastslow.models.tokenizer import describe
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Turn
 from fastslow.runs.view import PlainView
+from fastslow.slow.losses import objective
 from fastslow.tasks.base import Feedback
 from fastslow.tasks.registry import build_task
 
@@ -93,7 +94,7 @@ def make_rows(engine: TinkerEngine, step: int, seed: int) -> Update:
         sampled = np.asarray(scores.policy) + draw.uniform(-1, 1, len(scores.policy))
         moved = Turn("system", "", turn.prompt_ids, Completion(turn.completion.ids, tuple(sampled.tolist())), "")
         rows.append(Row(moved, float(draw.normal()), step - 2))
-    return Update(step, rows, 0.0)
+    return Update(step, rows)
 
 
 def test_one_update_is_that_of_the_local_engine(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,15 +150,15 @@ def _auto(server: Any) -> Any:
 
 
 def _local_trainer(recipe: Recipe, adapter: dict[str, torch.Tensor], folder: Path) -> Any:
-    from fastslow.engine.local.trainer import FastSlowTrainer
+    from fastslow.engine.local.trainer import Trainer
 
     lora = {"rank": RANK, "alpha": ALPHA, "target_modules": LAYERS}
     data = recipe.model_dump(mode="json")
     data |= {"engine": "local", "model": {**data["model"], "lora": lora, "device": "cpu"}}
-    data["slow"] |= {"learning_rate": 1.0, "max_grad_norm": 1e9}
+    data["slow"] |= {"learning_rate": 1.0}
     chosen = build_recipe(data)
-    trainer = FastSlowTrainer(load_policy(chosen.model), chosen, folder / "local", World())
-    trainer.args.optim = "sgd"
+    trainer = Trainer(load_policy(chosen.model), chosen, World(), objective(chosen.slow))
+    trainer.make_optimizer, trainer.max_grad_norm = torch.optim.SGD, 1e9
     set_peft_model_state_dict(trainer.model, adapter)
     trainer.prepare()
     return trainer

@@ -171,7 +171,7 @@ def test_the_commands_of_a_finished_run(
     assert call("export", run, tmp_path / "model") == 0
     assert (tmp_path / "model" / "model.safetensors").exists()
     assert call("recipe", run / "recipe.yaml") == 0
-    assert "max_grad_norm: 1.0" in capsys.readouterr().out
+    assert "shared_prefix: true" in capsys.readouterr().out
 
 
 def test_tasks_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:

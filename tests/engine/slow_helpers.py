@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer
 
 from fastslow.base.world import World
 from fastslow.engine.base import Update
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.engine.local.trainer import Trainer
 from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Context, Rollout, Turn
 from fastslow.slow.distillation import build_distillation
+from fastslow.slow.losses import objective
 from fastslow.slow.update import build_update
 from fastslow.tasks import Example, Feedback
 
@@ -33,7 +33,7 @@ def make_recipe(
     """One step of 4 problems by 4 rollouts, with a learning rate of 1 so that weights move by the gradient."""
     settings = {
         "steps": 1, "problems": PROBLEMS, "group": GROUP, "microbatch": 4, "learning_rate": 1.0, "warmup_steps": 0,
-        "max_grad_norm": 1e9, "kl": 0.0, **slow,
+        "kl": 0.0, **slow,
     }  # fmt: skip
     return build_recipe(
         {
@@ -80,31 +80,28 @@ def make_rollouts(
     return result
 
 
-def make_trainer(
-    recipe: Recipe, folder: Path, updates: Sequence[Update], world: World | None = None
-) -> FastSlowTrainer:
-    trainer = FastSlowTrainer(load_policy(recipe.model), recipe, folder, world or World())
+def make_trainer(recipe: Recipe, updates: Sequence[Update] = (), world: World | None = None) -> Trainer:
+    """A trainer that does not clip gradients."""
+    trainer = Trainer(load_policy(recipe.model), recipe, world or World(), objective(recipe.slow))
+    trainer.max_grad_norm = 1e9
     trainer.pending = list(updates)  # type: ignore[attr-defined]
     return trainer
 
 
-def make_updates(trainer: FastSlowTrainer, updates: Iterable[Update]) -> list[dict[str, float | None]]:
+def make_updates(trainer: Trainer, updates: Iterable[Update]) -> list[dict[str, float | None]]:
     """Prepare the trainer and make the updates; what each of them measured."""
     trainer.prepare()
     return [trainer.step(update) for update in updates]
 
 
-def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+def weights(trainer: Any) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
 
 
 def weights_after(trainer: Trainer) -> dict[str, torch.Tensor]:
     """The weights after a trainer's own updates; what the last of them measured is `trainer.last_logs`."""
-    trainer.args.optim = "sgd"  # so that weights differ by exactly the gradient; Adam's first step is only its sign
-    if isinstance(trainer, FastSlowTrainer):
-        trainer.last_logs = make_updates(trainer, trainer.pending)[-1]  # type: ignore[attr-defined]
-    else:
-        trainer.train()
+    trainer.make_optimizer = torch.optim.SGD  # type: ignore[method-assign]  # weights then differ by exactly the gradient
+    trainer.last_logs = make_updates(trainer, trainer.pending)[-1]  # type: ignore[attr-defined]
     return weights(trainer)
 
 
@@ -123,29 +120,29 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def make_update(recipe: Recipe, rollouts: Sequence[Rollout], step: int = 1) -> Update:
     """What the method makes of the rollouts. Teachers read other prompts, longer and shorter ones; one rollout has none."""
     if recipe.method != "distill":
-        return build_update(rollouts, recipe.slow, step)
+        return build_update(rollouts, recipe.slow, step)[0]
     prompts = [
         [(5 + index % 7, 6, *turn.prompt_ids[index % 3 :]) for turn in rollout.turns]
         for index, rollout in enumerate(rollouts)
     ]
-    return build_distillation(rollouts, [None, *prompts[1:]], recipe.slow, step)
+    return build_distillation(rollouts, [None, *prompts[1:]], recipe.slow, step)[0]
 
 
-def one_update(model: Path, folder: Path, world: World, **slow: Any) -> dict[str, Any]:
+def one_update(model: Path, world: World, **slow: Any) -> dict[str, Any]:
     """One update from rollouts of one, two and three asks: the microbatches that reach the loss, the weights after it."""
     recipe = make_recipe(model, **slow)
     turns = [1 + index % 3 for index in range(len(REWARDS))]
     update = make_update(recipe, make_rollouts(REWARDS, turns=turns, contexts=2))
-    trainer = make_trainer(recipe, folder, [update], world)
+    trainer = make_trainer(recipe, [update], world)
     if trainer.teacher:
         trainer.teacher.freeze()
     microbatches: list[dict[str, torch.Tensor]] = []
-    compute = trainer._compute_loss
+    compute = trainer.loss
 
-    def seen(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    def seen(inputs: dict[str, torch.Tensor], *more: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         microbatches.append(inputs)
-        return compute(model, inputs)
+        return compute(inputs, *more)
 
-    trainer._compute_loss = seen  # type: ignore[method-assign]
+    trainer.loss = seen  # type: ignore[method-assign]
     after = weights_after(trainer)
     return {"microbatches": microbatches, "weights": after, "logs": trainer.last_logs}

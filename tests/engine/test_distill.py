@@ -41,7 +41,7 @@ from fastslow.engine.base import Row, Update
 from fastslow.engine.local import hidden
 from fastslow.engine.local.distill import Teacher, chunked_reverse_kl, reverse_kl
 from fastslow.engine.local.hidden import check_halves, hidden_states, output_head
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.engine.local.trainer import Trainer
 from fastslow.slow.distillation import build_distillation
 
 logits = st.lists(st.floats(-20, 20), min_size=5, max_size=5)
@@ -139,7 +139,7 @@ def problems_of(update: Update, rollouts: Sequence[Any]) -> list[int]:
     return [home[id(row.turn)] for row in update.rows]
 
 
-def moved(trainer: FastSlowTrainer, seed: int = 1) -> None:
+def moved(trainer: Trainer, seed: int = 1) -> None:
     """Move the student away from its teacher."""
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -164,14 +164,14 @@ def test_the_gradient_is_that_of_the_mean_kl_from_the_frozen_teacher(
     )
     rollouts = make_rollouts(REWARDS, turns=[1 + index % 2 for index in range(16)])
     update = make_update(recipe, rollouts)
-    trainer = make_trainer(recipe, tmp_path, [update])
+    trainer = make_trainer(recipe, [update])
     assert trainer.teacher is not None
     moved(trainer, seed=0)
     trainer.teacher.freeze()
-    teacher = make_trainer(recipe, tmp_path, []).model
+    teacher = make_trainer(recipe).model
     teacher.load_state_dict(trainer.model.state_dict())
     moved(trainer)
-    student = make_trainer(recipe, tmp_path, []).model
+    student = make_trainer(recipe).model
     student.load_state_dict(trainer.model.state_dict())
     student.eval()
     teacher.eval()
@@ -192,7 +192,7 @@ def test_the_gradient_is_that_of_the_mean_kl_from_the_frozen_teacher(
 def test_what_rows_begin_with_together_goes_through_the_model_once(tiny_folder: Path, tmp_path: Path) -> None:
     recipe = make_recipe(tiny_folder, method="distill", microbatch=8)
     update = make_update(recipe, make_rollouts(REWARDS))
-    trainer = make_trainer(recipe, tmp_path, [update])
+    trainer = make_trainer(recipe, [update])
     assert trainer.teacher is not None
     trainer.teacher.freeze()
     assert trainer.shares(trainer.model)
@@ -216,7 +216,7 @@ def test_the_gradient_is_the_slope_of_the_loss(tiny_folder: Path, tmp_path: Path
     recipe = make_recipe(tiny_folder, method="distill", microbatch=8)
     rollouts = make_rollouts(REWARDS)
     update = make_update(recipe, rollouts)
-    trainer = make_trainer(recipe, tmp_path, [update])
+    trainer = make_trainer(recipe, [update])
     assert trainer.teacher is not None
     trainer.teacher.freeze()
     before = weights(trainer)
@@ -238,13 +238,14 @@ def test_rewards_do_not_reach_the_weights_and_no_group_is_dropped(tiny_folder: P
     recipe = make_recipe(tiny_folder, method="distill")
     results, shares = [], []
     for rewards in (REWARDS, [0.0] * 16):
-        update = make_update(recipe, make_rollouts(rewards))
+        rollouts = make_rollouts(rewards)
+        update = make_update(recipe, rollouts)
         assert len(update.rows) == 15  # all but the one without a teacher
-        trainer = make_trainer(recipe, tmp_path, [update])
+        trainer = make_trainer(recipe, [update])
         assert trainer.teacher is not None
         trainer.teacher.freeze()
         results.append(weights_after(trainer))
-        shares.append(update.zero_variance)
+        shares.append(build_distillation(rollouts, [None] * 16, recipe.slow, 1)[1].zero_variance)
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
     assert shares == [0.25, 1.0]
 
@@ -253,7 +254,7 @@ def test_a_student_that_is_its_teacher_learns_nothing(tiny_folder: Path, tmp_pat
     recipe = make_recipe(tiny_folder, method="distill")
     rollouts = make_rollouts(REWARDS, turns=2)
     prompts = [[turn.prompt_ids for turn in rollout.turns] for rollout in rollouts]
-    trainer = make_trainer(recipe, tmp_path, [build_distillation(rollouts, prompts, recipe.slow, 1)])
+    trainer = make_trainer(recipe, [build_distillation(rollouts, prompts, recipe.slow, 1)[0]])
     assert trainer.teacher is not None
     trainer.teacher.freeze()
     before = weights(trainer)
@@ -271,7 +272,7 @@ def test_tokens_count_alike_over_the_batch_where_the_recipe_says_so(tiny_folder:
 def test_without_rows_the_weights_stay(tiny_folder: Path, tmp_path: Path) -> None:
     recipe = make_recipe(tiny_folder, method="distill")
     rollouts = make_rollouts(REWARDS)
-    trainer = make_trainer(recipe, tmp_path, [build_distillation(rollouts, [None] * 16, recipe.slow, 1)])
+    trainer = make_trainer(recipe, [build_distillation(rollouts, [None] * 16, recipe.slow, 1)[0]])
     assert trainer.teacher is not None
     trainer.teacher.freeze()
     before = weights(trainer)

@@ -13,7 +13,8 @@ from test_update_distribution import expected_rows, rows_in
 from fastslow.base.errors import FastSlowWarning
 from fastslow.base.world import World
 from fastslow.engine.base import Update
-from fastslow.engine.local import fit, sampler, shared_prefix, trainer
+from fastslow.engine.local import fit, sampler, trainer
+from fastslow.engine.local.batch import unpadded
 from fastslow.engine.local.sampler import halving
 from fastslow.models.load import load_policy
 from fastslow.models.memory import Footprint
@@ -39,11 +40,11 @@ def test_the_update_does_not_depend_on_the_tokens_of_a_microbatch(
     name: str, shared: bool, card: Any, tiny_folder: Path, tmp_path: Path
 ) -> None:
     settings = {**SETTINGS[name], "shared_prefix": shared}
-    reference = one_update(tiny_folder, tmp_path, World(), **settings, microbatch=16)
+    reference = one_update(tiny_folder, World(), **settings, microbatch=16)
     numbers = []
     for tokens in (1, 60, 10**6):
         card(tokens)
-        found = one_update(tiny_folder, tmp_path, World(), **settings, microbatch="auto")
+        found = one_update(tiny_folder, World(), **settings, microbatch="auto")
         numbers.append(len(found["microbatches"]))
         rows, fillers = rows_in(found["microbatches"])
         assert (rows, fillers) == (expected_rows(name, tiny_folder), 0)
@@ -56,28 +57,25 @@ def test_the_update_does_not_depend_on_the_tokens_of_a_microbatch(
 
 def test_a_microbatch_is_a_tree_of_at_most_so_many_tokens(card: Any, tiny_folder: Path, tmp_path: Path) -> None:
     card(40)
-    found = one_update(tiny_folder, tmp_path, World(), microbatch="auto")
+    found = one_update(tiny_folder, World(), microbatch="auto")
     for inputs in found["microbatches"]:
-        parts = (
-            shared_prefix.unpadded(inputs[f"{part}_ids"], inputs[f"{part}_mask"]) for part in ("prompt", "completion")
-        )
-        assert len(token_tree(*parts)) <= 40
+        assert len(token_tree(*unpadded(inputs, "prompt", "completion"))) <= 40
 
 
 def test_a_step_without_rows_is_one_filler(card: Any, tiny_folder: Path, tmp_path: Path) -> None:
     card(40)
-    made = make_trainer(make_recipe(tiny_folder, microbatch="auto"), tmp_path, [])
+    made = make_trainer(make_recipe(tiny_folder, microbatch="auto"))
     made.prepare()
     before = weights(made)
-    assert made.step(Update(1, [], 0.0))["grad_norm"] == 0
+    assert made.step(Update(1, []))["grad_norm"] == 0
     assert all(torch.equal(value, before[key]) for key, value in weights(made).items())
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 4}])
 def test_checkpointing_changes_nothing(lora: Any, card: Any, tiny_folder: Path, tmp_path: Path) -> None:
     card(40, checkpointing=True)
-    kept = one_update(tiny_folder, tmp_path, World(), lora=lora, kl=0.1, microbatch=16)
-    found = one_update(tiny_folder, tmp_path, World(), lora=lora, kl=0.1, microbatch="auto")
+    kept = one_update(tiny_folder, World(), lora=lora, kl=0.1, microbatch=16)
+    found = one_update(tiny_folder, World(), lora=lora, kl=0.1, microbatch="auto")
     for key, value in kept["weights"].items():
         torch.testing.assert_close(found["weights"][key], value, atol=1e-6, rtol=1e-5)
 
@@ -92,7 +90,7 @@ def test_a_wish_is_kept(card: Any, tiny_folder: Path, tmp_path: Path, monkeypatc
         recipe = make_recipe(tiny_folder, microbatch="auto")
         model = recipe.model.model_copy(update={"gradient_checkpointing": wish})
         update = make_update(recipe, make_rollouts(REWARDS))
-        made = make_trainer(recipe.model_copy(update={"model": model}), tmp_path, [])
+        made = make_trainer(recipe.model_copy(update={"model": model}))
         made.prepare()
         made.step(update)
         assert made.model.is_gradient_checkpointing == (wish is True)
@@ -103,28 +101,28 @@ def test_out_of_memory_halves_the_microbatches(
     card: Any, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until they fit; then activations are recomputed; the update is the same."""
-    reference = one_update(tiny_folder, tmp_path, World(), kl=0.1, microbatch=16)
-    score, most = trainer.FastSlowTrainer._compute_loss, [100]
+    reference = one_update(tiny_folder, World(), kl=0.1, microbatch=16)
+    score, most = trainer.Trainer.loss, [100]
 
-    def small(self: Any, model: Any, inputs: Any) -> Any:
-        loss = score(self, model, inputs)  # the error comes late, when there are metrics and gradients
+    def small(self: Any, inputs: Any, *more: Any) -> Any:
+        loss = score(self, inputs, *more)  # the error comes late, when there are metrics and gradients
         tokens = int(inputs["prompt_mask"].sum() + inputs["completion_mask"].sum())
         if tokens > most[0] and not self.model.is_gradient_checkpointing:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return loss
 
-    monkeypatch.setattr(trainer.FastSlowTrainer, "_compute_loss", small)
+    monkeypatch.setattr(trainer.Trainer, "loss", small)
     monkeypatch.setattr(fit, "LEAST_TOKENS", 8)
     card(400)
     with pytest.warns(FastSlowWarning, match="micro-batches of 400 tokens; continuing with 200"):
-        found = one_update(tiny_folder, tmp_path, World(), kl=0.1, microbatch="auto")
+        found = one_update(tiny_folder, World(), kl=0.1, microbatch="auto")
     for key, value in reference["weights"].items():
         torch.testing.assert_close(found["weights"][key], value, atol=1e-6, rtol=1e-5)
     for name in ("loss", "kl", "entropy", "sampler_mismatch"):
         assert found["logs"][name] == pytest.approx(reference["logs"][name], abs=1e-5), name
     most[0] = 0
     with pytest.warns(FastSlowWarning, match="continuing with gradient checkpointing"):
-        found = one_update(tiny_folder, tmp_path, World(), kl=0.1, microbatch="auto")
+        found = one_update(tiny_folder, World(), kl=0.1, microbatch="auto")
     for key, value in reference["weights"].items():
         torch.testing.assert_close(found["weights"][key], value, atol=1e-6, rtol=1e-5)
 
@@ -133,9 +131,9 @@ def test_what_never_fits_is_an_error(card: Any, tiny_folder: Path, tmp_path: Pat
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(trainer.FastSlowTrainer, "_compute_loss", full)
+    monkeypatch.setattr(trainer.Trainer, "loss", full)
     card(40)
-    made = make_trainer(make_recipe(tiny_folder, microbatch="auto"), tmp_path, [])
+    made = make_trainer(make_recipe(tiny_folder, microbatch="auto"))
     made.prepare()
     update = make_update(make_recipe(tiny_folder), make_rollouts(REWARDS))
     with pytest.raises(torch.OutOfMemoryError), pytest.warns(FastSlowWarning):
@@ -144,7 +142,7 @@ def test_what_never_fits_is_an_error(card: Any, tiny_folder: Path, tmp_path: Pat
 
 def test_the_number_follows_from_the_free_memory(tiny_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(fit, "free_memory", lambda device: 2**30)
-    made = make_trainer(make_recipe(tiny_folder, microbatch="auto"), tmp_path, [])
+    made = make_trainer(make_recipe(tiny_folder, microbatch="auto"))
     made.prepare()
     made.step(make_update(make_recipe(tiny_folder), make_rollouts(REWARDS)))
     assert made.fit is not None
@@ -161,12 +159,9 @@ def test_without_a_gpu_auto_is_eight_rollouts_or_what_divides(tiny_folder: Path)
     assert not fit.by_tokens(make_recipe(tiny_folder, microbatch="auto"), "cpu")
 
 
-def test_vllm_gets_what_the_recipe_says(tiny_folder: Path) -> None:
+def test_without_a_card_vllm_gets_a_fixed_share(tiny_folder: Path) -> None:
     recipe = make_recipe(tiny_folder)
-    sampling = recipe.sampling.model_copy(update={"vllm_memory": 0.7})
-    policy = load_policy(recipe.model)
-    assert fit.vllm_share(recipe.model_copy(update={"sampling": sampling}), policy) == 0.7
-    assert fit.vllm_share(recipe, policy) == 0.3  # no card to calculate it for
+    assert fit.vllm_share(recipe, load_policy(recipe.model)) == 0.3
 
 
 @pytest.mark.parametrize("until", [False, True])
@@ -175,7 +170,7 @@ def test_sampling_goes_on_in_smaller_batches(
 ) -> None:
     """A card that is full after three steps of more than two rows; some rows have ended by then."""
     recipe = make_recipe(tiny_folder)
-    policy_sampler = sampler.PolicySampler(make_trainer(recipe, tmp_path, []), recipe.sampling)
+    policy_sampler = sampler.PolicySampler(make_trainer(recipe), recipe.sampling)
     policy_sampler.trainer.eos_token_ids = list(range(6))
     prompts, sampling, seen = [[4, 5, 6], [4, 7]] * 6, Sampling(3.0, 1.0, 12), {}
 
@@ -218,7 +213,7 @@ def test_a_row_that_does_not_fit_alone_is_an_error() -> None:
 
 
 def test_the_batch_is_what_keys_and_values_leave_room_for(tiny_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    made = make_trainer(make_recipe(tiny_folder), tmp_path, [])
+    made = make_trainer(make_recipe(tiny_folder))
     policy_sampler = sampler.PolicySampler(made, make_recipe(tiny_folder).sampling)
     sampling = make_recipe(tiny_folder).sampling.training()
     prompts = [[1, 2, 3]] * 4

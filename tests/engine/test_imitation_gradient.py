@@ -16,7 +16,7 @@ from fastslow.slow.imitation import build_imitation
 def test_the_gradient_is_that_of_cross_entropy(method: str, tiny_folder: Path, tmp_path: Path) -> None:
     """A mean over the tokens of each rollout, then over rollouts; a teacher that has nothing to say changes nothing."""
     rollouts = make_rollouts([1.0] * 5, group=1, turns=[1, 2, 1, 1, 3], policy_step=0)
-    trainer = make_trainer(make_recipe(tiny_folder, method=method), tmp_path, [build_imitation(rollouts, step=7)])
+    trainer = make_trainer(make_recipe(tiny_folder, method=method), [build_imitation(rollouts, step=7)])
     if trainer.teacher:
         trainer.teacher.freeze()
     after = weights_after(trainer)

@@ -18,13 +18,14 @@ from transformers import PreTrainedModel
 from fastslow.base.errors import FastSlowWarning
 from fastslow.base.world import World
 from fastslow.engine.local.sampler import PolicySampler
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.engine.local.trainer import Trainer
 from fastslow.models.load import load_policy
 from fastslow.prefix import sampling
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Sampling
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
+from fastslow.slow.losses import objective
 
 PROMPTS = [[4, 5, 6], [9], [7, 8, 9, 10, 11, 12, 13], [14, 15]]
 SAMPLING = Sampling(0.9, 1.0, 4)
@@ -44,7 +45,7 @@ def recipe_of(folder: Path, **changes: dict[str, Any]) -> Recipe:
 
 def make(folder: Path, out: Path, **changes: dict[str, Any]) -> PolicySampler:
     recipe = recipe_of(folder, **changes)
-    trainer = FastSlowTrainer(load_policy(recipe.model), recipe, out, World())
+    trainer = Trainer(load_policy(recipe.model), recipe, World(), objective(recipe.slow))
     return PolicySampler(trainer, recipe.sampling)
 
 
@@ -107,8 +108,8 @@ def test_the_mode_of_the_model_is_put_back(training: bool, tiny_folder: Path, tm
     assert model.generation_config is own
 
 
-def test_an_adapter_is_part_of_the_policy_and_its_dropout_is_off(tiny_folder: Path, tmp_path: Path) -> None:
-    sampler = make(tiny_folder, tmp_path, model={"lora": {"rank": 2, "dropout": 0.9}})
+def test_an_adapter_is_part_of_the_policy(tiny_folder: Path, tmp_path: Path) -> None:
+    sampler = make(tiny_folder, tmp_path, model={"lora": {"rank": 2}})
     model = sampler.trainer.model
     model.train()
     base = sampler.sample(PROMPTS, SAMPLING, seed=3)

@@ -11,13 +11,13 @@ from slow_helpers import GROUP, PROBLEMS, REWARDS, make_recipe, make_rollouts, m
 from transformers import AutoModelForCausalLM
 
 from fastslow.engine.local.generate import generate
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.engine.local.trainer import Trainer
 from fastslow.records import Rollout, Sampling, Turn
 from fastslow.slow.update import build_update
 from fastslow.tasks import Feedback
 
 
-def draw(trainer: FastSlowTrainer, policy_step: int, seed: int) -> list[Rollout]:
+def draw(trainer: Trainer, policy_step: int, seed: int) -> list[Rollout]:
     """Real draws of the policy as it is, with the log-probabilities that the sampler wrote down."""
     templates = make_rollouts(REWARDS)
     torch.manual_seed(seed)
@@ -41,15 +41,15 @@ def test_claimed_and_fresh_rollouts_of_one_group_have_exact_ratios(tiny_folder: 
     """Half of every group is drawn before an update and half after it. The gradient of the mixed step is CISPO with the
     ratio new/old on the old rows, recomputed here from the two policies themselves, and 1 on the new ones."""
     recipe = make_recipe(tiny_folder, steps=1, learning_rate=0.3, microbatch=8)
-    first = make_trainer(recipe, tmp_path, [])
+    first = make_trainer(recipe)
     old = draw(first, policy_step=0, seed=1)
-    first.pending = [build_update(make_rollouts(REWARDS, seed=9), recipe.slow, step=1)]
+    first.pending = [build_update(make_rollouts(REWARDS, seed=9), recipe.slow, step=1)[0]]
     weights_after(first)
     fresh = draw(first, policy_step=1, seed=2)
     half = GROUP // 2
     mixed = [(old if index % GROUP < half else fresh)[index] for index in range(PROBLEMS * GROUP)]
 
-    second = make_trainer(recipe, tmp_path, [build_update(mixed, recipe.slow, step=2)])
+    second = make_trainer(recipe, [build_update(mixed, recipe.slow, step=2)[0]])
     second.model.load_state_dict(first.model.state_dict())
     before = {name: value.detach().clone() for name, value in second.model.named_parameters()}
     after = weights_after(second)
@@ -88,5 +88,5 @@ def test_recorded_log_probabilities_are_used_where_a_row_is_older_than_the_step(
 ) -> None:
     rollouts = [replace(r, policy_step=steps[index % 2]) for index, r in enumerate(make_rollouts(REWARDS))]
     recipe = make_recipe(tiny_folder)
-    batch = make_trainer(recipe, tmp_path, [])._tensors(build_update(rollouts, recipe.slow, step=max(steps) + 1))
-    assert ("old_per_token_logps" in batch) is recorded
+    batch = make_trainer(recipe).tensors(build_update(rollouts, recipe.slow, step=max(steps) + 1)[0])
+    assert ("behaviour" in batch) is recorded

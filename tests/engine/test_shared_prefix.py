@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from slow_helpers import REWARDS, make_recipe, make_rollouts, make_trainer, one_update, weights_after
-from trl import GRPOTrainer
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from fastslow.base.errors import FastSlowWarning
 from fastslow.base.world import World
 from fastslow.engine.base import Update
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.engine.local.trainer import Trainer
 from fastslow.records import Completion
 from fastslow.slow.update import build_update
 
@@ -26,8 +27,8 @@ def test_on_and_off_make_the_same_update(lora: dict | None, tiny_folder: Path, t
     found = []
     for shared in (True, False):
         recipe = make_recipe(tiny_folder, lora=lora, kl=0.1, microbatch=16, shared_prefix=shared)
-        update = build_update(make_rollouts(REWARDS, turns=2), recipe.slow, step=1)
-        trainer = make_trainer(recipe, tmp_path, [update])
+        update = build_update(make_rollouts(REWARDS, turns=2), recipe.slow, step=1)[0]
+        trainer = make_trainer(recipe, [update])
         found.append((weights_after(trainer), trainer.last_logs))
         assert trainer.shared_prefix is shared
     (mine, logs), (theirs, their_logs) = found
@@ -37,8 +38,8 @@ def test_on_and_off_make_the_same_update(lora: dict | None, tiny_folder: Path, t
         assert logs[key] == pytest.approx(their_logs[key], rel=1e-4, abs=1e-6)
 
 
-def tokens_per_update(recipe: Any, folder: Path, update: Update) -> int:
-    trainer = make_trainer(recipe, folder, [update])
+def tokens_per_update(recipe: Any, update: Update) -> int:
+    trainer = make_trainer(recipe, [update])
     seen: list[int] = []
     weights_after_hook = trainer.model.model.embed_tokens.register_forward_hook(
         lambda module, inputs, _output: (
@@ -53,65 +54,68 @@ def tokens_per_update(recipe: Any, folder: Path, update: Update) -> int:
 def test_rows_with_the_same_prompt_meet_in_a_microbatch(tiny_folder: Path, tmp_path: Path) -> None:
     """Each of three problems goes through the model in one microbatch of its four rows, whatever order they come in."""
     recipe = make_recipe(tiny_folder, microbatch=4)
-    update = build_update(make_rollouts(REWARDS), recipe.slow, step=1)
+    update = build_update(make_rollouts(REWARDS), recipe.slow, step=1)[0]
     assert len(update.rows) == 12
     mixed = replace(update, rows=[update.rows[(5 * place) % 12] for place in range(12)])
     # Three microbatches of rows, a fourth of fillers: one token.
     prompts = {tuple(row.turn.prompt_ids) for row in update.rows}
     most = sum(len(prompt) for prompt in prompts) + sum(len(row.turn.completion.ids) for row in update.rows) + 1
     recipe = make_recipe(tiny_folder, problems=3, microbatch=4)
-    assert tokens_per_update(recipe, tmp_path, mixed) <= most
+    assert tokens_per_update(recipe, mixed) <= most
     off = make_recipe(tiny_folder, problems=3, microbatch=4, shared_prefix=False)
-    assert tokens_per_update(off, tmp_path, mixed) > 1.3 * most
+    assert tokens_per_update(off, mixed) > 1.3 * most
 
 
 def test_a_model_that_cannot_is_trained_trls_way_and_says_so_once(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastslow.engine.local.shared_prefix.why_not_train", lambda _model: "it has state-space layers")
+    monkeypatch.setattr("fastslow.engine.local.trainer.why_not_train", lambda _model: "it has state-space layers")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = one_update(tiny_folder, tmp_path, World(), kl=0.1)
+        found = one_update(tiny_folder, World(), kl=0.1)
     said = [str(warning.message) for warning in caught if warning.category is FastSlowWarning]
     assert len(said) == 1
     assert said[0] == (
         "training falls back to padded batches without shared prefixes because it has state-space layers"
     )
     monkeypatch.undo()
-    for name, value in one_update(tiny_folder, tmp_path, World(), kl=0.1)["weights"].items():
+    for name, value in one_update(tiny_folder, World(), kl=0.1)["weights"].items():
         torch.testing.assert_close(found["weights"][name], value, atol=1e-6, rtol=1e-6)
 
 
-def test_expert_balance_and_images_go_trls_way(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = make_trainer(make_recipe(tiny_folder), tmp_path, [])
-    asked: list[tuple] = []
-    monkeypatch.setattr(
-        GRPOTrainer,
-        "_get_per_token_logps_and_entropies",
-        lambda _self, *arguments, **named: asked.append((arguments[-1], named)) or (torch.zeros(1, 1), None, None),
-    )
-    ids = torch.tensor([[3, 4, 5]])
-    plainly: dict[str, Any] = {"compute_aux_loss": True}, {"pixel_values": torch.zeros(1)}
-    for named in plainly:
-        trainer._get_per_token_logps_and_entropies(trainer.model, ids, torch.ones_like(ids), 1, **named)
-    assert len(asked) == 2
-    trainer._get_per_token_logps_and_entropies(trainer.model, ids, torch.ones_like(ids), 1, pixel_values=None)
-    assert len(asked) == 2
+def test_a_mixture_of_experts_is_trained_to_use_them_evenly(tmp_path: Path) -> None:
+    """Its loss for that is added to the policy's with the factor of its config, and needs padded batches."""
+    config = AutoConfig.for_model(
+        "mixtral", vocab_size=25, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=1, router_aux_loss_coef=0.5, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    tiny.make_tokenizer().save_pretrained(tmp_path)
+    recipe = make_recipe(tmp_path, microbatch=16)
+    update = build_update(make_rollouts(REWARDS), recipe.slow, step=1)[0]
+    found = {}
+    for balance in (0.5, 0.0):
+        trainer = make_trainer(recipe)
+        assert trainer.balance == 0.5
+        trainer.balance = balance
+        trainer.prepare()
+        found[balance] = trainer.step(update)["loss"]
+    assert found[0.5] - found[0.0] > 0.4  # 1 if they are used evenly
 
 
-def scored_models(recipe: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, update: Update) -> list[bool]:
+def scored_models(recipe: Any, monkeypatch: pytest.MonkeyPatch, update: Update) -> list[bool]:
     """Of each scoring pass of one update: was it for a gradient."""
-    trainer = make_trainer(recipe, folder, [update])
+    trainer = make_trainer(recipe, [update])
     passes: list[bool] = []
-    original = FastSlowTrainer._get_per_token_logps_and_entropies
+    original = Trainer.logprobs
 
-    def count(self: FastSlowTrainer, *arguments: Any, **named: Any) -> Any:
+    def count(self: Trainer, *arguments: Any, **named: Any) -> Any:
         passes.append(torch.is_grad_enabled())
         return original(self, *arguments, **named)
 
-    monkeypatch.setattr(FastSlowTrainer, "_get_per_token_logps_and_entropies", count)
+    monkeypatch.setattr(Trainer, "logprobs", count)
     weights_after(trainer)
     monkeypatch.undo()
     return passes
@@ -121,11 +125,11 @@ def test_nothing_is_scored_twice(tiny_folder: Path, tmp_path: Path, monkeypatch:
     """One pass a microbatch; as many for the reference where there is a penalty; one more for what no sampler said."""
 
     def passes(kl: float, update: Update) -> list[bool]:
-        return scored_models(make_recipe(tiny_folder, kl=kl, microbatch=8), tmp_path, monkeypatch, update)
+        return scored_models(make_recipe(tiny_folder, kl=kl, microbatch=8), monkeypatch, update)
 
     slow = make_recipe(tiny_folder).slow
-    fresh = build_update(make_rollouts(REWARDS), slow, step=1)
-    stale = build_update(make_rollouts(REWARDS), slow, step=4)
+    fresh = build_update(make_rollouts(REWARDS), slow, step=1)[0]
+    stale = build_update(make_rollouts(REWARDS), slow, step=4)[0]
     assert passes(0.0, fresh) == [True, True]
     assert passes(0.1, fresh) == [False, False, True, True]
     assert passes(0.0, stale) == [True, True]
@@ -142,29 +146,29 @@ def without_logprobs(update: Update) -> Update:
 
 def test_what_the_sampler_did_not_say_is_what_the_policy_says(tiny_folder: Path, tmp_path: Path) -> None:
     recipe = make_recipe(tiny_folder)
-    update = without_logprobs(build_update(make_rollouts(REWARDS), recipe.slow, step=4))
-    trainer = make_trainer(recipe, tmp_path, [])
-    batch = trainer._tensors(update)
-    unknown = batch["sampled_logps"].isnan().any(dim=1)
+    update = without_logprobs(build_update(make_rollouts(REWARDS), recipe.slow, step=4)[0])
+    trainer = make_trainer(recipe)
+    batch = trainer.tensors(update)
+    unknown = batch["sampled"].isnan().any(dim=1)
     assert unknown.sum() == 1
-    now = trainer._score(trainer.model, batch)
+    now = trainer.score(trainer.model, batch)
     mask = batch["completion_mask"].bool()
-    expected = torch.where(unknown[:, None], now, batch["sampled_logps"])
-    torch.testing.assert_close(batch["old_per_token_logps"][mask], expected[mask], atol=1e-6, rtol=1e-6)
+    expected = torch.where(unknown[:, None], now, batch["sampled"])
+    torch.testing.assert_close(batch["behaviour"][mask], expected[mask], atol=1e-6, rtol=1e-6)
 
 
 def test_the_mismatch_is_the_mean_distance_from_the_sampler(tiny_folder: Path, tmp_path: Path) -> None:
     """Over rows of the policy in training only: an older policy is not expected to agree."""
     recipe = make_recipe(tiny_folder, microbatch=16)
-    update = build_update(make_rollouts(REWARDS), recipe.slow, step=1)
+    update = build_update(make_rollouts(REWARDS), recipe.slow, step=1)[0]
     mixed = replace(update, rows=[replace(row, policy_step=-place % 2) for place, row in enumerate(update.rows)])
     mixed = replace(mixed, step=2)
-    trainer = make_trainer(recipe, tmp_path, [])
-    batch = trainer._tensors(mixed)
-    now = trainer._score(trainer.model, batch)
+    trainer = make_trainer(recipe)
+    batch = trainer.tensors(mixed)
+    now = trainer.score(trainer.model, batch)
     chosen = batch["completion_mask"].bool() & batch["fresh"][:, None]
     assert batch["fresh"].sum() == 6
-    expected = (now - batch["sampled_logps"]).abs()[chosen].mean().item()
+    expected = (now - batch["sampled"]).abs()[chosen].mean().item()
     trainer.pending = [mixed]
     weights_after(trainer)
     assert expected > 0.1

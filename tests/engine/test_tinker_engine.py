@@ -61,7 +61,7 @@ def make_update(step: int = 1, *, seed: int = 0, age: int = 1) -> Update:
     for advantage, ids in [(1.5, (YES, END)), (-0.5, (NO, NO, YES, END)), (2.0, (YES, NO, END)), (-3.0, (END,))]:
         sampled = tuple((-1.1 + draw.uniform(-1.5, 1.5, len(ids))).tolist())
         rows.append(Row(Turn("system", "", PROMPT, Completion(ids, sampled), ""), advantage, step - age))
-    return Update(step, rows, 0.0)
+    return Update(step, rows)
 
 
 def by_hand(server: Server, update: Update, values: np.ndarray, cap: float, kl: float) -> np.ndarray:

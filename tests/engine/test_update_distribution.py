@@ -30,11 +30,10 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def one_process(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, dict[str, Any]]]:
+def one_process(tiny_folder: Path) -> dict[str, dict[int, dict[str, Any]]]:
     """Every setting with one process, by microbatch."""
-    folder = tmp_path_factory.mktemp("one")
     return {
-        name: {size: one_update(tiny_folder, folder, World(), **slow, microbatch=size) for size in (4, 8, 16)}
+        name: {size: one_update(tiny_folder, World(), **slow, microbatch=size) for size in (4, 8, 16)}
         for name, slow in SETTINGS.items()
     }
 
@@ -42,7 +41,7 @@ def one_process(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="module")
 def before(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     """The weights that every update starts from."""
-    trainer = make_trainer(make_recipe(tiny_folder), tmp_path_factory.mktemp("before"), [])
+    trainer = make_trainer(make_recipe(tiny_folder))
     return dict(trainer.model.named_parameters())
 
 
@@ -97,9 +96,6 @@ def test_every_row_reaches_the_loss_once_at_any_microbatch(name: str, one_proces
         assert rows == expected_rows(name, tiny_folder)
         assert len(found["microbatches"]) == PROBLEMS * GROUP // size
         assert fillers < len(found["microbatches"])
-        assert {int(batch["num_items_in_batch"]) for batch in found["microbatches"]} == {
-            sum(len(completion) * count for (_, completion, _), count in rows.items())
-        }
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -129,7 +125,7 @@ def test_the_weights_do_not_depend_on_microbatch_or_processes(name: str, one_pro
 
 def test_without_rows_every_microbatch_is_one_filler(tiny_folder: Path, tmp_path: Path) -> None:
     for microbatch in (4, 16):
-        trainer = make_trainer(make_recipe(tiny_folder, microbatch=microbatch), tmp_path, [])
-        rows, fillers = rows_in([trainer._tensors(Update(1, [], 1.0))])
+        trainer = make_trainer(make_recipe(tiny_folder, microbatch=microbatch))
+        rows, fillers = rows_in([trainer.tensors(Update(1, []))])
         assert not rows
         assert fillers == PROBLEMS * GROUP // microbatch

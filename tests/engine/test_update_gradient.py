@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,8 @@ def test_the_gradient_is_cispo_with_the_mean_over_problems(
     """Stale rollouts come from an older policy: their ratio is against the log-probabilities stored with them."""
     recipe = make_recipe(tiny_folder, ratio_cap=cap, temperature=temperature, microbatch=8)
     rollouts = make_rollouts(REWARDS, turns=turns, policy_step=0)
-    update = build_update(rollouts, recipe.slow, step=3 if stale else 1)
-    trainer = make_trainer(recipe, tmp_path, [update])
+    update = build_update(rollouts, recipe.slow, step=3 if stale else 1)[0]
+    trainer = make_trainer(recipe, [update])
     before = weights(trainer)
     after = weights_after(trainer)
     loss, expected = gradient(tiny_folder, rollouts, cap=cap, stale=stale, temperature=temperature)
@@ -93,7 +94,7 @@ def test_the_gradient_is_the_slope_of_the_loss(tiny_folder: Path, tmp_path: Path
     """Finite differences along each weight's own gradient. On-policy, the loss is a plain function of the weights."""
     recipe = make_recipe(tiny_folder, microbatch=8)
     rollouts = make_rollouts(REWARDS)
-    trainer = make_trainer(recipe, tmp_path, [build_update(rollouts, recipe.slow, step=1)])
+    trainer = make_trainer(recipe, [build_update(rollouts, recipe.slow, step=1)[0]])
     before = weights(trainer)
     after = weights_after(trainer)
     model = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float64)
@@ -113,36 +114,34 @@ def test_the_gradient_is_the_slope_of_the_loss(tiny_folder: Path, tmp_path: Path
 def test_sampled_rollouts_have_ratio_one(tiny_folder: Path, tmp_path: Path) -> None:
     """The sampler's log-probabilities are the trainer's own, temperature included: fresh ratios need no correction."""
     recipe = make_recipe(tiny_folder, temperature=0.7)
-    trainer = make_trainer(recipe, tmp_path, [])
+    trainer = make_trainer(recipe)
     prompts = [list(rollout.turns[0].prompt_ids) for rollout in make_rollouts(REWARDS)[::3]]
     torch.manual_seed(0)
     drawn = generate(trainer.model, prompts, Sampling(0.7, 1.0, 8), pad_id=0, eos_ids=[2], batch=4)
     rows = [Turn("system", "", prompt, completion, "") for prompt, completion in zip(prompts, drawn, strict=True)]
-    update = Update(5, [Row(turn, 1.0, policy_step=0) for turn in rows], 0.0)
-    batch = trainer._tensors(update)
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-    width = batch["completion_ids"].size(1)
-    with torch.no_grad():
-        again = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, width)[0]
+    update = Update(5, [Row(turn, 1.0, policy_step=0) for turn in rows])
+    batch = trainer.tensors(update)
+    again = trainer.score(trainer.model, batch)
     kept = batch["completion_mask"].bool()
-    torch.testing.assert_close(again[kept], batch["old_per_token_logps"][kept], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(again[kept], batch["behaviour"][kept], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kl", [0.0, 0.1])
 def test_a_step_with_nothing_to_learn_leaves_the_weights_alone(kl: float, tiny_folder: Path, tmp_path: Path) -> None:
     """Even with Adam's momentum from the step before; and the step after goes on as if it had not been."""
-    recipe = make_recipe(tiny_folder, steps=3, learning_rate=1e-2, kl=kl, weight_decay=0.1)
+    recipe = make_recipe(tiny_folder, steps=3, learning_rate=1e-2, kl=kl)
     first, last = (
-        build_update(make_rollouts(REWARDS), recipe.slow, 1),
-        build_update(make_rollouts(REWARDS, seed=5), recipe.slow, 3),
+        build_update(make_rollouts(REWARDS), recipe.slow, 1)[0],
+        build_update(make_rollouts(REWARDS, seed=5), recipe.slow, 3)[0],
     )
-    nothing = build_update(make_rollouts([1.0] * 16), recipe.slow, 2)
+    decayed = partial(torch.optim.AdamW, weight_decay=0.1)
+    nothing = build_update(make_rollouts([1.0] * 16), recipe.slow, 2)[0]
     assert not nothing.rows
     seen: list[dict[str, torch.Tensor]] = []
     logs: list[dict[str, float | None]] = []
 
-    trainer = make_trainer(recipe, tmp_path, [])
+    trainer = make_trainer(recipe)
+    trainer.make_optimizer = decayed  # type: ignore[method-assign]
     trainer.prepare()
     for update in (first, nothing, last):
         seen.append(weights(trainer))
@@ -152,7 +151,8 @@ def test_a_step_with_nothing_to_learn_leaves_the_weights_alone(kl: float, tiny_f
     assert logs[1]["grad_norm"] == 0
     assert logs[1]["loss"] == 0
 
-    without = make_trainer(make_recipe(tiny_folder, steps=2, learning_rate=1e-2, kl=kl, weight_decay=0.1), tmp_path, [])
+    without = make_trainer(make_recipe(tiny_folder, steps=2, learning_rate=1e-2, kl=kl))
+    without.make_optimizer = decayed  # type: ignore[method-assign]
     make_updates(without, [first, last])
     for name, value in weights(without).items():
         torch.testing.assert_close(weights(trainer)[name], value, atol=1e-7, rtol=1e-6)
@@ -160,27 +160,27 @@ def test_a_step_with_nothing_to_learn_leaves_the_weights_alone(kl: float, tiny_f
 
 def test_with_lora_the_reference_is_the_disabled_adapter(tiny_folder: Path, tmp_path: Path) -> None:
     recipe = make_recipe(tiny_folder, steps=2, learning_rate=0.1, kl=0.1, lora={"rank": 4, "alpha": 8})
-    updates = [build_update(make_rollouts(REWARDS, seed=seed), recipe.slow, seed) for seed in (1, 2)]
-    trainer = make_trainer(recipe, tmp_path, [])
-    assert trainer.ref_model is None
+    updates = [build_update(make_rollouts(REWARDS, seed=seed), recipe.slow, seed)[0] for seed in (1, 2)]
+    trainer = make_trainer(recipe)
+    assert trainer.reference is None
     divergences = [logs["kl"] for logs in make_updates(trainer, updates)]
     assert divergences[0] == pytest.approx(0.0, abs=1e-7)
     assert divergences[1] > 1e-5
     # The adapter has moved; the reference is still the base model.
-    batch = trainer._tensors(updates[0])
+    batch = trainer.tensors(updates[0])
     base = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
     for index, row in enumerate(sorted(updates[0].rows, key=lambda row: row.turn.prompt_ids)):
         with torch.no_grad():
             expected = logprobs(base, row.turn).gather(1, torch.tensor(row.turn.completion.ids)[:, None])[:, 0]
-        found = batch["ref_per_token_logps"][index][: len(expected)]
+        found = batch["reference"][index][: len(expected)]
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert not any(value.requires_grad for name, value in trainer.model.named_parameters() if "lora_" not in name)
 
 
 def test_loss_gradient_norm_and_entropy_reach_the_logs(tiny_folder: Path, tmp_path: Path) -> None:
     recipe = make_recipe(tiny_folder, microbatch=16, kl=0.1)
-    update = build_update(make_rollouts(REWARDS), recipe.slow, 1)
-    trainer = make_trainer(recipe, tmp_path, [update])
+    update = build_update(make_rollouts(REWARDS), recipe.slow, 1)[0]
+    trainer = make_trainer(recipe, [update])
     base = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
     weights_after(trainer)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""vLLM's weights and memory from phase to phase: TRL's own code, over an engine that only remembers what it was told."""
+"""vLLM's weights from step to step: TRL's own code, over an engine that only remembers what it was told."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from test_policy_sampler import make
+from trl.distributed import DistributedBackend
 from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration
 
@@ -38,12 +39,6 @@ class Engine:
     def reset_prefix_cache(self) -> None:
         self.told.append("reset")
 
-    def wake_up(self, tags: list[str]) -> None:
-        self.told.append(f"wake {tags[0]}")
-
-    def sleep(self, level: int) -> None:
-        self.told.append(f"sleep {level}")
-
     def generate(self, prompts: list[dict[str, Any]], sampling_params: Any, use_tqdm: bool) -> list[Any]:
         self.told.append("generate")
         self.requests.append(([prompt["prompt_token_ids"] for prompt in prompts], sampling_params))
@@ -60,41 +55,32 @@ def sampler(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     trainer = sampler.trainer
     generation = VLLMGeneration.__new__(VLLMGeneration)
     generation.__dict__.update(
-        model=trainer.model, accelerator=trainer.accelerator, _dist=trainer._dist, mode="colocate"
+        model=trainer.model, accelerator=trainer.accelerator, _dist=DistributedBackend(trainer.accelerator)
     )
     generation.__dict__.update(
-        llm=Engine(), tensor_parallel_size=1, structured_outputs_regex=None, generation_kwargs={}
+        mode="colocate", llm=Engine(), tensor_parallel_size=1, structured_outputs_regex=None, generation_kwargs={}
     )
     generation.__dict__.update(temperature=1.0, top_p=1.0, top_k=0, min_p=None, repetition_penalty=1.0, logprobs=0)
-    generation.__dict__.update(max_completion_length=6, enable_sleep_mode=False, _llm_weights_sleeping=False)
-    trainer.vllm_generation, trainer.use_vllm, trainer._last_loaded_step = generation, True, -1
-    sampler.vllm = Vllm(trainer)
-    return sampler
-
-
-@pytest.fixture
-def sleepy(sampler: PolicySampler) -> PolicySampler:
-    generation = sampler.trainer.vllm_generation
-    generation.enable_sleep_mode = generation._llm_weights_sleeping = True
-    sampler.vllm = Vllm(sampler.trainer)
+    generation.__dict__.update(max_completion_length=6, enable_sleep_mode=False)
+    sampler.vllm = Vllm(trainer, generation)
     return sampler
 
 
 def told(sampler: PolicySampler) -> list[str]:
     """What the engine was told since the last time."""
-    engine = sampler.trainer.vllm_generation.llm
+    engine = sampler.vllm.engine.llm
     said, engine.told = engine.told, []
     return said
 
 
 def test_weights_are_loaded_once_a_step_and_are_those_of_the_moment(sampler: PolicySampler) -> None:
-    trainer, engine = sampler.trainer, sampler.trainer.vllm_generation.llm
+    trainer, engine = sampler.trainer, sampler.vllm.engine.llm
     sampler.sample([[4, 5], [6]], SAMPLING, seed=0)
     sampler.sample([[4, 5]], SAMPLING, seed=0)
     assert told(sampler) == ["load", "reset", "generate", "generate"]
     with torch.no_grad():
         trainer.model.lm_head.weight.add_(1.0)
-    trainer.state.global_step += 1
+    trainer.version += 1
     assert sampler.sync() > 0
     assert sampler.sync() == 0
     sampler.sample([[4, 5]], SAMPLING, seed=0)
@@ -102,46 +88,16 @@ def test_weights_are_loaded_once_a_step_and_are_those_of_the_moment(sampler: Pol
     torch.testing.assert_close(engine.weights["lm_head.weight"], trainer.model.lm_head.weight.data, atol=0, rtol=0)
 
 
-def test_prompts_of_mixed_contexts_and_settings_reach_the_engine_and_settings_come_back(sampler: PolicySampler) -> None:
-    generation = sampler.trainer.vllm_generation
+def test_prompts_of_mixed_contexts_and_settings_reach_the_engine(sampler: PolicySampler) -> None:
+    generation = sampler.vllm.engine
     prompts = [[4, 5], [6], [4, 5], [7, 8]]
     completions = sampler.sample(prompts, SAMPLING, seed=0)
     asked, settings = generation.llm.requests[0]
     assert asked == prompts
     assert (settings["temperature"], settings["top_p"], settings["max_tokens"], settings["n"]) == (0.5, 0.9, 7, 1)
-    assert (generation.temperature, generation.top_p, generation.max_completion_length) == (1.0, 1.0, 6)
     assert completions == [Completion((3, 2), (-0.5, -0.5))] * 4
-
-
-def test_it_sleeps_through_updates_and_not_between_calls(sleepy: PolicySampler) -> None:
-    for _ in range(3):
-        sleepy.sample([[4, 5]], SAMPLING, seed=0)
-    assert told(sleepy) == ["wake weights", "load", "reset", "wake kv_cache", "generate", "generate", "generate"]
-    sleepy.sleep()
-    sleepy.sleep()
-    assert told(sleepy) == ["sleep 2"]
-    sleepy.trainer.state.global_step += 1
-    assert sleepy.sync() > 0
-    sleepy.sample([[4, 5]], SAMPLING, seed=0)
-    assert told(sleepy) == ["wake weights", "load", "reset", "wake kv_cache", "generate"]
-
-
-def test_woken_without_an_update_it_gets_its_weights_back(sleepy: PolicySampler) -> None:
-    """Deep sleep drops them: a step that trains nothing must not leave vLLM with none."""
-    sleepy.sample([[4, 5]], SAMPLING, seed=0)
-    sleepy.sleep()
-    told(sleepy)
-    sleepy.sample([[4, 5]], SAMPLING, seed=0)
-    assert told(sleepy) == ["wake weights", "load", "reset", "wake kv_cache", "generate"]
-
-
-def test_where_sleep_is_not_wanted_it_never_rests(sampler: PolicySampler) -> None:
-    sampler.sample([[4, 5]], SAMPLING, seed=0)
-    sampler.sleep()
-    assert not any("sleep" in each or "wake" in each for each in told(sampler))
 
 
 def test_other_samplers_have_nothing_to_sync(tiny_folder: Path, tmp_path: Path) -> None:
     sampler = make(tiny_folder, tmp_path)
-    sampler.sleep()
     assert sampler.sync() == 0

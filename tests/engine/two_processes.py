@@ -18,7 +18,7 @@ from fastslow.base.world import World
 def main(model: str, folder: str) -> None:
     torch.set_num_threads(1)
     world = World.launched(cpu=True)
-    found = {name: one_update(Path(model), Path(folder), world, **slow) for name, slow in SETTINGS.items()}
+    found = {name: one_update(Path(model), world, **slow) for name, slow in SETTINGS.items()}
     torch.save(found, Path(folder) / f"process-{world.rank}.pt")
 
 

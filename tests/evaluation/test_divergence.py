@@ -51,7 +51,7 @@ def test_it_is_the_mean_over_written_tokens_of_the_full_kl(
     )
     engine = local_engine(recipe, tmp_path, World())
     trainer = engine.trainer
-    assert (trainer.ref_model is None) == (lora is not None)
+    assert (trainer.reference is None) == (lora is not None)
     draw = torch.Generator().manual_seed(1)
     rollouts = make_rollouts(draw)
     assert divergence(engine, rollouts).kl == pytest.approx(0, abs=1e-7)

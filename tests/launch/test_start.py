@@ -18,7 +18,8 @@ from openai_server import OpenAIServer
 
 from fastslow.base.errors import RecipeError, RunError
 from fastslow.commands.app import main
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.engine.local import files
+from fastslow.engine.local.trainer import Trainer
 from fastslow.launch import start
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.models.load import load_pretrained, load_to_ask
@@ -228,14 +229,14 @@ def test_a_run_in_use_is_not_resumed(resumable: Path, capsys: pytest.CaptureFixt
 def test_a_failed_checkpoint_costs_no_training(
     by_words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save = FastSlowTrainer.save
+    save = files.save
 
-    def full_disk(self: FastSlowTrainer, folder: Path) -> None:
-        if self.state.global_step == 1:
+    def full_disk(trainer: Trainer, folder: Path) -> None:
+        if trainer.version == 1:
             raise OSError(28, "No space left on device")
-        save(self, folder)
+        save(trainer, folder)
 
-    monkeypatch.setattr(FastSlowTrainer, "save", full_disk)
+    monkeypatch.setattr(files, "save", full_disk)
     opened = RunFolder.open(run(tmp_path / "run", *SAVED, *by_words))
     assert opened.checkpoints.steps() == [2]
     assert "checkpoint of step 1 was not saved: No space left on device" in " ".join(capsys.readouterr().out.split())
@@ -244,17 +245,17 @@ def test_a_failed_checkpoint_costs_no_training(
 def test_a_last_checkpoint_that_cannot_be_saved_is_an_error_and_can_be_resumed(
     by_words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full_disk(self: FastSlowTrainer, folder: Path) -> None:
-        if self.state.global_step == 2:
+    def full_disk(trainer: Trainer, folder: Path) -> None:
+        if trainer.version == 2:
             raise OSError(28, "No space left on device")
-        save(self, folder)
+        save(trainer, folder)
 
-    save = FastSlowTrainer.save
-    monkeypatch.setattr(FastSlowTrainer, "save", full_disk)
+    save = files.save
+    monkeypatch.setattr(files, "save", full_disk)
     with pytest.raises(RunError, match="No space left on device"):
         run(tmp_path / "run", *SAVED, *by_words)
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [1]
-    monkeypatch.setattr(FastSlowTrainer, "save", save)
+    monkeypatch.setattr(files, "save", save)
     start.resume(tmp_path / "run")
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [1, 2]
 

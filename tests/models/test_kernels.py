@@ -40,22 +40,21 @@ def families() -> Iterator[None]:
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
-    ("wanted", "device", "model", "why"),
+    ("device", "model", "why"),
     [
-        ("auto", "cuda", "qwen3", None),
-        ("auto", "cuda", "llama", None),
-        ("auto", "cuda", "gemma3, a sliding layer", "none for Gemma3ForCausalLM"),
-        ("auto", "cpu", "qwen3", "no CUDA GPU is used"),
-        ("none", "cuda", "qwen3", "set in the recipe"),
+        ("cuda", "qwen3", None),
+        ("cuda", "llama", None),
+        ("cuda", "gemma3, a sliding layer", "none for Gemma3ForCausalLM"),
+        ("cpu", "qwen3", "no CUDA GPU is used"),
     ],
 )
-def test_they_are_used_where_they_can_be(wanted: Any, device: str, model: str, why: str | None) -> None:
-    assert why_no_kernels(wanted, device, MODELS[model]()) == why
+def test_they_are_used_where_they_can_be(device: str, model: str, why: str | None) -> None:
+    assert why_no_kernels(device, MODELS[model]()) == why
 
 
 def test_without_the_package_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "kernels_installed", lambda: False)
-    assert why_no_kernels("auto", "cuda", MODELS["qwen3"]()) == "the package liger-kernel is not installed"
+    assert why_no_kernels("cuda", MODELS["qwen3"]()) == "the package liger-kernel is not installed"
 
 
 @pytest.mark.usefixtures("installed")

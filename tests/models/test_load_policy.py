@@ -11,10 +11,11 @@ import torch
 
 from fastslow.base.errors import ModelError
 from fastslow.base.world import World
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.engine.local.trainer import Trainer
 from fastslow.models import load
 from fastslow.models.load import choose_device, load_policy, load_pretrained, load_to_ask, resolve
 from fastslow.recipe import ModelRecipe, Recipe, build_recipe
+from fastslow.slow.losses import objective
 
 HERE = {
     "cpu",
@@ -139,7 +140,7 @@ def recipe(folder: Path, **model: object) -> Recipe:
     )
 
 
-def dtypes(trainer: FastSlowTrainer, trained: bool) -> set[torch.dtype]:
+def dtypes(trainer: Trainer, trained: bool) -> set[torch.dtype]:
     return {parameter.dtype for parameter in trainer.model.parameters() if parameter.requires_grad == trained}
 
 
@@ -159,7 +160,7 @@ def test_trained_weights_are_fp32_and_a_frozen_base_may_be_bf16(
     setting = recipe(tiny_folder, precision=precision, lora={"rank": 2} if lora else None)
     policy = load_policy(setting.model)
     assert policy.autocast == autocast
-    trainer = FastSlowTrainer(policy, setting, tmp_path, World())
+    trainer = Trainer(policy, setting, World(), objective(setting.slow))
     assert dtypes(trainer, trained=True) == {torch.float32}
     assert dtypes(trainer, trained=False) == ({frozen} if frozen else set())
     ids = torch.tensor([[3, 4, 5]])
@@ -171,7 +172,7 @@ def test_trained_weights_are_fp32_and_a_frozen_base_may_be_bf16(
 
 def test_a_lora_recipe_reaches_the_adapter(tiny_folder: Path, tmp_path: Path) -> None:
     setting = recipe(tiny_folder, lora={"rank": 3, "alpha": 6, "target_modules": ["q_proj"]})
-    trainer = FastSlowTrainer(load_policy(setting.model), setting, tmp_path, World())
+    trainer = Trainer(load_policy(setting.model), setting, World(), objective(setting.slow))
     shapes = {name: tuple(p.shape) for name, p in trainer.model.named_parameters() if p.requires_grad}
     assert len(shapes) == 4  # two layers, A and B
     assert all("q_proj" in name for name in shapes)

@@ -170,10 +170,10 @@ def test_eight_billion_weights_with_an_adapter_fit_a_card_of_80_gb() -> None:
     assert rows * FEW_TOKENS <= answers < rows * 4096
     assert answers_that_fit(QWEN3_8B, 2, 2**30, 8 * 2000, 200, 128, 4096) == (1, 4096)  # one row is always tried
     assert answers_that_fit(QWEN3_8B, 2, free, 0, 200, 16, 64) == (16, 16 * 64)
-    share = EIGHT.vllm_share(CARD, CARD, 128, 4096, sleeps=False)
+    share = EIGHT.vllm_share(CARD, CARD, 128, 4096)
     assert 0.3 < share < 0.6
     assert share * CARD + EIGHT.update_bytes(ENOUGH_TOKENS, True) < CARD
-    beside_others = EIGHT.vllm_share(2 * CARD, CARD, 128, 4096, sleeps=False)
+    beside_others = EIGHT.vllm_share(2 * CARD, CARD, 128, 4096)
     assert beside_others == pytest.approx(share / 2, abs=0.006)  # the same bytes of a card whose other half is taken
 
 

@@ -130,7 +130,7 @@ def test_overrides_grow_short_forms_and_missing_sections(tmp_path: Path) -> None
             "model.lora.rank=4",
             "task.degree=3",
             "fast.reflection.temperature=0.5",
-            "slow.betas=[0.8, 0.9]",
+            "model.lora.target_modules=[q_proj, v_proj]",
             "fast.seed_text=Think first: then answer",
             "slow.group=16",
             "slow.group=8",
@@ -143,7 +143,7 @@ def test_overrides_grow_short_forms_and_missing_sections(tmp_path: Path) -> None
     assert recipe.tasks[0].options == {"degree": 3}
     assert (recipe.fast.reflection.kind, recipe.fast.reflection.model) == ("litellm", "openai/gpt-5.2")
     assert recipe.fast.reflection.temperature == 0.5
-    assert recipe.slow.betas == (0.8, 0.9)
+    assert recipe.model.lora.target_modules == ["q_proj", "v_proj"]
     assert recipe.slow.group == 8  # the last one counts
 
 
@@ -175,7 +175,7 @@ def recipes(draw: st.DrawFn) -> dict[str, Any]:
         "method": draw(st.sampled_from(["fst", "rl", "gepa"])),
         "model": draw(names | st.fixed_dictionaries({"name": names, "lora": st.none() | st.just({"rank": 3})})),
         "task": draw(words | task | st.lists(words | task, min_size=1, max_size=3)),
-        "slow": {"learning_rate": draw(numbers), "betas": draw(st.tuples(shares, shares)), "group": 8},
+        "slow": {"learning_rate": draw(numbers), "kl": draw(shares), "group": 8},
         "fast": {
             "population": draw(divisors),
             "seed_text": draw(st.none() | words | st.dictionaries(words, words)),
@@ -527,13 +527,13 @@ def test_python_values_make_the_recipe_that_a_file_of_them_makes(tmp_path: Path)
     values = {
         "model": ModelRecipe(name="nano", device="cpu"),
         "task": {"name": "star-graph", "arms": 3},
-        "slow": {"steps": 7, "betas": (0.8, 0.9)},
+        "slow": {"steps": 7, "kl": 0},
         "fast.reflection": "openai/gpt-5.2",
         "output": {"folder": Path("runs/mine")},
     }
     path = tmp_path / "recipe.yaml"
     path.write_text(
-        "model: {name: nano, device: cpu}\ntask: {name: star-graph, arms: 3}\nslow: {steps: 7, betas: [0.8, 0.9]}\n"
+        "model: {name: nano, device: cpu}\ntask: {name: star-graph, arms: 3}\nslow: {steps: 7, kl: 0}\n"
         "fast: {reflection: openai/gpt-5.2}\noutput: {folder: runs/mine}\n"
     )
     assert make_recipe(values) == load_recipe(path)

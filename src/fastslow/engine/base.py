@@ -1,7 +1,7 @@
 """The engine protocol: what the loop needs from whatever holds the policy's weights.
 
 An engine samples, makes one optimizer step at a time, scores completions under the policy and its base model, saves,
-restores and exports. It knows nothing of contexts, groups, budgets or tasks. The `local` engine runs TRL and accelerate in
+restores and exports. It knows nothing of contexts, groups, budgets, tasks or trackers. The `local` engine runs accelerate in
 the processes of the run; `tinker` is a client of a training service.
 
 Failures:
@@ -17,14 +17,17 @@ Failures:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastslow.base.errors import Diverged
 from fastslow.base.world import World
 from fastslow.records import Completion, Enough, Ready, Sampling, Turn
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Numbers = Mapping[str, float | None]
 """Metrics of an update, by name; None if undefined for this update."""
@@ -36,9 +39,11 @@ class Row:
 
     turn: Turn
     advantage: float
-    """The weight of its tokens, including the aggregation factor: the engine averages over all tokens of the update."""
+    """The weight of its tokens."""
     policy_step: int
     """The step of the oldest policy that sampled it. Importance ratios use the log-probabilities from sampling."""
+    scale: float = 1.0
+    """The factor that turns a mean over all tokens of the update into one over each problem's tokens, then over problems."""
     teacher_prompt: Sequence[int] = ()
     """Distillation: the prompt that the teacher gets instead of the turn's prompt. All rows of an update have one, or
     none has: those have the policy loss."""
@@ -50,10 +55,31 @@ class Update:
 
     step: int
     rows: Sequence[Row]
-    zero_variance: float
-    """Fraction of groups whose rewards are all equal."""
-    informative: float = 0.0
-    """Fraction of the step's rollouts in the other groups: they have a gradient."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the loss of a micro-batch is computed from: rows `_R` by completion tokens `_T`, padded on the right."""
+
+    logprobs_RT: Tensor
+    behaviour_RT: Tensor
+    """Log-probabilities under the policy that sampled a row."""
+    reference_RT: Tensor | None
+    """Log-probabilities under the base model; None without a penalty."""
+    advantages_R: Tensor
+    balanced_R: Tensor
+    """Advantages times `Row.scale`."""
+    mask_RT: Tensor
+    """1 at tokens, 0 at padding."""
+    tokens: int
+    """Of the whole update, as are the rows: means do not depend on how it is cut into micro-batches."""
+    rows: int
+    most_tokens: int
+    """The most tokens that a completion may have."""
+
+
+Objective = Callable[[Batch], tuple["Tensor", Mapping[str, "Tensor"]]]
+"""A micro-batch's part of the loss, and numbers of each token, to be averaged over all tokens of the update."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +146,9 @@ class Engine(Protocol):
         ...
 
     def update(self, update: Update) -> Numbers:
-        """Make one optimizer step and return its metrics: loss, grad_norm, entropy, kl, learning_rate, sampler_mismatch,
-        distillation; `largest_weight` is the largest absolute value of a trained weight after the step, `sync_seconds` the
-        time spent on sending the new weights to the sampler, `cost` what a service charged for the update."""
+        """Make one optimizer step and return its metrics: loss, grad_norm, entropy, kl, clipped, learning_rate,
+        sampler_mismatch, distillation; `largest_weight` is the largest absolute value of a trained weight after the step,
+        `sync_seconds` the time spent on sending the new weights to the sampler, `cost` what a service charged."""
         ...
 
     def score(self, turns: Sequence[Turn]) -> list[TokenScores]:
@@ -145,12 +171,8 @@ class Engine(Protocol):
         """Write the policy as a Hugging Face folder, with its adapter merged."""
         ...
 
-    def report(self, numbers: Mapping[str, float]) -> None:
-        """Send metrics to the run's trackers, in addition to those of the update."""
-        ...
-
     def close(self) -> None:
-        """End of the run: close trackers and connections."""
+        """End of the run: close connections."""
         ...
 
 

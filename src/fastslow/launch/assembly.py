@@ -93,11 +93,14 @@ def _load(recipe: Recipe, folder: Path, world: World) -> _Source:
         return _Source(model.tokenizer, model.max_length, lambda: TinkerEngine(recipe, model, connect(recipe)))
     from fastslow.engine.local.engine import LocalEngine
     from fastslow.models.load import load_policy
+    from fastslow.slow.losses import objective
 
     served = served_length(recipe)
     policy = load_policy(recipe.model)
     longest = min((length for length in (policy.max_length, served) if length), default=None)
-    return _Source(policy.tokenizer, longest, lambda: LocalEngine(policy, recipe, folder, world))
+    return _Source(
+        policy.tokenizer, longest, lambda: LocalEngine(policy, recipe, folder, world, objective(recipe.slow))
+    )
 
 
 def served_length(recipe: Recipe) -> int | None:

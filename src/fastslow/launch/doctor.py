@@ -90,7 +90,7 @@ def _machine() -> Iterator[Finding]:
         uses = "fp32; shared prefixes by ordinary attention"
     yield Finding("a run uses", f"{device}: {uses}")
     yield Finding("sampling.backend=auto", _sampler(device))
-    yield Finding("model.kernels=auto", _kernels(device))
+    yield Finding("fused kernels", _kernels(device))
 
 
 def _sampler(device: str) -> str:

@@ -317,7 +317,7 @@ class _Job:
             self.record.book("slow", rollouts, timing)
             state.step += 1
             prompts = self._replayed(rollouts, self.best)
-            numbers = self.engine.update(build_distillation(rollouts, prompts, alone, state.step))
+            numbers = self.engine.update(build_distillation(rollouts, prompts, alone, state.step)[0])
             found.append(numbers.get("distillation"))
             reward = sum(rollout.score for rollout in rollouts) / len(rollouts)
             self.view.message(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 from types import MethodType
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -24,10 +24,8 @@ def kernels_installed() -> bool:
     return find_spec("liger_kernel") is not None and find_spec("triton") is not None
 
 
-def why_no_kernels(wanted: Literal["auto", "none"], device: str, model: PreTrainedModel) -> str | None:
+def why_no_kernels(device: str, model: PreTrainedModel) -> str | None:
     """Why fused kernels are not used, or None."""
-    if wanted == "none":
-        return "set in the recipe"
     if device != "cuda":
         return "no CUDA GPU is used"
     if not kernels_installed():

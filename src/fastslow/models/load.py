@@ -120,7 +120,6 @@ def lora_config(recipe: LoraRecipe) -> LoraConfig:
     return LoraConfig(
         r=recipe.rank,
         lora_alpha=recipe.alpha,
-        lora_dropout=recipe.dropout,
         target_modules=recipe.target_modules,
         task_type="CAUSAL_LM",
     )

@@ -203,13 +203,13 @@ class Footprint:
         keys = (answers + prompts) * shape.key_bytes(2 if self.bf16 else 4)
         return weights + self.moments + PREFILL + keys + rows * shape.vocabulary * DRAWING
 
-    def vllm_share(self, card: int, room: int, rows: int, most_tokens: int, *, sleeps: bool) -> float:
+    def vllm_share(self, card: int, room: int, rows: int, most_tokens: int) -> float:
         """The share of a card for vLLM in the trainer's process, which has `room` bytes of it: its weights, and keys and
         values of all rows at full length if they fit beside an update with micro-batches that are large enough. vLLM makes do
         with less."""
         least = 2 * self.weights + VLLM
         wanted = rows * (most_tokens + ENOUGH_TOKENS // 8) * self.shape.key_bytes(2)
-        trainer = self.fixed - self.head if sleeps else self.update_bytes(2 * ENOUGH_TOKENS, checkpointing=True)
+        trainer = self.update_bytes(2 * ENOUGH_TOKENS, checkpointing=True)
         keys = max(min(wanted, int(USABLE * room) - trainer - least), most_tokens * self.shape.key_bytes(2))
         return min(0.95, max(0.05, round((least + keys) / card, 2)))
 

@@ -380,11 +380,16 @@ def _attend(
 AttentionInterface.register(IMPLEMENTATION, _attend)
 
 
+def implementation_of(config: Any) -> str:
+    """The name by which a model looks its attention up."""
+    return str(config._attn_implementation)
+
+
 @contextmanager
 def shared_prefixes(model: PreTrainedModel) -> Iterator[None]:
     """Inside, the model attends with this module's attention, and every call of it needs the argument `shared=Pass(…)`."""
     configs = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
-    own = [(config, config._attn_implementation) for config in configs.values()]
+    own = [(config, implementation_of(config)) for config in configs.values()]
     try:
         for config, _ in own:
             config._attn_implementation = IMPLEMENTATION

@@ -10,16 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from accelerate.utils import is_deepspeed_available
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
-from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.integrations.fsdp import is_fsdp_managed_module
 
 from fastslow.base.errors import ModelError
 from fastslow.prefix import tree_attention
+from fastslow.prefix.level_attention import implementation_of
 from fastslow.prefix.logprobs import completion_logprobs, layer_windows
 from fastslow.prefix.sampling import SharedSampler
 from fastslow.records import Sampling
@@ -36,7 +35,7 @@ def why_not_train(model: Any) -> str | None:
     if isinstance(model, DistributedDataParallel):
         model = model.module
     base = _base(getattr(model, "module", model))
-    implementation = base.config.get_text_config(decoder=True)._attn_implementation
+    implementation = implementation_of(base.config.get_text_config(decoder=True))
     if not base.config.is_encoder_decoder and implementation != tree_attention.IMPLEMENTATION:
         return (
             f"{type(base).__name__} uses the attention implementation '{implementation}', and only "
@@ -48,7 +47,7 @@ def why_not_train(model: Any) -> str | None:
 def why_not_sample(model: PreTrainedModel) -> str | None:
     """Why `SharedSampler` does not support the model, as a clause to follow "because"; None if it does."""
     base = _base(model)
-    if is_fsdp_managed_module(model) or (is_deepspeed_available() and is_deepspeed_zero3_enabled()):
+    if is_fsdp_managed_module(model):
         return "the model's weights are sharded, so all processes would have to decode the same number of steps"
     if not base.config.is_encoder_decoder and not base._supports_attention_backend:
         return f"the attention of {type(base).__name__} cannot be replaced"

@@ -14,10 +14,26 @@ KEYS: dict[str, str | None] = {
     "slow.fill": None,
     "slow.fill_cap": None,
     "slow.rounds": None,
+    "slow.betas": None,
+    "slow.weight_decay": None,
+    "slow.max_grad_norm": None,
+    "slow.drop_zero_variance": None,
+    "sampling.vllm_sleep": None,
+    "sampling.vllm_memory": None,
+    "model.lora.dropout": None,
+    "model.kernels": None,
 }
 """Former keys with their new names; None for those that were removed."""
-DEFAULTS: dict[str, Any] = {"slow.fill_cap": 2.0, "slow.rounds": 2}
-"""Removed keys whose default was not empty or false: stored recipes have it, though nobody set it."""
+ALWAYS: dict[str, Any] = {
+    "slow.fill_cap": 2.0,
+    "slow.rounds": 2,
+    "slow.betas": [0.9, 0.999],
+    "slow.max_grad_norm": 1.0,
+    "slow.drop_zero_variance": True,
+}
+"""Values of removed keys that every run has now."""
+OF_MACHINES = ("sampling.vllm_sleep", "sampling.vllm_memory", "model.kernels")
+"""Removed keys that never changed what a run learns."""
 VALUES: dict[tuple[str, str], str | None] = {
     ("slow.aggregation", "prompt"): "problem",
     ("fast.rescore", "front"): None,
@@ -53,7 +69,7 @@ def translate(data: dict[str, Any]) -> list[str]:
             value = section.pop(name)
             if new is not None:
                 section[new.rpartition(".")[2]] = value
-            elif value and value != DEFAULTS.get(key):
+            elif value and key not in OF_MACHINES and value != ALWAYS.get(key):
                 removed.append(f"{key}={value}")
     for (key, value), new in VALUES.items():
         section, name = _section(data, key)
@@ -67,6 +83,8 @@ def translate(data: dict[str, Any]) -> list[str]:
 
 
 def _section(data: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
-    section, name = key.split(".")
-    found = data.get(section)
-    return found if isinstance(found, dict) else {}, name
+    *sections, name = key.split(".")
+    for section in sections:
+        found = data.get(section)
+        data = found if isinstance(found, dict) else {}
+    return data, name

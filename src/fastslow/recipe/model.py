@@ -53,9 +53,6 @@ class ModelRecipe(Section):
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     """Recompute activations in the backward pass: needs less memory and is about a fifth slower. `auto` does it on a GPU when
     they do not fit (docs/scale.md); it does not where `slow.microbatch` is a number, and not on a CPU."""
-    kernels: Literal["auto", "none"] = "auto"
-    """Fused kernels for norms, rotary positions and SwiGLU. `auto` uses them on a CUDA GPU if `fastslow[kernels]` is
-    installed, for models of the families Llama, Mistral, Qwen2 and Qwen3; results differ by rounding."""
     trust_remote_code: bool = False
     """Allow models that ship their own Python code."""
 
@@ -67,8 +64,6 @@ class LoraRecipe(Section):
     """Rank of the update."""
     alpha: int = Field(default=64, ge=1)
     """Scale of the update, relative to the rank."""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout on the adapter's input."""
     target_modules: str | list[str] = "all-linear"
     """Which layers are adapted."""
 
@@ -88,7 +83,7 @@ class EngineRecipe(Section):
     """What samples and trains the policy; `engine: KIND` alone is short for this."""
 
     kind: Literal["local", "tinker"] = "local"
-    """`local` runs TRL in the processes of the run. `tinker` trains a LoRA adapter on a server of the Tinker API: the hosted
+    """`local` trains in the processes of the run. `tinker` trains a LoRA adapter on a server of the Tinker API: the hosted
     one, SkyRL's, or another (docs/scale.md). The API key is read from TINKER_API_KEY."""
     base_url: str | None = None
     """`tinker`: address of the server; by default the hosted service, or TINKER_BASE_URL."""
@@ -164,7 +159,7 @@ class SlowRecipe(Section):
     """Compute what the rollouts of a microbatch begin with together (context, problem, earlier turns) once, without padding;
     changes memory and speed, not the result. Unsupported models warn once and fall back to padded batches."""
     loss: Loss = "cispo"
-    """The policy loss; all but `cispo` use TRL's own implementation and aggregation."""
+    """The policy loss (slow/losses.py); all but `cispo` average as in TRL."""
     ratio_cap: float = Field(default=4.0, gt=0)
     """CISPO: importance ratios are clipped at this value (verl's `clip_high` of 3.0 is 1 + 3 = 4 here)."""
     clip: float = Field(default=0.2, gt=0)
@@ -181,8 +176,6 @@ class SlowRecipe(Section):
     """`even` plays G rollouts of each problem. `informative` spends the same number of rollouts where the rewards of a group
     are expected to differ, from what both loops saw of the problems: it chooses among the next two cycles' problems, leaves
     groups that look decided, and gives up to 2 G to groups whose rewards differ (docs/rollouts.md)."""
-    drop_zero_variance: bool = True
-    """Leave groups whose rewards are all equal out of the update."""
     kl: float = Field(default=1e-3, ge=0)
     """Coefficient of the KL penalty to the base model, whose estimate (k3 times the importance ratio) is averaged over all
     tokens of the update, whatever `slow.aggregation` says; 0 loads no reference model. `distill` has no such penalty."""
@@ -190,12 +183,6 @@ class SlowRecipe(Section):
     """AdamW's learning rate; constant after warm-up."""
     warmup_steps: int = Field(default=10, ge=0)
     """Steps of linear warm-up: the first step has 1/N of the learning rate, step N all of it."""
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    """AdamW's betas."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """AdamW's weight decay."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    """The gradient norm is clipped at this value."""
 
 
 class ReflectionRecipe(Section):
@@ -361,11 +348,6 @@ class SamplingRecipe(Section):
     (docs/rollouts.md)."""
     chat_template_kwargs: dict[str, Any] = {}
     """Extra arguments of the chat template, such as `enable_thinking: false`."""
-    vllm_memory: Literal["auto"] | Annotated[float, Field(gt=0, le=1)] = "auto"
-    """`vllm`: share of GPU memory it may take. `auto` calculates it: vLLM's weights, and as much for keys and values as a
-    step may need and the trainer leaves (docs/scale.md)."""
-    vllm_sleep: bool = False
-    """`vllm`: release that memory while the weights are updated; waking up costs time in every step."""
 
     def training(self) -> Sampling:
         return Sampling(self.temperature, self.top_p, self.max_tokens)

@@ -27,6 +27,7 @@ from fastslow.tasks.stages import Stages
 if TYPE_CHECKING:
     from fastslow.evaluation.during import Measured
     from fastslow.rollouts.groups import Group
+    from fastslow.slow.update import Signal
     from fastslow.state import State
 
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
@@ -120,6 +121,7 @@ class Recorder:
         groups: Sequence[Group],
         played: Sequence[Rollout],
         update: Update,
+        signal: Signal,
         numbers: Numbers,
         advantages: Sequence[float] | None,
     ) -> None:
@@ -144,8 +146,8 @@ class Recorder:
             "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
             "contexts": len(by_context),
             "problems": len(groups),
-            "zero_variance": update.zero_variance,
-            "informative": update.informative,
+            "zero_variance": signal.zero_variance,
+            "informative": signal.informative,
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),

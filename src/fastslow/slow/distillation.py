@@ -17,6 +17,7 @@ from fastslow.engine.base import Row, Update
 from fastslow.recipe import SlowRecipe
 from fastslow.records import Rollout
 from fastslow.slow.advantages import informative, prompt_mean_scale
+from fastslow.slow.update import Signal
 
 
 def build_distillation(
@@ -24,7 +25,7 @@ def build_distillation(
     prompts: Sequence[Sequence[Sequence[int]] | None],
     slow: SlowRecipe,
     step: int,
-) -> Update:
+) -> tuple[Update, Signal]:
     """Rows for one step from the student's rollouts, grouped by problem, and the teacher's prompt for each turn.
 
     Rollouts without teacher prompts (None) are left out.
@@ -36,10 +37,10 @@ def build_distillation(
     by_problem = slow.aggregation == "problem"
     weights_N = prompt_mean_scale(tokens_N, kept_N, problems_N) if by_problem else np.ones(len(rollouts))
     rows = [
-        Row(turn, float(weight), rollout.policy_step, tuple(prompt))
+        Row(turn, float(weight), rollout.policy_step, teacher_prompt=tuple(prompt))
         for rollout, teacher_prompts, weight, kept in zip(rollouts, prompts, weights_N, kept_N, strict=True)
         if kept and teacher_prompts is not None
         for turn, prompt in zip(rollout.turns, teacher_prompts, strict=True)
     ]
     share = float(informative(rewards_N, problems_N).mean())  # groups of one size
-    return Update(step, rows, 1 - share, share)
+    return Update(step, rows), Signal(1 - share, share)

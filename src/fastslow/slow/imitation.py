@@ -33,7 +33,7 @@ def build_imitation(rollouts: Sequence[Rollout], step: int) -> Update:
         if weight
         for turn in rollout.turns
     ]
-    return Update(step, rows, 0.0)
+    return Update(step, rows)
 
 
 def _of_current_policy(turn: Turn) -> Turn:

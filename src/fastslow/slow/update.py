@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,23 +13,37 @@ from fastslow.records import Rollout
 from fastslow.slow.advantages import Floats, Integers, advantages, baseline_groups, informative, prompt_mean_scale
 
 
-def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int, sizes: Sequence[int] = ()) -> Update:
-    """Rows for one step; rollouts are grouped by problem, `slow.group` each or as many as `sizes` says."""
+@dataclass(frozen=True)
+class Signal:
+    """How much of a step there is to learn from."""
+
+    zero_variance: float
+    """Fraction of groups whose rewards are all equal: they have no gradient."""
+    informative: float
+    """Fraction of the rollouts that are in the other groups."""
+
+
+def build_update(
+    rollouts: Sequence[Rollout], slow: SlowRecipe, step: int, sizes: Sequence[int] = ()
+) -> tuple[Update, Signal]:
+    """Rows for one step; rollouts are grouped by problem, `slow.group` each or as many as `sizes` says.
+
+    Groups whose rewards are all equal are left out."""
     problems_N, rewards_N, groups_N = _grouped(rollouts, slow, sizes)
     tokens_N = np.array([r.completion_tokens for r in rollouts])
     varied_N = informative(rewards_N, groups_N)
-    kept_N = (varied_N if slow.drop_zero_variance else np.ones_like(varied_N)) & (tokens_N > 0)
-    weights_N = advantages(rewards_N, groups_N, slow.std)
-    if slow.loss == "cispo" and slow.aggregation == "problem":
-        weights_N *= prompt_mean_scale(tokens_N, kept_N, problems_N)
+    kept_N = varied_N & (tokens_N > 0)
+    scales_N = prompt_mean_scale(tokens_N, kept_N, problems_N)
     rows = [
-        Row(turn, float(weight), rollout.policy_step)
-        for rollout, weight, kept in zip(rollouts, weights_N, kept_N, strict=True)
+        Row(turn, float(advantage), rollout.policy_step, float(scale))
+        for rollout, advantage, scale, kept in zip(
+            rollouts, advantages(rewards_N, groups_N, slow.std), scales_N, kept_N, strict=True
+        )
         if kept
         for turn in rollout.turns
     ]
     group_varied = [varied_N[groups_N == group].any() for group in np.unique(groups_N)]
-    return Update(step, rows, 1 - float(np.mean(group_varied)), float(varied_N.mean()))
+    return Update(step, rows), Signal(1 - float(np.mean(group_varied)), float(varied_N.mean()))
 
 
 def rollout_advantages(rollouts: Sequence[Rollout], slow: SlowRecipe, sizes: Sequence[int] = ()) -> list[float]:

@@ -46,7 +46,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_vllm_is_taken_where_it_pays(
     weights: int | None, card: int | None, tokens: int, kernels: bool, backend: str, why: str
 ) -> None:
-    chosen = choose(SamplingRecipe(max_tokens=tokens, vllm_memory=0.3), weights, card, kernels)
+    chosen = choose(SamplingRecipe(max_tokens=tokens), weights, card, kernels)
     assert chosen.backend == backend
     assert why in chosen.why
 
@@ -65,11 +65,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         ("qwen3", 128, {}, {}, True),
         ("llama", 100, {}, {}, False),  # attention has no kernel for such heads
         ("gemma", 128, {}, {}, False),  # norms have none
-        ("qwen3", 128, {"kernels": "none"}, {}, False),
         ("qwen3", 128, {"precision": "fp32"}, {}, False),
         ("qwen3", 128, {"device": "cpu"}, {}, False),
         ("qwen3", 128, {}, {"ACCELERATE_USE_FSDP": "true"}, False),
-        ("qwen3", 128, {}, {"ACCELERATE_USE_DEEPSPEED": "true"}, False),
     ],
 )
 def test_kernels_are_there_for_all_of_a_step_or_do_not_count(
@@ -136,7 +134,7 @@ def test_auto_is_the_default_and_the_engine_notes_what_it_became(
     made = local_engine(recipe, tmp_path)
     assert made.notes == {"backend": "transformers", "why": "a reason", "kernels": "none: no CUDA GPU is used"}
     assert not made.in_flight
-    assert not made.trainer.use_vllm
+    assert made.sampler.vllm is None
 
 
 @pytest.mark.usefixtures("installed")

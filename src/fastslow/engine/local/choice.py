@@ -41,9 +41,8 @@ def own_kernels(recipe: ModelRecipe, device: str, model: Any) -> bool:
     from fastslow.models.memory import Shape
     from fastslow.prefix.level_attention import kernels_for
 
-    if why_no_kernels(recipe.kernels, device, model) or recipe.precision == "fp32":
-        return False
-    if "true" in (os.environ.get("ACCELERATE_USE_FSDP"), os.environ.get("ACCELERATE_USE_DEEPSPEED")):
+    sharded = os.environ.get("ACCELERATE_USE_FSDP") == "true"
+    if why_no_kernels(device, model) or recipe.precision == "fp32" or sharded:
         return False
     shape = Shape.of(model.config)
     return shape is not None and kernels_for(shape.head_size)
@@ -73,13 +72,7 @@ def _against_vllm(sampling: SamplingRecipe, weights: int | None, card: int | Non
         yield f"sampling.max_tokens={sampling.max_tokens}; vLLM pays from {LONG} on"
     elif kernels:
         yield "as fast as vLLM for this model, and needs no second copy of the weights"
-    elif 2 * weights > FILLED * (room := _vllm_room(sampling, card)):
+    elif 2 * weights > FILLED * (room := card / 2):  # the trainer has the weights too
         yield (
-            f"the weights, {2 * weights / 2**30:.0f} GiB, do not fit {room / 2**30:.0f} GiB of the card "
-            f"(sampling.vllm_memory={sampling.vllm_memory}) with keys and values"
+            f"the weights, {2 * weights / 2**30:.0f} GiB, do not fit {room / 2**30:.0f} GiB of the card with keys and values"
         )
-
-
-def _vllm_room(sampling: SamplingRecipe, card: int) -> float:
-    """Bytes of the card that vLLM may take; with `auto` at most half, because the trainer has the weights too."""
-    return card * (0.5 if sampling.vllm_memory == "auto" else sampling.vllm_memory)

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from fastslow.engine.local.batch import unpadded
 from fastslow.engine.local.hidden import Head, check_halves, chunk_tokens, output_head, written_states
-from fastslow.engine.local.shared_prefix import unpadded
 from fastslow.prefix.tree import Ids
 
 FILE = "teacher.safetensors"
@@ -91,12 +91,10 @@ class Teacher:
 
 
 def distillation(
-    model: Any, teacher: Teacher, batch: Mapping[str, torch.Tensor], temperature: float, shared: bool
+    model: Any, teacher: Teacher, batch: dict[str, torch.Tensor], temperature: float, shared: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """For a microbatch: the sum over completion tokens of weight × KL, and each token's KL and entropy without gradients."""
-    prompts, read, written = (
-        unpadded(batch[f"{part}_ids"], batch[f"{part}_mask"]) for part in ("prompt", "teacher", "completion")
-    )
+    prompts, read, written = unpadded(batch, "prompt", "teacher", "completion")
     teacher_hidden = teacher.hidden(read, written, shared)
     hidden = written_states(teacher.model, prompts, written, shared=shared, wrapper=model)
     if not len(hidden):

@@ -1,4 +1,4 @@
-"""The local engine: a model in the processes of the run, trained by TRL, sampled with shared prefixes or by vLLM, in the same
+"""The local engine: a model in the processes of the run, sampled with shared prefixes or by vLLM, in the same
 process or on servers."""
 
 from __future__ import annotations
@@ -12,42 +12,39 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils.constants import FSDP_MODEL_NAME
 
-from fastslow.base.errors import RecipeError, RunError
+from fastslow.base.errors import RecipeError
 from fastslow.base.world import World
-from fastslow.engine.base import Numbers, TokenScores, Update
+from fastslow.engine.base import Numbers, Objective, TokenScores, Update
+from fastslow.engine.local import files
 from fastslow.engine.local.choice import choose, own_kernels
 from fastslow.engine.local.fleet import Fleet
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.scoring import score_turns
-from fastslow.engine.local.trainer import FastSlowTrainer
+from fastslow.engine.local.trainer import Trainer
 from fastslow.models.kernels import use_kernels, why_no_kernels
 from fastslow.models.load import Policy, load_trained
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.records import Completion, Enough, Ready, Sampling, Turn
 
-SHARDED = f"{FSDP_MODEL_NAME}.bin"
-"""The file that FSDP adds to a checkpoint."""
-
 
 class LocalEngine:
     """See `Engine` for the contract of each method."""
 
-    def __init__(self, policy: Policy, recipe: Recipe, folder: Path, world: World) -> None:
+    def __init__(self, policy: Policy, recipe: Recipe, folder: Path, world: World, objective: Objective) -> None:
         if recipe.sampling.ahead and world.size > 1:
             raise RecipeError(
                 f"sampling.ahead={recipe.sampling.ahead:g} stops sampling when enough groups are whole, which {world.size} "
                 "processes would have to agree on; set sampling.ahead=0, or run in one process"
             )
         recipe, self._chosen = with_sampler(recipe, policy)
-        why_not = why_no_kernels(recipe.model.kernels, policy.device, policy.model)
+        why_not = why_no_kernels(policy.device, policy.model)
         if why_not is None:
             use_kernels(policy.model)
         self._chosen["kernels"] = f"none: {why_not}" if why_not else "fused"
         self.recipe, self.world = recipe.model, world
         self.tokenizer, self.max_length = policy.tokenizer, policy.max_length
-        self.trainer = FastSlowTrainer(policy, recipe, folder, world)
+        self.trainer = Trainer(policy, recipe, world, objective)
         self.sampler = PolicySampler(self.trainer, recipe.sampling)
         self._thread = ThreadPoolExecutor(1, "sampling")
         self.fleet: Fleet | None = None
@@ -84,14 +81,11 @@ class LocalEngine:
         return await asyncio.get_running_loop().run_in_executor(self._thread, sample)
 
     def prepare(self, checkpoint: Path | None = None) -> None:
-        if checkpoint is not None and _is_sharded(checkpoint) != self.trainer.is_fsdp_enabled:
-            saved, now = ("with FSDP", "without") if _is_sharded(checkpoint) else ("without FSDP", "with it")
-            raise RunError(
-                f"'{checkpoint}' was saved {saved} and cannot be resumed {now}: its optimizer state has another format; "
-                "launch it as before"
-            )
-        self.trainer.prepare(checkpoint)
-        if self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled:
+        if checkpoint is None:
+            self.trainer.prepare()
+        else:
+            files.resume(self.trainer, checkpoint)
+        if self.trainer.sharded:
             self.sampler.shares = None  # what was sampled before had all weights in one process
         if checkpoint is not None and self.trainer.teacher:
             self.trainer.teacher.load(checkpoint)
@@ -99,7 +93,6 @@ class LocalEngine:
             self.fleet.sync()
 
     def update(self, update: Update) -> Numbers:
-        self.sampler.sleep()
         numbers = self.trainer.step(update)
         return {**numbers, "sync_seconds": self.fleet.sync() if self.fleet else self.sampler.sync()}
 
@@ -111,39 +104,24 @@ class LocalEngine:
         self.trainer.teacher.freeze()
 
     def load(self, checkpoint: Path) -> None:
-        self.trainer._last_loaded_step = -1  # the weights of a sampler with its own copy are out of date
-        self._load(checkpoint)
+        files.load(self.trainer, checkpoint)
         if self.fleet:
             self.fleet.sync()
 
-    def _load(self, checkpoint: Path) -> None:
-        if not _is_sharded(checkpoint) or self.trainer.is_fsdp_enabled:
-            self.trainer._load_from_checkpoint(str(checkpoint))
-            return
-        with tempfile.TemporaryDirectory() as folder:  # the checkpoint without the file that only FSDP can read
-            for file in checkpoint.iterdir():
-                if file.name != SHARDED:
-                    (Path(folder) / file.name).symlink_to(file.resolve())
-            self.trainer._load_from_checkpoint(folder)
-
     def save(self, folder: Path, *, teacher: bool = False) -> None:
-        self.trainer.save(folder)
+        files.save(self.trainer, folder)
         if teacher and self.trainer.teacher and self.world.main:
             self.trainer.teacher.save(folder)
 
     def export(self, folder: Path) -> None:
         with tempfile.TemporaryDirectory() as weights:
-            self.trainer.save_model(weights)
+            files.save_model(self.trainer, Path(weights))
             if self.world.main:
                 model, tokenizer = load_trained(self.recipe, Path(weights))
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
 
-    def report(self, numbers: Mapping[str, float]) -> None:
-        self.trainer.report(dict(numbers))
-
     def close(self) -> None:
-        self.trainer.close()
         if self.fleet:
             self.fleet.close()
         self._thread.shutdown(wait=False)
@@ -161,8 +139,3 @@ def with_sampler(recipe: Recipe, policy: Policy) -> tuple[Recipe, dict[str, Any]
     choice = choose(sampling, policy.model.num_parameters(), card, kernels)
     chosen = recipe.model_copy(update={"sampling": sampling.model_copy(update={"backend": choice.backend})})
     return chosen, {"backend": choice.backend, "why": choice.why}
-
-
-def _is_sharded(checkpoint: Path) -> bool:
-    """Whether the checkpoint was saved with FSDP."""
-    return (checkpoint / SHARDED).exists()

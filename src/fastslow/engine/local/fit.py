@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -33,9 +32,8 @@ def free_memory(device: torch.device | str) -> int | None:
 
 
 def by_tokens(recipe: Recipe, device: str) -> bool:
-    """Whether micro-batches follow from the free memory. DeepSpeed counts them itself, so there they are a number of rows."""
-    launched = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
-    return recipe.slow.microbatch == "auto" and free_memory(device) is not None and not launched
+    """Whether micro-batches follow from the free memory."""
+    return recipe.slow.microbatch == "auto" and free_memory(device) is not None
 
 
 def rows_of(recipe: Recipe, processes: int) -> int:
@@ -69,10 +67,8 @@ def footprint(model: Any, recipe: Recipe, *, bf16: bool, trained: int | None = N
 
 
 def vllm_share(recipe: Recipe, policy: Policy) -> float:
-    """vLLM's share of the card, as the recipe says or calculated."""
+    """vLLM's share of the card."""
     sampling, slow, lora = recipe.sampling, recipe.slow, recipe.model.lora
-    if sampling.vllm_memory != "auto":
-        return sampling.vllm_memory
     shape = Shape.of(policy.model.config)
     trained = shape.adapter_weights(lora.rank) if shape and lora else None
     needed = footprint(policy.model, recipe, bf16=policy.autocast, trained=trained)
@@ -80,7 +76,7 @@ def vllm_share(recipe: Recipe, policy: Policy) -> float:
         return 0.3
     rollouts, (free, card) = slow.problems * slow.group, torch.cuda.mem_get_info()
     room = free + torch.cuda.memory_reserved()  # without what other processes hold
-    return needed.vllm_share(card, room, rollouts, sampling.max_tokens, sleeps=sampling.vllm_sleep)
+    return needed.vllm_share(card, room, rollouts, sampling.max_tokens)
 
 
 class Fit:
@@ -95,8 +91,6 @@ class Fit:
         self.needed = footprint(model, recipe, bf16=bf16)
         self.wish = None if recipe.model.gradient_checkpointing == "auto" else recipe.model.gradient_checkpointing
         self.checkpointing = bool(self.wish)
-        self.exact = not (recipe.model.lora and recipe.model.lora.dropout)
-        """Whether the update is the same with other micro-batches; dropout drops other features."""
         self.tokens: int | None = None
         self.longest = 0
 
@@ -136,8 +130,7 @@ class Fit:
         else:
             return False
         warnings.warn(
-            f"out of GPU memory with micro-batches of {before:,} tokens; {found}, which changes the speed"
-            + (", not the result" if self.exact else ""),
+            f"out of GPU memory with micro-batches of {before:,} tokens; {found}, which changes the speed, not the result",
             FastSlowWarning,
             stacklevel=2,
         )

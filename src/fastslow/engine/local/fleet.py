@@ -28,7 +28,7 @@ from fastslow.recipe import Recipe
 from fastslow.records import Completion, Ready, Sampling
 
 if TYPE_CHECKING:
-    from fastslow.engine.local.trainer import FastSlowTrainer
+    from fastslow.engine.local.trainer import Trainer
 
 QUESTION = "Name a river, a colour and a number, and say what they have in common."
 PROBE = Sampling(2.0, 1.0, 32)
@@ -40,15 +40,12 @@ TOLERANCE = 0.25
 class Fleet:
     """vLLM servers that follow a trainer's adapter."""
 
-    def __init__(self, trainer: FastSlowTrainer, recipe: Recipe, folder: Path) -> None:
-        if trainer.is_deepspeed_enabled:
-            raise RecipeError(
-                "sampling.backend={vllm: …} works with DDP and FSDP2, not with DeepSpeed; launch without it"
-            )
+    def __init__(self, trainer: Trainer, recipe: Recipe, folder: Path) -> None:
         self.trainer, self.recipe, self.world = trainer, recipe, trainer.world
         self.servers = connect(recipe)
         self.servers.vocabulary = trainer.accelerator.unwrap_model(trainer.model).get_input_embeddings().num_embeddings
-        trainer._last_loaded_step = -1
+        self._handed = -1
+        """The version of the weights that the servers have."""
         self._tally: dict[str, dict[str, Any]] = self.servers.tally()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._adapters: list[Adapter] = []
@@ -83,8 +80,7 @@ class Fleet:
 
     def sync(self) -> float:
         """Hand the adapter over if it has changed; return the seconds that took. All processes call it together."""
-        step = self.trainer.state.global_step
-        if self.recipe.method == "gepa" or self.trainer._last_loaded_step == step:
+        if self.recipe.method == "gepa" or self._handed == self.trainer.version:
             return 0.0
         started = time.perf_counter()
         adapter = self._write()
@@ -94,8 +90,8 @@ class Fleet:
 
     def _write(self) -> Adapter:
         """Write the adapter as a new version, and remove the one before the last."""
-        trainer, step = self.trainer, self.trainer.state.global_step
-        adapter = Adapter(f"{self._name}-{step}-{len(self._adapters)}", self._place / str(len(self._adapters)))
+        trainer, version = self.trainer, self.trainer.version
+        adapter = Adapter(f"{self._name}-{version}-{len(self._adapters)}", self._place / str(len(self._adapters)))
         trained = [(name, weight) for name, weight in trainer.model.named_parameters() if weight.requires_grad]
         weights = {name: weight.full_tensor() if isinstance(weight, DTensor) else weight for name, weight in trained}
 
@@ -112,11 +108,11 @@ class Fleet:
 
         self.world.from_main(write)
         self._adapters.append(adapter)
-        self.servers.adapter, trainer._last_loaded_step = adapter, step
+        self.servers.adapter, self._handed = adapter, version
         return adapter
 
     async def _check(self) -> None:
-        prompt = self.trainer.processing_class(QUESTION)["input_ids"]
+        prompt = self.trainer.tokenizer(QUESTION)["input_ids"]
         for server in self.servers.servers:
             await self._check_server(server, prompt)
 

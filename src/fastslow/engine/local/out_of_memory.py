@@ -17,10 +17,9 @@ PHASES = {
     "sampling": (f"{HERE}.sampler", f"{HERE}.generate", f"{HERE}.vllm", "fastslow.rollouts", "trl.generation", "vllm"),
     "updating": (
         f"{HERE}.trainer",
-        f"{HERE}.shared_prefix",
+        f"{HERE}.batch",
         f"{HERE}.distill",
         "trl",
-        "transformers.trainer",
         "torch.optim",
     ),
     "measuring the divergence": (f"{HERE}.scoring",),
@@ -90,7 +89,7 @@ def _advice(phase: str, recipe: Recipe) -> Iterator[str]:
     if phase == "sampling" and not vllm:
         yield _halved("sampling.batch", sampling.batch)
     elif phase == "sampling":
-        yield f"set sampling.vllm_memory, vLLM's share of GPU memory, now {sampling.vllm_memory}; the trainer gets the rest"
+        yield "sample without vLLM, which shares the card with the trainer (sampling.backend=transformers)"
     elif phase == "updating":
         if slow.microbatch == "auto":
             yield "set slow.microbatch to a small number of rollouts, such as 1 (the update stays the same)"
@@ -99,7 +98,7 @@ def _advice(phase: str, recipe: Recipe) -> Iterator[str]:
         if model.gradient_checkpointing is not True:
             yield "set model.gradient_checkpointing=true (slower, much less memory)"
     if phase != "sampling" and vllm:
-        yield f"give vLLM less (sampling.vllm_memory={sampling.vllm_memory}), or set sampling.vllm_sleep=true"
+        yield "sample without vLLM (sampling.backend=transformers), or on other cards (sampling.backend={vllm: …})"
     if model.lora is None:
         yield "train an adapter instead of all weights, in a new run (model.lora.rank=16)"
     yield "use a smaller model, or a lower sampling.max_tokens, in a new run"

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from transformers import PreTrainedModel
-from trl.models import unwrap_model_for_generation
 
 from fastslow.base.errors import FastSlowWarning
 from fastslow.engine.local.fit import free_memory
-from fastslow.engine.local.generate import generate, generation_settings
+from fastslow.engine.local.generate import generate
 from fastslow.engine.local.merged import merged
-from fastslow.engine.local.vllm import Vllm
+from fastslow.engine.local.vllm import Vllm, start_vllm
 from fastslow.models.memory import Shape, answers_that_fit
 from fastslow.prefix import SharedSampler, why_not_sample
 from fastslow.prefix.sampling import UNBOUNDED
@@ -25,26 +24,21 @@ from fastslow.recipe import SamplingRecipe
 from fastslow.records import Completion, Enough, Ready, Sampling
 
 if TYPE_CHECKING:
-    from trl import GRPOTrainer
+    from fastslow.engine.local.trainer import Trainer
 
 
 class PolicySampler:
-    """Samples in this process: with transformers and shared prefixes, or with TRL's vLLM."""
+    """Samples in this process: with transformers and shared prefixes, or with vLLM."""
 
-    def __init__(self, trainer: GRPOTrainer, recipe: SamplingRecipe) -> None:
+    def __init__(self, trainer: Trainer, recipe: SamplingRecipe) -> None:
         self.trainer, self.recipe = trainer, recipe
-        self.vllm = Vllm(trainer) if recipe.backend == "vllm" else None
+        self.vllm = Vllm(trainer, start_vllm(trainer)) if recipe.backend == "vllm" else None
         self.shares: bool | None = None
         """Whether the model supports sampling with shared prefixes; None before the first call."""
 
     def sync(self) -> float:
         """Update the weights of a sampler that has its own copy; return the seconds that took."""
         return self.vllm.sync() if self.vllm else 0.0
-
-    def sleep(self) -> None:
-        """Free memory that only sampling needs, until the next `sync`."""
-        if self.vllm:
-            self.vllm.sleep()
 
     def sample(
         self,
@@ -61,11 +55,13 @@ class PolicySampler:
             return self.vllm.sample(prompts, sampling)
         torch.manual_seed(seed)
         most = math.ceil((1 + self.recipe.ahead) * self.recipe.batch) if enough else self.recipe.batch
-        with self._model(sampling) as model, self.trainer.accelerator.autocast():
+        with self._model() as model, self.trainer.accelerator.autocast():
             ends, (batch, room) = self.trainer.eos_token_ids, self._fitting(model, prompts, sampling, most)
             if not self._shares(model):  # `generate` sets none aside, so each may have its full length
                 batch = max(1, min(batch, room // sampling.max_tokens))
-                return generate(model, prompts, sampling, self._pad_id, ends, batch=batch, limits=limits, enough=enough)
+                return generate(
+                    model, prompts, sampling, self.trainer.pad_id, ends, batch=batch, limits=limits, enough=enough
+                )
             shared = SharedSampler(model, ends, sampling)
 
             def sample(size: int, report: Ready) -> list[Completion]:
@@ -96,35 +92,17 @@ class PolicySampler:
         free, shape = free_memory(model.device), Shape.of(model.config)
         if free is None or shape is None or not prompts:
             return most, UNBOUNDED
-        width = 2 if self.trainer.args.bf16 else 4
+        width = 2 if self.trainer.bf16 else 4
         contexts, problems = prompt_tree(prompts).stored
         return answers_that_fit(shape, width, free, contexts, problems / len(prompts), most, sampling.max_tokens)
 
     @contextmanager
-    def _model(self, sampling: Sampling) -> Iterator[PreTrainedModel]:
+    def _model(self) -> Iterator[PreTrainedModel]:
         """The policy's module in evaluation mode: gathered if it is sharded, otherwise with its adapter merged."""
         trainer = self.trainer
-        unsharded = not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled)
-        with (
-            unwrap_model_for_generation(
-                trainer.model_wrapped,
-                trainer.accelerator,
-                gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
-                generation_kwargs=self._settings(sampling),
-                gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
-            ) as model,
-            trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
-            evaluating(model),
-            merged(model) if unsharded else nullcontext(),
-        ):
+        model = trainer.accelerator.unwrap_model(trainer.wrapped)
+        with without_checkpointing(model), evaluating(model), nullcontext() if trainer.sharded else merged(model):
             yield model
-
-    def _settings(self, sampling: Sampling) -> dict:
-        return generation_settings(sampling, self._pad_id, self.trainer.eos_token_ids)
-
-    @property
-    def _pad_id(self) -> int:
-        return int(self.trainer._tokenizer.pad_token_id)
 
 
 def halving(
@@ -164,3 +142,16 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(training)
+
+
+@contextmanager
+def without_checkpointing(model: PreTrainedModel) -> Iterator[None]:
+    """Keep activations in this block, where there is no gradient to recompute them for."""
+    enabled = model.is_gradient_checkpointing
+    if enabled:
+        model.gradient_checkpointing_disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            model.gradient_checkpointing_enable()

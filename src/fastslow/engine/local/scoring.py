@@ -6,13 +6,10 @@ second model is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate.utils import is_peft_model
-from trl.trainer.utils import use_adapter
 
 from fastslow.engine.base import TokenScores
 from fastslow.engine.local.hidden import check_halves, chunk_tokens, output_head, written_states
@@ -20,14 +17,14 @@ from fastslow.engine.local.sampler import evaluating
 from fastslow.records import Turn
 
 if TYPE_CHECKING:
-    from fastslow.engine.local.trainer import FastSlowTrainer
+    from fastslow.engine.local.trainer import Trainer
 
 ROWS = 32
 """Sequences per batch."""
 
 
 @torch.no_grad()
-def score_turns(trainer: FastSlowTrainer, turns: Sequence[Turn]) -> list[TokenScores]:
+def score_turns(trainer: Trainer, turns: Sequence[Turn]) -> list[TokenScores]:
     """Per-token scores of every completion."""
     policy = trainer.accelerator.unwrap_model(trainer.model)
     found: list[TokenScores] = []
@@ -39,29 +36,19 @@ def score_turns(trainer: FastSlowTrainer, turns: Sequence[Turn]) -> list[TokenSc
     return found
 
 
-def _score_batch(trainer: FastSlowTrainer, policy: Any, shared: bool, turns: Sequence[Turn]) -> list[TokenScores]:
+def _score_batch(trainer: Trainer, policy: Any, shared: bool, turns: Sequence[Turn]) -> list[TokenScores]:
     rows = [turn.prompt_ids for turn in turns], [turn.completion.ids for turn in turns]
     hidden_p = written_states(policy, *rows, shared=shared)
-    with _base(trainer, policy) as base:
+    with trainer.base() as base:
         hidden_q = written_states(base, *rows, shared=shared)
     size = chunk_tokens(policy.get_input_embeddings().weight.size(0))
     tokens = torch.tensor([token for ids in rows[1] for token in ids], device=hidden_p.device)
     parts: list[torch.Tensor] = []
     for p, q, ids in zip(hidden_p.split(size), hidden_q.split(size), tokens.split(size), strict=True):
         log_p = torch.log_softmax(output_head(policy)(p), dim=-1)
-        with _base(trainer, policy) as base:
+        with trainer.base() as base:
             log_q = torch.log_softmax(output_head(base)(q), dim=-1)
         kl = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
         parts.append(torch.stack([*(values.gather(1, ids[:, None])[:, 0] for values in (log_p, log_q)), kl]))
     lengths = [len(turn.completion.ids) for turn in turns]
     return [TokenScores(*part.tolist()) for part in torch.cat(parts, dim=1).split(lengths, dim=1)]
-
-
-@contextmanager
-def _base(trainer: FastSlowTrainer, policy: Any) -> Iterator[Any]:
-    if is_peft_model(policy):
-        with use_adapter(policy, adapter_name=None):
-            yield policy
-    else:
-        assert trainer.ref_model is not None, "the recipe check requires a reference model"
-        yield trainer.ref_model

@@ -1,61 +1,59 @@
-"""TRL's colocated vLLM: sampling with the current weights, and sleep mode during updates.
+"""vLLM in the trainer's process: sampling with the current weights.
 
-vLLM caches shared prompt prefixes itself; contexts come first in a prompt, so it can share them. TRL puts vLLM to sleep after
-every call; a cycle of the fast loop makes dozens of calls, so here vLLM sleeps only during updates.
+TRL's class starts it and loads the weights. vLLM caches shared prompt prefixes itself; contexts come first in a prompt, so it
+can share them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastslow.records import Completion, Sampling
 
 if TYPE_CHECKING:
-    from trl import GRPOTrainer
+    from fastslow.engine.local.trainer import Trainer
+
+
+def start_vllm(trainer: Trainer) -> Any:
+    """vLLM with a trainer's model, in the share of the card that was calculated for it."""
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    slow = trainer.recipe.slow
+    return VLLMGeneration(
+        model=trainer.model,
+        accelerator=trainer.accelerator,
+        processing_class=trainer.tokenizer,
+        gpu_memory_utilization=trainer.vllm_share,
+        max_model_length=trainer.max_length,
+        max_num_seqs=slow.problems * slow.group // trainer.world.size,
+        trust_remote_code=trainer.recipe.model.trust_remote_code,
+    )
 
 
 class Vllm:
-    """The vLLM engine in a trainer's process."""
+    """TRL's vLLM with the weights of a trainer."""
 
-    def __init__(self, trainer: GRPOTrainer) -> None:
-        self.trainer, self.engine = trainer, trainer.vllm_generation
-        self.sleeps = self.asleep = bool(self.engine.enable_sleep_mode)  # TRL puts it to sleep when it is created
+    def __init__(self, trainer: Trainer, engine: Any) -> None:
+        self.trainer, self.engine = trainer, engine
+        self.loaded = -1
+        """The version of the weights that it has."""
 
     def sync(self) -> float:
-        """Wake vLLM and load the weights if they are out of date; return the seconds that took."""
-        step, engine = self.trainer.state.global_step, self.engine
-        if not self.asleep and self.trainer._last_loaded_step == step:
+        """Load the weights if they are out of date; return the seconds that took."""
+        if self.loaded == self.trainer.version:
             return 0.0
         started = time.perf_counter()
-        engine.enable_sleep_mode = self.asleep  # if set, `sync_weights` wakes the weights before it loads them
-        engine.sync_weights()
-        if self.asleep:
-            engine.llm.wake_up(tags=["kv_cache"])
-        engine.enable_sleep_mode = self.asleep = False
-        self.trainer._last_loaded_step = step
+        self.engine.sync_weights()
+        self.loaded = self.trainer.version
         return time.perf_counter() - started
-
-    def sleep(self) -> None:
-        """Free vLLM's GPU memory, if the recipe enables sleep mode."""
-        if self.sleeps and not self.asleep:
-            self.engine.llm.sleep(level=2)
-            self.asleep = True
 
     def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[Completion]:
         self.sync()
         engine = self.engine
-        saved = engine.temperature, engine.top_p, engine.max_completion_length
-        engine.temperature, engine.top_p, engine.max_completion_length = (
-            sampling.temperature,
-            sampling.top_p,
-            sampling.max_tokens,
-        )
-        try:
-            ids, logprobs = self.trainer._generate_single_turn(
-                [list(prompt) for prompt in prompts], images=None, multimodal_fields={}, num_generations=1
-            )
-        finally:
-            engine.temperature, engine.top_p, engine.max_completion_length = saved
-        return [Completion(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]
+        engine.temperature, engine.top_p = sampling.temperature, sampling.top_p
+        engine.max_completion_length = sampling.max_tokens
+        _, ids, logprobs, _ = engine.generate([list(prompt) for prompt in prompts], images=None, num_generations=1)
+        # Of each token the log-probabilities of the most likely ones, here of the sampled one alone.
+        return [Completion(tuple(i), tuple(p for p, *_ in each)) for i, each in zip(ids, logprobs, strict=True)]

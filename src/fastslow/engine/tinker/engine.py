@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -35,8 +36,6 @@ TRIES = 4
 """How often one request is sent, and one update is made, before the run ends."""
 PAUSE = 1.0
 """Seconds before the second try; doubled before each further one."""
-EPSILON = 1e-8
-"""Adam's, as in torch."""
 LARGEST_SEED = 2**31
 Failures = (Lost, Unreachable, TimeoutError)
 
@@ -180,6 +179,9 @@ class TinkerEngine:
         }
         self._step = update.step
         if update.rows:
+            if slow.aggregation == "problem":
+                rows = [replace(row, advantage=row.advantage * row.scale) for row in update.rows]
+                update = replace(update, rows=rows)
             numbers |= wait_for(self._updated(update))
         return numbers
 
@@ -211,7 +213,7 @@ class TinkerEngine:
             made = weighted(update, policy, base or policy, slow.ratio_cap, slow.kl)
             await adapter.backward(self._fit(made), "importance_sampling", {})
         rate = slow.learning_rate * min(1.0, update.step / max(1, slow.warmup_steps))
-        found = await adapter.step(Adam(rate, slow.betas, slow.weight_decay, slow.max_grad_norm, EPSILON))
+        found = await adapter.step(Adam(rate))
         measured = measure(update, policy, base, slow.ratio_cap, slow.kl)
         norm = gradient_norm(found)
         self._warn_of_clipping(norm)
@@ -236,11 +238,11 @@ class TinkerEngine:
         return (passes * prices.training + (prices.prompt if self.recipe.slow.kl else 0.0)) * tokens / 1e6
 
     def _warn_of_clipping(self, norm: float | None) -> None:
-        limit = self.recipe.slow.max_grad_norm
+        limit = Adam.max_grad_norm
         if norm is not None and norm > limit and self._reduction == "sequence-mean" and not self._warned:
             self._warned = True
             warnings.warn(
-                f"the gradient norm is {norm:.3g}, above slow.max_grad_norm={limit:g}, and this server does not clip it",
+                f"the gradient norm is {norm:.3g}, above {limit:g}, and this server does not clip it",
                 FastSlowWarning,
                 stacklevel=2,
             )
@@ -381,9 +383,6 @@ class TinkerEngine:
 
     def freeze_teacher(self) -> None:
         raise AssertionError("the recipe check refuses distillation")
-
-    def report(self, numbers: Mapping[str, float]) -> None:
-        """The recipe check refuses trackers."""
 
     def close(self) -> None:
         self.service.close()

@@ -18,7 +18,7 @@ from fastslow.engine.tinker.service import Adam, Adapter, Sequenced, Service
 SHORT, LONG = 8, 12
 CLOSE = 0.02
 """Relative difference of two norms that counts as none."""
-STILL = Adam(0.0, (0.9, 0.999), 0.0, 1e9, 1e-8)
+STILL = Adam(0.0, max_grad_norm=1e9)
 
 
 def gradient_norm(numbers: Mapping[str, float]) -> float | None:

@@ -41,13 +41,13 @@ class Sequenced:
 
 @dataclass(frozen=True)
 class Adam:
-    """One optimizer step."""
+    """One optimizer step, with the constants of the local engine."""
 
     learning_rate: float
-    betas: tuple[float, float]
-    weight_decay: float
-    max_grad_norm: float
-    eps: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    eps: float = 1e-8
 
 
 class Sampler(Protocol):

@@ -1,0 +1,84 @@
+"""The rows of an update as padded tensors: one process's share, and its micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, DTypeLike
+from torch import Tensor
+
+from fastslow.base.world import World
+from fastslow.engine.base import Row, Update
+from fastslow.prefix.tree import Integers, lexicographic
+
+Tensors = dict[str, Tensor]
+
+
+def share_of(update: Update, world: World, passes: int, *, sorted_by: str | None) -> list[Row | None]:
+    """The rows of this process, filled up with None to a multiple of its passes.
+
+    Sorted by `prompt`, or with the completion by `row` so that a later turn follows the turns that it begins with, rows with
+    the same prefix are in the same process and micro-batch. Without an order, rows are dealt out one by one.
+    """
+    share = passes * world.size
+    fillers = -len(update.rows) % share or (0 if update.rows else share)
+    if sorted_by is None:
+        return [*update.rows, *[None] * fillers][world.rank :: world.size]
+    if sorted_by == "row":
+        order = lexicographic([[*row.turn.prompt_ids, *row.turn.completion.ids] for row in update.rows])
+        ordered = [update.rows[index] for index in order]
+    else:
+        ordered = sorted(update.rows, key=lambda row: (tuple(row.turn.prompt_ids), tuple(row.teacher_prompt)))
+    size = (len(ordered) + fillers) // world.size
+    return [*ordered, *[None] * fillers][world.rank * size : (world.rank + 1) * size]
+
+
+def tensors(rows: Sequence[Row | None], step: int, pad_id: int, device: torch.device, *, teacher: bool) -> Tensors:
+    """Prompts padded on the left and completions on the right; a filler is one token without a completion."""
+
+    def padded(values: Iterable[ArrayLike], fill: Any, side: str, kind: DTypeLike = np.int64) -> Tensor:
+        arrays = [np.asarray(value, dtype=kind) for value in values]
+        made = np.full((len(arrays), max(map(len, arrays))), fill, dtype=kind)
+        for row, array in zip(made, arrays, strict=True):
+            row[slice(len(row) - len(array), None) if side == "left" else slice(len(array))] = array
+        return torch.from_numpy(made).to(device)
+
+    def with_mask(name: str, values: Sequence[Sequence[int]], side: str, kept: Sequence[bool]) -> Tensors:
+        mask = padded((np.full(len(ids), keep) for ids, keep in zip(values, kept, strict=True)), 0, side)
+        return {f"{name}_ids": padded(values, pad_id, side), f"{name}_mask": mask}
+
+    every, present = [True] * len(rows), [row is not None for row in rows]
+    completions = [row.turn.completion.ids if row else [pad_id] for row in rows]
+    logprobs = [row.turn.completion.logprobs if row else [0.0] for row in rows]
+    fresh = [row is not None and row.policy_step == step - 1 for row in rows]
+    batch = {
+        **with_mask("prompt", [row.turn.prompt_ids if row else [pad_id] for row in rows], "left", every),
+        **with_mask("completion", completions, "right", present),
+        "advantages": torch.tensor([row.advantage if row else 0.0 for row in rows], device=device),
+        "balanced": torch.tensor([row.advantage * row.scale if row else 0.0 for row in rows], device=device),
+        "sampled": padded(logprobs, 0.0, "right", np.float32),
+        "fresh": torch.tensor(fresh, device=device),
+    }
+    if teacher:
+        batch |= with_mask("teacher", [row.teacher_prompt if row else [pad_id] for row in rows], "left", every)
+    return batch
+
+
+def unpadded(batch: Tensors, *parts: str) -> list[list[Integers]]:
+    """The rows of each part without padding."""
+    arrays = [(batch[f"{part}_ids"].cpu().numpy(), batch[f"{part}_mask"].bool().cpu().numpy()) for part in parts]
+    return [[row[kept] for row, kept in zip(ids, mask, strict=True)] for ids, mask in arrays]
+
+
+def some(batch: Tensors, which: slice | Tensor) -> Tensors:
+    """Some rows of a batch."""
+    return {key: value[which] for key, value in batch.items()}
+
+
+def nothing(batch: Tensors) -> Tensors:
+    """A micro-batch without a gradient, for a process that has none left while others have: one row without a completion."""
+    first = some(batch, slice(1))
+    return {**first, "completion_mask": torch.zeros_like(first["completion_mask"])}

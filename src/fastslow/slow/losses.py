@@ -1,0 +1,125 @@
+"""The losses of the slow loop: pure functions of a micro-batch, one for each algorithm.
+
+A loss says what each token costs and how tokens are averaged over the update, so that the result does not depend on how the
+update is cut into micro-batches. Its options are its keyword-only parameters. The penalty for the divergence from the base
+model is added here, once for all of them. torch is not imported: a recipe is read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from fastslow.engine.base import Batch, Objective
+from fastslow.recipe import SlowRecipe
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What an algorithm makes of a micro-batch: rows `_R` by tokens `_T`, or by 1 where all tokens of a row are alike."""
+
+    each_RT: Tensor
+    """The loss of each token."""
+    ratio_RT: Tensor
+    """Importance ratios π / π_behaviour, with their gradient."""
+    average: Callable[[Batch, Tensor], Tensor]
+    """This micro-batch's part of the update's mean."""
+    numbers: Mapping[str, Tensor]
+    """What is measured at each token."""
+
+
+def cispo(batch: Batch, *, ratio_cap: float = 4.0, aggregation: Literal["problem", "token"] = "problem") -> Loss:
+    """−sg(min(ρ, cap)) · A · log π: every token keeps its gradient (arXiv 2506.13585).
+
+    `problem` averages over the tokens of each problem and then over problems, `token` over all tokens.
+    """
+    advantages_R1 = (batch.balanced_R if aggregation == "problem" else batch.advantages_R)[:, None]
+    ratio_RT = _ratio(batch)
+    loss_RT = -ratio_RT.clamp(max=ratio_cap).detach() * advantages_R1 * batch.logprobs_RT
+    clipped_RT = (ratio_RT > ratio_cap) & (advantages_R1 > 0)
+    return Loss(loss_RT, ratio_RT, over_tokens, {"clipped": clipped_RT})
+
+
+def grpo(batch: Batch, *, clip: float = 0.2) -> Loss:
+    """−min(ρ A, clip(ρ, 1 ± ε) A), averaged over the tokens of each row and then over rows (arXiv 2402.03300)."""
+    return _clipped(batch, _ratio(batch), clip, over_rows)
+
+
+def dr_grpo(batch: Batch, *, clip: float = 0.2) -> Loss:
+    """GRPO's, divided by a constant, the most tokens that rows may have: long rows weigh no less (arXiv 2503.20783)."""
+    return _clipped(batch, _ratio(batch), clip, over_places)
+
+
+def dapo(batch: Batch, *, clip: float = 0.2) -> Loss:
+    """GRPO's, averaged over all tokens of the update (arXiv 2503.14476)."""
+    return _clipped(batch, _ratio(batch), clip, over_tokens)
+
+
+def gspo(batch: Batch, *, clip: float = 0.2) -> Loss:
+    """GRPO's with one ratio for a row, the geometric mean of those of its tokens (arXiv 2507.18071)."""
+    log_ratio_RT = (batch.logprobs_RT - batch.behaviour_RT) * batch.mask_RT
+    log_ratio_R = log_ratio_RT.sum(-1) / batch.mask_RT.sum(-1).clamp(min=1.0)
+    return _clipped(batch, log_ratio_R[:, None].exp(), clip, over_rows)
+
+
+def _ratio(batch: Batch) -> Tensor:
+    return (batch.logprobs_RT - batch.behaviour_RT).exp()
+
+
+def _clipped(batch: Batch, ratio_RT: Tensor, clip: float, average: Callable[[Batch, Tensor], Tensor]) -> Loss:
+    advantages_R1 = batch.advantages_R[:, None]
+    loss_RT = -(ratio_RT * advantages_R1).minimum(ratio_RT.clamp(1 - clip, 1 + clip) * advantages_R1)
+    low_RT, high_RT = (ratio_RT < 1 - clip) & (advantages_R1 < 0), (ratio_RT > 1 + clip) & (advantages_R1 > 0)
+    return Loss(loss_RT, ratio_RT, average, {"clipped": low_RT | high_RT})
+
+
+def over_tokens(batch: Batch, values_RT: Tensor) -> Tensor:
+    """The mean over all tokens."""
+    return (values_RT * batch.mask_RT).sum() / batch.tokens
+
+
+def over_rows(batch: Batch, values_RT: Tensor) -> Tensor:
+    """The mean over the tokens of each row, then over rows."""
+    means_R = (values_RT * batch.mask_RT).sum(-1) / batch.mask_RT.sum(-1).clamp(min=1.0)
+    return means_R.sum() / batch.rows
+
+
+def over_places(batch: Batch, values_RT: Tensor) -> Tensor:
+    """The sum over tokens, divided by as many as there could be."""
+    return (values_RT * batch.mask_RT).sum() / (batch.rows * batch.most_tokens)
+
+
+def kl_estimate(batch: Batch, ratio_RT: Tensor) -> Tensor:
+    """KL(π ‖ π_base) at each token: the k3 estimator times the importance ratio. Its gradient is that of the divergence, also
+    for rows of an older policy."""
+    assert batch.reference_RT is not None
+    gap_RT = batch.reference_RT - batch.logprobs_RT
+    return (gap_RT.exp() - gap_RT - 1) * ratio_RT
+
+
+LOSSES: Mapping[str, Callable[..., Loss]] = {
+    function.__name__: function for function in (cispo, grpo, dr_grpo, dapo, gspo)
+}
+
+
+def objective(slow: SlowRecipe) -> Objective:
+    """The loss that a recipe names, with its options and the penalty `slow.kl`."""
+    if slow.loss == "cispo":
+        loss = partial(cispo, ratio_cap=slow.ratio_cap, aggregation=slow.aggregation)
+    else:
+        loss = partial(LOSSES[slow.loss], clip=slow.clip)
+    return partial(penalized, loss=loss, kl=slow.kl)
+
+
+def penalized(batch: Batch, *, loss: Callable[[Batch], Loss], kl: float) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """The loss of a micro-batch with the penalty, where it has reference log-probabilities, and its numbers."""
+    found = loss(batch)
+    if batch.reference_RT is None:
+        return found.average(batch, found.each_RT), found.numbers
+    kl_RT = kl_estimate(batch, found.ratio_RT)
+    return found.average(batch, found.each_RT + kl * kl_RT), {**found.numbers, "kl": kl_RT.detach()}
