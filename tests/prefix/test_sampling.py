@@ -407,7 +407,7 @@ def test_a_stopped_row_is_continued_after_its_own_tokens(model: PreTrainedModel)
     assert 0 < min(left) <= max(left) < 40
     second = sampler.sample(begun, 1, 64, limits=left, enough=lambda rows: False)
     assert all(part.ended and len(part.ids) <= limit for part, limit in zip(second, left, strict=True))
-    check(model, begun, [part.completion for part in second], LONG)
+    check(model, begun, second, LONG)
 
 
 def test_rows_are_removed_when_that_saves_a_tile(
