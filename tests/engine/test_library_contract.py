@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def test_three_private_names_are_used_each_in_one_place() -> None:
     }
 
 
+@cache
 def trees() -> dict[str, ast.Module]:
     root = Path(fastslow.__file__).parent
     return {str(file.relative_to(root)): ast.parse(file.read_text()) for file in sorted(root.rglob("*.py"))}

@@ -22,8 +22,11 @@ FORMER = [(key, {"slowly": True}, new or "removed") for key, new in KEYS.items()
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
-    section, name = key.split(".")
-    return {**BASE, section: {name: value}}
+    section, *names = key.split(".")
+    inner = value
+    for name in reversed(names):
+        inner = {name: inner}
+    return {**BASE, section: {"name": BASE["model"], **inner} if section == "model" else inner}
 
 
 def stored(folder: Path, data: dict[str, Any]) -> Path:

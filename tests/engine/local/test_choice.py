@@ -40,7 +40,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, CARD, 1024, False, "transformers", "size of the model is unknown"),
         (15 * 10**8, CARD, 1024, False, "transformers", "1.5 billion weights; vLLM pays from 3 billion on"),
         (8 * 10**9, CARD, 256, False, "transformers", "sampling.max_tokens=256; vLLM pays from 512 on"),
-        (14 * 10**9, CARD, 1024, False, "transformers", "26 GiB, do not fit 24 GiB of the card (sampling.vllm_mem"),
+        (20 * 10**9, CARD, 1024, False, "transformers", "37 GiB, do not fit 40 GiB of the card with keys and values"),
     ],
 )
 def test_vllm_is_taken_where_it_pays(

@@ -198,7 +198,7 @@ class Trainer:
 
     def _averages(self, sums: Mapping[str, Any]) -> dict[str, float | None]:
         """Means over all tokens of the update, from the sums of this process; None where there are no tokens."""
-        names = sorted({name for found in self.world.gather(list(sums)) for name in found})
+        names = sorted(sums)  # the same in all processes
         values = torch.stack([torch.as_tensor(sums[name], dtype=torch.float32, device=self.device) for name in names])
         total = dict(zip(names, self.accelerator.reduce(values, reduction="sum").tolist(), strict=True))
         loss, tokens, known = (total.pop(name, 0.0) for name in ("loss", "tokens", "known"))
