@@ -45,7 +45,7 @@ VARIANTS: dict[str, list[str]] = {
         "fast.rescore=from-rollouts",
         "fast.adaptive=true",
         "fast.cycle=24",
-        "fast.proposals=8",
+        "fast.optimizer.proposals=8",
         "fast.budget=60",
     ],
 }
@@ -236,12 +236,12 @@ def report(folder: Path) -> None:
 
 def overlap(seconds: float, overrides: list[str]) -> None:
     """How long training stands still for a slow reflector: in requests, one by one or side by side, and for drafts."""
-    from fastslow import RunFolder, load_recipe, loop
+    from fastslow import RunFolder, load_recipe
     from fastslow.fast import memory
     from fastslow.fast.drafts import Desk, Draft, side_by_side
     from fastslow.fast.optimizers import gepa
     from fastslow.fast.reflection import Lessons, Request
-    from fastslow.launch.start import train
+    from fastslow.launch import start
 
     waited: Counter[str] = Counter()
 
@@ -270,13 +270,13 @@ def overlap(seconds: float, overrides: list[str]) -> None:
             return side_by_side(*arguments)
 
     build: Callable[..., Any] = lambda *_: Slow()  # noqa: E731
-    loop.build_reflector, memory.Desk, gepa.side_by_side = build, Watched, watched
+    start._reflector, memory.Desk, gepa.side_by_side = build, Watched, watched
     example = Path(__file__).resolve().parent.parent / "examples" / "own-task" / "recipe.yaml"
     for setting in ("false", "true"):
         waited.clear()
         with tempfile.TemporaryDirectory() as work:
             recipe = load_recipe(example, [*overrides, f"fast.overlap={setting}"])
-            run = RunFolder.open(train(recipe, Path(work) / "run"))
+            run = RunFolder.open(start.train(recipe, Path(work) / "run"))
             cycles = [json.loads(path.read_text()) for path in sorted((run.path / "contexts").glob("*.json"))]
         edits = sum(len(cycle["edits"]) for cycle in cycles)
         each = waited["seconds"] / edits

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from helpers import with_parts
+
 from fastslow.base.world import World
 from fastslow.fast.cycle import Cycle, FastLoop
 from fastslow.fast.pool import Member, Pool
@@ -115,7 +117,7 @@ def evolve(
     seed: int = 0,
     **fast: Any,
 ) -> Cycle:
-    recipe = FastRecipe(**{"population": 4, "budget": 120, **fast})
+    recipe = FastRecipe(**with_parts({"population": 4, "budget": 120, **fast}))
     loop = FastLoop(recipe, reflector, stage.play, lambda text: len(text.split()), World())
     return loop.evolve(pool, anchors, cycle=cycle, policy_step=stage.policy_step, seed=seed)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from itertools import count
+from typing import Any
 
 import pytest
 from cycle_helpers import Scripted, Stage, add_counter, add_hint, evolve, knows_rule, own_hint, pool_of, problems
@@ -18,7 +19,8 @@ from fastslow.fast.reflection import Attempt, Lessons, ReflectionFailed, Reflect
 from fastslow.recipe import FastRecipe
 
 ANCHORS = problems(12)
-RECIPE = FastRecipe(population=2, minibatch=3, anchors=12, budget=120)
+SIZES: dict[str, Any] = {"population": 2, "minibatch": 3, "anchors": 12, "budget": 120}
+RECIPE = FastRecipe(**SIZES)
 
 
 def evidence_of(pool: Pool, components: tuple[str, ...] = ("system",)) -> Evidence:
@@ -144,7 +146,7 @@ def test_drafts_of_others_and_unusable_ones_are_passed_over() -> None:
 
 
 def test_what_a_generation_has_no_drafts_of_is_asked_for_side_by_side() -> None:
-    recipe = RECIPE.model_copy(update={"proposals": 4, "overlap": True})
+    recipe = FastRecipe(**{**SIZES, "optimizer": {"proposals": 4}, "overlap": True})
 
     def cycle() -> Cycle:
         pool = pool_of("A")
@@ -168,7 +170,7 @@ def test_what_fails_side_by_side_is_asked_for_again_and_told() -> None:
     def refused(request: Request) -> str:
         raise ReflectionFailed("away")
 
-    recipe = RECIPE.model_copy(update={"proposals": 3, "overlap": True})
+    recipe = FastRecipe(**{**SIZES, "optimizer": {"proposals": 3}, "overlap": True})
     reflector = Scripted(refused)
     loop = FastLoop(recipe, reflector, Stage(knows_rule).play, lambda text: len(text.split()), World())
     found = loop.evolve(pool_of("A"), ANCHORS, cycle=1, policy_step=0, seed=0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cycle_helpers import Scripted, Stage, add_counter, by_text, knows_rule, pool_of, problems
+from helpers import with_parts
 
 from fastslow.base.world import World
 from fastslow.fast.cycle import Cycle, FastLoop
@@ -29,7 +30,7 @@ class Loop:
 
     def __init__(self, stage: Stage, reflector: Reflector, pool: Pool, **fast: Any) -> None:
         self.stage, self.pool = stage, pool
-        self.recipe = FastRecipe(**{"population": 2, "budget": 60, "anchors": 12, "cycle": 3, **fast})
+        self.recipe = FastRecipe(**with_parts({"population": 2, "budget": 60, "anchors": 12, "cycle": 3, **fast}))
         self.memory = Memory(self.recipe)
         self.fast = FastLoop(self.recipe, reflector, stage.play, lambda text: len(text.split()), World())
 

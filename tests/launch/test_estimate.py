@@ -16,7 +16,9 @@ from helpers import fastslow
 from safetensors.torch import save_file
 from tiny import make_tokenizer
 
-from fastslow.launch.estimate import Finding, _count_weights, check, count_rollouts
+from fastslow.engine.kind import Finding
+from fastslow.engine.local.estimate import _count_weights
+from fastslow.launch.estimate import check, count_rollouts
 from fastslow.recipe import build_recipe
 from fastslow.runs.ledger import FAST
 

@@ -14,7 +14,7 @@ from fastslow.records import Rollout
 from fastslow.slow.update import build_update
 
 repeatable = settings(deadline=None, max_examples=50)
-TOKEN = {"group": 4, "aggregation": "token", "std": "none"}
+TOKEN = {"group": 4, "loss": {"aggregation": "token"}, "std": "none"}
 
 
 def trained(update: Update) -> list[int]:
@@ -58,7 +58,7 @@ def test_keeping_groups_without_variance_keeps_every_row_at_weight_zero() -> Non
 @pytest.mark.parametrize("baseline", ["problem", "prompt"])
 @pytest.mark.parametrize("aggregation", ["problem", "token"])
 def test_a_batch_of_equal_rewards_gives_no_rows(baseline: str, aggregation: str) -> None:
-    slow = SlowRecipe(group=4, baseline=baseline, aggregation=aggregation)
+    slow = SlowRecipe(group=4, baseline=baseline, loss={"aggregation": aggregation})
     update = build_update(make_rollouts([1.0] * 8, contexts=2), slow, step=1)
     assert list(update.rows) == []
     assert update.zero_variance == 1.0
@@ -99,8 +99,8 @@ def test_problem_aggregation_is_the_mean_over_problems_of_their_token_means(rewa
     """With a loss of 1 per token the token mean of the weights must equal the mean over problems, token by token."""
     rollouts = make_rollouts(rewards, contexts=2, turns=counts)
     settings = {"group": 4, "baseline": baseline, "std": std}
-    plain = build_update(rollouts, SlowRecipe(**settings, aggregation="token"), step=1)
-    scaled = build_update(rollouts, SlowRecipe(**settings, aggregation="problem"), step=1)
+    plain = build_update(rollouts, SlowRecipe(**settings, loss={"loss": {"aggregation": "token"}}), step=1)
+    scaled = build_update(rollouts, SlowRecipe(**settings, loss={"aggregation": "problem"}), step=1)
     assert trained(plain) == trained(scaled)
     problem_of = {id(turn): index // 4 for index, rollout in enumerate(rollouts) for turn in rollout.turns}
     tokens: dict[int, int] = {}
@@ -116,7 +116,7 @@ def test_problem_aggregation_is_the_mean_over_problems_of_their_token_means(rewa
 @pytest.mark.parametrize("loss", ["grpo", "dr_grpo", "dapo", "gspo"])
 def test_other_losses_keep_trls_aggregation(loss: str) -> None:
     rollouts = make_rollouts([1, 0, 0, 0])
-    update = build_update(rollouts, SlowRecipe(group=4, loss=loss, aggregation="problem", std="none"), step=1)
+    update = build_update(rollouts, SlowRecipe(group=4, loss=loss, std="none"), step=1)
     assert [row.advantage for row in update.rows] == [0.75, -0.25, -0.25, -0.25]
 
 

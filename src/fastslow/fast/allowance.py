@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, variance
 from typing import Any
 
-from fastslow.recipe.checks import LEAST_SHARE
-
+LEAST_SHARE = 1 / 8
+"""The share of `fast.budget` that `fast.adaptive` always leaves."""
 PATIENCE = 2
 """Cycles without a find, or without a new best reward, before the budget changes."""
 CLEAR = 3.0

@@ -203,7 +203,7 @@ class FastLoop:
     ) -> None:
         self.recipe, self.reflector, self.play = recipe, reflector, play
         self.count_tokens, self.world = count_tokens, world
-        self.optimizer = find_optimizer(recipe.optimizer)
+        self.optimizer = find_optimizer(recipe.optimizer.name)
         self.collective = collective
         """The reflector samples the policy, so all processes must call it together."""
 

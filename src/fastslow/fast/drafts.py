@@ -102,7 +102,7 @@ def make_drafts(
             component=component,
             text=parent.texts[component],
             attempts=_attempts(recipe, evidence, parent.id, component, chance),
-            proposer=recipe.proposer,
+            proposer=recipe.optimizer.proposer,
             max_tokens=recipe.max_tokens,
             count_tokens=count_tokens,
             seed=derive_seed(seed, "draft", number),

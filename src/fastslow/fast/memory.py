@@ -16,7 +16,7 @@ from fastslow.fast.evidence import Evidence
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import FastRecipe
-from fastslow.recipe.checks import READS_ROLLOUTS
+from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Context, Rollout
 from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chances import Chances
@@ -35,7 +35,8 @@ class Memory:
         self.allowance = Allowance()
         self.desk = Desk()
         # Without a fast loop the evidence would never be used or cleared.
-        self.reads = recipe.rescore == "from-rollouts" or recipe.optimizer in READS_ROLLOUTS
+        optimizer = OPTIMIZER.registry.find(recipe.optimizer.name)
+        self.reads = recipe.rescore == "from-rollouts" or getattr(optimizer, "reads_rollouts", False)
         self.watches = evolves and (self.reads or recipe.adaptive or recipe.overlap)
         self.kept = self.watches or predicts or (evolves and recipe.reuse)
         """Whether there is anything to save with the run."""

@@ -29,6 +29,7 @@ from fastslow.evaluation.during import Evaluation
 from fastslow.launch.assembly import Parts, assemble, find_world, without_servers
 from fastslow.launch.snapshot import Snapshot, open_snapshot
 from fastslow.recipe import Recipe, TaskRecipe
+from fastslow.recipe.parts import LOSS
 from fastslow.records import Context, Feedback, Rollout
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import Prompts, replay
@@ -87,10 +88,10 @@ def internalize_run(
     _require_text(snapshot)
     if place.exists():
         raise RunError(f"'{place}' exists; remove it, or choose another folder with --out")
-    require_trust(run.path, run.recipe, trust)
+    trained = require_trust(run.path, run.recipe, trust)
     stored = read_solved(run, settings.score, settings.per_problem)
-    world = find_world(run.recipe)
-    recipe = _recipe(run.recipe, settings, world.size)
+    world = find_world(trained)
+    recipe = _recipe(trained, settings, world.size)
     loaded = _to_train(recipe, distills=settings.steps > 0)
     other = build_task(recipe.model_copy(update={"task": TaskRecipe(**also), "stages": []})) if also else None
     if view is None or not world.main:
@@ -141,7 +142,7 @@ def _recipe(run: Recipe, settings: Settings, processes: int) -> Recipe:
         "problems": problems,
         "microbatch": most if most == "auto" else max(fitting, default=1),
         "learning_rate": settings.learning_rate or run.slow.learning_rate,
-        "loss": "cispo",
+        "loss": LOSS.options("cispo")(name="cispo"),
     }
     changed = {
         "method": "rl",

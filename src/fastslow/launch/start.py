@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -16,13 +15,12 @@ from fastslow.base.text import one_line
 from fastslow.base.world import World
 from fastslow.engine.local import out_of_memory
 from fastslow.fast.optimizers import find_optimizer
-from fastslow.fast.reflection import Reflector, build_reflector
-from fastslow.fast.reflection.policy_chat import PolicyChat
+from fastslow.fast.reflection import Reflector
 from fastslow.launch.assembly import Parts, assemble, find_world
 from fastslow.launch.preflight import preflight
 from fastslow.loop import Loop
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
-from fastslow.records import Sampling
+from fastslow.recipe.parts import REFLECTOR
 from fastslow.rollouts.faults import FAULT
 from fastslow.runs.ending import ending
 from fastslow.runs.files import nothing_left_behind
@@ -71,7 +69,7 @@ def resume(
     """
     given, place = Path(folder), Path(folder).absolute()
     recipe = _recipe_to_resume(given, overrides)
-    require_trust(place, recipe, trust)
+    recipe = require_trust(place, recipe, trust)
     world = find_world(recipe)
     run = _on_main(world, lambda: RunFolder.open(place, lock=True))
     with out_of_memory.explained(recipe, given):
@@ -111,7 +109,7 @@ def _require_longer(key: str, before: int | None, after: int | None) -> None:
 
 def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> Parts:
     if recipe.method != "rl":
-        find_optimizer(recipe.fast.optimizer)  # reports a missing package before the model is loaded
+        find_optimizer(recipe.fast.optimizer.name)  # reports a missing package before the model is loaded
     try:
         return assemble(recipe, folder, world, task)
     except (FastSlowError, MemoryError):
@@ -172,18 +170,9 @@ def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
     """The reflector that proposes edits of contexts; none without a fast loop."""
     if recipe.method == "rl":
         return None
-    reflection = recipe.fast.reflection
-    chat = None
-    if reflection.kind == "policy":
-        sampling = Sampling(max(reflection.temperature, 1e-3), 1.0, reflection.max_tokens)
-        chat = PolicyChat(parts.engine, parts.player.chat, sampling)
-    return build_reflector(reflection, chat, lambda name: _load_to_ask(name, recipe))
-
-
-def _load_to_ask(name: str, recipe: Recipe) -> tuple[Any, Any]:
-    from fastslow.models.load import choose_device, load_to_ask  # they import torch
-
-    return load_to_ask(name, choose_device(recipe.model.device))
+    kind = REFLECTOR.registry.find(recipe.fast.reflection.kind)
+    reflector: Reflector = kind.build(recipe, parts.engine, parts.player.chat)
+    return reflector
 
 
 def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[int, Path] | None:

@@ -1,7 +1,6 @@
 """What a run is: typed, validated, loaded from YAML, overridden by dotted `key=value`."""
 
 from fastslow.recipe.model import (
-    EngineRecipe,
     EvaluationRecipe,
     FastRecipe,
     GradingRecipe,
@@ -10,7 +9,6 @@ from fastslow.recipe.model import (
     OutputRecipe,
     PricesRecipe,
     Recipe,
-    ReflectionRecipe,
     SamplingRecipe,
     SlowRecipe,
     StageRecipe,
@@ -18,6 +16,7 @@ from fastslow.recipe.model import (
     TaskRecipe,
     VllmServers,
 )
+from fastslow.recipe.parts import Part
 from fastslow.recipe.read import (
     GRADING_SETTINGS,
     LENGTH_SETTINGS,
@@ -26,6 +25,7 @@ from fastslow.recipe.read import (
     build_recipe,
     dump_recipe,
     flat,
+    load_parts,
     load_recipe,
     make_recipe,
     read_stored_recipe,
@@ -37,16 +37,15 @@ __all__ = [
     "LENGTH_SETTINGS",
     "MACHINE_SETTINGS",
     "STDIN",
-    "EngineRecipe",
     "EvaluationRecipe",
     "FastRecipe",
     "GradingRecipe",
     "LoraRecipe",
     "ModelRecipe",
     "OutputRecipe",
+    "Part",
     "PricesRecipe",
     "Recipe",
-    "ReflectionRecipe",
     "SamplingRecipe",
     "SlowRecipe",
     "StageRecipe",
@@ -56,6 +55,7 @@ __all__ = [
     "build_recipe",
     "dump_recipe",
     "flat",
+    "load_parts",
     "load_recipe",
     "make_recipe",
     "read_stored_recipe",

@@ -19,7 +19,7 @@ def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int, sizes
     varied_N = informative(rewards_N, groups_N)
     kept_N = (varied_N if slow.drop_zero_variance else np.ones_like(varied_N)) & (tokens_N > 0)
     weights_N = advantages(rewards_N, groups_N, slow.std)
-    if slow.loss == "cispo" and slow.aggregation == "problem":
+    if slow.loss.options.get("aggregation") == "problem":
         weights_N *= prompt_mean_scale(tokens_N, kept_N, problems_N)
     rows = [
         Row(turn, float(weight), rollout.policy_step)

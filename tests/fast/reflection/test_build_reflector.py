@@ -3,47 +3,54 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fake_engine import FakeEngine
 
-from fastslow.base.errors import ModelError
-from fastslow.fast.reflection import LanguageModelReflector, Lessons, LiteLLMChat, LocalChat, build_reflector
-from fastslow.recipe import ReflectionRecipe
+from fastslow.fast.reflection import LanguageModelReflector, Lessons, LiteLLMChat, LocalChat
+from fastslow.fast.reflection.policy_chat import PolicyChat
+from fastslow.models import load
+from fastslow.recipe import build_recipe
+from fastslow.recipe.parts import REFLECTOR
+from fastslow.rollouts.chat import ChatFormat
 
 
-def no_loading(name: str) -> tuple[Any, Any]:
-    raise AssertionError(f"{name} was loaded")
+def built(reflection: Any) -> Any:
+    recipe = build_recipe({"model": "nano", "task": "rulebook", "fast": {"reflection": reflection}})
+    engine = FakeEngine()
+    chat = ChatFormat(engine.tokenizer)
+    return REFLECTOR.registry.find(recipe.fast.reflection.kind).build(recipe, engine, chat)
 
 
 def test_lessons_is_the_default() -> None:
-    assert isinstance(build_reflector(ReflectionRecipe(), None, no_loading), Lessons)
+    assert isinstance(built({}), Lessons)
 
 
 def test_litellm_gets_the_recipes_settings() -> None:
-    recipe = ReflectionRecipe(
-        kind="litellm", model="openai/x", base_url="http://here", temperature=0.5, max_tokens=9, timeout=3.0, retries=1
-    )
-    reflector = build_reflector(recipe, None, no_loading)
+    settings = {
+        "model": "openai/x", "base_url": "http://here", "temperature": 0.5, "max_tokens": 9, "timeout": 3.0, "retries": 1
+    }  # fmt: skip
+    reflector = built({"kind": "litellm", **settings})
     assert isinstance(reflector, LanguageModelReflector)
     assert isinstance(reflector.chat, LiteLLMChat)
-    assert vars(reflector.chat) == {**recipe.model_dump(exclude={"kind"}), "first_pause": 1.0}
+    assert vars(reflector.chat) == {**settings, "first_pause": 1.0}
 
 
-def test_local_loads_the_named_model(tiny: tuple[Any, Any]) -> None:
+def test_local_loads_the_named_model(tiny: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
 
-    def load(name: str) -> tuple[Any, Any]:
+    def load_to_ask(name: str, device: str) -> tuple[Any, Any]:
         names.append(name)
         return tiny
 
-    reflector = build_reflector(ReflectionRecipe(kind="local", model="a/b", max_tokens=9), None, load)
+    monkeypatch.setattr(load, "load_to_ask", load_to_ask)
+    reflector = built({"kind": "local", "model": "a/b", "max_tokens": 9})
     assert isinstance(reflector, LanguageModelReflector)
     assert isinstance(reflector.chat, LocalChat)
     assert (names, reflector.chat.max_tokens, reflector.chat.model) == (["a/b"], 9, tiny[0])
 
 
-def test_policy_asks_the_policy(tiny: tuple[Any, Any]) -> None:
-    chat = LocalChat(*tiny)
-    reflector = build_reflector(ReflectionRecipe(kind="policy"), chat, no_loading)
+def test_policy_asks_the_policy() -> None:
+    reflector = built({"kind": "policy", "temperature": 0, "max_tokens": 7})
     assert isinstance(reflector, LanguageModelReflector)
-    assert reflector.chat is chat
-    with pytest.raises(ModelError, match="no policy"):
-        build_reflector(ReflectionRecipe(kind="policy"), None, no_loading)
+    assert isinstance(reflector.chat, PolicyChat)
+    assert isinstance(reflector.chat.engine, FakeEngine)
+    assert (reflector.chat.sampling.temperature, reflector.chat.sampling.max_tokens) == (1e-3, 7)

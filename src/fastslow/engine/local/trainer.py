@@ -52,7 +52,8 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
             f"{world.size} processes × {rows} rollouts of slow.microbatch={slow.microbatch}; lower slow.microbatch, or start "
             "fewer processes"
         )
-    cispo = slow.loss == "cispo"
+    loss, options = slow.loss.name, slow.loss.options
+    cispo = loss == "cispo"
     return GRPOConfig(
         output_dir=str(folder),
         per_device_train_batch_size=rows,
@@ -66,10 +67,10 @@ def trainer_config(recipe: Recipe, policy: Policy, folder: Path, world: World) -
         adam_beta2=slow.betas[1],
         weight_decay=slow.weight_decay,
         max_grad_norm=slow.max_grad_norm,
-        loss_type="grpo" if slow.loss == "gspo" else slow.loss,
-        importance_sampling_level="sequence" if slow.loss == "gspo" else "token",
-        epsilon=slow.clip,
-        epsilon_high=slow.ratio_cap if cispo else slow.clip,
+        loss_type="grpo" if loss == "gspo" else loss,
+        importance_sampling_level="sequence" if loss == "gspo" else "token",
+        epsilon=options.get("clip", 0.2),
+        epsilon_high=options["ratio_cap"] if cispo else options["clip"],
         # Distillation has no KL penalty, but the divergence from the base model may be measured.
         beta=slow.kl if recipe.method != "distill" or recipe.evaluation.divergence else 0.0,
         # The k3 estimator times the importance ratio: its gradient is that of the KL divergence, also for older rollouts.

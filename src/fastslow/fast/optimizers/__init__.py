@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from fastslow.fast.search import Search
+from fastslow.recipe.parts import OPTIMIZER
 
-OPTIMIZERS = {
-    "gepa": ("gepa", "Gepa"),
-    "digest": ("digest", "Digest"),
-    "ape": ("ape", "Ape"),
-    "opro": ("opro", "Opro"),
-    "evoprompt": ("evoprompt", "EvoPrompt"),
-    "promptbreeder": ("promptbreeder", "Promptbreeder"),
-    "textgrad": ("textgrad", "TextGrad"),
-    "reflexion": ("reflexion", "Reflexion"),
-    "ace": ("ace", "Ace"),
-    "mipro": ("mipro", "Mipro"),
-    "dspy-gepa": ("dspy_gepa", "DSPyGepa"),
-}
-"""The file and class of every `fast.optimizer`; only the one in use is imported."""
+if TYPE_CHECKING:
+    from fastslow.fast.search import Search
 
 
 def find_optimizer(name: str) -> type[Search]:
     """The optimizer of a name. A package that is not installed is one error with the command that installs it."""
-    module, kind = OPTIMIZERS[name]
-    found: type[Search] = getattr(import_module(f"fastslow.fast.optimizers.{module}"), kind)
-    return found
+    found = OPTIMIZER.registry.find(name)
+    if not hasattr(found, "search") or callable(found.search):
+        return found  # type: ignore[no-any-return]
+    module, _, kind = found.search.partition(":")
+    search: type[Search] = getattr(import_module(f"fastslow.fast.optimizers.{module}"), kind)
+    return search

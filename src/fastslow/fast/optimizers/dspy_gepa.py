@@ -58,7 +58,7 @@ class DSPyGepa(DSPySearch):
                         component=name,
                         text=text,
                         attempts=seen,
-                        proposer=self.recipe.proposer,
+                        proposer=self.recipe.optimizer.proposer,
                         max_tokens=self.recipe.max_tokens,
                         count_tokens=self.loop.count_tokens,
                         seed=seed,

@@ -1,7 +1,7 @@
 """OPRO (Yang et al. 2023, arXiv 2309.03409): the proposer reads the history of texts and scores.
 
 Keeps: the best texts so far with their scores, worst first, a few problems, and the request for a text that scores higher;
-several proposals per step (`fast.proposals`), each scored on all anchors. It learns from scores alone.
+several proposals per step (`fast.optimizer.proposals`), each scored on all anchors. It learns from scores alone.
 
 Leaves out: scores of earlier policies, so the history starts with each cycle's re-scored population; gold answers, which are
 replaced by attempts that scored 1; the choice of where in the prompt the text goes.
@@ -34,7 +34,7 @@ class Opro(Steps):
     def step(self) -> None:
         best = self.ranked()[0].context
         children = []
-        for _ in range(min(self.recipe.proposals, self.left // self.score_price)):
+        for _ in range(min(self.recipe.optimizer.proposals, self.left // self.score_price)):
             child = self.write([best], self._better())
             if child is None:
                 break

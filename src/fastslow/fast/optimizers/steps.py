@@ -183,7 +183,7 @@ class Steps(Search):
                 component=self.component,
                 text=text,
                 attempts=attempts,
-                proposer=self.recipe.proposer,
+                proposer="light",
                 max_tokens=self.recipe.max_tokens,
                 count_tokens=self.loop.count_tokens,
                 seed=0,
