@@ -99,7 +99,7 @@ def test_problem_aggregation_is_the_mean_over_problems_of_their_token_means(rewa
     """With a loss of 1 per token the token mean of the weights must equal the mean over problems, token by token."""
     rollouts = make_rollouts(rewards, contexts=2, turns=counts)
     settings = {"group": 4, "baseline": baseline, "std": std}
-    plain = build_update(rollouts, SlowRecipe(**settings, loss={"loss": {"aggregation": "token"}}), step=1)
+    plain = build_update(rollouts, SlowRecipe(**settings, loss={"aggregation": "token"}), step=1)
     scaled = build_update(rollouts, SlowRecipe(**settings, loss={"aggregation": "problem"}), step=1)
     assert trained(plain) == trained(scaled)
     problem_of = {id(turn): index // 4 for index, rollout in enumerate(rollouts) for turn in rollout.turns}

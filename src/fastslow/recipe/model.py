@@ -493,7 +493,8 @@ class Recipe(Section):
         if sampling.oldest < sampling.ahead:
             raise ValueError(
                 f"sampling.ahead={sampling.ahead:g} begins rollouts up to {math.ceil(sampling.ahead)} steps before their "
-                f"step, but sampling.ahead_age={sampling.ahead_age} trains on none that old; raise it, or lower sampling.ahead"
+                f"step, but sampling.ahead_age={sampling.ahead_age} trains on none that old; raise it, or lower "
+                "sampling.ahead"
             )
         informative, both = slow.allocation == "informative", self.method == "fst"
         chosen = "slow.allocation=informative" if informative else f"slow.fill={slow.fill:g}"

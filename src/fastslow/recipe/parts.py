@@ -83,9 +83,10 @@ class Slot:
 
     def long(self, value: str) -> dict[str, str]:
         """The long form of a part that is given by name alone."""
-        if self.key == "fast.reflection" and value not in self.registry.names() and not _OBJECT.fullmatch(value):
-            return {"kind": "litellm", "model": value}
-        return {self.word: value}
+        known = self.key != "fast.reflection" or value in self.registry.built_in or _OBJECT.fullmatch(value)
+        if known or value in self.registry.names():
+            return {self.word: value}
+        return {"kind": "litellm", "model": value}
 
     def options(self, name: str) -> type[Part]:
         """The options of a part; loads it."""
