@@ -113,7 +113,7 @@ class SlowRecipe(Section):
     shared_prefix: bool = True
     """Compute what the rollouts of a microbatch begin with together (context, problem, earlier turns) once, without padding;
     changes memory and speed, not the result. Unsupported models warn once and fall back to padded batches."""
-    loss: LOSS.annotation = Field(default=LOSS.default, validate_default=True)
+    loss: Annotated[Part, LOSS] = Field(default=LOSS.default, validate_default=True)
     """The policy loss, a name or `{name: …}` with its options; `module:Name` and `file.py:Name` are functions of your own
     (docs/extending.md)."""
     baseline: Literal["problem", "prompt"] = "problem"
@@ -171,7 +171,7 @@ class SlowRecipe(Section):
 class FastRecipe(Section):
     """The fast loop: GEPA, or another optimizer, on the contexts."""
 
-    optimizer: OPTIMIZER.annotation = Field(default=OPTIMIZER.default, validate_default=True)
+    optimizer: Annotated[Part, OPTIMIZER] = Field(default=OPTIMIZER.default, validate_default=True)
     """How new texts are found (docs/optimizers.md), a name or `{name: …}` with its options: `gepa` is the published
     method's, the others follow other papers; `module:Name` and `file.py:Name` are classes of your own."""
     population: int = Field(default=8, ge=1)
@@ -191,7 +191,7 @@ class FastRecipe(Section):
     """Token budget of one context text; longer proposals are rejected."""
     seed_text: str | dict[str, str] | None = None
     """Replaces the task's seed text: one text, or one per component."""
-    reflection: REFLECTOR.annotation = Field(default=REFLECTOR.default, validate_default=True)
+    reflection: Annotated[Part, REFLECTOR] = Field(default=REFLECTOR.default, validate_default=True)
     """What reads the feedback and proposes edits, a kind or `{kind: …}` with its options: `lessons` edits with lines of the
     feedback and needs no model; `litellm` calls a model by API; `local` loads one; `policy` asks the model in training. A
     name that is no kind is a LiteLLM name. Every `fast.optimizer` asks this model with prompts of its own; with `lessons` it
@@ -370,7 +370,7 @@ class Recipe(Section):
     `NAME@STEPS` is short for `{name: NAME, steps: STEPS}`. Weights, optimizer and contexts are carried across a boundary,
     and the look-ahead of a cycle may reach into the next stage. Every task is evaluated throughout and at the end of each
     stage, as `LABEL on TASK` in `evals.jsonl`; the current task is also evaluated as `LABEL`."""
-    engine: ENGINE.annotation = Field(default=ENGINE.default, validate_default=True)
+    engine: Annotated[Part, ENGINE] = Field(default=ENGINE.default, validate_default=True)
     """What samples and trains the policy, a kind or `{kind: …}` with its options: `local` is the processes of the run,
     `tinker` a server of the Tinker API, the hosted one, SkyRL's, or another (docs/scale.md), with the key in TINKER_API_KEY;
     `module:Name` and `file.py:Name` are classes of your own."""
@@ -428,7 +428,8 @@ class Recipe(Section):
     def parts(self) -> Iterator[tuple[str, Part]]:
         """The parts that are chosen by name, by their keys."""
         for key in SLOTS:
-            yield key, functools.reduce(getattr, key.split("."), self)  # type: ignore[arg-type]
+            part: Any = functools.reduce(getattr, key.split("."), self)
+            yield key, part
 
     @property
     def prices(self) -> PricesRecipe | None:

@@ -15,19 +15,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import (
     BaseModel,
     ConfigDict,
-    PlainSerializer,
-    PlainValidator,
     SerializationInfo,
     ValidationInfo,
     create_model,
     field_validator,
 )
 from pydantic.fields import FieldInfo
+from pydantic_core import core_schema
 
 from fastslow.base.errors import FastSlowError, RecipeError
 from fastslow.base.registry import Registry
@@ -147,9 +146,10 @@ class Slot:
                     if option != "name":
                         yield name, option, field
 
-    @property
-    def annotation(self) -> Any:
-        return Annotated[Part, PlainValidator(self.read), PlainSerializer(self.write)]
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> core_schema.CoreSchema:
+        """For `Annotated[Part, SLOT]`."""
+        written = core_schema.plain_serializer_function_ser_schema(self.write, info_arg=True)
+        return core_schema.with_info_plain_validator_function(self.read, serialization=written)
 
 
 _OBJECT = re.compile(r"[\w.]+:[^\W\d]\w*|.*\.py:[^\W\d]\w*")
