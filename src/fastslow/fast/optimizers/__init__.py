@@ -15,7 +15,7 @@ def find_optimizer(name: str) -> type[Search]:
     """The optimizer of a name. A package that is not installed is one error with the command that installs it."""
     found = OPTIMIZER.registry.find(name)
     if not hasattr(found, "search") or callable(found.search):
-        return found  # type: ignore[no-any-return]
+        return found
     module, _, kind = found.search.partition(":")
     search: type[Search] = getattr(import_module(f"fastslow.fast.optimizers.{module}"), kind)
     return search
