@@ -39,7 +39,13 @@ class Registry:
         """The object of a name; an error says what is there, or what to install."""
         if name in self.built_in:
             module, _, attribute = self.built_in[name].partition(":")
-            return getattr(importlib.import_module(module), attribute)
+            try:
+                return getattr(importlib.import_module(module), attribute)
+            except ModuleNotFoundError as error:
+                raise self.error(
+                    f"{self.what} '{name}' needs the package {error.name}, which is not installed; install it with: "
+                    f"pip install {error.name}"
+                ) from error
         if ":" in name:
             return load_named(self.what, name, self.error)
         offered = self._offered()

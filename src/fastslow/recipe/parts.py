@@ -114,14 +114,15 @@ class Slot:
         if not isinstance(name, str):
             raise ValueError(f"{self.key}.{self.word}={name!r}: expected a name, such as {self.default}")
         stored = bool(info.context and info.context.get("stored"))
-        if stored and ":" in name:
-            return UnreadPart(name=name, **options)
-        try:
-            kind = self.options(name)
-        except FastSlowError as error:
-            if stored:
-                return UnreadPart(name=name, **options)
-            raise ValueError(str(error)) from None
+        kind: type[Part] = UnreadPart
+        if not (stored and ":" in name):
+            try:
+                kind = self.options(name)
+            except FastSlowError as error:
+                if not stored:
+                    raise ValueError(
+                        str(error).encode("utf-8", "replace").decode()
+                    ) from None  # pydantic takes no others
         return kind.model_validate({**options, "name": name})
 
     def current(self, stored: dict[str, Any]) -> dict[str, Any]:
