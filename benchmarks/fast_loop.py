@@ -22,7 +22,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from benchmarks.fast_loop_ablation import ABLATIONS, without
 from benchmarks.simulated_handbook import HandbookDials, HandbookPolicy, HandbookWorld
@@ -31,12 +31,11 @@ from fastslow.base.seeds import derive_seed
 from fastslow.base.world import World as Processes
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.memory import Memory
-from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.optimizers.digest import FIRST_LOOK
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe
-from fastslow.recipe.model import Optimizer
+from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Timing
 
@@ -76,7 +75,9 @@ SETTINGS = {
     "handbook-hard": Setting(HandbookDials(follow=0.3, misled=0.4, formless=0.5), (100, 200, 300)),
     "handbook-wrong": Setting(HandbookDials(wrong=0.2), (100, 200, 300)),
 }
-RECIPE: dict[str, Any] = {"population": 4, "anchors": 32, "minibatch": 8, "proposals": 4, "proposer": "full"}
+PROPOSALS = 4
+RECIPE: dict[str, Any] = {"population": 4, "anchors": 32, "minibatch": 8}
+OPTIONS = {"gepa": {"proposals": PROPOSALS, "proposer": "full"}, "opro": {"proposals": PROPOSALS}}
 """The settings of examples/house-rules that frozen weights leave a choice of."""
 READS_ON = {"digest": {"anchors": 96}}
 """They do not score carried contexts anew, and play only the anchors that they choose: all the problems that lie ahead in
@@ -114,7 +115,8 @@ def run_one(
     rows = []
     for runs in [[mark] for mark in setting.marks] if one_cycle else [setting.marks]:
         policy = type(policy)(world)  # type: ignore[arg-type]
-        fast = FastRecipe(optimizer=optimizer, **{**recipe, **READS_ON.get(optimizer, {})})  # type: ignore[arg-type]
+        chosen: Any = {"name": optimizer, **OPTIONS.get(optimizer, {})}
+        fast = FastRecipe(optimizer=chosen, **{**recipe, **READS_ON.get(optimizer, {})})
         pool, position = Pool.from_texts({COMPONENT: world.seed_text}), 0
         for cycle, mark in enumerate(runs):
             policy.cycle = cycle
@@ -141,7 +143,7 @@ def run_one(
                 memory=Memory(fast),
                 book=lambda purpose, rollouts, timing: None,
             )
-            pool = find_optimizer(optimizer)(fast).evolve(evaluator, Lessons(), pool).pool
+            pool = OPTIMIZER.registry.find(optimizer)(fast).evolve(evaluator, Lessons(), pool).pool
             reward = world.reward(pool.best.context.texts[COMPONENT], cycle)
             gain = oracle[cycle] - seed_reward[cycle]
             rows.append(
@@ -177,7 +179,9 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="simulate, one JSON file for each setting and optimizer")
     run.add_argument("--out", type=Path, required=True)
-    run.add_argument("--optimizers", nargs="+", choices=get_args(Optimizer), default=["digest", "gepa", "ace", "opro"])
+    run.add_argument(
+        "--optimizers", nargs="+", choices=OPTIMIZER.registry.names(), default=["digest", "gepa", "ace", "opro"]
+    )
     run.add_argument("--settings", nargs="+", choices=SETTINGS, default=["office", "thirty", "wrong"])
     run.add_argument("--seeds", type=_seeds, default=range(1000, 1200), help="FIRST:END, END not included")
     run.add_argument("--set", nargs="*", default=[], help="DIAL=VALUE, for all settings")

@@ -68,7 +68,7 @@ RECIPE = build_recipe(
             "anchors": 3,
             "budget": 8,
             "minibatch": 1,
-            "proposer": "full",
+            "optimizer": {"proposer": "full"},
             "reuse": True,
         },
         "evaluation": {"every": 2, "problems": 2, "k": 1},
@@ -114,7 +114,7 @@ def run(folder: Path, task: Grader | None = None, reflector: Any = None) -> None
     start.assemble = lambda *_: parts
     start.find_world = lambda _: World()
     if reflector is not None:
-        start.build_reflector = lambda *_: reflector
+        start._reflector = lambda *_: reflector
     view = make_view(Console(file=io.StringIO()))
     if (folder / "run.json").exists():
         start.resume(folder, view, task=task)

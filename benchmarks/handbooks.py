@@ -84,7 +84,7 @@ def report(folders: Sequence[Path]) -> None:
             for name, row in spent.items()
             if name in ("rescore", "fast-score", "fast-minibatch", "slow")
         )
-        groups.setdefault((f"{options.name}, {rules} rules", run.recipe.fast.optimizer), []).append(measured)
+        groups.setdefault((f"{options.name}, {rules} rules", run.recipe.fast.optimizer.name), []).append(measured)
     print(
         "| task | optimizer | seeds | rollouts | seed text | found | oracle | share of the gain | worse than the seed text |"
     )

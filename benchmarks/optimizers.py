@@ -17,12 +17,13 @@ import json
 import random
 import tempfile
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from fastslow.recipe.model import Optimizer
+from fastslow.recipe.parts import OPTIMIZER
 from fastslow.study.intervals import over_seeds
 
 STARTS = ("bare", "cluttered")
+EVERY = list(OPTIMIZER.registry.built_in)
 SETTINGS = (
     "method=gepa",
     "task.told=0",
@@ -92,11 +93,7 @@ def report(folder: Path) -> None:
         print(f"\nstart: {start}; validation reward of the best context, mean over seeds {seeds} [95% interval]")
         plain = [[result["seed_reward"] for result in here if result["seed"] == seed] for seed in seeds]
         print(f"{'(the seed text)':16} {over_seeds([sum(values) / len(values) for values in plain], 0, 1).words(3)}")
-        found = {
-            name: rows
-            for name in get_args(Optimizer)
-            if (rows := [result for result in here if result["optimizer"] == name])
-        }
+        found = {name: rows for name in EVERY if (rows := [result for result in here if result["optimizer"] == name])}
         for name, rows in sorted(found.items(), key=lambda item: -sum(row["reward"] for row in item[1]) / len(item[1])):
             spent = sum(row["rollouts"] for row in rows) / len(rows)
             print(f"{name:16} {over_seeds([row['reward'] for row in rows], 0, 1).words(3):28} rollouts {spent:.0f}")
@@ -108,7 +105,7 @@ def main() -> None:
     run = commands.add_parser("run")
     run.add_argument("--out", type=Path, required=True)
     run.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    run.add_argument("--optimizers", nargs="+", choices=get_args(Optimizer), default=get_args(Optimizer))
+    run.add_argument("--optimizers", nargs="+", choices=EVERY, default=EVERY)
     run.add_argument("--starts", nargs="+", choices=STARTS, default=STARTS)
     run.add_argument("--rollouts", type=int, default=600)
     run.add_argument("overrides", nargs="*")

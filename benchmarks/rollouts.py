@@ -41,7 +41,7 @@ VARIANTS: dict[str, list[str]] = {
         "fast.rescore=from-rollouts",
         "fast.adaptive=true",
         "fast.cycle=24",
-        "fast.proposals=8",
+        "fast.optimizer.proposals=8",
         "fast.budget=60",
     ],
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 from fastslow.tasks.base import Feedback, Task
 from fastslow.tasks.families.codeio import _shipped
-from fastslow.tasks.registry import BUILT_IN, task_class
+from fastslow.tasks.registry import TASKS, task_class
 from fastslow.tasks.scripted import scripted_rollout
 
 TARGET = Path(__file__).parent / "tasks.md"
@@ -222,7 +222,7 @@ def section(name: str, family: Family, folder: Path) -> list[str]:
 
 
 def page() -> str:
-    if missing := [name for name in BUILT_IN if name not in FAMILIES]:
+    if missing := [name for name in TASKS.built_in if name not in FAMILIES]:
         sys.exit(f"docs/families.py says nothing of {', '.join(missing)}; add an entry for each to FAMILIES")
     lines = [
         "# Task families",
@@ -244,7 +244,7 @@ def page() -> str:
         "| family | source | licence of the data | licence of further code | sizes | scores 1 when |",
         "|---|---|---|---|---|---|",
     ]
-    families = {name: FAMILIES[name] for name in BUILT_IN}
+    families = {name: FAMILIES[name] for name in TASKS.built_in}
     for name, family in families.items():
         code = ", ".join(code_licence(package) for package in family.packages) or "–"
         lines.append(f"| `{name}` | {family.source} | {family.data} | {code} | {family.sizes} | {family.grader} |")

@@ -27,7 +27,14 @@ SAVED = 3
 def recipe_of(method: str = "fst", **changes: dict[str, Any] | int) -> Recipe:
     sections: dict[str, dict[str, Any]] = {
         "slow": {"steps": STEPS, "problems": PROBLEMS, "group": GROUP, "microbatch": 4},
-        "fast": {"population": 2, "cycle": T, "anchors": ANCHORS, "budget": BUDGET, "minibatch": 2, "proposer": "full"},
+        "fast": {
+            "population": 2,
+            "cycle": T,
+            "anchors": ANCHORS,
+            "budget": BUDGET,
+            "minibatch": 2,
+            "optimizer": {"proposer": "full"},
+        },
         "evaluation": {"every": 2, "problems": 2, "k": 1},
         "output": {"checkpoint_every": SAVED, "save_rollouts": False},
         "sampling": {},

@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastslow.base.world import World
 from fastslow.recipe import Recipe
+from fastslow.recipe.parts import LOSS, OPTIMIZER
 
 if TYPE_CHECKING:
     from fastslow.engine.local.engine import LocalEngine
@@ -112,3 +113,16 @@ def outcome(run: Path) -> dict[str, Any]:
         },
         "checkpoint": last.name,
     }
+
+
+def with_parts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a loop in which options of its optimizer or loss stand beside the others: those that the part has are put
+    where they belong."""
+    others = dict(settings)
+    for slot, word in ((OPTIMIZER, "optimizer"), (LOSS, "loss")):
+        given = {name: others.pop(name) for _, name, _ in slot.known_options() if name in others}
+        if given or word in others:
+            name = others.get(word, slot.default)
+            has = slot.options(name).model_fields
+            others[word] = {"name": name, **{key: value for key, value in given.items() if key in has}}
+    return others

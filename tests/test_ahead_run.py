@@ -116,7 +116,8 @@ def test_both_loops_and_reuse(by_words: list[str], tmp_path: Path) -> None:
     """Interrupted in the middle of a cycle."""
     small = [
         "slow.steps=6", "slow.learning_rate=1e-2", "slow.warmup_steps=0", "slow.group=4", "slow.problems=4",
-        "fast.cycle=3", "fast.anchors=6", "fast.budget=40", "fast.minibatch=2", "fast.proposals=2", "fast.population=2",
+        "fast.cycle=3", "fast.anchors=6", "fast.budget=40", "fast.minibatch=2",
+        "fast.optimizer.proposals=2", "fast.population=2",
         "fast.reuse=true", "fast.adaptive=true", "evaluation.every=0", "output.checkpoint_every=1",
         "sampling.max_tokens=8", "sampling.ahead=0.5",
     ]  # fmt: skip

@@ -24,6 +24,7 @@ from fastslow.fast.reflection.base import TextRequest
 from fastslow.fast.reflection.language_model import Unusable, read_text
 from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, walk
+from fastslow.recipe.parts import SLOTS
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.spending import show_ledger
@@ -45,6 +46,7 @@ values = st.recursive(
     max_leaves=6,
 )
 KEYS = [key for key, _ in walk(Recipe)]
+KEYS += [f"{key}.{option}" for key, slot in SLOTS.items() for _, option, _ in slot.known_options()]
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from fastslow.recipe import load_recipe
 
 SMALL = [
     "slow.steps=6", "slow.learning_rate=1e-2", "slow.warmup_steps=0", "slow.group=4", "slow.problems=4",
-    "fast.cycle=3", "fast.anchors=6", "fast.budget=40", "fast.minibatch=2", "fast.proposals=2", "fast.population=2",
+    "fast.cycle=3", "fast.anchors=6", "fast.budget=40", "fast.minibatch=2", "fast.optimizer.proposals=2", "fast.population=2",
     "evaluation.problems=4", "evaluation.every=3", "output.checkpoint_every=1", "sampling.max_tokens=6",
 ]  # fmt: skip
 SAVING = ["fast.rescore=from-rollouts", "fast.race=true", "fast.adaptive=true", "fast.reuse=true"]

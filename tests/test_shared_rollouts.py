@@ -33,7 +33,7 @@ def small(output: dict[str, Any] | None = None, **fast: Any) -> Recipe:
     """Two cycles of three steps, with a checkpoint after each step."""
     return recipe_of(
         slow={"steps": 6, "problems": 4},
-        fast={"cycle": 3, "anchors": 6, "budget": 40, "proposals": 2, **fast},
+        fast={"cycle": 3, "anchors": 6, "budget": 40, "optimizer": {"proposals": 2}, **fast},
         evaluation={"every": 3},
         output={"checkpoint_every": 1, **(output or {})},
     )
@@ -74,7 +74,7 @@ schedules = st.fixed_dictionaries(
         "budget": st.integers(0, 40),
         "samples": st.integers(1, 2),
         "population": st.sampled_from([1, 2, 4]),
-        "proposals": st.integers(1, 3),
+        "optimizer": st.fixed_dictionaries({"proposals": st.integers(1, 3)}),
         "rescore": st.sampled_from(["all", "from-rollouts"]),
         "reuse": st.booleans(),
         "race": st.booleans(),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import with_parts
 from peft import set_peft_model_state_dict
 from rich.console import Console
 from safetensors.torch import load_file
@@ -66,8 +67,9 @@ def recipe_for(server: Any, method: str = "fst", **slow: Any) -> Recipe:
             "task": {"name": "rulebook", "book": "library", "styles": 0, "shortest": 11, "longest": 12},
             "slow": {"steps": 3, "problems": 2, "group": 4, "microbatch": 8, "warmup_steps": 0, "learning_rate": 1e-3}
             | {"kl": 0.0}
-            | slow,
-            "fast": {"population": 2, "cycle": 3, "anchors": 3, "budget": 8, "minibatch": 2, "proposer": "full"}
+            | with_parts(slow),
+            "fast": {"population": 2, "cycle": 3, "anchors": 3, "budget": 8, "minibatch": 2}
+            | {"optimizer": {"proposer": "full"}}
             | {"seed_text": SEED_TEXT, "max_tokens": 75},
             "sampling": {"max_tokens": 16},
             "evaluation": {"every": 0},

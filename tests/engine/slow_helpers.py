@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from helpers import with_parts
 
 from fastslow.base.world import World
 from fastslow.engine.base import Update
@@ -40,7 +41,7 @@ def make_recipe(
             "method": method,
             "model": {"name": str(folder), "lora": lora},
             "task": "star-graph",
-            "slow": settings,
+            "slow": with_parts(settings),
             "fast": {"population": 2},
             "sampling": {"max_tokens": 12, "temperature": temperature},
         }

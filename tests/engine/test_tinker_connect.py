@@ -149,7 +149,7 @@ def test_a_package_of_another_version(version: str | None, monkeypatch: pytest.M
         ({"sampling": {"backend": "vllm"}}, "remove sampling.backend=vllm"),
         ({"engine": {"kind": "tinker", "base_url": "http://user:word@host"}}, "set TINKER_API_KEY in the environment"),
         ({"engine": {"kind": "tinker", "base_url": "host:80"}}, "starts with http:// or https://"),
-        ({"engine": "cloud"}, "engine.kind='cloud'"),
+        ({"engine": "cloud"}, "engine='cloud'"),
     ],
 )
 def test_what_a_service_cannot_do_is_refused_in_one_line(change: dict[str, Any], expected: str) -> None:

@@ -90,7 +90,7 @@ def by_hand(server: Server, update: Update, values: np.ndarray, cap: float, kl: 
 )
 def test_an_update_has_the_gradient_of_the_method(reduction: str, kl: float, losses: tuple[str, ...]) -> None:
     server = make_server(reduction=reduction, losses=losses)
-    chosen = recipe(slow={"kl": kl, "ratio_cap": 1.5, "learning_rate": 0.3}, engine={"reduction": reduction})
+    chosen = recipe(slow={"kl": kl, "loss": {"ratio_cap": 1.5}, "learning_rate": 0.3}, engine={"reduction": reduction})
     engine = make_engine(server, chosen)
     engine.prepare()
     engine.update(make_update(1, seed=1))  # so that policy and base differ

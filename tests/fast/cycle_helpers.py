@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from helpers import with_parts
+
 from fastslow.base.seeds import derive_seed
 from fastslow.base.world import World
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.memory import Evidence, Memory
-from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.optimizers.base import Cycle
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Reflector, Request, Usage
 from fastslow.recipe import FastRecipe
+from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Completion, Component, Context, Rollout, Sampling, Turn
 from fastslow.rollouts.play import Timing
 from fastslow.tasks import Example, Feedback
@@ -122,7 +124,7 @@ def evolve(
     seed: int = 0,
     **fast: Any,
 ) -> Cycle:
-    recipe = FastRecipe(**{"population": 4, "budget": 120, **fast})
+    recipe = FastRecipe(**with_parts({"population": 4, "budget": 120, **fast}))
     return one_cycle(
         recipe, reflector, stage.play, pool, anchors, cycle=cycle, policy_step=stage.policy_step, seed=seed
     )
@@ -184,7 +186,7 @@ def one_cycle(
         book=lambda purpose, rollouts, timing: None,
         report=report,
     )
-    return find_optimizer(recipe.optimizer)(recipe).evolve(player.evaluator, reflector, pool)
+    return OPTIMIZER.registry.find(recipe.optimizer.name)(recipe).evolve(player.evaluator, reflector, pool)
 
 
 def by_text(pool: Pool) -> dict[str, Member]:

@@ -6,8 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 
-from fastslow.fast.memory import PATIENCE, Allowance
-from fastslow.recipe.checks import LEAST_SHARE
+from fastslow.fast.memory import LEAST_SHARE, PATIENCE, Allowance
 
 
 def cycle(rate: float, seed: int, count: int = 64) -> list[float]:

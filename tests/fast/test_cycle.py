@@ -333,7 +333,7 @@ def fingerprint() -> int:
 
 def test_all_processes_take_the_same_decisions() -> None:
     """Strings hash differently in every process; what is played, merges included, must not follow from that."""
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([*map(str, Path(__file__).parents[:2]), os.environ.get("PYTHONPATH", "")])
     other = subprocess.run(
         [sys.executable, "-c", "import test_cycle; print(test_cycle.fingerprint())"],
         env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "1"},

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cycle_helpers import Scripted, Stage, add_counter, by_text, knows_rule, one_cycle, pool_of, problems
+from helpers import with_parts
 
 from fastslow.fast.evolution import choose_anchors
 from fastslow.fast.memory import Evidence, Memory
@@ -28,7 +29,7 @@ class Loop:
 
     def __init__(self, stage: Stage, reflector: Reflector, pool: Pool, **fast: Any) -> None:
         self.stage, self.pool, self.reflector = stage, pool, reflector
-        self.recipe = FastRecipe(**{"population": 2, "budget": 60, "anchors": 12, "cycle": 3, **fast})
+        self.recipe = FastRecipe(**with_parts({"population": 2, "budget": 60, "anchors": 12, "cycle": 3, **fast}))
         self.memory = Memory(self.recipe)
 
     def train(self, examples: list[Example]) -> list[Rollout]:

@@ -29,7 +29,13 @@ from fastslow.tasks.adapters.dspy_program import DSPyTask
 RECIPE: dict[str, Any] = {
     "model": "nano",
     "slow": {"steps": 2, "problems": 2, "group": 4, "microbatch": 8, "learning_rate": 1e-4, "warmup_steps": 1},
-    "fast": {"population": 4, "cycle": 2, "anchors": 4, "budget": 40, "proposals": 4, "proposer": "full"},
+    "fast": {
+        "population": 4,
+        "cycle": 2,
+        "anchors": 4,
+        "budget": 40,
+        "optimizer": {"proposals": 4, "proposer": "full"},
+    },
     "sampling": {"max_tokens": 8},
     "evaluation": {"every": 2, "problems": 6, "k": 1},
     "output": {"checkpoint_every": 2},

@@ -16,7 +16,9 @@ from helpers import fastslow
 from safetensors.torch import save_file
 from tiny import make_tokenizer
 
-from fastslow.launch.estimate import Finding, _count_weights, check, count_rollouts
+from fastslow.engine.kind import Finding
+from fastslow.engine.local.estimate import _count_weights
+from fastslow.launch.estimate import check, count_rollouts
 from fastslow.recipe import build_recipe
 from fastslow.runs.ledger import FAST
 
@@ -78,7 +80,7 @@ def test_eight_billion_weights_on_a_card_of_80_gb(eight: Path, monkeypatch: pyte
     lines = found(model=lora, **long)
     assert "for 8,190,735,360 weights" in lines["memory"].found
     assert "this machine has none; a card of 40 GB fits" in lines["GPU"].found
-    monkeypatch.setattr("fastslow.launch.estimate._card", lambda: (79 * 2**30, "a card"))
+    monkeypatch.setattr("fastslow.engine.local.estimate._card", lambda: (79 * 2**30, "a card"))
     lines = found(model=lora, **long)
     assert re.search(r"up to 36 GiB with micro-batches of 32,768 tokens, activations recomputed", lines["GPU"].found)
     assert re.search(r"sampling up to 7\d GiB with 256 completions at a time", lines["GPU"].found)
@@ -88,7 +90,7 @@ def test_eight_billion_weights_on_a_card_of_80_gb(eight: Path, monkeypatch: pyte
     everything = found(model={"name": str(eight)}, **long)["GPU"]
     assert everything.missing
     assert "the run does not fit" in everything.found
-    monkeypatch.setattr("fastslow.launch.assembly.find_spec", lambda name: True)
+    monkeypatch.setattr("fastslow.engine.local.find_spec", lambda name: True)
     with_vllm = found(model=lora, sampling={"backend": "vllm", "max_tokens": 4096}, fast={"max_tokens": 2000})
     assert re.search(r"vLLM takes \d\d GiB of them", with_vllm["GPU"].found)
     few = {"model": lora, "fast": {"max_tokens": 1000}}
@@ -105,7 +107,7 @@ def gib(line: str) -> float:
 
 
 def test_servers_sample_elsewhere(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastslow.launch.estimate._card", lambda: (22 * 2**30, "a card"))
+    monkeypatch.setattr("fastslow.engine.local.estimate._card", lambda: (22 * 2**30, "a card"))
     model, slow = {"name": str(eight), "lora": {"rank": 32}}, {"microbatch": "auto"}
     assert found(model=model, slow=slow)["GPU"].missing  # no room for the own sampler
     servers = {"backend": {"vllm": ["http://127.0.0.1:9"]}, "max_tokens": 32}
@@ -166,7 +168,7 @@ def test_the_command_says_it_all_in_one_table(tmp_path: Path) -> None:
 
 
 def test_a_sampler_that_is_not_installed_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastslow.launch.assembly.find_spec", lambda name: None)
+    monkeypatch.setattr("fastslow.engine.local.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
     recipe = build_recipe({"model": "nano", "task": "rulebook", "sampling": {"backend": "vllm", "max_tokens": 32}})
     (lacking,) = [finding for finding in check(recipe) if finding.missing]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from helpers import EXAMPLE
 
 from fastslow.base.errors import RunError
+from fastslow.engine.local.engine import LocalEngine
 from fastslow.launch import internalize, start
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.launch.export import export_run
@@ -122,3 +124,15 @@ def test_a_run_without_text_or_rollouts_is_refused(run: Path, tmp_path: Path) ->
     with pytest.raises(RunError, match=r"\(method=rl\): it has no text to internalize"):
         internalize_run(plain)
     assert not (plain / "internalized").exists()
+
+
+@pytest.mark.parametrize(
+    "measured", [{"loss": math.nan}, {"loss": 1.0, "grad_norm": math.inf}, {"largest_weight": math.nan}]
+)
+def test_an_update_that_is_not_finite_ends_it_and_nothing_is_kept(
+    measured: dict[str, float], run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalEngine, "update", lambda self, update: {"loss": 0.1, "grad_norm": 0.1, **measured})
+    with pytest.raises(RunError, match=r"diverged in step 3: the .* is (nan|inf); lower --learning-rate"):
+        internalize_run(run, tmp_path / "out", SHORT)
+    assert list(tmp_path.iterdir()) == []

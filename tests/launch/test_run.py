@@ -114,7 +114,7 @@ def test_what_ended_a_run_is_shown(tmp_path: Path) -> None:
 
 
 def test_weights_on_a_server_are_not_loaded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    remote: Any = run.recipe.model_copy(update={"engine": run.recipe.engine.model_copy(update={"kind": "tinker"})})
+    remote: Any = run.recipe.model_copy(update={"engine": run.recipe.engine.model_copy(update={"name": "tinker"})})
     again = Run(run)
     monkeypatch.setitem(again.__dict__, "recipe", remote)
     with pytest.raises(RunError, match=r"are on the server of engine\.kind=tinker"):

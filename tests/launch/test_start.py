@@ -30,7 +30,7 @@ from fastslow.runs.folder import RunFolder
 EVALUATED = "evaluation.every=6"
 SAVED = (*BRIEF, "method=rl", "slow.steps=2", "output.checkpoint_every=1", "evaluation.every=0")
 """Two steps and a checkpoint after each."""
-ONE_EDIT = (*BRIEF, "fast.proposals=1", "fast.budget=8", "slow.steps=1")
+ONE_EDIT = (*BRIEF, "fast.optimizer.proposals=1", "fast.budget=8", "slow.steps=1")
 """For reflectors that take their time."""
 
 

@@ -11,22 +11,21 @@ from helpers import EXAMPLE, ROOT
 
 from fastslow.base.errors import RecipeError
 from fastslow.launch import start
-from fastslow.recipe import build_recipe, dump_recipe, load_recipe, read_stored_recipe
-from fastslow.recipe.former import KEYS, VALUES
+from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, read_stored_recipe, walk
+from fastslow.recipe.former import KEYS, VALUES, Removed
 from fastslow.runs.folder import RunFolder
 
 BASE = {"model": "some-model", "task": "star-graph"}
-FORMER = [(key, {"slowly": True}, new or "removed") for key, new in KEYS.items()] + [
+GONE = {key: new for key, new in KEYS.items() if key not in dict(walk(Recipe))}
+FORMER = [(key, {"slowly": True}, new.now if isinstance(new, Removed) else new) for key, new in GONE.items()] + [
     (key, value, new or "removed") for (key, value), new in VALUES.items()
 ]
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
-    section, *names = key.split(".")
-    inner = value
-    for name in reversed(names):
-        inner = {name: inner}
-    return {**BASE, section: {"name": BASE["model"], **inner} if section == "model" else inner}
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return {**BASE, **value}
 
 
 def stored(folder: Path, data: dict[str, Any]) -> Path:
@@ -59,7 +58,9 @@ def test_the_error_says_what_to_write() -> None:
         ("sampling.chat", {}, "sampling.chat is now sampling.chat_template_kwargs"),
         ("fast.paired", True, "fast.paired was removed: leave it out"),
         ("fast.rescore", "front", "fast.rescore=front was removed: use 'all' or 'from-rollouts'"),
-        ("slow.aggregation", "prompt", "slow.aggregation=prompt is now slow.aggregation=problem"),
+        ("slow.loss.aggregation", "prompt", "slow.loss.aggregation=prompt is now slow.loss.aggregation=problem"),
+        ("slow.ratio_cap", 3.0, "slow.ratio_cap is now slow.loss.ratio_cap"),
+        ("fast.proposals", 2, "fast.proposals is now fast.optimizer.proposals"),
     ]:
         with pytest.raises(RecipeError) as caught:
             build_recipe(nested(key, value))
@@ -74,13 +75,35 @@ def test_an_override_inside_a_renamed_mapping_is_explained_too() -> None:
 def test_a_stored_recipe_is_translated(tmp_path: Path) -> None:
     data = {
         **BASE,
-        "slow": {"aggregation": "prompt", "rounds": 2, "fill": 0.0, "fill_cap": 2.0},
-        "fast": {"rescore": "all", "paired": False, "reuse_age": None},
+        "engine": {"kind": "local", "rank": 32, "base_url": None, "timeout": 5.0, "prices": None},
+        "slow": {
+            "loss": "cispo",
+            "aggregation": "prompt",
+            "ratio_cap": 3.0,
+            "clip": 0.2,
+            "rounds": 2,
+            "fill": 0.0,
+            "fill_cap": 2.0,
+        },
+        "fast": {
+            "rescore": "all",
+            "paired": False,
+            "reuse_age": None,
+            "optimizer": "gepa",
+            "proposals": 4,
+            "proposer": "full",
+            "reflection": {"kind": "lessons", "model": None, "temperature": 1.0},
+        },
         "sampling": {"chat": {"enable_thinking": False}, "vllm_server": None, "ahead_age": None},
     }
     recipe = read_stored_recipe(stored(tmp_path, data), exact=True)
     assert recipe.sampling.chat_template_kwargs == {"enable_thinking": False}
-    assert recipe.slow.aggregation == "problem"
+    assert recipe.slow.loss.options == {"ratio_cap": 3.0, "aggregation": "problem"}
+    assert recipe.fast.optimizer.options == {"proposals": 4, "proposer": "full"}
+    assert recipe.engine.options == {"timeout": 5.0}
+    assert not recipe.fast.reflection.options
+    grpo = {**BASE, "slow": {"loss": "grpo", "aggregation": "problem", "ratio_cap": 4.0, "clip": 0.3}}
+    assert read_stored_recipe(stored(tmp_path, grpo), exact=True).slow.loss.options == {"clip": 0.3}
     assert read_stored_recipe(stored(tmp_path, yaml.safe_load(dump_recipe(recipe)))) == recipe
 
 

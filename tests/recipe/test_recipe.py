@@ -326,6 +326,18 @@ def test_a_key_at_the_wrong_level_is_answered_with_the_right_one(given_key: str,
     assert message == f"unknown recipe key '{given_key}'; did you mean {expected}?"
 
 
+def test_a_slip_in_an_option_of_a_part_is_answered_with_that_option() -> None:
+    for part, wrong, right in [
+        ({"engine": {"kind": "tinker", "reductoin": "sum"}}, "engine.reductoin", "engine.reduction"),
+        ({"slow": {"loss": {"ratoi_cap": 1}}}, "slow.loss.ratoi_cap", "slow.loss.ratio_cap"),
+        ({"fast": {"optimizer": {"proposalss": 1}}}, "fast.optimizer.proposalss", "fast.optimizer.proposals"),
+        ({"fast": {"reflection": {"kind": "policy", "max_token": 1}}}, "fast.reflection.max_token", "max_tokens"),
+    ]:
+        message = complaint({**BASE, **part})
+        assert message.startswith(f"unknown recipe key '{wrong}'; did you mean ")
+        assert message.endswith(f"{right}?")
+
+
 @pytest.mark.parametrize("key", ["zzz", "slow.zzz", "fast.reflection.zzz"])
 def test_a_key_like_no_other_is_answered_with_where_they_are_listed(key: str) -> None:
     assert complaint(merged(BASE, nested(key, 1))) == f"unknown recipe key '{key}'; `docs/recipe.md` lists every key"
@@ -337,8 +349,18 @@ def test_a_key_like_no_other_is_answered_with_where_they_are_listed(key: str) ->
         ({"fast": {"population": 3}}, ["fast.population=3", "slow.group=8", "[1, 2, 4, 8]"]),
         ({"slow": {"baseline": "prompt"}}, ["slow.baseline=prompt", "slow.group=8", "lower fast.population"]),
         ({"slow": {"microbatch": 7}}, ["slow.microbatch=7", "256", "divisor"]),
-        ({"fast": {"reflection": "local"}}, ["'local'", "fast.reflection.model=NAME"]),
-        ({"fast": {"reflection": {"kind": "lessons", "model": "m"}}}, ["'lessons'", "'m'", "fast.reflection.kind="]),
+        ({"fast": {"reflection": "local"}}, ["reflector 'local' needs model: set fast.reflection.model="]),
+        (
+            {"fast": {"reflection": {"kind": "lessons", "model": "m"}}},
+            ["'fast.reflection.model'; reflector 'lessons' has no such option, but litellm, local has"],
+        ),
+        ({"engine": {"rank": 8}}, ["'engine.rank'; engine 'local' has no such option, but tinker has"]),
+        ({"slow": {"loss": {"name": "grpo", "ratio_cap": 3}}}, ["loss 'grpo' has no such option, but cispo has"]),
+        ({"slow": {"loss": {"ratio_cap": 0}}}, ["slow.loss.ratio_cap=0", "greater than 0"]),
+        ({"slow": {"loss": "cispoo"}}, ["slow.loss='cispoo': there is no loss 'cispoo'; did you mean 'cispo'?"]),
+        ({"slow": {"loss": {"name": 3}}}, ["slow.loss", "expected a name"]),
+        ({"fast": {"optimizer": "nowhere:Mine"}}, ["there is no module 'nowhere'"]),
+        ({"engine": {"kind": "tinker", "rank": 2**40}}, ["engine.rank=", "less than or equal to 4096"]),
         ({"fast": {"seed_text": {"system": 5}}}, ["fast.seed_text.system=5", "string"]),
         ({"slow": {"learning_rate": float("inf")}}, ["slow.learning_rate=inf", "finite"]),
         ({"slow": {"kl": float("nan")}}, ["slow.kl=nan", "finite"]),

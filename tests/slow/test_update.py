@@ -14,7 +14,7 @@ from fastslow.records import Rollout
 from fastslow.slow.update import Signal, build_update
 
 repeatable = settings(deadline=None, max_examples=50)
-TOKEN = {"group": 4, "aggregation": "token", "std": "none"}
+TOKEN = {"group": 4, "loss": {"aggregation": "token"}, "std": "none"}
 
 
 def trained(update: Update) -> list[int]:
@@ -50,7 +50,7 @@ def test_with_the_prompt_baseline_a_group_is_what_shares_a_context() -> None:
 @pytest.mark.parametrize("baseline", ["problem", "prompt"])
 @pytest.mark.parametrize("aggregation", ["problem", "token"])
 def test_a_batch_of_equal_rewards_gives_no_rows(baseline: str, aggregation: str) -> None:
-    slow = SlowRecipe(group=4, baseline=baseline, aggregation=aggregation)
+    slow = SlowRecipe(group=4, baseline=baseline, loss={"aggregation": aggregation})
     update, signal = build_update(make_rollouts([1.0] * 8, contexts=2), slow, step=1)
     assert list(update.rows) == []
     assert signal == Signal(1.0, 0.0)

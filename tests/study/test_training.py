@@ -17,7 +17,7 @@ from fastslow.study import training
 from fastslow.study.curves import read_curve
 from fastslow.study.training import METHODS, check_methods, run_method
 
-SETTINGS = ["slow.steps=3", "fast.budget=8", "fast.proposals=1", "fast.anchors=4", "evaluation.problems=4"]
+SETTINGS = ["slow.steps=3", "fast.budget=8", "fast.optimizer.proposals=1", "fast.anchors=4", "evaluation.problems=4"]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer import Option
 
 from fastslow.base.errors import FastSlowError, cause
 from fastslow.base.text import printable
@@ -73,7 +74,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     _version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Fast-Slow Training: evolve the prompt of a model while RL updates its weights."""

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.markup import escape
+from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError
 from fastslow.commands.shared import console
@@ -25,16 +25,14 @@ PORT = 8765
 def board(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN or FOLDER]...", help="Run folders, or folders of runs; runs by default."),
+        Argument(metavar="[RUN or FOLDER]...", help="Run folders, or folders of runs; runs by default."),
     ] = None,
-    host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; any but this machine's own needs a token.")
-    ] = ("127.0.0.1"),
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = PORT,
-    snapshot: Annotated[
-        Path | None, typer.Option("--snapshot", metavar="FILE", help="Write one self-contained page instead.")
-    ] = None,
-    wait: Annotated[bool, typer.Option("--wait", hidden=True)] = False,
+    host: Annotated[str, Option(help="Address to listen on; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = PORT,
+    snapshot: Annotated[Path | None, Option(metavar="FILE", help="Write one self-contained page instead.")] = None,
+    wait: Annotated[bool, Option("--wait", hidden=True)] = False,
 ) -> None:
     """Show runs in a browser, live while they train: curves, texts, rollouts, spending."""
     folders = runs or [Path("runs")]

@@ -5,25 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from fastslow.commands.shared import Json, console, results
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or not.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the tables and figures.")] = Path(
-        "comparison"
-    ),
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run folders, finished or not.")],
+    out: Annotated[Path, Option(metavar="DIR", help="Folder for the tables and figures.")] = Path("comparison"),
     baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline", metavar="ARM", help="Arm or method that the others are compared with; rl by default."
-        ),
+        str | None, Option(metavar="ARM", help="Arm or method that the others are compared with; rl by default.")
     ] = None,
     rollouts: Annotated[
-        int | None,
-        typer.Option("--rollouts", min=0, metavar="N", help="Truncate every run at N rollouts before comparing."),
+        int | None, Option(min=0, metavar="N", help="Truncate every run at N rollouts before comparing.")
     ] = None,
     as_json: Json = False,
 ) -> None:

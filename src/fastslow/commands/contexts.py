@@ -6,18 +6,16 @@ import json
 import sys
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from fastslow.commands.shared import RunPath, console
 
 
 def contexts(
     run: RunPath,
-    full: Annotated[bool, typer.Option("--full", help="Show whole texts and all feedback.")] = False,
-    best: Annotated[bool, typer.Option("--best", help="Print the text of the best context and nothing else.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the contexts, or with --best the best, as JSON.")
-    ] = False,
+    full: Annotated[bool, Option("--full", help="Show whole texts and all feedback.")] = False,
+    best: Annotated[bool, Option("--best", help="Print the text of the best context and nothing else.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the contexts, or with --best the best, as JSON.")] = False,
 ) -> None:
     """Show how the contexts of a run evolved: their lineage, scores and edits.
 

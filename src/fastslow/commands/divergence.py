@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
 from rich.table import Table
+from typer import Option
 
 from fastslow.commands.shared import Json, RunPath, Trust, checked_split, console, loading, results
 
 
 def divergence(
     run: RunPath,
-    split: Annotated[str, typer.Option("--split", help="validation, test or train.")] = "validation",
-    problems: Annotated[
-        int | None, typer.Option("--problems", min=1, help="Number of problems; the recipe's by default.")
-    ] = None,
+    split: Annotated[str, Option(help="validation, test or train.")] = "validation",
+    problems: Annotated[int | None, Option(min=1, help="Number of problems; the recipe's by default.")] = None,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
+from typer import Option
 
 from fastslow.commands.shared import AtStep, Json, Rollouts, RunPath, Trust, checked_split, console, loading, results
 
@@ -17,11 +17,9 @@ def evaluate(
     run: RunPath,
     checkpoint: AtStep = None,
     k: Rollouts = 8,
-    split: Annotated[str, typer.Option("--split", help="validation, test or train.")] = "validation",
+    split: Annotated[str, Option(help="validation, test or train.")] = "validation",
     trust: Trust = False,
-    pool: Annotated[
-        bool, typer.Option("--pool", help="Evaluate every context of the pool, not only the best.")
-    ] = False,
+    pool: Annotated[bool, Option("--pool", help="Evaluate every context of the pool, not only the best.")] = False,
     as_json: Json = False,
 ) -> None:
     """Evaluate a run's policy on held-out problems, under its best context and under the seed text."""

@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from fastslow.commands.shared import AtStep, RunPath, Trust, console, loading
 
 
 def export(
     run: RunPath,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the model.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="A new folder for the model.")],
     checkpoint: AtStep = None,
     internalized: Annotated[
-        bool,
-        typer.Option("--internalized", help="Export the weights of `fastslow internalize`, with the seed text."),
+        bool, Option("--internalized", help="Export the weights of `fastslow internalize`, with the seed text.")
     ] = False,
     trust: Trust = False,
 ) -> None:

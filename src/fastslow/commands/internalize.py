@@ -5,59 +5,36 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
+from typer import Option
 
 from fastslow.commands.shared import RunPath, Trust, console, loading
 
 
 def internalize(
     run: RunPath,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="A new folder; RUN/internalized by default.")
-    ] = None,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Most epochs of supervised learning.")] = 30,
+    out: Annotated[Path | None, Option(metavar="DIR", help="A new folder; RUN/internalized by default.")] = None,
+    epochs: Annotated[int, Option(min=1, help="Most epochs of supervised learning.")] = 30,
     batch: Annotated[
-        int,
-        typer.Option(
-            "--batch", min=1, help="Rollouts per step; with --steps in whole groups of the run, at least one."
-        ),
+        int, Option(min=1, help="Rollouts per step; with --steps in whole groups of the run, at least one.")
     ] = 32,
-    learning_rate: Annotated[
-        float | None, typer.Option("--learning-rate", min=0, help="AdamW's learning rate; the run's by default.")
-    ] = None,
-    per_problem: Annotated[
-        int, typer.Option("--per-problem", min=1, help="Most rollouts used of a problem, the newest first.")
-    ] = 4,
-    score: Annotated[
-        float, typer.Option("--score", min=0, max=1, help="The lowest score of a rollout to learn from.")
-    ] = 1.0,
-    held_back: Annotated[
-        float, typer.Option("--held-back", min=0, max=0.9, help="Share of problems held back for early stopping.")
-    ] = 0.1,
-    patience: Annotated[
-        int, typer.Option("--patience", min=1, help="Stop after so many epochs without a better one.")
-    ] = 3,
+    learning_rate: Annotated[float | None, Option(min=0, help="AdamW's learning rate; the run's by default.")] = None,
+    per_problem: Annotated[int, Option(min=1, help="Most rollouts used of a problem, the newest first.")] = 4,
+    score: Annotated[float, Option(min=0, max=1, help="The lowest score of a rollout to learn from.")] = 1.0,
+    held_back: Annotated[float, Option(min=0, max=0.9, help="Share of problems held back for early stopping.")] = 0.1,
+    patience: Annotated[int, Option(min=1, help="Stop after so many epochs without a better one.")] = 3,
     sample: Annotated[
-        int,
-        typer.Option("--sample", min=0, help="Rollouts to sample with text on further problems, to learn from too."),
+        int, Option(min=0, help="Rollouts to sample with text on further problems, to learn from too.")
     ] = 0,
-    steps: Annotated[
-        int, typer.Option("--steps", min=0, help="Steps of on-policy distillation afterwards; they sample rollouts.")
-    ] = 0,
+    steps: Annotated[int, Option(min=0, help="Steps of on-policy distillation afterwards; they sample rollouts.")] = 0,
     microbatch: Annotated[
-        int | None,
-        typer.Option(
-            "--microbatch", min=1, help="Rollouts of a micro-batch; the run's by default. Fewer need less memory."
-        ),
+        int | None, Option(min=1, help="Rollouts of a micro-batch; the run's by default. Fewer need less memory.")
     ] = None,
     also: Annotated[
-        str | None,
-        typer.Option("--also", metavar="TASK", help="Another task to evaluate before and after, for forgetting."),
+        str | None, Option(metavar="TASK", help="Another task to evaluate before and after, for forgetting.")
     ] = None,
     checkpoint: Annotated[
-        int | None,
-        typer.Option("--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default."),
+        int | None, Option(metavar="STEP", help="Step of the checkpoint; the newest by default.")
     ] = None,
     trust: Trust = False,
 ) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from fastslow.commands.shared import Json, RunPath, console, results
 
 
 def ledger(
     run: RunPath,
-    steps: Annotated[bool, typer.Option("--steps", help="Also show every step.")] = False,
+    steps: Annotated[bool, Option("--steps", help="Also show every step.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show what a run spent: rollouts, tokens, seconds and cost, by purpose and by cycle."""

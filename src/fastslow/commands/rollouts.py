@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from fastslow.base.errors import FastSlowError
 from fastslow.commands.shared import Json, RunPath, console, results
@@ -13,17 +13,13 @@ from fastslow.commands.shared import Json, RunPath, console, results
 
 def rollouts(
     run: RunPath,
-    worst: Annotated[bool, typer.Option("--worst", help="The lowest scores first.")] = False,
-    best: Annotated[bool, typer.Option("--best", help="The highest scores first.")] = False,
-    step: Annotated[int | None, typer.Option("--step", metavar="N", help="A step; the newest by default.")] = None,
-    cycle: Annotated[int | None, typer.Option("--cycle", metavar="N", help="A cycle of the fast loop instead.")] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", metavar="ID", help="Rollouts of the whole run under this context.")
-    ] = None,
-    problem: Annotated[
-        str | None, typer.Option("--problem", metavar="ID", help="Rollouts of the whole run on this problem.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Number of rollouts to show.")] = 8,
+    worst: Annotated[bool, Option("--worst", help="The lowest scores first.")] = False,
+    best: Annotated[bool, Option("--best", help="The highest scores first.")] = False,
+    step: Annotated[int | None, Option(metavar="N", help="A step; the newest by default.")] = None,
+    cycle: Annotated[int | None, Option(metavar="N", help="A cycle of the fast loop instead.")] = None,
+    context: Annotated[str | None, Option(metavar="ID", help="Rollouts of the whole run under this context.")] = None,
+    problem: Annotated[str | None, Option(metavar="ID", help="Rollouts of the whole run on this problem.")] = None,
+    limit: Annotated[int, Option(min=1, metavar="N", help="Number of rollouts to show.")] = 8,
     as_json: Json = False,
 ) -> None:
     """Show what the policy answered: question, context, answer, score and the grader's words."""

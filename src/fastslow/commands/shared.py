@@ -15,9 +15,9 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-import typer
 from rich.console import Console
 from rich.text import Text
+from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError, FastSlowWarning
 from fastslow.base.text import redacted
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 console = Console()
 
-RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe file; - is standard input.")]
+RecipeFile = Annotated[Path, Argument(metavar="RECIPE", help="A recipe file; - is standard input.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change: slow.learning_rate=2e-6 seed=1 …"),
+    Argument(metavar="[KEY=VALUE]...", help="Settings to change: slow.learning_rate=2e-6 seed=1 …"),
 ]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+RunPath = Annotated[Path, Argument(metavar="RUN", help="A run folder.")]
 AtStep = Annotated[
     int | None,
-    typer.Option("--step", "--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default."),
+    Option("--step", "--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default."),
 ]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Execute the code that a run folder made elsewhere names, such as its grader.")
+    bool, Option("--trust", help="Execute the code that a run folder made elsewhere names, such as its grader.")
 ]
 Tasks = Annotated[
     list[str] | None,
-    typer.Option("--task", help="A task: rulebook/harbour, or {name: rulebook, book: harbour}. Repeatable."),
+    Option("--task", help="A task: rulebook/harbour, or {name: rulebook, book: harbour}. Repeatable."),
 ]
-Rollouts = Annotated[int, typer.Option("--k", min=1, help="Rollouts per problem.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON; all else goes to stderr.")]
+Rollouts = Annotated[int, Option("--k", min=1, help="Rollouts per problem.")]
+Json = Annotated[bool, Option("--json", help="Print the results as JSON; all else goes to stderr.")]
 
 
 @contextmanager

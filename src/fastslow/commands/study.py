@@ -5,24 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError
 from fastslow.commands.shared import Json, Tasks, console, loading, results
 
 
 def study(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A study, or all.")],
+    name: Annotated[str, Argument(metavar="NAME", help="A study, or all.")],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[RECIPE] [KEY=VALUE]...", help="The recipe to start from; by default nano on a rulebook."
-        ),
+        Argument(metavar="[RECIPE] [KEY=VALUE]...", help="The recipe to start from; by default nano on a rulebook."),
     ] = None,
-    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, separated by commas.")] = "0,1,2",
+    seeds: Annotated[str, Option(help="Seeds, separated by commas.")] = "0,1,2",
     task: Tasks = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs to train in parallel.")] = 1,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the runs.")] = Path("runs/studies"),
+    jobs: Annotated[int, Option(min=1, help="Runs to train in parallel.")] = 1,
+    out: Annotated[Path, Option(metavar="DIR", help="Folder for the runs.")] = Path("runs/studies"),
     as_json: Json = False,
 ) -> None:
     """Answer a question about the method on your model and task.

@@ -6,23 +6,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from fastslow.commands.shared import Json, Rollouts, Tasks, Trust, console, loading, results
 
 
 def suite(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN... [KEY=VALUE]...", help="Run folders, and settings of the fast loop.")
+        list[str], Argument(metavar="RUN... [KEY=VALUE]...", help="Run folders, and settings of the fast loop.")
     ],
     task: Tasks = None,
     recipe: Annotated[
-        Path | None, typer.Option("--recipe", metavar="RECIPE", help="Settings; those of the first run by default.")
+        Path | None, Option(metavar="RECIPE", help="Settings; those of the first run by default.")
     ] = None,
-    cycles: Annotated[int, typer.Option("--cycles", min=1, help="Cycles of GEPA.")] = 1,
+    cycles: Annotated[int, Option(min=1, help="Cycles of GEPA.")] = 1,
     k: Rollouts = 8,
     trust: Trust = False,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the runs.")] = Path("runs/suite"),
+    out: Annotated[Path, Option(metavar="DIR", help="Folder for the runs.")] = Path("runs/suite"),
     as_json: Json = False,
 ) -> None:
     """Run GEPA only from the base model and from the weights of runs, on several tasks.

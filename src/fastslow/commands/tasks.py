@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from fastslow.commands.shared import Json, console, results
 
 
 def tasks(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The task to show.")] = None,
-    options: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the task.")] = None,
-    count: Annotated[int, typer.Option("--count", help="Number of examples to show.")] = 2,
+    name: Annotated[str | None, Argument(metavar="NAME", help="The task to show.")] = None,
+    options: Annotated[list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Options of the task.")] = None,
+    count: Annotated[int, Option(help="Number of examples to show.")] = 2,
     as_json: Json = False,
 ) -> None:
     """List the tasks, or show one: its options, its seed text and rendered examples."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError
 from fastslow.commands.board import beside
@@ -15,17 +15,14 @@ from fastslow.commands.shared import Overrides, Trust, loading
 
 
 def train(
-    recipe: Annotated[Path | None, typer.Argument(metavar="RECIPE", help="A recipe file; - is standard input.")] = None,
+    recipe: Annotated[Path | None, Argument(metavar="RECIPE", help="A recipe file; - is standard input.")] = None,
     overrides: Overrides = None,
-    resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Resume this run instead.")] = None,
+    resume: Annotated[Path | None, Option(metavar="RUN", help="Resume this run instead.")] = None,
     step: Annotated[
-        int | None,
-        typer.Option(
-            "--step", min=0, metavar="STEP", help="Resume from this checkpoint, not the newest; 0 starts over."
-        ),
+        int | None, Option(min=0, metavar="STEP", help="Resume from this checkpoint, not the newest; 0 starts over.")
     ] = None,
     trust: Trust = False,
-    board: Annotated[bool, typer.Option("--board", help="Show the run in a browser while it trains.")] = False,
+    board: Annotated[bool, Option("--board", help="Show the run in a browser while it trains.")] = False,
 ) -> None:
     """Train a recipe, resume an interrupted run, or extend a finished one.
 

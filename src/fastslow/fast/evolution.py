@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from fastslow.base.seeds import derive_seed
 from fastslow.fast.evaluator import Book, Evaluator
 from fastslow.fast.memory import Evidence
-from fastslow.fast.optimizers import find_optimizer
-from fastslow.fast.optimizers.base import Cycle
+from fastslow.fast.optimizers.base import Cycle, Optimizer
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
+from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Example
 from fastslow.rollouts.play import Player
 from fastslow.runs.folder import RunFolder
@@ -45,7 +45,7 @@ class Evolution:
     ) -> None:
         self.recipe, self.state, self.player, self.reflector = recipe, state, player, reflector
         self.book, self.journal, self.view = book, journal, view
-        self.optimizer = find_optimizer(recipe.fast.optimizer)
+        self.optimizer: type[Optimizer] = OPTIMIZER.registry.find(recipe.fast.optimizer.name)
         state.memory.reads |= self.optimizer.reads_rollouts
 
     def evolve(self, look_ahead: Sequence[Example]) -> Pool:

@@ -12,12 +12,12 @@ from fastslow.base.errors import RecipeError
 from fastslow.launch import start
 from fastslow.launch.results import Run
 from fastslow.recipe import (
-    EngineRecipe,
     EvaluationRecipe,
     FastRecipe,
     GradingRecipe,
     ModelRecipe,
     OutputRecipe,
+    Part,
     Recipe,
     SamplingRecipe,
     SlowRecipe,
@@ -54,7 +54,7 @@ def train(
     folder: PathLike | None = None,
     view: View | None = None,
     method: Method = "fst",
-    engine: str | EngineRecipe | Settings = "local",
+    engine: str | Part | Settings = "local",
     slow: SlowRecipe | Settings = ...,
     fast: FastRecipe | Settings = ...,
     sampling: SamplingRecipe | Settings = ...,
@@ -89,7 +89,7 @@ def train(
     grader: Grader | None = None,
     method: Method | None = None,
     stages: Sequence[str | Settings] | None = None,
-    engine: str | EngineRecipe | Settings | None = None,
+    engine: str | Part | Settings | None = None,
     slow: SlowRecipe | Settings | None = None,
     fast: FastRecipe | Settings | None = None,
     sampling: SamplingRecipe | Settings | None = None,

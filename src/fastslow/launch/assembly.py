@@ -6,21 +6,20 @@ torch and transformers are imported when they are needed: a mistake that can be 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.world import World
 from fastslow.engine.base import Engine
+from fastslow.engine.kind import find_engine
 from fastslow.models.tokenizer import resolve
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs.trackers import check_trackers
+from fastslow.slow.losses import objective
 from fastslow.tasks import Task
 from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.registry import build_task
@@ -43,7 +42,7 @@ class Parts:
 
 def find_world(recipe: Recipe) -> World:
     """Rank and number of the processes that the launcher started; without one, torch is not imported."""
-    if recipe.engine.kind == "tinker" or not any(name in os.environ for name in LAUNCHED):
+    if not find_engine(recipe).local or not any(name in os.environ for name in LAUNCHED):
         return World()
     from fastslow.models.load import choose_device
 
@@ -54,62 +53,24 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     """Load everything a recipe names; `task` replaces the recipe's."""
     if task is not None and recipe.stages:
         raise RecipeError("a task was given as an object, but the recipe has stages; keep one of them (task: given)")
-    check_packages(recipe)
+    engine = find_engine(recipe)
+    engine.require(recipe)
     task = task or build_task(recipe)
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
     check_trackers(recipe.output.report_to)
-    source = _load(recipe, folder, world)
-    chat = ChatFormat(source.tokenizer, recipe.sampling.chat_template_kwargs)
-    check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, source.max_length)
-    engine = source.open()
-    if recipe.sampling.ahead and recipe.method != "gepa" and not engine.pausable:
-        raise RecipeError(
-            f"sampling.ahead={recipe.sampling.ahead:g} stops sampling and continues it later, which the engine "
-            f"{type(engine).__name__} cannot do; set sampling.ahead=0"
-        )
-    return Parts(task, engine, Player(task, engine, chat, recipe.grading), seed_texts)
-
-
-@dataclass(frozen=True)
-class _Source:
-    """What an engine is made from; the prompts are checked before it is."""
-
-    tokenizer: Any
-    max_length: int | None
-    open: Callable[[], Engine]
-
-
-def _load(recipe: Recipe, folder: Path, world: World) -> _Source:
-    """Only the modules of the chosen engine are imported: with a training service, the run needs no torch."""
     if not recipe.model.name.endswith(".gguf"):  # these would be converted
         resolve(recipe.model.name)
-    if recipe.engine.kind == "tinker":
-        from fastslow.engine.tinker.engine import TinkerEngine
-        from fastslow.engine.tinker.sdk import connect
-        from fastslow.models.tokenizer import describe
-
-        model = describe(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
-        return _Source(model.tokenizer, model.max_length, lambda: TinkerEngine(recipe, model, connect(recipe)))
-    from fastslow.engine.local.engine import LocalEngine
-    from fastslow.models.load import load_policy
-    from fastslow.slow.losses import objective
-
-    served = served_length(recipe)
-    policy = load_policy(recipe.model)
-    longest = min((length for length in (policy.max_length, served) if length), default=None)
-    return _Source(
-        policy.tokenizer, longest, lambda: LocalEngine(policy, recipe, folder, world, objective(recipe.slow))
-    )
-
-
-def served_length(recipe: Recipe) -> int | None:
-    """The longest sequence that all vLLM servers of a recipe serve; raises if one does not answer. None without servers."""
-    if not isinstance(recipe.sampling.backend, VllmServers):
-        return None
-    from fastslow.engine.local.servers import connect
-
-    return connect(recipe).max_length
+    source = engine.load(recipe, folder, world)
+    chat = ChatFormat(source.tokenizer, recipe.sampling.chat_template_kwargs)
+    check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, source.max_length)
+    opened = source.open(objective(recipe.slow))
+    if recipe.sampling.ahead and recipe.method != "gepa" and not opened.pausable:
+        raise RecipeError(
+            f"sampling.ahead={recipe.sampling.ahead:g} stops sampling and continues it later, which the engine "
+            f"{type(opened).__name__} cannot do; set sampling.ahead=0"
+        )
+    return Parts(task, opened, Player(task, opened, chat, recipe.grading), seed_texts)
 
 
 def without_servers(recipe: Recipe) -> Recipe:
@@ -117,16 +78,6 @@ def without_servers(recipe: Recipe) -> Recipe:
     if not isinstance(recipe.sampling.backend, VllmServers):
         return recipe
     return recipe.model_copy(update={"sampling": recipe.sampling.model_copy(update={"backend": "auto"})})
-
-
-def check_packages(recipe: Recipe) -> None:
-    """Report a missing package before anything is loaded."""
-    if recipe.sampling.backend == "vllm" and "vllm" not in sys.modules and find_spec("vllm") is None:
-        raise RecipeError("sampling.backend=vllm needs the package vllm: pip install 'fastslow[vllm]'")
-    if recipe.engine.kind == "tinker":
-        from fastslow.engine.tinker.sdk import require_package
-
-        require_package()
 
 
 def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[str, str]:

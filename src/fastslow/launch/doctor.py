@@ -37,7 +37,7 @@ USES = {
     "tinker": "engine.kind=tinker",
     "board": "fastslow board",
     "tasks": "codeio, math, hover, reasoning-gym",
-    "dspy": "DSPy programs, fast.optimizer=miprov2",
+    "dspy": "DSPy programs, fast.optimizer=mipro",
     "verifiers": "verifiers environments",
     "trackers": "output.report_to=[trackio, tensorboard]",
 }

@@ -52,8 +52,8 @@ def evaluate_run(
     `trust` allows a folder that was made elsewhere to execute the code it names.
     """
     snapshot = open_snapshot(folder, step)
-    require_trust(snapshot.run.path, snapshot.run.recipe, trust)
-    recipe = _changed(snapshot.run.recipe, slow={"kl": 0.0})  # no base model needed
+    recipe = require_trust(snapshot.run.path, snapshot.run.recipe, trust)
+    recipe = _changed(recipe, slow={"kl": 0.0})  # no base model needed
     parts = assemble(recipe, Path(folder), find_world(recipe), task=task)
     if snapshot.weights is not None:
         parts.engine.load(snapshot.weights)
@@ -88,8 +88,7 @@ def measure_divergence(
     It samples one rollout per problem as in training, as `evaluation.divergence=true` does during a run.
     """
     run = RunFolder.open(folder)
-    require_trust(run.path, run.recipe, trust)
-    recipe, steps = run.recipe, run.checkpoints.steps()
+    recipe, steps = require_trust(run.path, run.recipe, trust), run.checkpoints.steps()
     if recipe.method == "gepa":
         raise RunError(f"'{folder}' kept its weights frozen (method=gepa): its divergence from the base model is 0")
     if not steps:

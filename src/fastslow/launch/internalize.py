@@ -22,13 +22,15 @@ from typing import Any
 
 from rich.console import Console
 
-from fastslow.base.errors import RunError
+from fastslow.base.errors import Diverged, RunError
 from fastslow.base.seeds import derive_seed
+from fastslow.engine.base import Numbers, Update, require_finite
 from fastslow.engine.local.out_of_memory import refused
 from fastslow.evaluation.during import Evaluation
 from fastslow.launch.assembly import Parts, assemble, find_world, without_servers
 from fastslow.launch.snapshot import Snapshot, open_snapshot
 from fastslow.recipe import Recipe, TaskRecipe
+from fastslow.recipe.parts import LOSS
 from fastslow.records import Context, Feedback, Rollout
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import Prompts, replay
@@ -87,10 +89,10 @@ def internalize_run(
     _require_text(snapshot)
     if place.exists():
         raise RunError(f"'{place}' exists; remove it, or choose another folder with --out")
-    require_trust(run.path, run.recipe, trust)
+    trained = require_trust(run.path, run.recipe, trust)
     stored = read_solved(run, settings.score, settings.per_problem)
-    world = find_world(run.recipe)
-    recipe = _recipe(run.recipe, settings, world.size)
+    world = find_world(trained)
+    recipe = _recipe(trained, settings, world.size)
     loaded = _to_train(recipe, distills=settings.steps > 0)
     other = build_task(recipe.model_copy(update={"task": TaskRecipe(**also), "stages": []})) if also else None
     if view is None or not world.main:
@@ -141,7 +143,7 @@ def _recipe(run: Recipe, settings: Settings, processes: int) -> Recipe:
         "problems": problems,
         "microbatch": most if most == "auto" else max(fitting, default=1),
         "learning_rate": settings.learning_rate or run.slow.learning_rate,
-        "loss": "cispo",
+        "loss": LOSS.options("cispo")(name="cispo"),
     }
     changed = {
         "method": "rl",
@@ -277,7 +279,7 @@ class _Job:
             losses = []
             for batch in epoch_batches(solved, learnt, settings.batch, epoch - 1, seed):
                 state.step += 1
-                losses.append(self.engine.update(build_imitation(batch, state.step))["loss"] or 0.0)
+                losses.append(self._update(build_imitation(batch, state.step))["loss"] or 0.0)
             loss = self._loss(solved, held_back)
             rows.append({"epoch": epoch, "step": state.step, "loss": sum(losses) / len(losses), "held_back_loss": loss})
             self.view.message(f"epoch {epoch}: loss {rows[-1]['loss']:.3f}" + _shown(", on held-back problems", loss))
@@ -291,6 +293,18 @@ class _Job:
             state.step = best["step"]
             self.engine.load(self.record.checkpoints.get(state.step))
         return rows
+
+    def _update(self, update: Update) -> Numbers:
+        """One optimizer step; a number that is not finite ends the command, as it ends a run, and nothing is kept."""
+        numbers = self.engine.update(update)
+        try:
+            require_finite(update, numbers)
+        except Diverged as error:
+            raise RunError(
+                f"internalizing '{self.snapshot.run.path}' diverged in step {update.step}: {error}; lower --learning-rate, "
+                f"now {self.recipe.slow.learning_rate:g}"
+            ) from None
+        return numbers
 
     def _loss(self, solved: Solved, problems: Sequence[str]) -> float | None:
         """Mean cross-entropy per token of the newest rollout of each problem, under the seed text."""
@@ -317,7 +331,7 @@ class _Job:
             self.record.book("slow", rollouts, timing)
             state.step += 1
             prompts = self._replayed(rollouts, self.best)
-            numbers = self.engine.update(build_distillation(rollouts, prompts, alone, state.step)[0])
+            numbers = self._update(build_distillation(rollouts, prompts, alone, state.step)[0])
             found.append(numbers.get("distillation"))
             reward = sum(rollout.score for rollout in rollouts) / len(rollouts)
             self.view.message(

@@ -13,6 +13,7 @@ from fastslow.base.seeds import derive_seed
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed, Reflector, Usage
 from fastslow.launch.assembly import Parts
 from fastslow.recipe import Recipe
+from fastslow.recipe.parts import REFLECTOR
 from fastslow.records import Context, Example
 from fastslow.rollouts.faults import GradingError, first_error, is_faulty
 from fastslow.runs.ledger import Ledger
@@ -29,8 +30,8 @@ def preflight(recipe: Recipe, parts: Parts, reflector: Reflector | None) -> Ledg
     for number, problems in enumerate(_problems_of_each(parts.task)):
         _grade(recipe, parts, problems, number, spent)
     # `lessons` asks no model, and `policy` the one that has just answered.
-    asks = recipe.fast.budget and recipe.fast.reflection.kind in ("litellm", "local")
-    if asks and isinstance(reflector, LanguageModelReflector):
+    kind = REFLECTOR.registry.find(recipe.fast.reflection.kind)
+    if recipe.fast.budget and kind.own_model and isinstance(reflector, LanguageModelReflector):
         parts.engine.world.from_main(lambda: _call(reflector))
         usage, reflector.usage = reflector.usage, Usage()
         spent.book(
@@ -73,7 +74,7 @@ def _grade(recipe: Recipe, parts: Parts, problems: list[Example], number: int, s
             policy_step=0,
             seed=derive_seed(recipe.seed, "preflight", number, len(batch)),
         )
-        spent.book_rollouts("preflight", rollouts, timing.total, prices=recipe.engine.prices)
+        spent.book_rollouts("preflight", rollouts, timing.total, prices=recipe.prices)
         faulty += [rollout for rollout in rollouts if is_faulty(rollout)]
         if not faulty:
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastslow.base.errors import RunError
 from fastslow.base.text import number
+from fastslow.engine.kind import find_engine
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.launch.export import export_run
 from fastslow.launch.snapshot import open_snapshot
@@ -126,7 +127,7 @@ class Run(os.PathLike[str]):
         the template. `trust` allows a folder that was made elsewhere to execute the code of its model.
         """
         snapshot = open_snapshot(self.path, step)
-        if self.recipe.engine.kind != "local":
+        if not find_engine(self.recipe).local:
             raise RunError(
                 f"the weights of '{self.path}' are on the server of engine.kind={self.recipe.engine.kind}, not in the folder"
             )

@@ -14,12 +14,12 @@ from fastslow.base.errors import FastSlowError, RecipeError, cause
 from fastslow.base.text import one_line
 from fastslow.base.world import World
 from fastslow.engine.local import out_of_memory
-from fastslow.fast.optimizers import find_optimizer
-from fastslow.fast.reflection import Policy, Reflector, build_reflector
+from fastslow.fast.reflection import Reflector
 from fastslow.launch.assembly import Parts, assemble, find_world
 from fastslow.launch.preflight import preflight
 from fastslow.loop import Loop
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
+from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
 from fastslow.rollouts.faults import FAULT
 from fastslow.runs.checkpoint import check_witness
 from fastslow.runs.ending import ending
@@ -68,7 +68,7 @@ def resume(
     """
     given, place = Path(folder), Path(folder).absolute()
     recipe = _recipe_to_resume(given, overrides)
-    require_trust(place, recipe, trust)
+    recipe = require_trust(place, recipe, trust)
     world = find_world(recipe)
     run = _on_main(world, lambda: RunFolder.open(place, lock=True))
     with out_of_memory.explained(recipe, given):
@@ -108,7 +108,7 @@ def _require_longer(key: str, before: int | None, after: int | None) -> None:
 
 def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> Parts:
     if recipe.method != "rl":
-        find_optimizer(recipe.fast.optimizer)  # reports a missing package before the model is loaded
+        OPTIMIZER.registry.find(recipe.fast.optimizer.name)  # reports a missing package before the model is loaded
     try:
         return assemble(recipe, folder, world, task)
     except (FastSlowError, MemoryError):
@@ -169,8 +169,9 @@ def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
     """The reflector that proposes edits of contexts; none without a fast loop."""
     if recipe.method == "rl":
         return None
-    policy = Policy(parts.engine, parts.player.chat, recipe.model.device)
-    return build_reflector(recipe.fast.reflection, policy)
+    kind = REFLECTOR.registry.find(recipe.fast.reflection.kind)
+    reflector: Reflector = kind.build(recipe, parts.engine, parts.player.chat)
+    return reflector
 
 
 def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[int, Path] | None:

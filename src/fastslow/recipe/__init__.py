@@ -1,63 +1,29 @@
 """What a run is: typed, validated, loaded from YAML, overridden by dotted `key=value`."""
 
-from fastslow.recipe.model import (
-    EngineRecipe,
-    EvaluationRecipe,
-    FastRecipe,
-    GradingRecipe,
-    LoraRecipe,
-    ModelRecipe,
-    OutputRecipe,
-    PricesRecipe,
-    Recipe,
-    ReflectionRecipe,
-    SamplingRecipe,
-    SlowRecipe,
-    StageRecipe,
-    TaskByName,
-    TaskRecipe,
-    VllmServers,
-)
-from fastslow.recipe.read import (
-    GRADING_SETTINGS,
-    LENGTH_SETTINGS,
-    MACHINE_SETTINGS,
-    STDIN,
-    build_recipe,
-    dump_recipe,
-    flat,
-    load_recipe,
-    make_recipe,
-    read_stored_recipe,
-    walk,
-)
-
-__all__ = [
-    "GRADING_SETTINGS",
-    "LENGTH_SETTINGS",
-    "MACHINE_SETTINGS",
-    "STDIN",
-    "EngineRecipe",
-    "EvaluationRecipe",
-    "FastRecipe",
-    "GradingRecipe",
-    "LoraRecipe",
-    "ModelRecipe",
-    "OutputRecipe",
-    "PricesRecipe",
-    "Recipe",
-    "ReflectionRecipe",
-    "SamplingRecipe",
-    "SlowRecipe",
-    "StageRecipe",
-    "TaskByName",
-    "TaskRecipe",
-    "VllmServers",
-    "build_recipe",
-    "dump_recipe",
-    "flat",
-    "load_recipe",
-    "make_recipe",
-    "read_stored_recipe",
-    "walk",
-]
+from fastslow.recipe.model import EvaluationRecipe as EvaluationRecipe
+from fastslow.recipe.model import FastRecipe as FastRecipe
+from fastslow.recipe.model import GradingRecipe as GradingRecipe
+from fastslow.recipe.model import LoraRecipe as LoraRecipe
+from fastslow.recipe.model import ModelRecipe as ModelRecipe
+from fastslow.recipe.model import OutputRecipe as OutputRecipe
+from fastslow.recipe.model import PricesRecipe as PricesRecipe
+from fastslow.recipe.model import Recipe as Recipe
+from fastslow.recipe.model import SamplingRecipe as SamplingRecipe
+from fastslow.recipe.model import SlowRecipe as SlowRecipe
+from fastslow.recipe.model import StageRecipe as StageRecipe
+from fastslow.recipe.model import TaskByName as TaskByName
+from fastslow.recipe.model import TaskRecipe as TaskRecipe
+from fastslow.recipe.model import VllmServers as VllmServers
+from fastslow.recipe.parts import Part as Part
+from fastslow.recipe.read import GRADING_SETTINGS as GRADING_SETTINGS
+from fastslow.recipe.read import LENGTH_SETTINGS as LENGTH_SETTINGS
+from fastslow.recipe.read import MACHINE_SETTINGS as MACHINE_SETTINGS
+from fastslow.recipe.read import STDIN as STDIN
+from fastslow.recipe.read import build_recipe as build_recipe
+from fastslow.recipe.read import dump_recipe as dump_recipe
+from fastslow.recipe.read import flat as flat
+from fastslow.recipe.read import load_parts as load_parts
+from fastslow.recipe.read import load_recipe as load_recipe
+from fastslow.recipe.read import make_recipe as make_recipe
+from fastslow.recipe.read import read_stored_recipe as read_stored_recipe
+from fastslow.recipe.read import walk as walk

@@ -1,55 +1,63 @@
-"""Keys and values that recipes had before: an error names what replaces them, and stored recipes are translated."""
+"""Keys and values that recipes had before: an error says what to use, and stored recipes are translated."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-KEYS: dict[str, str | None] = {
+from fastslow.recipe.parts import SLOTS, set_key
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A key that is gone."""
+
+    was: Any
+    """What a run without it does; a stored recipe with another value cannot be resumed."""
+    now: str = "leave it out"
+
+
+KEYS: dict[str, str | Removed] = {
     "sampling.chat": "sampling.chat_template_kwargs",
-    "sampling.vllm_server": None,
-    "sampling.ahead_age": None,
-    "fast.paired": None,
-    "fast.overlap": None,
-    "fast.reuse_age": None,
-    "slow.fill": None,
-    "slow.fill_cap": None,
-    "slow.rounds": None,
-    "slow.betas": None,
-    "slow.weight_decay": None,
-    "slow.max_grad_norm": None,
-    "slow.drop_zero_variance": None,
-    "sampling.vllm_sleep": None,
-    "sampling.vllm_memory": None,
-    "model.lora.dropout": None,
-    "model.kernels": None,
+    "slow.ratio_cap": "slow.loss.ratio_cap",
+    "slow.clip": "slow.loss.clip",
+    "slow.aggregation": "slow.loss.aggregation",
+    "fast.proposals": "fast.optimizer.proposals",
+    "fast.proposer": "fast.optimizer.proposer",
+    "sampling.vllm_server": Removed(None),
+    "fast.paired": Removed(False),
+    "slow.betas": Removed([0.9, 0.999], "AdamW's betas are 0.9 and 0.999"),
+    "slow.weight_decay": Removed(0.0, "AdamW has no weight decay"),
+    "slow.max_grad_norm": Removed(1.0, "the gradient norm is clipped at 1"),
+    "slow.drop_zero_variance": Removed(True, "groups whose rewards are all equal have no part in an update"),
+    "slow.fill": Removed(0.0, "use slow.allocation=informative"),
+    "slow.fill_cap": Removed(2.0, "use slow.allocation=informative"),
+    "slow.rounds": Removed(2, "slow.allocation=informative plays two rounds"),
+    "sampling.ahead_age": Removed(None, "rollouts are trained on at most one step later than sampling.ahead says"),
+    "sampling.vllm_memory": Removed("auto", "vLLM's share of the card is calculated"),
+    "sampling.vllm_sleep": Removed(False, "vLLM keeps its memory; leave it more with running servers (docs/scale.md)"),
+    "model.lora.dropout": Removed(0.0, "adapters have no dropout"),
+    "model.kernels": Removed("auto", "fused kernels are used where they are installed"),
+    "fast.reuse_age": Removed(None, "rollouts are reused until their cycle ends"),
+    "fast.overlap": Removed(False, "edits are asked for between steps"),
 }
-"""Former keys with their new names; None for those that were removed."""
-ALWAYS: dict[str, Any] = {
-    "slow.fill_cap": 2.0,
-    "slow.rounds": 2,
-    "slow.betas": [0.9, 0.999],
-    "slow.max_grad_norm": 1.0,
-    "slow.drop_zero_variance": True,
-}
-"""Values of removed keys that every run has now."""
-OF_MACHINES = ("sampling.vllm_sleep", "sampling.vllm_memory", "model.kernels")
-"""Removed keys that never changed what a run learns."""
+"""Former keys with their new names, or what is there in place of them."""
 VALUES: dict[tuple[str, str], str | None] = {
-    ("slow.aggregation", "prompt"): "problem",
+    ("slow.loss.aggregation", "prompt"): "problem",
     ("fast.rescore", "front"): None,
     ("fast.rescore", "never"): None,
     ("sampling.backend", "continuous"): None,
     ("sampling.backend", "vllm-server"): None,
 }
-"""The same for values of keys that are still there."""
+"""The same for values of keys that are still there; None for those that were removed."""
 
 
 def explain_key(key: str) -> str | None:
     """What to write in place of a former key."""
-    if key not in KEYS:
-        return None
-    new = KEYS[key]
-    return f"{key} is now {new}" if new else f"{key} was removed: leave it out"
+    new = KEYS.get(key)
+    if isinstance(new, Removed):
+        return f"{key} was removed: {new.now}"
+    return f"{key} is now {new}" if new else None
 
 
 def explain_value(key: str, value: Any, expected: str) -> str | None:
@@ -60,31 +68,38 @@ def explain_value(key: str, value: Any, expected: str) -> str | None:
     return f"{key}={value} is now {key}={new}" if new else f"{key}={value} was removed: use {expected}"
 
 
-def translate(data: dict[str, Any]) -> list[str]:
-    """Bring a stored recipe up to date in place; gives the removed settings that were in use, as KEY=VALUE."""
+def translate(data: dict[str, Any], known: set[str]) -> list[str]:
+    """Bring a stored recipe up to date in place; gives the removed settings that were in use, as KEY=VALUE. `known` are the
+    keys of today."""
     removed = []
     for key, new in KEYS.items():
-        section, name = _section(data, key)
-        if name in section:
-            value = section.pop(name)
-            if new is not None:
-                section[new.rpartition(".")[2]] = value
-            elif value and key not in OF_MACHINES and value != ALWAYS.get(key):
-                removed.append(f"{key}={value}")
-    for (key, value), new in VALUES.items():
-        section, name = _section(data, key)
-        if section.get(name) == value:
-            if new is not None:
-                section[name] = new
+        section, name = section_of(data, key)
+        if name not in section or key in known:
+            continue
+        value = section.pop(name)
+        if isinstance(new, str):
+            set_key(data, new, value)
+        elif value != new.was:
+            removed.append(f"{key}={value}")
+    for (key, former), replacement in VALUES.items():
+        section, name = section_of(data, key)
+        if section.get(name) == former:
+            if replacement is not None:
+                section[name] = replacement
             else:
                 del section[name]
-                removed.append(f"{key}={value}")
+                removed.append(f"{key}={former}")
+    for key, slot in SLOTS.items():
+        section, name = section_of(data, key)
+        if isinstance(given := section.get(name), dict):
+            section[name] = slot.current(given)
     return removed
 
 
-def _section(data: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
-    *sections, name = key.split(".")
-    for section in sections:
-        found = data.get(section)
-        data = found if isinstance(found, dict) else {}
-    return data, name
+def section_of(data: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
+    """The mapping that holds a dotted key, and the last name of the key."""
+    *parents, name = key.split(".")
+    found: Any = data
+    for parent in parents:
+        found = found.get(parent) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}, name

@@ -6,36 +6,20 @@ The defaults are the published settings of the method; a field's docstring is it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, get_args
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from fastslow.base.text import has_credentials
-from fastslow.recipe.checks import check_recipe
+from fastslow.recipe.parts import ENGINE, LOSS, OPTIMIZER, REFLECTOR, SLOTS, Part, Section, UnreadPart
 from fastslow.records import Sampling
 
 Method = Literal["fst", "rl", "gepa", "distill"]
-Optimizer = Literal[
-    "gepa", "digest", "ape", "opro", "evoprompt", "promptbreeder", "textgrad", "reflexion", "ace", "mipro", "dspy-gepa"
-]
-Loss = Literal["cispo", "grpo", "dr_grpo", "dapo", "gspo"]
-
-
-LARGEST = 2**32 - 1
-"""The largest whole number that a setting may have."""
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _countable(cls, value: Any) -> Any:
-        if isinstance(value, int) and abs(value) > LARGEST:
-            raise ValueError(f"expected at most {LARGEST:,}")
-        return value
+MOST_ROLLOUTS = 10**6
+"""Rollouts of one step, which is held in memory."""
 
 
 class ModelRecipe(Section):
@@ -77,41 +61,6 @@ class PricesRecipe(Section):
     """Sampled tokens."""
     training: float = Field(default=0.0, ge=0)
     """Tokens of an update, prompts included; an update with a KL penalty needs a forward pass more and counts twice."""
-
-
-class EngineRecipe(Section):
-    """What samples and trains the policy; `engine: KIND` alone is short for this."""
-
-    kind: Literal["local", "tinker"] = "local"
-    """`local` trains in the processes of the run. `tinker` trains a LoRA adapter on a server of the Tinker API: the hosted
-    one, SkyRL's, or another (docs/scale.md). The API key is read from TINKER_API_KEY."""
-    base_url: str | None = None
-    """`tinker`: address of the server; by default the hosted service, or TINKER_BASE_URL."""
-    model: str | None = None
-    """`tinker`: the name by which the server knows the model; by default `model.name`, which also names the tokenizer."""
-    rank: int = Field(default=32, ge=1, le=4096)
-    """`tinker`: rank of the adapter. The server chooses the adapted layers and alpha; `model.lora` must not be set."""
-    reduction: Literal["auto", "sum", "sequence-mean"] = "auto"
-    """`tinker`: how the server combines token losses: `sum` is the API's own, `sequence-mean` is that of SkyRL's JAX backend;
-    `auto` measures it on a separate adapter before the first step."""
-    save_every: int = Field(default=1, ge=1)
-    """`tinker`: steps between saved states on the server. After a lost session, later updates are repeated from them."""
-    timeout: float = Field(default=600.0, gt=0)
-    """`tinker` and vLLM servers: seconds to wait for one request, also while the server, or every server, is down."""
-    prices: PricesRecipe | None = None
-    """`tinker`: prices of the service."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _no_credentials(cls, value: str | None) -> str | None:
-        if value is not None and has_credentials(value):
-            raise ValueError(
-                "the address holds a user, a password or a key, which would end up in the run folder; set TINKER_API_KEY in "
-                "the environment"
-            )
-        if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError("expected an address that starts with http:// or https://")
-        return value
 
 
 class TaskByName(BaseModel):
@@ -158,71 +107,43 @@ class SlowRecipe(Section):
     shared_prefix: bool = True
     """Compute what the rollouts of a microbatch begin with together (context, problem, earlier turns) once, without padding;
     changes memory and speed, not the result. Unsupported models warn once and fall back to padded batches."""
-    loss: Loss = "cispo"
-    """The policy loss (slow/losses.py); all but `cispo` average as in TRL."""
-    ratio_cap: float = Field(default=4.0, gt=0)
-    """CISPO: importance ratios are clipped at this value (verl's `clip_high` of 3.0 is 1 + 3 = 4 here)."""
-    clip: float = Field(default=0.2, gt=0)
-    """Clipping range of the other losses."""
+    loss: Annotated[Part, LOSS] = Field(default=LOSS.default, validate_default=True)
+    """The policy loss, a name or `{name: …}` with its options; `module:Name` and `file.py:Name` are functions of your own
+    (docs/extending.md)."""
     baseline: Literal["problem", "prompt"] = "problem"
     """What a rollout's reward is compared with: `problem` takes all G rollouts of the problem, `prompt` only those of them
     that share the context."""
     std: Literal["group", "batch", "none"] = "group"
     """Divide advantages by the standard deviation of the group, of the batch, or not at all."""
-    aggregation: Literal["problem", "token"] = "problem"
-    """CISPO and `distill`: `problem` averages over the tokens of each problem and then over problems, `token` over all
-    tokens of the batch."""
     allocation: Literal["even", "informative"] = "even"
     """`even` plays G rollouts of each problem. `informative` spends the same number of rollouts where the rewards of a group
     are expected to differ, from what both loops saw of the problems: it chooses among the next two cycles' problems, leaves
     groups that look decided, and gives up to 2 G to groups whose rewards differ (docs/rollouts.md)."""
     kl: float = Field(default=1e-3, ge=0)
     """Coefficient of the KL penalty to the base model, whose estimate (k3 times the importance ratio) is averaged over all
-    tokens of the update, whatever `slow.aggregation` says; 0 loads no reference model. `distill` has no such penalty."""
+    tokens of the update, whatever loss is chosen; 0 loads no reference model. `distill` has no such penalty."""
     learning_rate: float = Field(default=1e-6, gt=0)
     """AdamW's learning rate; constant after warm-up."""
     warmup_steps: int = Field(default=10, ge=0)
     """Steps of linear warm-up: the first step has 1/N of the learning rate, step N all of it."""
 
-
-class ReflectionRecipe(Section):
-    """What reads the feedback and proposes edits of a context."""
-
-    kind: Literal["lessons", "litellm", "local", "policy"] = "lessons"
-    """`lessons` edits with lines of the feedback and needs no model; `litellm` calls a model by API; `local` loads one;
-    `policy` asks the model in training. `reflection: NAME` alone is short for a kind, or else for a LiteLLM name. Every
-    `fast.optimizer` asks this model with prompts of its own; with `lessons` it edits lines without a model."""
-    model: str | None = None
-    """`litellm`: a LiteLLM name such as `openai/gpt-5.2`; `local`: hub id, folder or `.gguf` file."""
-    base_url: str | None = None
-    """`litellm`: address of an OpenAI-compatible server."""
-    temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature of the reflection model."""
-    max_tokens: int = Field(default=4096, ge=1)
-    """Longest answer of the reflection model, in tokens."""
-    timeout: float = Field(default=120.0, gt=0)
-    """`litellm`: seconds to wait for one answer."""
-    retries: int = Field(default=4, ge=0)
-    """`litellm`: retries after a transient fault, with doubling pauses."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _no_credentials(cls, value: str | None) -> str | None:
-        if value is not None and has_credentials(value):
-            raise ValueError(
-                "the address holds a user, a password or a key, which would end up in the run folder; keep them in the "
-                "environment (OPENAI_API_KEY, or OPENAI_BASE_URL for an address that holds them)"
-            )
-        return value
-
     @model_validator(mode="after")
-    def _has_model(self) -> ReflectionRecipe:
-        if self.kind in ("litellm", "local") and not self.model:
-            raise ValueError(f"reflection kind '{self.kind}' needs a model: set fast.reflection.model=NAME")
-        if self.kind in ("lessons", "policy") and self.model:
+    def _one_step(self) -> SlowRecipe:
+        rollouts = self.problems * self.group
+        if rollouts > MOST_ROLLOUTS:
             raise ValueError(
-                f"reflection kind '{self.kind}' loads no model, but model is '{self.model}'; "
-                "set fast.reflection.kind=litellm or local, or leave the model out"
+                f"slow.problems={self.problems} × slow.group={self.group} are {rollouts:,} rollouts a step; expected at most "
+                f"{MOST_ROLLOUTS:,}"
+            )
+        if self.microbatch != "auto" and rollouts % self.microbatch:
+            raise ValueError(
+                f"slow.microbatch={self.microbatch} does not divide the {rollouts} rollouts of a step "
+                f"(slow.problems={self.problems} × slow.group={self.group}); choose a divisor of {rollouts}, or auto"
+            )
+        if self.allocation == "informative" and self.baseline == "prompt":
+            raise ValueError(
+                "slow.allocation=informative plays groups of unequal sizes, in which slow.baseline=prompt may find one "
+                "rollout of a context alone; set slow.baseline=problem"
             )
         return self
 
@@ -230,8 +151,9 @@ class ReflectionRecipe(Section):
 class FastRecipe(Section):
     """The fast loop: GEPA, or another optimizer, on the contexts."""
 
-    optimizer: Optimizer = "gepa"
-    """How new texts are found (docs/optimizers.md): `gepa` is the published method's, the others follow other papers."""
+    optimizer: Annotated[Part, OPTIMIZER] = Field(default=OPTIMIZER.default, validate_default=True)
+    """How new texts are found (docs/optimizers.md), a name or `{name: …}` with its options: `gepa` is the published
+    method's, the others follow other papers; `module:Name` and `file.py:Name` are classes of your own."""
     population: int = Field(default=8, ge=1)
     """K: contexts kept; must divide slow.group."""
     cycle: int = Field(default=6, ge=1)
@@ -243,18 +165,17 @@ class FastRecipe(Section):
     carried population is not part of it and is booked separately."""
     minibatch: int = Field(default=3, ge=1)
     """Problems a parent and its child are compared on before the child is scored on all anchors."""
-    proposals: int = Field(default=1, ge=1)
-    """`gepa`, `opro`: children proposed per generation; more fill a GPU better."""
     samples: int = Field(default=1, ge=1)
     """Rollouts averaged into one score; more of them keep lucky contexts off the Pareto front."""
-    proposer: Literal["light", "full"] = "light"
-    """`gepa`: `light` may only make incremental edits to the parent, `full` may rewrite it."""
     max_tokens: int = Field(default=1024, ge=1)
     """Token budget of one context text; longer proposals are rejected."""
     seed_text: str | dict[str, str] | None = None
     """Replaces the task's seed text: one text, or one per component."""
-    reflection: ReflectionRecipe = ReflectionRecipe()
-    """What proposes edits."""
+    reflection: Annotated[Part, REFLECTOR] = Field(default=REFLECTOR.default, validate_default=True)
+    """What reads the feedback and proposes edits, a kind or `{kind: …}` with its options: `lessons` edits with lines of the
+    feedback and needs no model; `litellm` calls a model by API; `local` loads one; `policy` asks the model in training. A
+    name that is no kind is a LiteLLM name. Every `fast.optimizer` asks this model with prompts of its own; with `lessons` it
+    edits lines without a model. `module:Name` and `file.py:Name` are classes of your own."""
     feedback: bool = True
     """Show the grader's feedback to the optimizer; `false` leaves only scores."""
     rescore: Literal["all", "from-rollouts"] = "all"
@@ -268,22 +189,12 @@ class FastRecipe(Section):
     adaptive: bool = False
     """Spend less of the budget while no child beats the population, and all of it again when reward changes."""
 
-    @field_validator("reflection", mode="before")
-    @classmethod
-    def _short(cls, value: Any) -> Any:
-        return long_reflection(value) if isinstance(value, str) else value
-
 
 def long_stage(name: str) -> dict[str, Any]:
     task, _, steps = name.rpartition("@")
     if not task or not steps.isdecimal():
         raise ValueError(f"'{name}' is not NAME@STEPS, as in rulebook@200; to give options: {{name: …, steps: …, …}}")
     return {"name": task, "steps": int(steps)}
-
-
-def long_reflection(name: str) -> dict[str, str]:
-    kinds = get_args(ReflectionRecipe.model_fields["kind"].annotation)
-    return {"kind": name} if name in kinds else {"kind": "litellm", "model": name}
 
 
 class VllmServers(Section):
@@ -346,8 +257,16 @@ class SamplingRecipe(Section):
     `slow.problems` groups are complete, and unfinished answers are continued in a later step, under the new weights; groups
     older than one step more than `ahead`, rounded up, are waited for. 0 waits for the longest answer of every step
     (docs/rollouts.md)."""
-    chat_template_kwargs: dict[str, Any] = {}
+    chat_template_kwargs: dict[str, Any] = Field(default={})
     """Extra arguments of the chat template, such as `enable_thinking: false`."""
+
+    def refuse_ahead(self, setting: str, reason: str) -> None:
+        """Raise where `ahead` is used beside a setting that rules it out."""
+        if self.ahead:
+            raise ValueError(
+                f"sampling.ahead={self.ahead:g} cannot be combined with {setting}, {reason}; set sampling.ahead=0, or change "
+                "the other"
+            )
 
     def training(self) -> Sampling:
         return Sampling(self.temperature, self.top_p, self.max_tokens)
@@ -396,7 +315,7 @@ class OutputRecipe(Section):
     """Keep only this many of the newest checkpoints; all when not set."""
     save_rollouts: bool = True
     """Save the text, score and feedback of every training rollout as parquet."""
-    report_to: list[str] = []
+    report_to: list[str] = Field(default=[])
     """Trackers: trackio, wandb, tensorboard, mlflow."""
 
 
@@ -411,16 +330,18 @@ class Recipe(Section):
     """The policy."""
     task: TaskRecipe | list[TaskRecipe] | None = None
     """The task, or several that share the stream. Required unless there are stages."""
-    stages: list[StageRecipe] = []
+    stages: list[StageRecipe] = Field(default=[])
     """Continual learning: tasks one after the other in place of `task`, as in `stages: [hover@200, codeio@200]`, where
     `NAME@STEPS` is short for `{name: NAME, steps: STEPS}`. Weights, optimizer and contexts are carried across a boundary,
     and the look-ahead of a cycle may reach into the next stage. Every task is evaluated throughout and at the end of each
     stage, as `LABEL on TASK` in `evals.jsonl`; the current task is also evaluated as `LABEL`."""
-    engine: EngineRecipe = EngineRecipe()
-    """What samples and trains the policy: this machine, or a training service."""
-    slow: SlowRecipe = Field(default=SlowRecipe(), validate_default=True)
+    engine: Annotated[Part, ENGINE] = Field(default=ENGINE.default, validate_default=True)
+    """What samples and trains the policy, a kind or `{kind: …}` with its options: `local` is the processes of the run,
+    `tinker` a server of the Tinker API, the hosted one, SkyRL's, or another (docs/scale.md), with the key in TINKER_API_KEY;
+    `module:Name` and `file.py:Name` are classes of your own."""
+    slow: SlowRecipe = Field(default_factory=SlowRecipe, validate_default=True)
     """The slow loop."""
-    fast: FastRecipe = FastRecipe()
+    fast: FastRecipe = Field(default_factory=FastRecipe)
     """The fast loop."""
     sampling: SamplingRecipe = SamplingRecipe()
     """Rollouts."""
@@ -440,11 +361,6 @@ class Recipe(Section):
     @classmethod
     def _model_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
-
-    @field_validator("engine", mode="before")
-    @classmethod
-    def _engine_kind(cls, value: Any) -> Any:
-        return {"kind": value} if isinstance(value, str) else value
 
     @field_validator("task", mode="before")
     @classmethod
@@ -474,10 +390,90 @@ class Recipe(Section):
             return self.stages
         return self.task if isinstance(self.task, list) else [self.task]
 
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """The parts that are chosen by name, by their keys."""
+        for key in SLOTS:
+            part: Any = functools.reduce(getattr, key.split("."), self)
+            yield key, part
+
+    @property
+    def prices(self) -> PricesRecipe | None:
+        """What the engine charges, if it is a service with known prices."""
+        found: PricesRecipe | None = self.engine.options.get("prices")
+        return found
+
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
-        check_recipe(self)
+        """What settings of different sections say of each other; what a part cannot do, its class refuses."""
+        self._check_tasks()
+        if self.method in ("fst", "distill"):
+            self._check_population()
+        if self.method != "gepa":
+            self._check_slow_loop()
+        unused = {"rl": "fast.", "gepa": "slow."}.get(self.method, " ")
+        for key, part in self.parts():
+            if not isinstance(part, UnreadPart) and not key.startswith(unused):
+                refuse = getattr(SLOTS[key].registry.find(part.name), "refuse", None)
+                if refuse is not None:
+                    refuse(self)
         return self
+
+    def _check_tasks(self) -> None:
+        if self.task == []:
+            raise ValueError("task is an empty list; name at least one task")
+        if self.task is None and not self.stages:
+            raise ValueError("the recipe has no 'task'; add it (task: …)")
+        if self.task is not None and self.stages:
+            raise ValueError("task and stages both say what to train on; keep one of them")
+        steps = sum(stage.steps for stage in self.stages)
+        if self.stages and self.slow.steps != steps:
+            raise ValueError(
+                f"slow.steps={self.slow.steps}, but the steps of the stages add up to {steps}; leave slow.steps out, or "
+                "change the stages"
+            )
+        # A recipe is stored in the run folder, in the exported card and in reports: no place for keys.
+        for task in self.tasks:
+            if has_credentials(repr(task.options)):
+                raise ValueError(
+                    f"an option of task '{task.name}' holds a credential; keep it in the environment, where the task's code "
+                    "can read it"
+                )
+
+    def _check_population(self) -> None:
+        group, population = self.slow.group, self.fast.population
+        if group % population:
+            right = [k for k in range(1, group + 1) if group % k == 0]
+            raise ValueError(
+                f"fast.population={population} does not divide slow.group={group}: every context gets the same number "
+                f"of rollouts in a group; set fast.population to one of {right}"
+            )
+        if self.method == "fst" and self.slow.baseline == "prompt" and group // population < 2:
+            raise ValueError(
+                f"slow.baseline=prompt compares rollouts that share a context, but slow.group={group} over "
+                f"fast.population={population} leaves one each; raise slow.group or lower fast.population"
+            )
+
+    def _check_slow_loop(self) -> None:
+        """What looks for differing rewards, and what begins rollouts early, does not fit every method and estimate."""
+        slow, fast, sampling = self.slow, self.fast, self.sampling
+        if slow.allocation == "informative":
+            chosen = "slow.allocation=informative"
+            if self.method == "distill":
+                raise ValueError(
+                    f"{chosen} looks for differing rewards, but method=distill does not train on rewards; remove it or set "
+                    "method=fst"
+                )
+            sampling.refuse_ahead(chosen, "which chooses problems by this step's rewards")
+            estimates = {"rescore=from-rollouts": fast.rescore == "from-rollouts", "adaptive": fast.adaptive}
+            for setting, used in estimates.items():
+                if self.method == "fst" and used:
+                    raise ValueError(
+                        f"fast.{setting} takes the training rewards for a fair sample of the problems, but {chosen} chooses "
+                        f"those that are neither easy nor hard; remove fast.{setting.partition('=')[0]}, or set "
+                        "slow.allocation=even"
+                    )
+        if self.method == "distill":
+            sampling.refuse_ahead("method=distill", "which trains on answers of the present weights only")
 
 
 ModelRecipe.model_rebuild()

@@ -15,8 +15,9 @@ from pydantic import BaseModel, ValidationError
 
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import HIDDEN, one_line, redacted
-from fastslow.recipe.former import explain_key, explain_value, translate
-from fastslow.recipe.model import Recipe, long_reflection
+from fastslow.recipe.former import explain_key, explain_value, section_of, translate
+from fastslow.recipe.model import Recipe
+from fastslow.recipe.parts import SLOTS, Part, Slot, set_key
 
 MACHINE_SETTINGS = (
     "slow.microbatch",
@@ -86,13 +87,13 @@ def read_stored_recipe(path: str | Path, overrides: Sequence[str] = (), *, exact
     dropped. With `exact`, a removed setting that was in use raises, because the run cannot be resumed as it began."""
     path = Path(path)
     data = _without_credentials(_read_mapping(path))
-    removed = translate(data)
+    removed = translate(data, {key for key, _ in walk(Recipe)})
     if exact and removed:
         raise RecipeError(
             f"the run of '{path}' cannot be resumed: it uses {', '.join(removed)}, which was removed; start a new run "
             "without it"
         )
-    return _with_overrides(data, path, overrides)
+    return _with_overrides(data, path, overrides, stored=True)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
@@ -147,7 +148,7 @@ def _key(key: Any) -> str:
     return key
 
 
-def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str]) -> Recipe:
+def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str], *, stored: bool = False) -> Recipe:
     for override in overrides:
         key, value = _setting(override)
         alone: dict[str, Any] = {}
@@ -155,7 +156,7 @@ def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str]) 
         _anchor(alone, Path.cwd())
         set_key(data, key, functools.reduce(dict.__getitem__, key.split("."), alone))
     _anchor(data, _folder_of(path))
-    return build_recipe(data)
+    return build_recipe(data, stored=stored)
 
 
 def _without_credentials(data: Any) -> Any:
@@ -173,12 +174,14 @@ def make_recipe(
     """A recipe from Python values: sections are mappings, and a key may be dotted (`"slow.steps": 3`).
 
     The settings are laid over `base`: a recipe, a mapping or the path of a file. A section changes only the keys that it
-    gives; `task` and `stages` are replaced as a whole. Relative paths are those of the current folder.
+    gives; `task`, `stages` and an engine with its kind are replaced as a whole. Relative paths are those of the current
+    folder.
     """
     data = _mapping_of(base)
     for key, value in settings.items():
         changed = _as_yaml(value)
-        if isinstance(changed, dict) and key not in ("task", "stages") and "." not in key:
+        whole = key in ("task", "stages") or "." in key or (key == "engine" and "kind" in changed)
+        if isinstance(changed, dict) and not whole:
             data.setdefault(key, {})
             for inner, setting in changed.items():
                 set_key(data, f"{key}.{inner}", setting)
@@ -206,6 +209,8 @@ def _mapping_of(base: Any) -> dict[str, Any]:
 
 def _as_yaml(value: Any) -> Any:
     """A Python value as a recipe file would hold it."""
+    if isinstance(value, Part):
+        return {"name": value.name, **_as_yaml(value.options)}
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_unset=True)
     if isinstance(value, Mapping):
@@ -215,12 +220,18 @@ def _as_yaml(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def build_recipe(data: dict[str, Any]) -> Recipe:
-    """Validate a mapping into a recipe; all mistakes are listed in one error."""
+def build_recipe(data: dict[str, Any], *, stored: bool = False) -> Recipe:
+    """Validate a mapping into a recipe; all mistakes are listed in one error. Of a `stored` recipe no code is loaded that it
+    names, and none that is missing."""
     try:
-        return Recipe.model_validate(data)
+        return Recipe.model_validate(data, context={"stored": stored})
     except ValidationError as error:
-        raise RecipeError("\n".join(_explain(problem) for problem in _meant(error.errors()))) from None
+        raise RecipeError("\n".join(_explain(problem, data) for problem in _meant(error.errors()))) from None
+
+
+def load_parts(recipe: Recipe) -> Recipe:
+    """The recipe of a run folder with the code of its parts loaded: somebody has said that it can be trusted."""
+    return build_recipe(recipe.model_dump(mode="json"))
 
 
 def _anchor(data: dict[str, Any], folder: Path) -> None:
@@ -233,8 +244,6 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
 
     anchored(data, "model")
     anchored(data.get("model"), "name")
-    fast = data.get("fast")
-    anchored(fast.get("reflection") if isinstance(fast, dict) else None, "model")
 
     def anchored_object(section: Any, key: Any) -> None:
         module, _, name = str(section[key]).rpartition(":")
@@ -244,19 +253,20 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
 
     lists = [tasks for tasks in (data.get("task"), data.get("stages")) if isinstance(tasks, list)]
     places: list[tuple[Any, Any]] = [(tasks, index) for tasks in lists for index in range(len(tasks))]
-    for section, place in [(data, "task"), *places] if "task" in data else places:
-        task = section[place]
-        if isinstance(task, str):
+    named = [section_of(data, key) for key in ("task", *SLOTS)]
+    for section, place in [*((section, name) for section, name in named if name in section), *places]:
+        part = section[place]
+        if isinstance(part, str):
             anchored_object(section, place)
-        elif isinstance(task, dict):
-            for key in task:
-                if key == "path" or key.endswith("_path"):
-                    anchored(task, key)
-                if key in ("name", "grader", "rewards") and task[key]:
-                    anchored_object(task, key)
-                if key == "rewards" and isinstance(task[key], list):
-                    for index in range(len(task[key])):
-                        anchored_object(task[key], index)
+        elif isinstance(part, dict):
+            for key in part:
+                if key == "path" or key.endswith("_path") or (key == "model" and place == "reflection"):
+                    anchored(part, key)
+                if key in ("name", "kind", "grader", "rewards") and part[key]:
+                    anchored_object(part, key)
+                if key == "rewards" and isinstance(part[key], list):
+                    for index in range(len(part[key])):
+                        anchored_object(part[key], index)
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
@@ -275,25 +285,6 @@ def _setting(override: str) -> tuple[str, Any]:
         return key, text
     except (ValueError, TypeError, RecursionError) as error:
         raise RecipeError(f"override '{one_line(override, 60)}' cannot be read: {one_line(error)}") from None
-
-
-def set_key(data: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in a recipe that is still a mapping."""
-    *parents, last = key.split(".")
-    target: Any = data
-    for name in parents:
-        inner = target.get(name)
-        if isinstance(inner, str) and name in ("model", "task", "reflection", "engine"):
-            # The short form is expanded into the long one.
-            short = "kind" if name == "engine" else "name"
-            inner = long_reflection(inner) if name == "reflection" else {short: inner}
-        elif inner is None:
-            inner = {}
-        elif not isinstance(inner, dict):
-            raise RecipeError(f"override '{key}={value}': '{name}' holds {inner!r}, which has no keys of its own")
-        target[name] = inner
-        target = inner
-    target[last] = value
 
 
 _KIND = re.compile(r"TaskRecipe|VllmServers|str|bool|constrained-(int|float)|(list|dict|literal)\[.*\]")
@@ -320,32 +311,50 @@ def _meant(problems: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _explain(problem: Any) -> str:
+def _explain(problem: Any, data: dict[str, Any]) -> str:
     unknown = problem["type"] == "extra_forbidden"
     where = [str(part) for part in problem["loc"] if part != "VllmServers"]
     dotted = ".".join(part for part in where if unknown or not _KIND.fullmatch(part))
+    part = _part(dotted, data)
     if unknown:
-        if former := explain_key(dotted):
-            return former
-        hint = _similar(dotted)
-        advice = f"did you mean {' or '.join(hint)}?" if hint else "`docs/recipe.md` lists every key"
-        return f"unknown recipe key '{dotted}'; {advice}"
+        return explain_key(dotted) or f"unknown recipe key '{dotted}'; {_advice(dotted, part)}"
     if problem["type"] == "literal_error" and (
         former := explain_value(dotted, problem["input"], problem["ctx"]["expected"])
     ):
         return former
+    if problem["type"] == "missing" and part is not None:
+        return f"{part[0].registry.what} '{part[1]}' needs {where[-1]}: set {dotted}=…"
     if problem["type"] == "missing":
         return f"the recipe has no '{dotted}'; add it ({dotted}: …)"
     if problem["type"] in ("model_type", "dict_type"):
         return f"{dotted}={one_line(repr(problem['input']))}: expected a mapping of keys to values"
     message = problem["msg"].removeprefix("Value error, ")
-    return message if not dotted else f"{dotted}={one_line(repr(problem['input']))}: {message[0].lower()}{message[1:]}"
+    alone = not dotted or isinstance(problem["input"], Mapping)  # what a section says of its keys names them
+    return message if alone else f"{dotted}={one_line(repr(problem['input']))}: {message[0].lower()}{message[1:]}"
 
 
-def _similar(dotted: str) -> list[str]:
-    """The keys that may have been meant: those of the same name elsewhere, else of a similar name, the same section first."""
+def _part(dotted: str, data: dict[str, Any]) -> tuple[Slot, Any] | None:
+    """The slot whose part a key would be an option of, and the name of the part."""
+    slot = SLOTS.get(dotted.rpartition(".")[0])
+    if slot is None:
+        return None
+    return slot, slot.named(functools.reduce(dict.__getitem__, slot.key.split("."), data))[0]
+
+
+def _advice(dotted: str, part: tuple[Slot, Any] | None) -> str:
+    """What may have been meant by an unknown key: one of the same name elsewhere, else of a similar name, the same section
+    first."""
     section, _, name = dotted.rpartition(".")
-    known = [(key.rpartition("."), key) for key, _field in walk(Recipe)]
+    keys = [key for key, _field in walk(Recipe)]
+    for slot in SLOTS.values():
+        place = keys.index(slot.key) + 1
+        keys[place:place] = dict.fromkeys(f"{slot.key}.{option}" for _, option, _ in slot.known_options())
+    if part is not None:
+        slot, chosen = part
+        if others := [other for other, option, _ in slot.known_options() if option == name]:
+            return f"{slot.registry.what} '{chosen}' has no such option, but {', '.join(others)} has"
+        keys += [f"{slot.key}.{option}" for option in slot.options(chosen).model_fields if option != "name"]
+    known = [(key.rpartition("."), key) for key in dict.fromkeys(keys)]
 
     def called(names: Sequence[str]) -> list[str]:
         return [key for (_, _, last), key in known if last in names]
@@ -354,20 +363,21 @@ def _similar(dotted: str) -> list[str]:
         return difflib.get_close_matches(name, names, n=1)
 
     beside = near([last for (parent, _, last), _ in known if parent == section])
-    return (
+    hint = (
         called([name])
         or [f"{section}.{last}" if section else last for last in beside]
         or called(near([last for (_, _, last), _ in known]))
     )
+    return f"did you mean {' or '.join(hint)}?" if hint else "`docs/recipe.md` lists every key"
 
 
 def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every dotted key of a section with its field, depth first, in the order of definition."""
+    """Every dotted key of a section with its field, depth first, in the order of definition; without the options of parts."""
     for name, field in section.model_fields.items():
         yield prefix + name, field
         for form in (field.annotation, *get_args(field.annotation)):
             inner = getattr(form, "__origin__", form)  # of Annotated[…]
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
+            if isinstance(inner, type) and issubclass(inner, BaseModel) and not issubclass(inner, Part):
                 yield from walk(inner, f"{prefix}{name}.")
                 break
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -33,8 +34,8 @@ PACKAGES = ("fastslow", "torch", "transformers", "trl", "gepa")
 
 
 def default_folder(recipe: Recipe, name: str) -> Path:
-    other = recipe.method != "rl" and recipe.fast.optimizer != "gepa"
-    method = f"{recipe.method}-{recipe.fast.optimizer}" if other else recipe.method
+    optimizer = re.sub(r"[^\w-]+", "-", Path(recipe.fast.optimizer.name).name)
+    method = recipe.method if recipe.method == "rl" or optimizer == "gepa" else f"{recipe.method}-{optimizer}"
     return Path(recipe.output.folder or f"runs/{name}-{method}-seed{recipe.seed}")
 
 

@@ -100,7 +100,7 @@ class Recorder:
 
     def book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
         """Book sampled rollouts."""
-        self.state.ledger.book_rollouts(purpose, rollouts, timing.total, prices=self.recipe.engine.prices)
+        self.state.ledger.book_rollouts(purpose, rollouts, timing.total, prices=self.recipe.prices)
         self._book_service(purpose)
         self.view.spent(self.state.ledger.training_rollouts)
         self.view.sampled(rollouts)
@@ -193,7 +193,7 @@ class Recorder:
     def evaluation(self, measured: Measured, seconds: float) -> None:
         """Write a row for an evaluation after `seconds` of training."""
         state = self.state
-        prices = self.recipe.engine.prices
+        prices = self.recipe.prices
         state.ledger.book_rollouts("evaluation", measured.rollouts, measured.seconds, prices=prices)
         state.ledger.book_rollouts(
             "evaluation", measured.divergence_rollouts, measured.divergence_seconds, prices=prices

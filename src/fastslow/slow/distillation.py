@@ -34,7 +34,7 @@ def build_distillation(
     rewards_N = np.array([rollout.score for rollout in rollouts], dtype=np.float64)
     tokens_N = np.array([rollout.completion_tokens for rollout in rollouts])
     kept_N = np.array([prompt is not None for prompt in prompts]) & (tokens_N > 0)
-    by_problem = slow.aggregation == "problem"
+    by_problem = slow.loss.options.get("aggregation", "problem") == "problem"
     weights_N = prompt_mean_scale(tokens_N, kept_N, problems_N) if by_problem else np.ones(len(rollouts))
     rows = [
         Row(turn, float(weight), rollout.policy_step, teacher_prompt=tuple(prompt))

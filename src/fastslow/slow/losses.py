@@ -10,13 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from fastslow.engine.base import Batch, Objective
-from fastslow.recipe import SlowRecipe
+from fastslow.recipe.parts import LOSS
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from fastslow.recipe import SlowRecipe
+
+RatioCap = Annotated[
+    float,
+    Field(
+        gt=0, description="Importance ratios are clipped at this value (verl's `clip_high` of 3.0 is 1 + 3 = 4 here)."
+    ),
+]
+Aggregation = Annotated[
+    Literal["problem", "token"],
+    Field(
+        description="Also of `method: distill`: `problem` averages over the tokens of each problem and then over problems, "
+        "`token` over all tokens of the batch."
+    ),
+]
+Clip = Annotated[float, Field(gt=0, description="Clipping range of the importance ratio around 1.")]
 
 
 @dataclass(frozen=True)
@@ -33,7 +52,7 @@ class Loss:
     """What is measured at each token."""
 
 
-def cispo(batch: Batch, *, ratio_cap: float = 4.0, aggregation: Literal["problem", "token"] = "problem") -> Loss:
+def cispo(batch: Batch, *, ratio_cap: RatioCap = 4.0, aggregation: Aggregation = "problem") -> Loss:
     """−sg(min(ρ, cap)) · A · log π: every token keeps its gradient (arXiv 2506.13585).
 
     `problem` averages over the tokens of each problem and then over problems, `token` over all tokens.
@@ -45,22 +64,22 @@ def cispo(batch: Batch, *, ratio_cap: float = 4.0, aggregation: Literal["problem
     return Loss(loss_RT, ratio_RT, over_tokens, {"clipped": clipped_RT})
 
 
-def grpo(batch: Batch, *, clip: float = 0.2) -> Loss:
+def grpo(batch: Batch, *, clip: Clip = 0.2) -> Loss:
     """−min(ρ A, clip(ρ, 1 ± ε) A), averaged over the tokens of each row and then over rows (arXiv 2402.03300)."""
     return _clipped(batch, _ratio(batch), clip, over_rows)
 
 
-def dr_grpo(batch: Batch, *, clip: float = 0.2) -> Loss:
+def dr_grpo(batch: Batch, *, clip: Clip = 0.2) -> Loss:
     """GRPO's, divided by a constant, the most tokens that rows may have: long rows weigh no less (arXiv 2503.20783)."""
     return _clipped(batch, _ratio(batch), clip, over_places)
 
 
-def dapo(batch: Batch, *, clip: float = 0.2) -> Loss:
+def dapo(batch: Batch, *, clip: Clip = 0.2) -> Loss:
     """GRPO's, averaged over all tokens of the update (arXiv 2503.14476)."""
     return _clipped(batch, _ratio(batch), clip, over_tokens)
 
 
-def gspo(batch: Batch, *, clip: float = 0.2) -> Loss:
+def gspo(batch: Batch, *, clip: Clip = 0.2) -> Loss:
     """GRPO's with one ratio for a row, the geometric mean of those of its tokens (arXiv 2507.18071)."""
     log_ratio_RT = (batch.logprobs_RT - batch.behaviour_RT) * batch.mask_RT
     log_ratio_R = log_ratio_RT.sum(-1) / batch.mask_RT.sum(-1).clamp(min=1.0)
@@ -102,17 +121,9 @@ def kl_estimate(batch: Batch, ratio_RT: Tensor) -> Tensor:
     return (gap_RT.exp() - gap_RT - 1) * ratio_RT
 
 
-LOSSES: Mapping[str, Callable[..., Loss]] = {
-    function.__name__: function for function in (cispo, grpo, dr_grpo, dapo, gspo)
-}
-
-
 def objective(slow: SlowRecipe) -> Objective:
     """The loss that a recipe names, with its options and the penalty `slow.kl`."""
-    if slow.loss == "cispo":
-        loss = partial(cispo, ratio_cap=slow.ratio_cap, aggregation=slow.aggregation)
-    else:
-        loss = partial(LOSSES[slow.loss], clip=slow.clip)
+    loss = partial(LOSS.registry.find(slow.loss.name), **slow.loss.options)
     return partial(penalized, loss=loss, kl=slow.kl)
 
 

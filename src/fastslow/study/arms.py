@@ -12,11 +12,12 @@ from typing import Any
 from fastslow.base.errors import FastSlowError, RunError
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, flat
 from fastslow.recipe.model import Method
+from fastslow.recipe.parts import SLOTS
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import Curve, read_curve
 from fastslow.study.intervals import Estimate, over_seeds
 
-OPTIMIZER = "fast.optimizer"
+OPTIMIZER = "fast.optimizer.name"
 MOST_NAMED = 2
 """Settings that an arm is named by; where more differ, one of them, if it tells the arms apart."""
 MEASURE = ("task", "stages", *(f"evaluation.{name}" for name in ("problems", "k", "temperature", "top_p")))
@@ -182,8 +183,11 @@ def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The settings that differ; of parts that differ, such as their optimizers, not the options."""
     keys = dict.fromkeys(key for each in settings for key in each)
-    return [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings)]
+    found = [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings)]
+    parts = [key for key in SLOTS if {f"{key}.name", f"{key}.kind"} & set(found)]
+    return [key for key in found if key.endswith((".name", ".kind")) or key.rpartition(".")[0] not in parts]
 
 
 def _telling(keys: list[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -71,16 +71,21 @@ def _star_graph(base: Recipe, tasks: Tasks) -> list[Variant]:
 def _ablations(base: Recipe, tasks: Tasks) -> list[Variant]:
     group, cycle = base.slow.group, base.fast.cycle
     sizes = [size for size in (1, 2, 4, 8) if group % size == 0 and size != base.fast.population]
+    proposer = {"light": "full", "full": "light"}.get(base.fast.optimizer.options.get("proposer", ""))
     shared = next(size for size in (base.fast.population, 2, 1) if group % size == 0 and group > size)
     own = ("slow.baseline=prompt", f"fast.population={shared}")
-    half, proposer = max(1, cycle // 2), "light" if base.fast.proposer == "full" else "full"
+    half = max(1, cycle // 2)
     return [
         *(FST, RL),
         *(Variant(f"fst-k{size}", f"K = {size}", (f"fast.population={size}",)) for size in sizes),
         Variant("fst-prompt-baseline", f"baseline of each context, K = {shared}", own),
         Variant("fst-t-double", f"T = {2 * cycle}", (f"fast.cycle={2 * cycle}",)),
         Variant("fst-t-half", f"T = {half}", (f"fast.cycle={half}",)),
-        Variant(f"fst-{proposer}", f"{proposer} proposer", (f"fast.proposer={proposer}",)),
+        *(
+            [Variant(f"fst-{proposer}", f"{proposer} proposer", (f"fast.optimizer.proposer={proposer}",))]
+            if proposer
+            else []
+        ),
         Variant("fst-policy-reflection", "the policy reflects", ("fast.reflection=policy",)),
         Variant("fst-no-feedback", "scores without feedback text", ("fast.feedback=false",)),
         replace(REUSE, label="rollouts reused"),

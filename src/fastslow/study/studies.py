@@ -159,7 +159,7 @@ def _differs(base: Recipe) -> str:
     return (
         f"Ours: {base.model.name}, {base.tasks[0].name}, {slow.steps} steps of {slow.problems * slow.group} rollouts, "
         f"K = {fast.population}, T = {fast.cycle}, budget {fast.budget}, reflection by "
-        f"{fast.reflection.model or fast.reflection.kind}; "
+        f"{fast.reflection.options.get('model') or fast.reflection.kind}; "
         "the paper: a far larger model, 500 steps of 256 rollouts, K = 4 or 8, T = 6, budget 960, reflection by gpt-5.2, "
         "scores in per cent, no seeds, no intervals."
     )

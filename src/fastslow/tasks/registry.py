@@ -3,47 +3,47 @@ objects (`task: my_module:my_task`). A family with variants is named `FAMILY/NAM
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import inspect
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from pydantic import ValidationError
 
 from fastslow.base.errors import RecipeError, TaskError
+from fastslow.base.registry import Registry, did_you_mean, load_named
 from fastslow.base.text import one_line
 from fastslow.recipe import Recipe, StageRecipe, TaskByName, TaskRecipe
 from fastslow.tasks.base import Options, Task
-from fastslow.tasks.imports import load_named
 from fastslow.tasks.mixture import Mixture, Part
 from fastslow.tasks.stages import Stage, Stages
 
-GROUP = "fastslow.tasks"
 GIVEN = "given"
 """The name in a recipe for a task that is given as a Python object."""
-BUILT_IN = {
-    "star-graph": "fastslow.tasks.families.star_graph:StarGraph",
-    "dataset": "fastslow.tasks.adapters.dataset:DatasetTask",
-    "trl": "fastslow.tasks.adapters.trl_rewards:TRLRecipeTask",
-    "rulebook": "fastslow.tasks.families.rulebook.task:Rulebook",
-    "handbook": "fastslow.tasks.families.handbook.task:HandbookTask",
-    "codeio": "fastslow.tasks.families.codeio:CodeIO",
-    "code": "fastslow.tasks.families.code:Code",
-    "math": "fastslow.tasks.families.mathematics:Mathematics",
-    "hover": "fastslow.tasks.families.hover:Hover",
-    "physics": "fastslow.tasks.families.physics:Physics",
-    "reasoning-gym": "fastslow.tasks.families.reasoning_gym:ReasoningGym",
-    "verifiers": "fastslow.tasks.adapters.verifiers_env.task:Verifiers",
-}
-"""Imported on demand, so that a run loads only the families it uses."""
+TASKS = Registry(
+    "task",
+    "fastslow.tasks",
+    {
+        "star-graph": "fastslow.tasks.families.star_graph:StarGraph",
+        "dataset": "fastslow.tasks.adapters.dataset:DatasetTask",
+        "trl": "fastslow.tasks.adapters.trl_rewards:TRLRecipeTask",
+        "rulebook": "fastslow.tasks.families.rulebook.task:Rulebook",
+        "handbook": "fastslow.tasks.families.handbook.task:HandbookTask",
+        "codeio": "fastslow.tasks.families.codeio:CodeIO",
+        "code": "fastslow.tasks.families.code:Code",
+        "math": "fastslow.tasks.families.mathematics:Mathematics",
+        "hover": "fastslow.tasks.families.hover:Hover",
+        "physics": "fastslow.tasks.families.physics:Physics",
+        "reasoning-gym": "fastslow.tasks.families.reasoning_gym:ReasoningGym",
+        "verifiers": "fastslow.tasks.adapters.verifiers_env.task:Verifiers",
+    },
+    TaskError,
+)
 
 
 def task_classes() -> dict[str, type[Task]]:
     """Every task that can be used, by name. One that cannot be loaded is left out; asking for it by name says why."""
     classes = {}
-    for name in (*BUILT_IN, *_offered()):
+    for name in TASKS.names():
         try:
             classes[name] = task_class(name)
         except TaskError:
@@ -54,21 +54,17 @@ def task_classes() -> dict[str, type[Task]]:
 def task_class(name: str) -> type[Task]:
     """The task of that name, or of that family."""
     name = name.partition("/")[0]
-    if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
-        built_in: type[Task] = getattr(importlib.import_module(module), attribute)
-        return built_in
-    offered = _offered()
-    if name in offered:
-        return _load(offered[name])
-    if name == GIVEN:
+    if name == GIVEN and name not in TASKS.names():
         raise TaskError(
             "the task of this recipe was given as an object; give it again from Python: fastslow.train(…, task=…)"
         )
-    known = [*BUILT_IN, *offered]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    raise TaskError(f"there is no task '{name}'; {hint}the tasks are: {', '.join(known)}")
+    loaded = TASKS.find(name)
+    if not (isinstance(loaded, type) and issubclass(loaded, Task)) or inspect.isabstract(loaded):
+        raise TaskError(
+            f"{TASKS.described(name)} is {one_line(loaded)}; "
+            "expected a subclass of fastslow.tasks.Task with nothing left abstract"
+        )
+    return loaded
 
 
 def build_task(recipe: Recipe) -> Task:
@@ -93,27 +89,6 @@ def check_options(recipe: Recipe) -> None:
     for part in recipe.tasks:
         if not _is_object(part):
             _options(part)
-
-
-def _offered() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
-
-
-def _load(point: EntryPoint) -> type[Task]:
-    owner = f" of package '{point.dist.name}'" if point.dist else ""
-    try:
-        loaded = point.load()
-    except Exception as error:  # another package's import can fail in any way
-        raise TaskError(
-            f"task '{point.name}'{owner} cannot be loaded from {point.value} "
-            f"({type(error).__name__}: {one_line(error)}); repair or uninstall that package"
-        ) from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Task)) or inspect.isabstract(loaded):
-        raise TaskError(
-            f"task '{point.name}'{owner}: {point.value} is {one_line(loaded)}; "
-            "expected a subclass of fastslow.tasks.Task with nothing left abstract"
-        )
-    return loaded
 
 
 def _is_object(recipe: TaskByName) -> bool:
@@ -162,8 +137,7 @@ def _explain(name: str, chosen: type[Task], problem: Any) -> str:
     option = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         known = list(chosen.Options.model_fields)
-        near = difflib.get_close_matches(option, known, n=1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
+        hint = did_you_mean(option, known)
         return f"task '{name}' has no option '{option}'; {hint}its options are: {', '.join(known) or 'none'}"
     if problem["type"] == "missing":
         return f"task '{name}' needs the option '{option}'; add it beside the task's name ({option}: …)"

@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping
-from typing import get_args
 
 import pytest
 
 from fastslow.fast.optimizers.lines import GENERIC
 from fastslow.fast.reflection import LanguageModelReflector, Lessons, Reply, TextRequest
-from fastslow.recipe.model import Optimizer
+from fastslow.recipe.parts import OPTIMIZER
 from fastslow.tasks import Example
 
-OTHERS = [name for name in get_args(Optimizer) if name not in ("gepa", "digest")]
+OTHERS = [name for name in OPTIMIZER.registry.built_in if name not in ("gepa", "digest")]
 """Those that score every context they keep on all anchors; `digest` does not, and has tests of its own."""
 SCALAR_ONLY = ["ape", "opro", "evoprompt", "promptbreeder", "mipro"]
 READERS = ["textgrad", "reflexion", "ace", "dspy-gepa"]

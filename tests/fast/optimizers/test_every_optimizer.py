@@ -27,11 +27,11 @@ from optimizer_helpers import (
 )
 
 from fastslow.base.world import World
-from fastslow.fast.optimizers import OPTIMIZERS, find_optimizer
 from fastslow.fast.optimizers.base import PATIENCE, Cycle
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import ChatFailed, LanguageModelReflector, Lessons, TextRequest, Usage
 from fastslow.recipe import FastRecipe
+from fastslow.recipe.parts import OPTIMIZER
 
 ANCHORS = problems(12)
 
@@ -42,8 +42,8 @@ def flat(cycle: Cycle) -> tuple:
 
 
 def test_every_choice_of_a_recipe_is_an_optimizer() -> None:
-    choices = FastRecipe.model_json_schema()["properties"]["optimizer"]["enum"]
-    assert list(OPTIMIZERS) == choices
+    for name in OPTIMIZER.registry.built_in:
+        assert FastRecipe(optimizer=name).optimizer.name == name
     assert set(SCALAR_ONLY + READERS) == set(OTHERS)
 
 
@@ -338,7 +338,7 @@ def test_all_processes_take_the_same_decisions() -> None:
 
 def test_an_optimizer_is_loaded_when_it_is_asked_for() -> None:
     """gepa's own tests hand it reflectors that can write nothing else."""
-    assert find_optimizer("gepa").__name__ == "Gepa"
+    assert OPTIMIZER.registry.find("gepa").__name__ == "Gepa"
     found = evolve(
         Stage(knows_rule), Scripted(lambda request: f"{request.text}\nrule 0"), pool_of("A"), ANCHORS, budget=20
     )

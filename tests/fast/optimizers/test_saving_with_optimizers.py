@@ -15,10 +15,10 @@ from fastslow.fast.optimizers.base import Cycle
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe, load_recipe
-from fastslow.recipe.model import Optimizer
+from fastslow.recipe.parts import OPTIMIZER
 
 ANCHORS = problems(12)
-ALL: list[str] = list(Optimizer.__args__)  # type: ignore[attr-defined]
+ALL: list[str] = list(OPTIMIZER.registry.built_in)
 BY_MINIBATCH = ["gepa", "evoprompt", "textgrad", "reflexion", "ace"]
 FITTING = {
     "rescore=from-rollouts": ["gepa", "evoprompt"],
@@ -34,7 +34,7 @@ FITTING = {
 def test_a_setting_goes_with_an_optimizer_or_is_refused_in_words(setting: str, optimizer: str) -> None:
     given = [f"fast.optimizer={optimizer}", f"fast.{setting}", "fast.budget=800"]
     if optimizer in FITTING[setting]:
-        assert load_recipe(EXAMPLE, given).fast.optimizer == optimizer
+        assert load_recipe(EXAMPLE, given).fast.optimizer.name == optimizer
     else:
         with pytest.raises(RecipeError) as refused:
             load_recipe(EXAMPLE, given)

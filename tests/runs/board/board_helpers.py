@@ -51,7 +51,14 @@ def recipe_of(method: str = "fst", steps: int = 7) -> Recipe:
         {
             **{"method": method, "model": "none", "task": "given"},
             "slow": {"steps": steps, "problems": 4, "group": 4, "microbatch": 4},
-            "fast": {"population": 2, "cycle": 3, "anchors": 6, "budget": 24, "minibatch": 2, "proposer": "full"},
+            "fast": {
+                "population": 2,
+                "cycle": 3,
+                "anchors": 6,
+                "budget": 24,
+                "minibatch": 2,
+                "optimizer": {"proposer": "full"},
+            },
             "evaluation": {"every": 2, "problems": 3, "k": 1},
             "output": {"checkpoint_every": 2, "save_rollouts": True},
         }

@@ -184,7 +184,7 @@ def test_nano_learns_the_rule_of_an_evaluator(tmp_path: Path) -> None:
         model="nano",
         task=GEPATask(SEED, TRAIN, HELD_OUT, evaluator=exactly),
         slow={"steps": 1, "problems": 2, "group": 4, "microbatch": 8},
-        fast={"population": 2, "cycle": 1, "anchors": 4, "budget": 12, "proposer": "full"},
+        fast={"population": 2, "cycle": 1, "anchors": 4, "budget": 12, "optimizer": {"proposer": "full"}},
         sampling={"max_tokens": 8},
         evaluation={"problems": 2, "k": 1},
         folder=tmp_path / "run",

@@ -173,7 +173,13 @@ def test_rollouts_train(kind: str, words: list[str] | None, tmp_path: Path) -> N
             "model": str(tiny.save(tmp_path / "model", words)) if words else "nano",
             "task": {"name": "verifiers/nano-classic", "arguments": {"kind": kind}, "holdout": 0},
             "slow": {"steps": 2, "problems": 2, "group": 16, "microbatch": 32, "learning_rate": 1e-4, "kl": 0.0},
-            "fast": {"population": 2, "cycle": 2, "anchors": 4, "budget": 24, "proposals": 2, "proposer": "full"},
+            "fast": {
+                "population": 2,
+                "cycle": 2,
+                "anchors": 4,
+                "budget": 24,
+                "optimizer": {"proposals": 2, "proposer": "full"},
+            },
             "sampling": {"max_tokens": 1 if words else 6},
             "evaluation": {"every": 0, "problems": 2, "k": 1},
         }

@@ -270,7 +270,7 @@ def trained(folder: Path, model: str | Path, task: dict[str, Any], method: str =
 
 
 def test_one_question_trains_and_the_environments_words_reach_the_contexts(tmp_path: Path) -> None:
-    fast = {"population": 2, "cycle": 2, "anchors": 4, "budget": 24, "proposals": 2, "proposer": "full"}
+    fast = {"population": 2, "cycle": 2, "anchors": 4, "budget": 24, "optimizer": {"proposals": 2, "proposer": "full"}}
     run = trained(tmp_path / "run", "nano", {"name": "verifiers/nano-words"}, "fst", fast=fast)
     assert sum(row["trained_rows"] for row in run.rows("metrics")) > 0
     texts = [record["texts"]["system"] for data in run.cycles() for record in data["contexts"]]

@@ -179,7 +179,7 @@ class TinkerEngine:
         }
         self._step = update.step
         if update.rows:
-            if slow.aggregation == "problem":
+            if slow.loss.aggregation == "problem":
                 rows = [replace(row, advantage=row.advantage * row.scale) for row in update.rows]
                 update = replace(update, rows=rows)
             numbers |= wait_for(self._updated(update))
@@ -197,7 +197,7 @@ class TinkerEngine:
         slow, adapter = self.recipe.slow, self._adapter
         assert adapter is not None, "prepare was called"
         rows, base = sequences(update), None
-        settings = {"clip_low_threshold": 0.0, "clip_high_threshold": slow.ratio_cap}
+        settings = {"clip_low_threshold": 0.0, "clip_high_threshold": slow.loss.ratio_cap}
         policy = None
         if self._cispo:
             try:
@@ -210,11 +210,11 @@ class TinkerEngine:
                 scorer = await self._base_model()
                 scores = await asyncio.gather(*(scorer.score(row.tokens) for row in rows))
                 base = completion_part(update, scores)
-            made = weighted(update, policy, base or policy, slow.ratio_cap, slow.kl)
+            made = weighted(update, policy, base or policy, slow.loss.ratio_cap, slow.kl)
             await adapter.backward(self._fit(made), "importance_sampling", {})
         rate = slow.learning_rate * min(1.0, update.step / max(1, slow.warmup_steps))
         found = await adapter.step(Adam(rate))
-        measured = measure(update, policy, base, slow.ratio_cap, slow.kl)
+        measured = measure(update, policy, base, slow.loss.ratio_cap, slow.kl)
         norm = gradient_norm(found)
         self._warn_of_clipping(norm)
         return {
@@ -231,7 +231,7 @@ class TinkerEngine:
         return rescaled(rows, self._reduction or "sum", 8 if size == "auto" else size)
 
     def _cost(self, tokens: int) -> float:
-        prices = self.recipe.engine.prices
+        prices = self.recipe.prices
         if prices is None:
             return 0.0
         passes = 1 if self._cispo else 2

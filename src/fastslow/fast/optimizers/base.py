@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from fastslow.base.errors import FastSlowError
 from fastslow.base.seeds import derive_seed
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.kinds import Refusal
 from fastslow.fast.memory import LEAST_SHARE
 from fastslow.fast.pool import Member, Pool, mean_score, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
-from fastslow.recipe import FastRecipe, Recipe
+from fastslow.recipe import FastRecipe, Part, Recipe
+from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Context, Rollout
 from fastslow.rollouts.faults import is_faulty
 from fastslow.runs.ledger import Purpose
@@ -29,6 +32,11 @@ TRIES = 4
 """Attempts to get a proposal that is new and within the token budget."""
 SAVING = {"rescore": "from-rollouts", "race": True, "reuse": True}
 """Settings of the fast loop that an optimizer must support, and the value that turns each on."""
+UNDER_CONTEXTS = {
+    "rescore": "leaves no rollouts under the contexts to score them by",
+    "reuse": "has no use for rollouts under the contexts",
+}
+"""Those that need rollouts under the contexts, and why `distill`, which trains under the seed text, has none for them."""
 
 
 @dataclass
@@ -97,6 +105,8 @@ class Optimizer(ABC):
     way; proposals come from the main one.
     """
 
+    Options: ClassVar[type[Part]] = Part
+    """Its options in a recipe."""
     reads_feedback: ClassVar[bool] = True
     """Whether it reads the grader's feedback; otherwise it learns from scores alone."""
     reads_rollouts: ClassVar[bool] = False
@@ -124,16 +134,22 @@ class Optimizer(ABC):
         """Raise a `ValueError` where the settings do not fit this optimizer."""
         fast = recipe.fast
         for name, value in SAVING.items():
-            if getattr(fast, name) == value and name not in cls.supports:
-                chosen = f"{name}={str(value).lower()}"
+            if getattr(fast, name) != value:
+                continue
+            chosen, without = f"{name}={str(value).lower()}", f"set fast.{name}={'false' if value is True else 'all'}"
+            if recipe.method == "distill" and name in UNDER_CONTEXTS:
                 raise ValueError(
-                    f"fast.{chosen} cannot be combined with fast.optimizer={fast.optimizer}; set fast.{name}="
-                    f"{'false' if value is True else 'all'}, or set fast.optimizer to one of "
-                    f"{', '.join(_supporting(name))}"
+                    f"fast.{chosen} cannot be combined with method=distill, whose weights learn under the seed text, which "
+                    f"{UNDER_CONTEXTS[name]}; {without}, or set method=fst"
+                )
+            if name not in cls.supports:
+                raise ValueError(
+                    f"fast.{chosen} cannot be combined with fast.optimizer={fast.optimizer.name}; {without}, or set "
+                    f"fast.optimizer to one of {', '.join(_supporting(name))}"
                 )
         if fast.population < cls.least_population:
             raise ValueError(
-                f"fast.optimizer={fast.optimizer} breeds from two texts, but fast.population={fast.population}; raise "
+                f"fast.optimizer={fast.optimizer.name} breeds from two texts, but fast.population={fast.population}; raise "
                 "fast.population, or choose another fast.optimizer"
             )
         anchors = min(fast.anchors, fast.cycle * recipe.slow.problems)
@@ -142,8 +158,8 @@ class Optimizer(ABC):
         if cls.covers_budget and 0 < budget < least:
             shrunken = f", of which fast.adaptive may leave {budget}," if fast.adaptive else ""
             raise ValueError(
-                f"fast.budget={fast.budget}{shrunken} does not cover one new text under fast.optimizer={fast.optimizer}: "
-                f"two minibatches and all {anchors} anchors, fast.samples={fast.samples} times, are {least} rollouts; raise "
+                f"fast.budget={fast.budget}{shrunken} does not cover one new text under fast.optimizer={fast.optimizer.name}:"
+                f" two minibatches and all {anchors} anchors, fast.samples={fast.samples} times, are {least} rollouts; raise "
                 "fast.budget, or lower fast.anchors, fast.minibatch or fast.samples"
             )
 
@@ -213,7 +229,7 @@ class Optimizer(ABC):
             component=component,
             text=parent.texts[component],
             attempts=attempts,
-            proposer=self.recipe.proposer,
+            proposer=self.recipe.optimizer.options.get("proposer", "light"),
             max_tokens=self.recipe.max_tokens,
             count_tokens=self.count_tokens,
             seed=seed,
@@ -337,14 +353,9 @@ class Optimizer(ABC):
 
 def _supporting(setting: str) -> list[str]:
     """The optimizers that support a setting, without those whose packages are not installed."""
-    from fastslow.base.errors import RecipeError
-    from fastslow.fast.optimizers import OPTIMIZERS, find_optimizer
-
     found = []
-    for name in OPTIMIZERS:
-        try:
-            if setting in find_optimizer(name).supports:
+    for name in OPTIMIZER.registry.built_in:
+        with suppress(FastSlowError):
+            if setting in OPTIMIZER.registry.find(name).supports:
                 found.append(name)
-        except RecipeError:
-            continue
     return found

@@ -16,10 +16,12 @@ from functools import partial
 from typing import Any
 
 from fastslow.fast.optimizers.dspy_search import DSPySearch, dspy
+from fastslow.fast.optimizers.gepa import ProposerOptions
 from fastslow.records import Context
 
 
 class DSPyGepa(DSPySearch):
+    Options = ProposerOptions
     trials = 2
 
     def compile(self, program: dspy.Module, golds: list[dspy.Example]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from gepa import optimize
 from gepa.core.adapter import EvaluationBatch
@@ -17,9 +17,11 @@ from gepa.core.state import GEPAState, ValsetEvaluation
 from gepa.proposer.base import CandidateProposal
 from gepa.proposer.reflective_mutation.reflection_lm import ReflectionProposal
 from gepa.strategies.proposal_sampling import IndependentSampling
+from pydantic import Field
 
 from fastslow.fast.optimizers.base import Optimizer
 from fastslow.fast.pool import Member, is_more, mean_score
+from fastslow.recipe import Part
 from fastslow.records import Context, Example, Rollout
 
 FLOOR = 2.0**-30
@@ -48,6 +50,16 @@ class _Quiet:
         """Ignore gepa's log: the run folder and the view have the same in more detail."""
 
 
+class ProposerOptions(Part):
+    proposer: Literal["light", "full"] = "light"
+    """`light` may only make incremental edits to the parent, `full` may rewrite it."""
+
+
+class GepaOptions(ProposerOptions):
+    proposals: int = Field(default=1, ge=1)
+    """Children proposed per generation; more fill a GPU better."""
+
+
 class Gepa(Optimizer):
     """gepa's adapter, reflection, stopper and callback for one cycle.
 
@@ -55,6 +67,7 @@ class Gepa(Optimizer):
     gets numbers for both, so that one seed gives one result and the processes of a run agree.
     """
 
+    Options = GepaOptions
     supports = frozenset({"rescore", "race", "reuse"})
     covers_budget = False
     propose_new_texts = None
@@ -70,7 +83,7 @@ class Gepa(Optimizer):
             adapter=self,
             reflection_strategy=self,
             reflection_minibatch_size=min(self.recipe.minibatch, len(self.anchors)),
-            sampling_strategy=IndependentSampling(self.recipe.proposals),
+            sampling_strategy=IndependentSampling(self.recipe.optimizer.proposals),
             acceptance_criterion=Improvement(),
             use_merge=len(self.components) > 1,
             stop_callbacks=[lambda state: self.finished()],

@@ -1,7 +1,7 @@
 """OPRO (Yang et al. 2023, arXiv 2309.03409): the proposer reads the history of texts and scores.
 
 Keeps: the best texts so far with their scores, worst first, a few problems, and the request for a text that scores higher;
-several proposals per step (`fast.proposals`), each scored on all anchors. It learns from scores alone.
+several proposals per step (`fast.optimizer.proposals`), each scored on all anchors. It learns from scores alone.
 
 Leaves out: scores of earlier policies, so the history starts with each cycle's re-scored population; gold answers, which are
 replaced by attempts that scored 1; the choice of where in the prompt the text goes.
@@ -15,21 +15,30 @@ from __future__ import annotations
 
 import random
 
+from pydantic import Field
+
 from fastslow.fast.optimizers.lines import lines_of, plain_lines, vary
 from fastslow.fast.optimizers.steps import Steps, listed
 from fastslow.fast.reflection.prompt import fence_of, show_demonstrations
+from fastslow.recipe import Part
 from fastslow.records import Context
 
 HISTORY = 20
 """Texts that the proposer sees."""
 
 
+class OproOptions(Part):
+    proposals: int = Field(default=1, ge=1)
+    """Texts proposed per step."""
+
+
 class Opro(Steps):
+    Options = OproOptions
     reads_feedback = False
     supports = frozenset({"race"})
 
     def step(self) -> None:
-        self.score(self.brood(min(self.recipe.proposals, self.left // self.score_price)))
+        self.score(self.brood(min(self.recipe.optimizer.proposals, self.left // self.score_price)))
 
     def propose(self) -> Context | None:
         history = self.ranked()[:HISTORY][::-1]

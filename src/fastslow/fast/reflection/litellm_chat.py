@@ -8,12 +8,12 @@ import email.utils
 import os
 import time
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, get_args
+from typing import Any
 
 from fastslow.base.text import redacted
 from fastslow.fast.reflection.base import ChatFailed, Reply
 from fastslow.models.encode import defused_for_servers
-from fastslow.recipe import ReflectionRecipe
+from fastslow.recipe.parts import REFLECTOR
 
 LONGEST_PAUSE = 300.0
 """The longest pause, in seconds, even if a server asks for a longer one."""
@@ -102,8 +102,7 @@ def provider_of(model: str) -> str:
     try:
         return litellm.get_llm_provider(model)[1]
     except litellm.BadRequestError as error:
-        kinds = get_args(ReflectionRecipe.model_fields["kind"].annotation)
-        near = difflib.get_close_matches(model.lower(), kinds, n=1)
+        near = difflib.get_close_matches(model.lower(), REFLECTOR.registry.names(), n=1)
         advice = f"did you mean '{near[0]}'? To ask a model, write" if near else "write"
         raise ChatFailed(
             f"reflection model '{model}' names no provider LiteLLM knows; {advice} PROVIDER/MODEL such as openai/gpt-5.2, or "

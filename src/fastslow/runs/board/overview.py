@@ -49,7 +49,7 @@ def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows)
         "started": str(state.get("started") or ""),
         "written": written,
         "method": str(recipe.get("method") or ""),
-        "optimizer": str(mapping(recipe.get("fast")).get("optimizer") or ""),
+        "optimizer": _name(mapping(recipe.get("fast")).get("optimizer")),
         "model": _model(recipe),
         "task": _task(recipe),
         "seed": number(recipe.get("seed")),
@@ -82,8 +82,12 @@ def _validation(rows: Rows) -> dict[str, Any] | None:
 
 
 def _model(recipe: Mapping[str, Any]) -> str:
-    model = recipe.get("model")
-    return str(mapping(model).get("name") or model or "").rstrip("/").rpartition("/")[2]
+    return _name(recipe.get("model")).rstrip("/").rpartition("/")[2]
+
+
+def _name(part: Any) -> str:
+    """Of a model or an optimizer, in its short or its long form."""
+    return str(mapping(part).get("name") or part or "")
 
 
 def _task(recipe: Mapping[str, Any]) -> str:

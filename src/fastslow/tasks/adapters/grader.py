@@ -11,9 +11,9 @@ from numbers import Real
 from typing import Any
 
 from fastslow.base.errors import TaskError
+from fastslow.base.registry import load_named
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Feedback
-from fastslow.tasks.imports import load_named
 
 JUDGES = 32
 """Answers graded at a time with `grader_threads`: such graders wait for a server and hardly use the processor."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from fastslow.base.errors import RecipeError, TaskError
+from fastslow.base.registry import load_named
 from fastslow.base.text import one_line
 from fastslow.tasks.adapters.grader import JUDGES, GraderError
 from fastslow.tasks.adapters.trl_functions import (
@@ -27,7 +28,6 @@ from fastslow.tasks.adapters.trl_functions import (
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import SourceOptions, complete_splits, content_id, name_examples, read_splits
-from fastslow.tasks.imports import load_named
 
 PROMPT = "prompt"
 _NOT_PASSED_ON = (PROMPT, "completion", "completion_ids")

@@ -1,0 +1,193 @@
+"""What a run on this machine would need, for `fastslow check`: the sampler, and the memory of a GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from fastslow.base.errors import FastSlowError
+from fastslow.engine.kind import Finding
+from fastslow.engine.local.choice import Choice, choose, own_kernels, vllm_installed
+from fastslow.models.memory import GIB, PREFILL, Footprint, Shape, answers_that_fit
+from fastslow.models.tokenizer import read_config, resolve
+from fastslow.recipe import Recipe, VllmServers
+
+CARDS = (16, 24, 40, 48, 80, 96, 141, 192)
+"""Memory of usual GPUs, in GB."""
+MEMORY_OF_CARD = 0.98
+"""Share of that which a process can use."""
+TOO_LARGE = (
+    "the run does not fit with answers of full length; leave slow.microbatch and model.gradient_checkpointing on auto, train "
+    "an adapter (model.lora.rank=16), set slow.kl=0, lower sampling.max_tokens, or use a smaller model or several GPUs"
+)
+
+
+def sampler(recipe: Recipe, fits: Callable[[int], object]) -> Iterator[Finding]:
+    """What samples, and why; vLLM servers are asked what they serve, which prompts must fit."""
+    backend = recipe.sampling.backend
+    if isinstance(backend, VllmServers):
+        from fastslow.engine.local.servers import connect
+
+        try:
+            connected = connect(recipe)
+            for server in connected.servers:
+                found = (
+                    f"{server.address} serves {server.model}, {server.max_length:,} tokens, with vLLM {server.version}"
+                )
+                yield Finding("sampler", found)
+        except FastSlowError as error:
+            yield Finding("sampler", str(error), missing=True)
+            return
+        try:
+            fits(connected.max_length)
+        except FastSlowError as error:
+            yield Finding("task and servers", str(error), missing=True)
+    elif backend == "auto":
+        choice = _choice(recipe)
+        yield Finding("sampler", f"{choice.backend}: {choice.why}")
+    else:
+        yield Finding("sampler", f"{backend}: set in the recipe")
+
+
+def _choice(recipe: Recipe) -> Choice:
+    """torch is imported only where its GPU matters."""
+    if not vllm_installed():
+        return choose(recipe.sampling, None, None)
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from fastslow.models.load import choose_device
+
+    name, trust = recipe.model.name, recipe.model.trust_remote_code
+    device = choose_device(recipe.model.device)
+    if device != "cuda":
+        return choose(recipe.sampling, None, None)
+    config, card = read_config(name, trust_remote_code=trust), torch.cuda.get_device_properties(0).total_memory
+    weights = _weights(recipe, Shape.of(config))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust)
+    return choose(recipe.sampling, weights, card, own_kernels(recipe.model, device, model))
+
+
+def memory(recipe: Recipe, prompt: float) -> Iterator[Finding]:
+    """Weights, gradients and Adam's two moments; a copy of the base model if there is a KL penalty without an adapter. On a
+    GPU also what depends on the tokens."""
+    shape = Shape.of(read_config(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code))
+    weights = _weights(recipe, shape)
+    if weights is None:
+        yield Finding("memory", "unknown: the model is not in a local folder of safetensors, and its shape is unusual")
+        return
+    if recipe.method == "gepa":
+        needed, parts = 4 * weights, "weights"
+    elif recipe.model.lora is not None:
+        needed, parts = 4 * weights, "frozen weights in fp32, half in bf16; an adapter adds little"
+    else:
+        needed = (16 + (4 if recipe.slow.kl else 0)) * weights
+        parts = "weights, gradients, optimizer" + (", base model" if recipe.slow.kl else "")
+    yield Finding("memory", f"{needed / 2**30:,.2f} GiB for {weights:,} weights ({parts}), without activations")
+    if (
+        shape
+        and recipe.method != "gepa"
+        and recipe.model.device in ("auto", "cuda")
+        and recipe.model.precision != "fp32"
+    ):
+        yield _on_gpu(recipe, shape, weights, prompt)
+
+
+def _on_gpu(recipe: Recipe, shape: Shape, weights: int, prompt: float) -> Finding:
+    """What fits this machine's card, or the smallest of usual ones; calculated with contexts and answers of full length."""
+    card, name = _card()
+    if card is not None:
+        found = _plan(recipe, shape, weights, prompt, card)
+        return Finding("GPU", f"on {name}, calculated: {found or TOO_LARGE}", missing=found is None and _fitted(recipe))
+    for size in CARDS:
+        if found := _plan(recipe, shape, weights, prompt, int(MEMORY_OF_CARD * size * 10**9)):
+            return Finding("GPU", f"this machine has none; a card of {size} GB fits, calculated: {found}")
+    return Finding("GPU", f"this machine has none; on a card of {CARDS[-1]} GB, calculated: {TOO_LARGE}")
+
+
+def _fitted(recipe: Recipe) -> bool:
+    """Whether the run chooses everything by itself: what it cannot fit then does not fit."""
+    return recipe.slow.microbatch == "auto" and recipe.model.gradient_checkpointing is not False
+
+
+def _card() -> tuple[int | None, str]:
+    """Memory and name of this machine's GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None, ""
+    size = torch.cuda.get_device_properties(0).total_memory
+    return size, f"{torch.cuda.get_device_name(0)} ({size / GIB:.0f} GiB)"
+
+
+def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) -> str | None:
+    """How a run fits a card with this many bytes; None if it does not."""
+    slow, sampling, lora = recipe.slow, recipe.sampling, recipe.model.lora
+    trained = shape.adapter_weights(lora.rank) if lora else weights
+    rank, distilled = (lora.rank if lora else None), recipe.method == "distill"
+    penalty = bool(slow.kl) and not distilled
+    reference = lora is None and (penalty or recipe.evaluation.divergence)
+    needed = Footprint(shape, weights, trained, rank, bf16=True, reference=reference, distilled=distilled)
+    evolved = 0 if recipe.method == "rl" else recipe.fast.max_tokens
+    longest = round(prompt) + evolved + sampling.max_tokens
+    rollouts = slow.problems * slow.group
+    vllm = 0
+    if sampling.backend == "vllm" or (sampling.backend == "auto" and _choice(recipe).backend == "vllm"):
+        share = sampling.vllm_memory
+        if share == "auto":
+            share = needed.vllm_share(card, card, rollouts, sampling.max_tokens, sleeps=sampling.vllm_sleep)
+        vllm = round(share * card)
+    beside = 0 if sampling.vllm_sleep else vllm
+    free = card - beside - (needed.fixed - needed.head)
+    wish = None if recipe.model.gradient_checkpointing == "auto" else recipe.model.gradient_checkpointing
+    if free < 0:
+        return None
+    if slow.microbatch == "auto":
+        tokens, checkpointing = needed.microbatch(free, longest, wish)
+        each = f"micro-batches of {tokens:,} tokens"
+        tokens = max(tokens, longest)  # a row is never divided
+    else:
+        shared = evolved if slow.shared_prefix else 0  # by all rows, and so computed once
+        tokens, checkpointing = shared + slow.microbatch * (longest - shared), wish is True
+        each = f"micro-batches of {slow.microbatch} rollouts"
+    update = needed.update_bytes(tokens, checkpointing) + beside
+    if update > card:
+        return None
+    kept = "recomputed" if checkpointing else "kept"
+    words = f"updates need up to {update / GIB:.0f} GiB with {each}, activations {kept}"
+    if vllm:
+        return words + f"; vLLM takes {vllm / GIB:.0f} GiB{' between updates' if sampling.vllm_sleep else ' of them'}"
+    if isinstance(sampling.backend, VllmServers):
+        return words + "; the servers sample"
+    contexts = 1 if recipe.method == "rl" else recipe.fast.population
+    in_play, problems = (math.ceil((1 + sampling.ahead) * each) for each in (rollouts, slow.problems))
+    prompts = min(in_play, contexts * problems) * round(prompt)
+    free = max(card - needed.sampling_bytes(0, 0, 0) + PREFILL, 0)
+    most = min(math.ceil((1 + sampling.ahead) * sampling.batch), in_play)
+    rows, answers = answers_that_fit(shape, 2, free, contexts * evolved, prompts / in_play, most, sampling.max_tokens)
+    sampled = needed.sampling_bytes(rows, contexts * evolved + prompts * rows // in_play, answers)
+    if sampled > card:
+        return None
+    return words + f"; sampling up to {sampled / GIB:.0f} GiB with {rows} completions at a time"
+
+
+def _weights(recipe: Recipe, shape: Shape | None) -> int | None:
+    """Weights of the model, from its files or else from its shape."""
+    return _count_weights(Path(resolve(recipe.model.name))) or (shape.weights if shape else None)
+
+
+def _count_weights(folder: Path) -> int | None:
+    """From the headers of the files that transformers loads, None if they cannot be read; a weight that two layers share is
+    stored once."""
+    total = 0
+    for path in sorted(folder.glob("model*.safetensors")) if folder.is_dir() else []:
+        try:
+            with safe_open(path, "numpy") as file:
+                total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+        except (SafetensorError, OSError):
+            return None
+    return total or None

@@ -1,0 +1,143 @@
+"""The reflectors that a recipe can name: their options, what they need, and how they are made."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field, field_validator
+
+from fastslow.base.errors import RecipeError
+from fastslow.base.text import has_credentials
+from fastslow.fast.reflection.base import ChatFailed, Reflector
+from fastslow.fast.reflection.language_model import LanguageModelReflector
+from fastslow.fast.reflection.lessons import Lessons
+from fastslow.recipe.parts import Part
+from fastslow.records import Sampling
+
+if TYPE_CHECKING:
+    from fastslow.engine.base import Engine
+    from fastslow.recipe import Recipe
+    from fastslow.rollouts.chat import ChatFormat
+
+
+class ReflectorKind:
+    """A reflector in a recipe."""
+
+    Options: ClassVar[type[Part]] = Part
+    own_model: ClassVar[bool] = False
+    """It asks a model other than the policy, which is called once before step 1."""
+
+    @classmethod
+    def refuse(cls, recipe: Recipe) -> None:
+        """Raise a ValueError for what the reflector cannot do."""
+
+    @classmethod
+    def require(cls, recipe: Recipe) -> None:
+        """Raise if a package or a key is missing."""
+
+    @classmethod
+    def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
+        """The reflector; `engine` and `chat` are those of the policy."""
+        raise NotImplementedError
+
+
+class ModelOptions(Part):
+    temperature: float = Field(default=1.0, ge=0)
+    """Sampling temperature of the reflection model."""
+    max_tokens: int = Field(default=4096, ge=1)
+    """Longest answer of the reflection model, in tokens."""
+
+
+class LocalOptions(ModelOptions):
+    model: str = Field(min_length=1)
+    """Hub id, folder or `.gguf` file."""
+
+
+class LiteLLMOptions(ModelOptions):
+    model: str = Field(min_length=1)
+    """A LiteLLM name such as `openai/gpt-5.2`."""
+    base_url: str | None = None
+    """Address of an OpenAI-compatible server."""
+    timeout: float = Field(default=120.0, gt=0)
+    """Seconds to wait for one answer."""
+    retries: int = Field(default=4, ge=0)
+    """Retries after a transient fault, with doubling pauses."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _no_credentials(cls, value: str | None) -> str | None:
+        if value is not None and has_credentials(value):
+            raise ValueError(
+                "the address holds a user, a password or a key, which would end up in the run folder; keep them in the "
+                "environment (OPENAI_API_KEY, or OPENAI_BASE_URL for an address that holds them)"
+            )
+        return value
+
+
+class LessonsKind(ReflectorKind):
+    """Edits with lines of the feedback; no model."""
+
+    @classmethod
+    def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
+        return Lessons()
+
+
+class LiteLLMKind(ReflectorKind):
+    """A model by API."""
+
+    Options = LiteLLMOptions
+    own_model = True
+
+    @classmethod
+    def require(cls, recipe: Recipe) -> None:
+        from fastslow.fast.reflection.litellm_chat import provider_of
+
+        options = recipe.fast.reflection
+        if options.base_url:
+            return
+        try:
+            provider_of(options.model)
+        except ChatFailed as failure:
+            raise RecipeError(str(failure)) from None
+        import litellm
+
+        needed = litellm.validate_environment(options.model)["missing_keys"]
+        if absent := [key for key in needed if key not in os.environ]:
+            raise RecipeError(f"{options.model} needs {', '.join(absent)} in the environment")
+
+    @classmethod
+    def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
+        from fastslow.fast.reflection.litellm_chat import LiteLLMChat
+
+        return LanguageModelReflector(LiteLLMChat(**recipe.fast.reflection.options))
+
+
+class LocalKind(ReflectorKind):
+    """A model of its own in this process."""
+
+    Options = LocalOptions
+    own_model = True
+
+    @classmethod
+    def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
+        from fastslow.fast.reflection.chats import LocalChat
+        from fastslow.models.load import choose_device, load_to_ask  # they import torch
+
+        options = recipe.fast.reflection
+        model, tokenizer = load_to_ask(options.model, choose_device(recipe.model.device))
+        return LanguageModelReflector(LocalChat(model, tokenizer, options.temperature, options.max_tokens))
+
+
+class PolicyKind(ReflectorKind):
+    """The model in training."""
+
+    Options = ModelOptions
+
+    @classmethod
+    def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
+        from fastslow.fast.reflection.chats import PolicyChat
+
+        options = recipe.fast.reflection
+        sampling = Sampling(max(options.temperature, 1e-3), 1.0, options.max_tokens)
+        return LanguageModelReflector(PolicyChat(engine, chat, sampling))

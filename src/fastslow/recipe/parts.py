@@ -1,0 +1,251 @@
+"""Parts of a run that are chosen by name and have options of their own: the loss, the optimizer, the reflector, the engine.
+
+In a recipe a part is a name, or a mapping with the name and the options. The options belong to the part: an engine, optimizer
+or reflector is a class with `Options`, a subclass of `Part`; a loss is a function whose keyword-only parameters are options.
+`refuse(recipe)` of the class, if it has one, raises a ValueError for what the part cannot do.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializationInfo,
+    ValidationInfo,
+    create_model,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import core_schema
+
+from fastslow.base.errors import FastSlowError, RecipeError
+from fastslow.base.registry import Registry
+
+LARGEST = 2**32 - 1
+"""The largest whole number that a setting may have."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _countable(cls, value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise ValueError(f"expected at most {LARGEST:,}")
+        return value
+
+
+class Part(Section):
+    """A chosen part; a subclass adds its options as fields."""
+
+    name: str
+
+    @property
+    def kind(self) -> str:
+        return self.name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {key: value for key, value in self if key != "name"}
+
+    if TYPE_CHECKING:  # the options depend on the part
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+class UnreadPart(Part):
+    """A part of a stored recipe whose code is not loaded: nobody has said yet that it can be trusted, or it is missing."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a recipe has a part."""
+
+    key: str
+    word: str
+    """The key of the part's name: `name` or `kind`."""
+    default: str
+    registry: Registry
+
+    def long(self, value: str) -> dict[str, str]:
+        """The long form of a part that is given by name alone."""
+        known = self.key != "fast.reflection" or value in self.registry.built_in or _OBJECT.fullmatch(value)
+        if known or value in self.registry.names():
+            return {self.word: value}
+        return {"kind": "litellm", "model": value}
+
+    def options(self, name: str) -> type[Part]:
+        """The options of a part; loads it."""
+        found = self.registry.find(name)
+        options = _of_signature(found) if inspect.isfunction(found) else getattr(found, "Options", Part)
+        if not (isinstance(options, type) and issubclass(options, Part)) or not callable(found):
+            raise RecipeError(
+                f"{self.registry.described(name)} has no options that a recipe can read; expected a class with Options, a "
+                "subclass of fastslow.recipe.Part, or for a loss a function"
+            )
+        return options
+
+    def named(self, value: Any) -> tuple[Any, dict[str, Any]]:
+        """The name and the options of a part, in either form."""
+        given = self.long(value) if isinstance(value, str) else value
+        if not isinstance(given, Mapping):
+            raise ValueError(f"expected the name of a part, such as {self.default}, or a mapping with its options")
+        options = dict(given)
+        name = options.pop("name", self.default) if self.word not in options else options.pop(self.word)
+        return name, options
+
+    def read(self, value: Any, info: ValidationInfo) -> Part:
+        if isinstance(value, Part):
+            return value
+        name, options = self.named(value)
+        if not isinstance(name, str):
+            raise ValueError(f"{self.key}.{self.word}={name!r}: expected a name, such as {self.default}")
+        stored = bool(info.context and info.context.get("stored"))
+        kind: type[Part] = UnreadPart
+        if not (stored and ":" in name):
+            try:
+                kind = self.options(name)
+            except FastSlowError as error:
+                if not stored:
+                    raise ValueError(
+                        str(error).encode("utf-8", "replace").decode()
+                    ) from None  # pydantic takes no others
+        return kind.model_validate({**options, "name": name})
+
+    def current(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """The mapping of a stored part, without options that the part does not have, as all had before."""
+        name = stored.get(self.word) or self.default
+        if ":" in str(name):
+            return stored
+        with suppress(FastSlowError):
+            known = {self.word, *self.options(str(name)).model_fields}
+            return {key: value for key, value in stored.items() if key in known}
+        return stored
+
+    def write(self, part: Part, info: SerializationInfo) -> dict[str, Any]:
+        data = part.model_dump(mode=info.mode)
+        return {self.word: data.pop("name"), **data}
+
+    def known_options(self) -> Iterator[tuple[str, str, FieldInfo]]:
+        """The options of the built-in parts, as (part, option, field); without parts whose packages are missing."""
+        for name in self.registry.built_in:
+            with suppress(FastSlowError):
+                for option, field in self.options(name).model_fields.items():
+                    if option != "name":
+                        yield name, option, field
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> core_schema.CoreSchema:
+        """For `Annotated[Part, SLOT]`."""
+        written = core_schema.plain_serializer_function_ser_schema(self.write, info_arg=True)
+        return core_schema.with_info_plain_validator_function(self.read, serialization=written)
+
+
+_OBJECT = re.compile(r"[\w.]+:[^\W\d]\w*|.*\.py:[^\W\d]\w*")
+"""`module:Name` or `file.py:Name`; names of models have colons too, as in `ollama/qwen3:8b`."""
+
+
+@functools.cache
+def _of_signature(function: Any) -> type[Part]:
+    given = {
+        name: parameter
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    hints = {name: parameter.annotation for name, parameter in given.items()}
+    read = typing.get_type_hints(SimpleNamespace(__annotations__=hints), function.__globals__, include_extras=True)
+    fields: dict[str, Any] = {
+        name: (read[name], ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in given.items()
+    }
+    return create_model(function.__name__, __base__=Part, **fields)
+
+
+LOSS = Slot(
+    "slow.loss",
+    "name",
+    "cispo",
+    Registry(
+        "loss",
+        "fastslow.losses",
+        {name: f"fastslow.slow.losses:{name}" for name in ("cispo", "grpo", "dr_grpo", "dapo", "gspo")},
+    ),
+)
+OPTIMIZER = Slot(
+    "fast.optimizer",
+    "name",
+    "gepa",
+    Registry(
+        "optimizer",
+        "fastslow.optimizers",
+        {
+            "gepa": "fastslow.fast.optimizers.gepa:Gepa",
+            "digest": "fastslow.fast.optimizers.digest:Digest",
+            "ape": "fastslow.fast.optimizers.ape:Ape",
+            "opro": "fastslow.fast.optimizers.opro:Opro",
+            "evoprompt": "fastslow.fast.optimizers.evoprompt:EvoPrompt",
+            "promptbreeder": "fastslow.fast.optimizers.promptbreeder:Promptbreeder",
+            "textgrad": "fastslow.fast.optimizers.textgrad:TextGrad",
+            "reflexion": "fastslow.fast.optimizers.reflexion:Reflexion",
+            "ace": "fastslow.fast.optimizers.ace:Ace",
+            "mipro": "fastslow.fast.optimizers.mipro:Mipro",
+            "dspy-gepa": "fastslow.fast.optimizers.dspy_gepa:DSPyGepa",
+        },
+    ),
+)
+REFLECTOR = Slot(
+    "fast.reflection",
+    "kind",
+    "lessons",
+    Registry(
+        "reflector",
+        "fastslow.reflectors",
+        {
+            "lessons": "fastslow.fast.reflection.kinds:LessonsKind",
+            "litellm": "fastslow.fast.reflection.kinds:LiteLLMKind",
+            "local": "fastslow.fast.reflection.kinds:LocalKind",
+            "policy": "fastslow.fast.reflection.kinds:PolicyKind",
+        },
+    ),
+)
+ENGINE = Slot(
+    "engine",
+    "kind",
+    "local",
+    Registry(
+        "engine",
+        "fastslow.engines",
+        {"local": "fastslow.engine.local:Local", "tinker": "fastslow.engine.tinker:Tinker"},
+    ),
+)
+SLOTS = {slot.key: slot for slot in (LOSS, OPTIMIZER, REFLECTOR, ENGINE)}
+
+
+def set_key(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in a recipe that is still a mapping; a short form on the way is expanded."""
+    *parents, last = key.split(".")
+    target: Any = data
+    for depth, name in enumerate(parents, 1):
+        inner = target.get(name)
+        slot = SLOTS.get(".".join(parents[:depth]))
+        if isinstance(inner, str) and (slot or name in ("model", "task")):
+            inner = slot.long(inner) if slot else {"name": inner}
+        elif inner is None:
+            inner = {}
+        elif not isinstance(inner, dict):
+            raise RecipeError(f"override '{key}={value}': '{name}' holds {inner!r}, which has no keys of its own")
+        target[name] = inner
+        target = inner
+    target[last] = value
