@@ -137,12 +137,8 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
     rollouts = slow.problems * slow.group
     vllm = 0
     if sampling.backend == "vllm" or (sampling.backend == "auto" and _choice(recipe).backend == "vllm"):
-        share = sampling.vllm_memory
-        if share == "auto":
-            share = needed.vllm_share(card, card, rollouts, sampling.max_tokens, sleeps=sampling.vllm_sleep)
-        vllm = round(share * card)
-    beside = 0 if sampling.vllm_sleep else vllm
-    free = card - beside - (needed.fixed - needed.head)
+        vllm = round(needed.vllm_share(card, card, rollouts, sampling.max_tokens) * card)
+    free = card - vllm - (needed.fixed - needed.head)
     wish = None if recipe.model.gradient_checkpointing == "auto" else recipe.model.gradient_checkpointing
     if free < 0:
         return None
@@ -154,13 +150,13 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
         shared = evolved if slow.shared_prefix else 0  # by all rows, and so computed once
         tokens, checkpointing = shared + slow.microbatch * (longest - shared), wish is True
         each = f"micro-batches of {slow.microbatch} rollouts"
-    update = needed.update_bytes(tokens, checkpointing) + beside
+    update = needed.update_bytes(tokens, checkpointing) + vllm
     if update > card:
         return None
     kept = "recomputed" if checkpointing else "kept"
     words = f"updates need up to {update / GIB:.0f} GiB with {each}, activations {kept}"
     if vllm:
-        return words + f"; vLLM takes {vllm / GIB:.0f} GiB{' between updates' if sampling.vllm_sleep else ' of them'}"
+        return words + f"; vLLM takes {vllm / GIB:.0f} GiB of them"
     if isinstance(sampling.backend, VllmServers):
         return words + "; the servers sample"
     contexts = 1 if recipe.method == "rl" else recipe.fast.population
