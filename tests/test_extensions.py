@@ -45,18 +45,12 @@ class Longer(Steps):
         line: str = "Think first."
 
     reads_feedback = False
-    any_budget = True
+    covers_budget = False
 
-    @property
-    def price(self):
-        return self.score_price
-
-    def step(self):
+    def propose(self):
         best = self.ranked()[0].context
-        text = f"{best.texts[self.component]}\\n{self.recipe.optimizer.line}"
-        child = self.child([best], self.component, lambda seed: self.loop.reflector.shout(f"{text} {seed}"), (), 0.0)
-        if child is not None:
-            self.score([child])
+        text = f"{self.text(best)}\\n{self.recipe.optimizer.line}"
+        return self.child([best], self.component, lambda seed: self.reflector.shout(f"{text} {seed}"))
 
 
 class Loud(Lessons):
@@ -85,7 +79,7 @@ class Echo(Engine):
     def __init__(self, recipe, tokenizer):
         self.recipe, self.tokenizer, self.world = recipe, tokenizer, World()
 
-    async def sample(self, prompts, sampling, seed, ready=None):
+    async def sample(self, prompts, sampling, seed, *, limits=None, enough=None, ready=None):
         return [Completion((prompt[-1],), (0.0,)) for prompt in prompts]
 
     def update(self, update):
@@ -116,7 +110,7 @@ class Echoing(EngineKind):
     @classmethod
     def load(cls, recipe, folder, world):
         model = describe(recipe.model.name, trust_remote_code=False)
-        return Source(model.tokenizer, model.max_length, lambda: Echo(recipe, model.tokenizer))
+        return Source(model.tokenizer, model.max_length, lambda loss: Echo(recipe, model.tokenizer))
 '''
 ENTRY_POINTS = """[fastslow.losses]
 squared = extension_package:squared

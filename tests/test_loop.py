@@ -123,10 +123,10 @@ def test_the_order_of_what_is_asked_of_the_engine(method: str, whole: Whole) -> 
 
 
 def test_rollouts_train_with_the_advantage_within_their_problem(whole: Whole) -> None:
-    _, engine = whole("rl")
-    for update in updates_of(engine):
-        assert 0 <= update.zero_variance <= 1
-        assert len(update.rows) == round((1 - update.zero_variance) * PROBLEMS) * GROUP
+    loop, engine = whole("rl")
+    for update, row in zip(updates_of(engine), loop.record.run.rows("metrics"), strict=True):
+        assert 0 <= row["zero_variance"] <= 1
+        assert len(update.rows) == round((1 - row["zero_variance"]) * PROBLEMS) * GROUP
         for start in range(0, len(update.rows), GROUP):
             group = update.rows[start : start + GROUP]
             assert sum(row.advantage for row in group) == pytest.approx(0)

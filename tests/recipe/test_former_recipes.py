@@ -25,6 +25,8 @@ FORMER = [(key, {"slowly": True}, new.now if isinstance(new, Removed) else new) 
 def nested(key: str, value: Any) -> dict[str, Any]:
     for name in reversed(key.split(".")):
         value = {name: value}
+    if "model" in value:
+        value["model"] = {"name": BASE["model"], **value["model"]}
     return {**BASE, **value}
 
 

@@ -14,7 +14,10 @@ import torch
 
 from fastslow.engine.base import Batch
 from fastslow.recipe import SlowRecipe
-from fastslow.slow.losses import LOSSES, objective
+from fastslow.recipe.parts import LOSS
+from fastslow.slow.losses import objective
+
+LOSSES = list(LOSS.registry.built_in)
 
 RATIOS = [[1.0, 1.5, 0.5], [6.0, 0.1, 1.0]]
 LOGPROBS = torch.tensor([[-1.0, -2.0, -0.5], [-3.0, -0.2, -1.0]])
@@ -59,7 +62,7 @@ def of_rows(values: list[tuple[int, float]]) -> float:
 @pytest.mark.parametrize(("aggregation", "scales"), [("problem", SCALES), ("token", [1.0, 1.0])])
 def test_cispo_caps_the_ratio_and_keeps_every_gradient(aggregation: str, scales: list[float]) -> None:
     made = batch()
-    loss, numbers = objective(SlowRecipe(loss="cispo", ratio_cap=4.0, aggregation=aggregation))(made)
+    loss, numbers = objective(SlowRecipe(loss={"name": "cispo", "ratio_cap": 4.0, "aggregation": aggregation}))(made)
     expected = sum(-min(ratio, 4.0) * a * scales[row] * logp for row, ratio, logp, a in tokens()) / 10
     assert loss.item() == pytest.approx(expected)
     loss.backward()
@@ -107,13 +110,13 @@ def test_micro_batches_add_up(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_options_are_keywords_with_types_and_defaults(name: str) -> None:
-    _, *options = inspect.signature(LOSSES[name]).parameters.values()
+    _, *options = inspect.signature(LOSS.registry.find(name)).parameters.values()
     assert options
     for option in options:
         assert option.kind is option.KEYWORD_ONLY
         assert option.default is not option.empty
         assert option.annotation is not option.empty
-        assert getattr(SlowRecipe(), option.name) == option.default
+        assert SlowRecipe(loss=name).loss.options[option.name] == option.default
 
 
 def test_a_recipe_is_read_without_torch() -> None:

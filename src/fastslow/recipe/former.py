@@ -15,6 +15,8 @@ class Removed:
     was: Any
     """What a run without it does; a stored recipe with another value cannot be resumed."""
     now: str = "leave it out"
+    machine: bool = False
+    """It never changed what a run learns, so that any value may be resumed."""
 
 
 KEYS: dict[str, str | Removed] = {
@@ -34,10 +36,12 @@ KEYS: dict[str, str | Removed] = {
     "slow.fill_cap": Removed(2.0, "use slow.allocation=informative"),
     "slow.rounds": Removed(2, "slow.allocation=informative plays two rounds"),
     "sampling.ahead_age": Removed(None, "rollouts are trained on at most one step later than sampling.ahead says"),
-    "sampling.vllm_memory": Removed("auto", "vLLM's share of the card is calculated"),
-    "sampling.vllm_sleep": Removed(False, "vLLM keeps its memory; leave it more with running servers (docs/scale.md)"),
+    "sampling.vllm_memory": Removed("auto", "vLLM's share of the card is calculated", machine=True),
+    "sampling.vllm_sleep": Removed(
+        False, "vLLM keeps its memory; running servers can have their own card", machine=True
+    ),
     "model.lora.dropout": Removed(0.0, "adapters have no dropout"),
-    "model.kernels": Removed("auto", "fused kernels are used where they are installed"),
+    "model.kernels": Removed("auto", "fused kernels are used where they are installed", machine=True),
     "fast.reuse_age": Removed(None, "rollouts are reused until their cycle ends"),
     "fast.overlap": Removed(False, "edits are asked for between steps"),
 }
@@ -79,7 +83,7 @@ def translate(data: dict[str, Any], known: set[str]) -> list[str]:
         value = section.pop(name)
         if isinstance(new, str):
             set_key(data, new, value)
-        elif value != new.was:
+        elif value != new.was and not new.machine:
             removed.append(f"{key}={value}")
     for (key, former), replacement in VALUES.items():
         section, name = section_of(data, key)
