@@ -50,11 +50,12 @@ def two_processes(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
     """Every setting with two real processes over gloo, by process."""
     folder = tmp_path_factory.mktemp("two")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     subprocess.run(
         [*command, str(HERE / "two_processes.py"), str(tiny_folder), str(folder)],
         check=True,
         timeout=900,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path},
     )
     return [torch.load(folder / f"process-{rank}.pt", weights_only=False) for rank in (0, 1)]
 

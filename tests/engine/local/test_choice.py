@@ -12,14 +12,13 @@ from helpers import local_engine
 from slow_helpers import make_recipe
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from fastslow.engine.local import choice, engine
+from fastslow.engine.local import choice, engine, estimate
 from fastslow.engine.local.choice import Choice, choose
-from fastslow.launch import doctor, estimate
+from fastslow.launch import doctor
 from fastslow.models import kernels
 from fastslow.models.load import Policy
 from fastslow.prefix import level_attention
 from fastslow.recipe import ModelRecipe, SamplingRecipe, build_recipe
-from fastslow.tasks.registry import build_task
 
 CARD = 80 * 2**30
 
@@ -140,7 +139,7 @@ def test_auto_is_the_default_and_the_engine_notes_what_it_became(
 @pytest.mark.usefixtures("installed")
 def test_check_and_doctor_say_it_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = build_recipe({"model": "nano", "task": "rulebook", "sampling": {"max_tokens": 32}})
-    assert next(iter(estimate._sampler(recipe, build_task(recipe)))).found == "transformers: no CUDA GPU is used"
+    assert next(iter(estimate.sampler(recipe, lambda length: None))).found == "transformers: no CUDA GPU is used"
     assert "vllm for models of 3 billion weights or more" in doctor._sampler("cuda")
     monkeypatch.setattr(doctor, "vllm_installed", lambda: False)
     assert doctor._sampler("cuda") == "transformers: the package vllm is not installed"

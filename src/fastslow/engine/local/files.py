@@ -89,3 +89,4 @@ def resume(trainer: Trainer, folder: Path) -> None:
         place = trainer.device if trainer.world.size > 1 and trainer.device.type != "cpu" else "cpu"
         trainer.optimizer.load_state_dict(torch.load(folder / OPTIMIZER, map_location=place, weights_only=True))
     trainer.scheduler.load_state_dict(torch.load(folder / SCHEDULE, weights_only=True))
+    trainer.version = trainer.scheduler.last_epoch
