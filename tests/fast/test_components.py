@@ -85,7 +85,7 @@ def test_a_kind_checks_and_shows_its_texts(monkeypatch: pytest.MonkeyPatch) -> N
 
     components = [Component("system", "verse", "roses are red")]
     found = one_cycle(
-        FastRecipe(population=4, budget=20, proposer="full"),
+        FastRecipe(population=4, budget=20, optimizer={"name": "gepa", "proposer": "full"}),
         LanguageModelReflector(chat),
         Stage(knows_rule).play,
         pool_of("roses are red"),

@@ -11,9 +11,9 @@ from optimizer_helpers import each, half, needs_optuna, scripted
 from rich.console import Console
 
 from fastslow.base.errors import RecipeError
-from fastslow.fast.optimizers import find_optimizer
 from fastslow.fast.optimizers.dspy_search import hushed
 from fastslow.fast.reflection import LanguageModelReflector, Lessons, Reply
+from fastslow.recipe.parts import OPTIMIZER
 
 ANCHORS = problems(12)
 both = each("mipro", "dspy-gepa")
@@ -25,13 +25,13 @@ def test_a_missing_package_is_one_error_with_the_line_to_type(
     optimizer: str, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if (optimizer, missing) == ("dspy-gepa", "optuna"):
-        find_optimizer(optimizer)  # has no use for it
+        OPTIMIZER.registry.find(optimizer)  # has no use for it
         return
     for name in ("dspy_search", "mipro", "dspy_gepa"):
         monkeypatch.delitem(sys.modules, f"fastslow.fast.optimizers.{name}", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(RecipeError, match=rf"fast.optimizer=mipro .*needs? the package {missing}.*fastslow\[dspy\]"):
-        find_optimizer(optimizer)
+        OPTIMIZER.registry.find(optimizer)
 
 
 @both

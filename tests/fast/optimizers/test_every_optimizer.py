@@ -325,7 +325,7 @@ def fingerprint() -> int:
 def test_all_processes_take_the_same_decisions() -> None:
     """Strings hash differently in every process; what is played must not follow from that."""
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(here), str(here.parent), str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
     other = subprocess.run(
         [sys.executable, "-c", "import test_every_optimizer as t; print(t.fingerprint())"],
         env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "1"},

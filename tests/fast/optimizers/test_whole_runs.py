@@ -99,7 +99,6 @@ def test_a_missing_package_leaves_no_folder_behind(tmp_path: Path, monkeypatch: 
     for name in ("dspy_search", "dspy_gepa"):
         monkeypatch.delitem(sys.modules, f"fastslow.fast.optimizers.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "dspy", None)
-    recipe = load_recipe(EXAMPLE, ["fast.optimizer=dspy-gepa"])
     with pytest.raises(RecipeError, match="install it with: pip install 'fastslow\\[dspy\\]'"):
-        start.train(recipe, tmp_path / "run")
+        start.train(load_recipe(EXAMPLE, ["fast.optimizer=dspy-gepa"]), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -45,7 +45,7 @@ def test_local_loads_the_named_model(tiny: tuple[Any, Any], monkeypatch: pytest.
     reflector = built({"kind": "local", "model": "a/b", "max_tokens": 9})
     assert isinstance(reflector, LanguageModelReflector)
     assert isinstance(reflector.chat, LocalChat)
-    assert (names, reflector.chat.max_tokens, reflector.chat.model) == ([("a/b", "cpu")], 9, tiny[0])
+    assert (names, reflector.chat.max_tokens, reflector.chat.model) == (["a/b"], 9, tiny[0])
 
 
 def test_policy_asks_the_policy() -> None:
