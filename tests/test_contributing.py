@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from fake_engine import FakeEngine, Numbered, Words
 from fake_runs import STEPS, recipe_of, run
 from helpers import ROOT
 
 from fastslow.commands.app import COMMANDS
+from fastslow.engine.base import Batch
 from fastslow.recipe import build_recipe
+from fastslow.slow.losses import objective
 from fastslow.tasks.registry import build_task
 from fastslow.tasks.scripted import scripted_rollout
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-TASK, ENGINE, OPTIMIZER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TASK, LOSS, ENGINE, OPTIMIZER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def names_of(snippet: str) -> dict[str, Any]:
@@ -37,6 +41,17 @@ def test_the_task_is_built_from_a_recipe_and_grades(tmp_path: Path) -> None:
     assert wrong is not None
     assert (wrong.score, wrong.text) == (0, "The answer is 10.\nWrite the bare number.")
     assert not {each.id for each in task.examples("train")} & {each.id for each in task.examples("test")}
+
+
+def test_the_loss_is_read_from_a_recipe_and_is_its_closed_form(tmp_path: Path) -> None:
+    (tmp_path / "weighted.py").write_text(LOSS)
+    recipe = recipe_of(
+        "rl", slow={"loss": {"name": f"{tmp_path / 'weighted.py'}:weighted", "strength": 2.0}, "kl": 0.0}
+    )
+    logprobs, behaviour = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.5, -2.0]])
+    batch = Batch(logprobs, behaviour, None, torch.tensor([3.0]), torch.tensor([3.0]), torch.ones(1, 2), 2, 1, 8)
+    loss, _ = objective(recipe.slow)(batch)
+    assert loss.item() == pytest.approx(-2 * 3 * (math.exp(0.5) + 1) / 2)
 
 
 @pytest.mark.parametrize("method", ["fst", "rl"])
