@@ -90,7 +90,7 @@ def the_update(played: Sequence[Any], recipe: Any, step: int) -> Any:
         )
         for each in played
     ]
-    return build_update(rollouts, recipe.slow, step + 1)
+    return build_update(rollouts, recipe.slow, step + 1)[0]
 
 
 def _flat(weights: Sequence[torch.Tensor]) -> torch.Tensor:

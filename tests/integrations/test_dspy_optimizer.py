@@ -67,8 +67,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     updates: list[Update] = []
 
     def remembered(*arguments: Any, **named: Any) -> Update:
-        updates.append(build_update(*arguments, **named))
-        return updates[-1]
+        update, signal = build_update(*arguments, **named)
+        updates.append(update)
+        return update, signal
 
     folder = tmp_path_factory.mktemp("runs") / "program"
     with pytest.MonkeyPatch.context() as patch:
