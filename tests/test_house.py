@@ -80,7 +80,7 @@ def test_a_rollout_of_the_fast_loop_enters_no_file_twice(cycle: tuple[set[str], 
     assert cycle[1] == STACK
 
 
-def test_a_cycle_enters_no_more_files_than_it_did_and_the_docstring_of_the_loop_names_them(cycle: tuple[set[str], list[str]]) -> None:
+def test_a_cycle_enters_no_more_files_and_the_loop_names_the_main_ones(cycle: tuple[set[str], list[str]]) -> None:
     entered, _ = cycle
     assert len(entered) <= 39, sorted(entered)
     named = set(re.findall(r"([\w/]+)\.py", str(method.__doc__)))

@@ -15,8 +15,9 @@ context that is best on training problems, never on validation problems; the KL 
 update, where the policy loss is a mean over problems.
 `state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md); by default it is empty.
 
-A rollout of the fast loop, file by file: this file, fast/evolution.py (the cycle and its journal), fast/optimizers/gepa.py,
-fast/evaluator.py (plays, books, budget, racing), rollouts/play.py, rollouts/rounds.py, engine/base.py (the engine protocol).
+A rollout of the fast loop, file by file: this file, fast/evolution.py (the cycle and its journal), fast/optimizers/gepa.py
+on fast/optimizers/base.py, fast/evaluator.py (plays, books, budget, racing), rollouts/play.py, rollouts/rounds.py,
+engine/base.py (the engine protocol).
 A slow step: this file, slow/allocation.py (which rollouts; with `sampling.ahead` rollouts/ahead.py), rollouts/play.py,
 rollouts/rounds.py, engine/base.py, slow/update.py, runs/recorder.py.
 """

@@ -72,11 +72,6 @@ class Tinker(EngineKind):
             raise ValueError(
                 f"engine.kind=tinker samples on the server; remove sampling.backend={named}, or set engine=local"
             )
-        if recipe.output.report_to:
-            raise ValueError(
-                "output.report_to needs engine=local, which has the trackers of transformers; remove it (metrics.jsonl and "
-                "fastslow board have the same numbers)"
-            )
         if recipe.method == "gepa":
             return
         if slow.loss.name != "cispo":
