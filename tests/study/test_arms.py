@@ -31,7 +31,7 @@ def test_runs_that_differ_in_their_seed_alone_are_one_arm(tmp_path: Path) -> Non
 def test_what_fits_a_run_to_a_machine_makes_no_arm(tmp_path: Path) -> None:
     other = {
         "slow": {"steps": 10, "problems": 4, "group": 8, "microbatch": 16},
-        "model": {"name": "nano", "kernels": "none", "gradient_checkpointing": True},
+        "model": {"name": "nano", "gradient_checkpointing": True},
         "sampling": {"backend": "transformers"},
         "evaluation": {"divergence": False},
     }
