@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fast_loop_ablation import ABLATIONS, without
+from benchmarks.simulated_conventions import ConventionDials, ConventionPolicy, ConventionWorld
 from benchmarks.simulated_handbook import HandbookDials, HandbookPolicy, HandbookWorld
 from benchmarks.simulated_policy import COMPONENT, Dials, Policy, World, count_tokens
 from fastslow.base.seeds import derive_seed
@@ -40,14 +41,18 @@ from fastslow.records import Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Timing
 
 
+AnyDials = Dials | HandbookDials | ConventionDials
+
+
 @dataclass(frozen=True)
 class Setting:
     """A kind of task and the numbers of rollouts at which the best text is looked at."""
 
-    dials: Dials | HandbookDials
+    dials: AnyDials
     marks: tuple[int, ...] = (200, 400, 800)
 
 
+SHORT = (200, 400)
 LONG = (250, 500, 1000)
 SETTINGS = {
     "office": Setting(Dials()),
@@ -70,6 +75,22 @@ SETTINGS = {
     "twelve-wordings": Setting(Dials(wordings=12)),
     "twelve-wordings-wrong": Setting(Dials(wordings=12, wrong=0.2)),
     "drift": Setting(Dials(drift=0.2)),
+    "two-together": Setting(ConventionDials(together=2, fixed=1, follow=0.5), SHORT),
+    "three-together": Setting(ConventionDials(together=3, fixed=1, follow=0.5), SHORT),
+    "silent": Setting(ConventionDials(together=3, base=0.0, follow=0.7), SHORT),
+    "numbers": Setting(ConventionDials(numbers=1), SHORT),
+    "praise": Setting(ConventionDials(praise=1, base=0.3), SHORT),
+    "bad-line": Setting(ConventionDials(bad_line=0.4), SHORT),
+    "poison": Setting(ConventionDials(poison=0.1), SHORT),
+    "mostly-false": Setting(ConventionDials(false=0.8, base=0.3, rules=12), SHORT),
+    "several": Setting(ConventionDials(together=3, says="all", follow=0.8), SHORT),
+    "graded": Setting(ConventionDials(together=3, says="all", graded=1, follow=0.8), SHORT),
+    "expected": Setting(ConventionDials(expected=1), SHORT),
+    "lies": Setting(ConventionDials(lies=0.5), SHORT),
+    "fifth-false": Setting(ConventionDials(lies=0.2, together=2), SHORT),
+    "drifting": Setting(ConventionDials(drift=0.2, together=2), SHORT),
+    "called-wrong": Setting(ConventionDials(verdict=1), SHORT),
+    "breaking": Setting(ConventionDials(breaking=1, together=2, base=0.05, follow=0.7), SHORT),
     "handbook": Setting(HandbookDials(), (100, 200, 300)),
     "handbook-30": Setting(HandbookDials(rules=30), (100, 200, 300, 600)),
     "handbook-hard": Setting(HandbookDials(follow=0.3, misled=0.4, formless=0.5), (100, 200, 300)),
@@ -87,7 +108,7 @@ that example may be among them."""
 class Simulated:
     """A simulated policy as a player."""
 
-    def __init__(self, policy: Policy | HandbookPolicy) -> None:
+    def __init__(self, policy: Policy | HandbookPolicy | ConventionPolicy) -> None:
         self.policy = policy
 
     def play(
@@ -96,8 +117,11 @@ class Simulated:
         return self.policy.play(pairs, "", seed), Timing()
 
 
-def open_world(dials: Dials | HandbookDials, seed: int) -> tuple[World, Policy] | tuple[HandbookWorld, HandbookPolicy]:
+def open_world(dials: AnyDials, seed: int) -> tuple[Any, Any]:
     """A world of this kind, and a policy in it."""
+    if isinstance(dials, ConventionDials):
+        conventions = ConventionWorld(dials, seed)
+        return conventions, ConventionPolicy(conventions)
     if isinstance(dials, HandbookDials):
         handbook = HandbookWorld(dials, seed)
         return handbook, HandbookPolicy(handbook)
@@ -114,7 +138,7 @@ def run_one(
                            (world.seed_text, world.oracle_text))  # fmt: skip
     rows = []
     for runs in [[mark] for mark in setting.marks] if one_cycle else [setting.marks]:
-        policy = type(policy)(world)  # type: ignore[arg-type]
+        policy = type(policy)(world)
         chosen: Any = {"name": optimizer, **OPTIONS.get(optimizer, {})}
         fast = FastRecipe(optimizer=chosen, **{**recipe, **READS_ON.get(optimizer, {})})
         pool, position = Pool.from_texts({COMPONENT: world.seed_text}), 0
@@ -158,7 +182,7 @@ def run_one(
     return rows
 
 
-def turned(dials: Dials | HandbookDials, changes: list[str]) -> Dials | HandbookDials:
+def turned(dials: AnyDials, changes: list[str]) -> AnyDials:
     kinds = {field.name: type(getattr(dials, field.name)) for field in fields(dials)}
     given = {}
     for change in changes:
@@ -212,10 +236,12 @@ def main() -> None:
             label += f", without {options.without}" if options.without else ""
             target = options.out / f"{name}-{label.replace(' ', '-').replace(',', '')}.json"
             target.write_text(json.dumps({"setting": name, "optimizer": label, "rows": rows}))
-            last = [row["share"] for row in rows if row["mark"] == setting.marks[-1]]
-            print(
-                f"{name}, {label}: {sum(last) / len(last):.3f} of the oracle's gain at {setting.marks[-1]}", flush=True
-            )
+            shown = []
+            for mark in setting.marks:
+                at = [row for row in rows if row["mark"] == mark]
+                mean = sum(row["share"] for row in at) / len(at)
+                shown.append(f"{mark}: {mean:.3f} ({sum(row['worse'] for row in at)} of {len(at)} below the seed text)")
+            print(f"{name}, {label}: {'; '.join(shown)}", flush=True)
 
 
 if __name__ == "__main__":

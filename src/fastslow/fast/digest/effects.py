@@ -3,6 +3,7 @@
     score = level of the cycle + ease of the problem
             + the effects of the text's lines that were said of the problem
             + the mean effect on related problems of its other lines of the problem's topic
+            + how far the text gets by the grader's words (`words.py`)
             + the side effects of all its lines + the cost of its length + noise
 
 A line's effect is judged on the problems it is about, pooled over every rollout with and without it, whatever else those
@@ -35,7 +36,11 @@ MOVE = 0.05
 LENGTH = (-0.02, 0.03)
 """Prior mean and deviation of what `LENGTH_UNIT` further tokens do to the score on every problem."""
 LENGTH_UNIT = 100
-TRUE_EFFECT = (0.25, 0.15)
+WORDS = (0.4, 0.3)
+"""Prior mean and deviation of what it is worth to keep all that was said of a problem."""
+LEAST_WORDS = 0.1
+"""What it is worth at the least; scores that say less are put down to the lines."""
+TRUE_EFFECT = (0.1, 0.15)
 """Prior mean and deviation of the common mean of the effects of true lines."""
 FALSE_EFFECT = -0.3
 """The effect to be expected of a line that is false."""
@@ -68,6 +73,8 @@ class Observations:
     """How far the problem is one of the line's own, if the text has the line."""
     related: Array
     """What part the line has in the text's effect on related problems; at most 1 over all lines."""
+    passed: Array
+    """How far the text gets on the problem, by the grader's words."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,8 @@ class Parts:
     """On all problems."""
     token: float
     """What one more token does on all problems."""
+    words: float
+    """What it is worth to keep all that was said of a problem."""
 
 
 class Effects:
@@ -98,20 +107,21 @@ class Effects:
         self.truth = truth
         self.cycles = sorted(set(seen.cycles.tolist())) or [now]
         levels, count = len(self.cycles), len(truth)
-        self.length, self.common = levels, levels + 1
-        self.own, self.related, self.side = (levels + 2 + part * count for part in range(3))
+        self.length, self.common, self.words = levels, levels + 1, levels + 2
+        self.own, self.related, self.side = (levels + 3 + part * count for part in range(3))
         moves = [MOVE * np.sqrt(later - earlier) for earlier, later in itertools.pairwise(self.cycles)]
-        mean = np.zeros(levels + 2 + 3 * count)
-        mean[[0, self.length, self.common]] = LEVEL[0], LENGTH[0], TRUE_EFFECT[0]
+        mean = np.zeros(levels + 3 + 3 * count)
+        mean[[0, self.length, self.common, self.words]] = LEVEL[0], LENGTH[0], TRUE_EFFECT[0], WORDS[0]
         mean[self.own : self.related] = mean[self.related : self.side] = (1 - truth) * FALSE_EFFECT
         deviation = np.array(
-            [LEVEL[1], *moves, LENGTH[1], TRUE_EFFECT[1]] + [DEVIATION] * (2 * count) + [SIDE_EFFECT] * count
+            [LEVEL[1], *moves, LENGTH[1], TRUE_EFFECT[1], WORDS[1]] + [DEVIATION] * (2 * count) + [SIDE_EFFECT] * count
         )
         design = np.zeros((len(seen.scores), len(mean)))
         for index, cycle in enumerate(self.cycles):
             design[:, index] = seen.cycles >= cycle  # each level is the one before and a move
         design[:, self.length] = seen.tokens / LENGTH_UNIT
         design[:, self.common] = _common(seen.own, seen.related, truth)
+        design[:, self.words] = seen.passed
         design[:, self.own :] = np.hstack([seen.own, seen.related, seen.present])
         age = 0.5 ** ((now - seen.cycles) / HALF_LIFE)
         self.noise = NOISE
@@ -122,6 +132,9 @@ class Effects:
             # Where a text decides between never and always, few rows say much: the noise is estimated, and all solved again.
             squares = age @ (seen.scores - design @ self.mean) ** 2
             self.noise = float((NOISE_WEIGHT * NOISE + squares) / (NOISE_WEIGHT + age.sum()))
+        if self.mean[self.words] < LEAST_WORDS:
+            column = self.covariance[:, self.words] / self.covariance[self.words, self.words]
+            self.mean = self.mean + column * (LEAST_WORDS - self.mean[self.words])
         self._root = np.linalg.cholesky(self.covariance)
 
     def sample(self, chance: np.random.Generator) -> Array:
@@ -140,15 +153,18 @@ class Effects:
             RELATED * expected,
             side,
             float(values[self.length] / LENGTH_UNIT),
+            max(LEAST_WORDS, float(values[self.words])),
         )
 
-    def contrast(self, present: Array, own: Array, related: Array, weight: Array, tokens: float) -> Array:
+    def contrast(
+        self, present: Array, own: Array, related: Array, weight: Array, tokens: float, passed: float
+    ) -> Array:
         """What the unknowns are multiplied by in a text's mean score over problems of these weights, but for the level, given
         how far its lines bear on each (rows by problem)."""
         common = float(weight @ _common(own, related, self.truth))
         levels = np.zeros(len(self.cycles))
         return np.concatenate(
-            [levels, [tokens / LENGTH_UNIT, common], weight @ own, weight @ related, present * weight.sum()]
+            [levels, [tokens / LENGTH_UNIT, common, passed], weight @ own, weight @ related, present * weight.sum()]
         )
 
     def judge(self, contrast: Array) -> tuple[float, float]:
@@ -186,61 +202,3 @@ def _with_ease(
     precision = np.diag(deviation**-2.0) + design.T @ weighted - together.T @ (together * shrink[:, None])
     pull = weighted.T @ scores - together.T @ (shrink * np.bincount(problems, weight * scores, count))
     return np.asarray(np.linalg.inv(precision), dtype=np.float64), pull
-
-
-def choose(
-    parts: Parts,
-    own: Array,
-    related: Array,
-    weight: Array,
-    tokens: Array,
-    room: Array,
-    component: Sequence[int],
-    bonus: Array,
-) -> list[int]:
-    """Which lines a text should have: line by line the one that adds most for its length, until none adds anything. What a
-    line adds beyond the problems it was said of depends on the lines that are there: of several rules of one topic, or of
-    several wordings of one rule, one is enough for a problem.
-
-    `own` and `related` say, by problem and line, how far the line bears on the problem; `weight` is
-    what each problem counts, `tokens` how long each line is, `room` how many tokens each component has left, and `bonus` what
-    a line is worth beside its effects."""
-    places = np.array(component, dtype=int)
-    left = room.astype(float).copy()
-    fixed = parts.side + parts.token * tokens + bonus
-    count_own, sum_own = np.zeros(len(weight)), np.zeros(len(weight))
-    count_rel, sum_rel, sum_alone = np.zeros(len(weight)), np.zeros(len(weight)), np.zeros(len(weight))
-    rows_own, rows_rel, rows_alone = own * parts.own, related * parts.related, related * parts.alone
-    now = np.zeros(len(weight))
-    taken: list[int] = []
-    open_lines = np.ones(len(tokens), dtype=bool)
-    while True:
-        open_lines &= tokens <= left[places] if len(places) else open_lines
-        lines = np.flatnonzero(open_lines)
-        if not len(lines):
-            return taken
-        after = _text_effect(
-            count_own[:, None] + own[:, lines],
-            sum_own[:, None] + rows_own[:, lines],
-            count_rel[:, None] + related[:, lines],
-            sum_rel[:, None] + rows_rel[:, lines],
-            sum_alone[:, None] + rows_alone[:, lines],
-        )
-        adds = weight @ (after - now[:, None]) + fixed[lines]
-        best = int(np.argmax(adds / tokens[lines]))
-        if adds[best] <= 0:
-            return taken
-        line = int(lines[best])
-        taken.append(line)
-        open_lines[line] = False
-        left[places[line]] -= tokens[line]
-        count_own, sum_own = count_own + own[:, line], sum_own + rows_own[:, line]
-        count_rel, sum_rel = count_rel + related[:, line], sum_rel + rows_rel[:, line]
-        sum_alone, now = sum_alone + rows_alone[:, line], after[:, best]
-
-
-def _text_effect(count_own: Array, sum_own: Array, count_rel: Array, sum_rel: Array, sum_alone: Array) -> Array:
-    """A text's effect on problems, from how many of its lines bear on them and the sums of their effects."""
-    share_rel = 1 / np.maximum(1.0, count_rel)
-    missing = np.maximum(0.0, 1 - count_own)
-    return sum_own + share_rel * (sum_rel + missing * sum_alone)

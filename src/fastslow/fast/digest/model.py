@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastslow.fast.digest.choice import Bearing, choose
 from fastslow.fast.digest.effects import (
     DEVIATION,
     LENGTH,
@@ -16,10 +17,10 @@ from fastslow.fast.digest.effects import (
     Array,
     Effects,
     Observations,
-    choose,
 )
 from fastslow.fast.digest.journal import Journal, component_of, key_of
 from fastslow.fast.digest.support import problem_weights, support
+from fastslow.fast.digest.words import Chances, Words
 from fastslow.fast.digest.writing import Line, Writer
 
 MOST_LINES = 80
@@ -57,9 +58,14 @@ class Model:
                 self._in_topic[self.problems[name], index] = 1.0
         self._has_topic = np.array([float(each.has_topic) for each in supports])
         self._direct = np.array([each.direct for each in supports])
+        self.words = Words(journal, [self._says(line.key) for line in self.lines], now)
         self._weigh_problems(problem_weights(journal, now), np.array([each.returns for each in supports]))
         self.effects = Effects(self._observations(), np.array([each.truth for each in supports]), now)
-        self.best = self.choice(self.effects.mean)
+        self.best = self.choice(self.effects.mean, self.words.mean)
+
+    def _says(self, key: str) -> frozenset[str]:
+        """The statements that a line says."""
+        return self.journal.statements[key].covers | {key}
 
     def _weigh_problems(self, weights: Mapping[str, float], returns: Array) -> None:
         """The problems that stand for new ones: what each counts, and how far lines bear on it. A statement that may never be
@@ -67,17 +73,25 @@ class Model:
         self._weight = np.array([*weights.values()]) / (sum(weights.values()) or 1.0)
         said = self._said([self.journal.about(problem) for problem in weights])
         places = [self.problems[problem] for problem in weights]
-        self._own, self._related = said * returns, self._in_topic[places] * (1 - said)
+        self._bearing_on = Bearing(
+            self._weight,
+            said * returns,
+            self._in_topic[places] * (1 - said),
+            self.words.about([self.journal.about(problem) for problem in weights]),
+            self.words.covers,
+        )
         names = list(self.writer.heads)
         self._component = [names.index(component_of(line.key)) for line in self.lines]
         self._bonus = np.array([KEPT if line.key in self.writer.loose else 0.0 for line in self.lines])
         self._room = np.array([float(self.writer.room()[name]) for name in names])
 
-    def choice(self, values: Array) -> Choice:
+    def choice(self, values: Array, chances: Chances) -> Choice:
         """The best text if the unknowns have these values."""
-        parts = self.effects.parts(values)
         taken = choose(
-            *(parts, self._own, self._related, self._weight, self.tokens, self._room, self._component),
+            *(self.effects.parts(values), chances, self._bearing_on),
+            tokens=self.tokens,
+            room=self._room,
+            component=self._component,
             bonus=self._bonus,
         )
         return self.judged(frozenset(self.lines[index].key for index in taken))
@@ -88,8 +102,10 @@ class Model:
         return Choice(taken, *self.effects.judge(self._contrast(present) - self._contrast(self._present(self.base))))
 
     def _contrast(self, present: Array) -> Array:
-        own, related = present * self._own, divided(present * self._related)
-        return self.effects.contrast(present, own, related, self._weight, self._longer(present))
+        on = self._bearing_on
+        own, related = present * on.own, divided(present * on.related)
+        passed = float(on.weight @ self.words.passed(present[None], on.about, self.words.mean))
+        return self.effects.contrast(present, own, related, on.weight, self._longer(present), passed)
 
     def _longer(self, present: Array) -> float:
         """By how many tokens a text with these lines is longer than the base text."""
@@ -102,7 +118,7 @@ class Model:
 
     def sampled(self, chance: np.random.Generator) -> Choice:
         """The best text by one draw from the posterior: doubtful lines come and go, sure ones stay."""
-        return self.choice(self.effects.sample(chance))
+        return self.choice(self.effects.sample(chance), self.words.sample(chance))
 
     def texts(self, choice: Choice) -> dict[str, str]:
         return self.writer.write(self.lines, choice.taken)
@@ -118,8 +134,22 @@ class Model:
         place = self.problems.get(problem)
         in_topic = np.zeros((1, len(self.lines))) if place is None else self._in_topic[[place]]
         own, related = self._bearing(present, said, known, in_topic)
-        contrast = self.effects.contrast(present[0], own, related, np.ones(1), self._longer(present[0]))
+        passed = float(self._passed(present, [self.journal.about(problem)])[0])
+        contrast = self.effects.contrast(present[0], own, related, np.ones(1), self._longer(present[0]), passed)
         return min(1.0, max(0.0, self.effects.expected(contrast)))
+
+    def _passed(self, present: Array, known: Sequence[frozenset[str]]) -> Array:
+        """How far texts get on problems by the grader's words; of a problem about which nothing was said, as on all others."""
+        passed = self.words.passed(present, self.words.about(known), self.words.mean)
+        usual: dict[bytes, float] = {}
+        for index, keys in enumerate(known):
+            if not keys:
+                text = present[index].tobytes()
+                if text not in usual:
+                    on = self._bearing_on
+                    usual[text] = float(on.weight @ self.words.passed(present[[index]], on.about, self.words.mean))
+                passed[index] = usual[text]
+        return passed
 
     def _present(self, taken: frozenset[str]) -> Array:
         present = np.zeros(len(self.lines))
@@ -167,6 +197,7 @@ class Model:
             present,
             own,
             related,
+            self._passed(present, known),
         )
 
     def _said(self, known: Sequence[frozenset[str]]) -> Array:

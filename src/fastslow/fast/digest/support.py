@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fastslow.fast.digest.journal import Journal, Statement
 from fastslow.fast.digest.topics import Topics, words_of
+from fastslow.fast.digest.words import Order
 
 HALF_LIFE = 3.0
 """Cycles after which a problem counts half in what is expected of new problems."""
@@ -69,7 +70,7 @@ def support(journal: Journal, cycle: int) -> dict[str, Support]:
     own_of = {key: _problems(journal, statement) for key, statement in journal.statements.items()}
     remarks = {key for key, own in own_of.items() if topics.numbered(words_of(journal.statements[key].text), own)}
     returning = {kind: singletons_return(_counts(journal, remarks, kind)) for kind in (False, True)}
-    failures = _failures(journal)
+    failures, order = _failures(journal), Order(journal)
     rivals = find_rivals(journal)
     found = {}
     for key, statement in journal.statements.items():
@@ -80,7 +81,7 @@ def support(journal: Journal, cycle: int) -> dict[str, Support]:
         weight = sum(weights.get(problem, 0.0) for problem in own)
         returns = returning[key in remarks] if len(own) == 1 and not statement.covers else 1.0
         around = sum(weights.get(problem, 0.0) for problem in related)
-        again = _again(key, own, related, failures)
+        again = _again(key, own, related, failures, order)
         true = truth(*again) * rival_truth(len(own), [len(other) for other in others])
         found[key] = Support(own, related, returns * weight / total, returns, around / total, true, bool(topic))
     return found
@@ -117,12 +118,14 @@ Failures = dict[str, list[tuple[frozenset[str], tuple[str, ...], frozenset[str]]
 def _failures(journal: Journal) -> Failures:
     found: Failures = {}
     for row, known in zip(journal.rows, journal.known, strict=True):
-        if row.said:
+        if row.said and row.score < 1:
             found.setdefault(row.problem, []).append((row.lines, row.said, known))
     return found
 
 
-def _again(key: str, own: frozenset[str], related: frozenset[str], failures: Failures) -> tuple[float, float]:
+def _again(
+    key: str, own: frozenset[str], related: frozenset[str], failures: Failures, order: Order
+) -> tuple[float, float]:
     """Where a statement could have been made again, how often it was and was not: in failures under texts without it, on its
     own problems after it was first made there, and on others of its topic, which count for less."""
     made = not_made = 0.0
@@ -131,8 +134,11 @@ def _again(key: str, own: frozenset[str], related: frozenset[str], failures: Fai
     for problem in own:
         for lines, said, known in failures.get(problem, ()):
             if key in known and key not in lines:
-                made, not_made = made + (key in said), not_made + (key not in said)
-    around = sum(key not in lines for problem in related for lines, _, _ in failures.get(problem, ()))
+                past = order.passed(key, said)
+                made, not_made = made + (key in said), not_made + (key not in said) * past
+    around = sum(
+        order.passed(key, said) for problem in related for lines, said, _ in failures.get(problem, ()) if key not in lines
+    )
     return made + TOPIC_WEIGHT * (len(own) - 1), not_made + min(MOST_AROUND, TOPIC_WEIGHT * around)
 
 
