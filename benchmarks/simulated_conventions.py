@@ -101,7 +101,9 @@ class ConventionWorld:
     @property
     def oracle_text(self) -> str:
         """The seed text's good line and all true conventions."""
-        return "\n".join(["Fill in the form.", *(rule.said.format(number="…") for rule in self.rules if not rule.false)])
+        return "\n".join(
+            ["Fill in the form.", *(rule.said.format(number="…") for rule in self.rules if not rule.false)]
+        )
 
     def problem(self, name: str, index: int) -> Example:
         chance = random.Random(f"{self.seed}/{name}/{index}")
@@ -144,9 +146,7 @@ class ConventionWorld:
         kept = []
         for rule in self.rules:
             chance = dials.base + learnt * (dials.follow - dials.base)
-            if held(rule.said) and not rule.false or any(
-                rule.topic in line and rule.word in line for line in lines
-            ):
+            if held(rule.said) and not rule.false or any(rule.topic in line and rule.word in line for line in lines):
                 chance = dials.follow
             if held(rule.lie) or (held(rule.said) and rule.false):
                 chance *= 0.2
@@ -187,17 +187,27 @@ class ConventionPolicy:
         right = [chance.random() < factor * kept[rule] for rule in under]
         broken = [rule for rule, good in zip(under, right, strict=True) if not good]
         score = sum(right) / len(right) if dials.graded else float(not broken)
-        said = self._words(example, under, broken, factor, chance)
-        turn = Turn(COMPONENT, example.data["question"], (), NOTHING, "an answer" if not broken else "another")
+        given = chance.choice(world.rules).word
+        said = self._words(example, under, broken, factor, given, chance)
+        answer = f"{'Done' if not broken else 'Perhaps'}, with {given} in the last field of all that were to be filled"
+        turn = Turn(COMPONENT, example.data["question"], (), NOTHING, answer)
         return Rollout(example, context, self.cycle, (turn,), Feedback(score, "\n".join(said)))
 
     def _words(
-        self, example: Example, under: Sequence[int], broken: list[int], factor: float, chance: random.Random
+        self,
+        example: Example,
+        under: Sequence[int],
+        broken: list[int],
+        factor: float,
+        given: str,
+        chance: random.Random,
     ) -> list[str]:
         dials, rules = self.world.dials, self.world.rules
         number = example.data["number"]
         if not broken:
-            return ["Right.", *(rules[rule].said.format(number=number) for rule in under)] if dials.praise else ["Right."]
+            return (
+                ["Right.", *(rules[rule].said.format(number=number) for rule in under)] if dials.praise else ["Right."]
+            )
         if dials.breaking and not factor:
             return [UNREADABLE]
         said = [VERDICT] if dials.verdict or dials.praise else []
@@ -211,7 +221,6 @@ class ConventionPolicy:
         for each in named:
             rule = rules[each]
             if dials.expected:
-                given = chance.choice(rules).word
                 said.append(f"Field {rule.topic}: expected '{rule.word}', got '{given}'.")
             else:
                 sentence = rule.lie if chance.random() < dials.lies else rule.said

@@ -15,7 +15,7 @@ import numpy as np
 from fastslow.fast.digest.effects import Array, Parts
 from fastslow.fast.digest.words import Chances
 
-PARTLY = 0.1
+PARTLY = 0.2
 """What it is worth to keep a part of what was said of a problem: it decides where the score is silent."""
 
 

@@ -36,11 +36,11 @@ MOVE = 0.05
 LENGTH = (-0.02, 0.03)
 """Prior mean and deviation of what `LENGTH_UNIT` further tokens do to the score on every problem."""
 LENGTH_UNIT = 100
-WORDS = (0.4, 0.3)
+WORDS = (0.2, 0.2)
 """Prior mean and deviation of what it is worth to keep all that was said of a problem."""
 LEAST_WORDS = 0.1
 """What it is worth at the least; scores that say less are put down to the lines."""
-TRUE_EFFECT = (0.1, 0.15)
+TRUE_EFFECT = (0.25, 0.15)
 """Prior mean and deviation of the common mean of the effects of true lines."""
 FALSE_EFFECT = -0.3
 """The effect to be expected of a line that is false."""
@@ -50,6 +50,11 @@ RELATED = 0.5
 """What is expected of a line on other problems of its topic, as a part of what is expected on its own."""
 SIDE_EFFECT = 0.02
 """Prior deviation of what a line does to problems of other topics."""
+LARGE_SIDE_EFFECT = 0.2
+"""That of the few lines that harm or help everywhere."""
+RARE = 0.2
+"""How many lines are such, beside each that is not."""
+MOST_EXCEPTIONS = 6
 CLEAR = 2.0
 """Deviations by which a side effect must differ from nothing to count."""
 HALF_LIFE = 3.0
@@ -125,17 +130,38 @@ class Effects:
         design[:, self.own :] = np.hstack([seen.own, seen.related, seen.present])
         age = 0.5 ** ((now - seen.cycles) / HALF_LIFE)
         self.noise = NOISE
-        for _ in range(2):
-            left = seen.scores - design @ mean
-            self.covariance, pull = _with_ease(design, left, age / (DOUBT * self.noise), seen.problems, deviation)
-            self.mean = mean + self.covariance @ pull
-            # Where a text decides between never and always, few rows say much: the noise is estimated, and all solved again.
-            squares = age @ (seen.scores - design @ self.mean) ** 2
-            self.noise = float((NOISE_WEIGHT * NOISE + squares) / (NOISE_WEIGHT + age.sum()))
+        self._solve(design, seen, mean, deviation, age)
+        # Where a text decides between never and always, few rows say much: the noise is estimated, and all solved again.
+        squares = age @ (seen.scores - design @ self.mean) ** 2
+        self.noise = float((NOISE_WEIGHT * NOISE + squares) / (NOISE_WEIGHT + age.sum()))
+        self._solve(design, seen, mean, deviation, age)
+        for _ in range(MOST_EXCEPTIONS):
+            line = self._exception(deviation)
+            if line is None:
+                break
+            deviation[self.side + line] = LARGE_SIDE_EFFECT
+            self._solve(design, seen, mean, deviation, age)
         if self.mean[self.words] < LEAST_WORDS:
             column = self.covariance[:, self.words] / self.covariance[self.words, self.words]
             self.mean = self.mean + column * (LEAST_WORDS - self.mean[self.words])
         self._root = np.linalg.cholesky(self.covariance)
+
+    def _solve(self, design: Array, seen: Observations, mean: Array, deviation: Array, age: Array) -> None:
+        left = seen.scores - design @ mean
+        self.covariance, pull = _with_ease(design, left, age / (DOUBT * self.noise), seen.problems, deviation)
+        self.mean = mean + self.covariance @ pull
+
+    def _exception(self, deviation: Array) -> int | None:
+        """The line whose side effect is most surely a large one: what the rows say of it, without its prior, is likelier
+        under the wide prior than under the narrow one by more than such lines are rare."""
+        prior = deviation[self.side :] ** 2
+        variance = np.diag(self.covariance)[self.side :]
+        precision = np.maximum(1e-9, 1 / variance - 1 / prior)
+        found, spread = self.mean[self.side :] / variance / precision, 1 / precision
+        odds = math.log(RARE) + _log_density(found, spread + LARGE_SIDE_EFFECT**2) - _log_density(found, spread + prior)
+        odds[prior > SIDE_EFFECT**2 * 1.01] = -np.inf
+        best = int(np.argmax(odds)) if len(odds) else 0
+        return best if len(odds) and odds[best] > 0 else None
 
     def sample(self, chance: np.random.Generator) -> Array:
         """One draw from the posterior."""
@@ -187,6 +213,10 @@ def _common(own: Array, related: Array, truth: Array) -> Array:
     """What the common mean effect is multiplied by: related lines count where none was said of the problem."""
     missing = np.maximum(0.0, 1 - own.sum(axis=1))
     return own @ truth + RELATED * missing * (related @ truth)
+
+
+def _log_density(value: Array, variance: Array) -> Array:
+    return np.asarray(-0.5 * (np.log(variance) + value**2 / variance))
 
 
 def _with_ease(

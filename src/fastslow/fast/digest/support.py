@@ -137,7 +137,10 @@ def _again(
                 past = order.passed(key, said)
                 made, not_made = made + (key in said), not_made + (key not in said) * past
     around = sum(
-        order.passed(key, said) for problem in related for lines, said, _ in failures.get(problem, ()) if key not in lines
+        order.passed(key, said)
+        for problem in related
+        for lines, said, _ in failures.get(problem, ())
+        if key not in lines
     )
     return made + TOPIC_WEIGHT * (len(own) - 1), not_made + min(MOST_AROUND, TOPIC_WEIGHT * around)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastslow.base.errors import RunError
+from fastslow.fast.digest.classes import LEFT_OUT, Variant, cut, generalized, states_something
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
 from fastslow.fast.digest.topics import Topics, restatements, word_list, words_of
 
@@ -24,8 +25,6 @@ LONGEST_LABEL = 3
 """Words of an answer that may be one of a few labels."""
 FILLINGS = 3
 """A sentence that is said with this many different labels in it may be a verdict."""
-VARIANTS = 4
-"""A sentence that is said with this many different numbers in it may be about the numbers of single problems."""
 LONG_QUOTATION = 4
 """Words of the question that a grader quotes to say which problem it means."""
 
@@ -34,6 +33,11 @@ FIELDS = {"keys", "words", "labels", "parts", "declared", "rows"}
 
 _BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|\s+(?=[–—]\s)")
 _QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|`[^`]*`|(?<!\w)'.*?'(?!\w)")
+_GIVEN = re.compile(
+    r"(?i)(\b(?:got|not|instead of|rather than|given|gave|received|found|was|were|wrote|but)(?::| to| the| a)* )"
+    rf"({_QUOTED.pattern}|[^\s\"'“`.,;:]+(?:[.:/-]\w+)*)"
+)
+"""What may be a value of the answer: it stands after a word that tells what was given."""
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
@@ -48,6 +52,17 @@ class Graded:
     score: float
     cycle: int
     said: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass
+class Classes:
+    """What was said, by class."""
+
+    of: dict[str, str]
+    """By part: the key of its class, which is its own where its values are part of it."""
+    parts: dict[str, Said]
+    lines: list[list[list[str]]]
+    """For every rollout, the classes of the parts of each line."""
 
 
 class Transcript:
@@ -134,7 +149,8 @@ class Transcript:
     def read(self) -> Journal:
         """The statements that all of it comes to."""
         topics = Topics(self.words)
-        statements = self._statements(topics)
+        classes = self._classes(topics)
+        statements = self._statements(classes, topics)
         framed = frames(statements.values(), self._labels(topics))
         by_key = {each.key: each for each in statements.values()}
         first = restatements({key: each.text for key, each in by_key.items()}, framed)
@@ -150,44 +166,79 @@ class Transcript:
         for key, frame in framed.items():
             journal.frames.setdefault(first.get(key, key), []).append(frame)
         for key, (text, covers) in self.declared.items():
-            journal.declare(key, text, frozenset(of_part[part].key for part in covers if part in of_part))
+            covered = {classes.of.get(part, part) for part in covers}
+            journal.declare(key, text, frozenset(of_part[part].key for part in covered if part in of_part))
         held: dict[frozenset[str], frozenset[str]] = {}
-        for row in self.rows:
+        for row, lines in zip(self.rows, classes.lines, strict=True):
             if row.parts not in held:
-                held[row.parts] = frozenset(
-                    key for key, ways in made.items() if any(parts <= row.parts for parts in ways)
-                )
-            said = dict.fromkeys(of_part[part] for line in row.said for part in line if part in of_part)
+                there = row.parts | {classes.of[part] for part in row.parts & classes.of.keys()}
+                held[row.parts] = frozenset(key for key, ways in made.items() if any(parts <= there for parts in ways))
+            said = dict.fromkeys(of_part[part] for line in lines for part in line if part in of_part)
             keys = tuple(each.key for each in said)
             journal.add(Row(row.problem, held[row.parts], row.tokens, row.score, row.cycle, keys), said)
         return journal
 
     def parts_in(self, keys: Iterable[str]) -> frozenset[str]:
         """The parts of which statements with these keys are made."""
-        wanted, statements = set(keys), self._statements(Topics(self.words))
-        return frozenset(part for parts, each in statements.items() if each.key in wanted for part in parts)
+        wanted, topics = set(keys), Topics(self.words)
+        classes = self._classes(topics)
+        statements = self._statements(classes, topics)
+        found = {part for parts, each in statements.items() if each.key in wanted for part in parts}
+        return frozenset(part for part in self.parts if classes.of.get(part, part) in found)
 
-    def _statements(self, topics: Topics) -> dict[tuple[str, ...], Said]:
+    def _classes(self, topics: Topics) -> Classes:
+        """What was said with the values of single problems left out."""
+        problems: dict[tuple[str, str], Counter[str]] = {}
+        for row in self.rows:
+            for line in row.said:
+                for lead, part in zip(("", *line), line, strict=False):
+                    said = lead if lead and self.parts[lead].text.endswith(":") else "", part
+                    problems.setdefault(said, Counter())[row.problem] += 1
+        variants = [self._cut(said, of, topics) for said, of in problems.items()]
+        texts, empty = generalized(variants, problems)
+        found = Classes({}, {}, [])
+        for said in problems:
+            part = self.parts[said[1]]
+            if said in empty or not states_something(part.text) and not part.text.endswith(":"):
+                continue
+            classed = _said(component_of(part.key), texts[said]) if said in texts else part
+            found.of[part.key] = classed.key
+            found.parts[classed.key] = classed
+        for row in self.rows:
+            found.lines.append([[found.of[part] for part in line if part in found.of] for line in row.said])
+        return found
+
+    def _cut(self, said: tuple[str, str], problems: Mapping[str, int], topics: Topics) -> Variant:
+        def names(word: str) -> bool:
+            spelled = word_list(word)
+            return all(each in topics.rarity and all(each in self.words[p] for p in problems) for each in spelled)
+
+        part = self.parts[said[1]]
+        return cut(said, (component_of(part.key), said[0]), part.text, names)
+
+    def _statements(self, classes: Classes, topics: Topics) -> dict[tuple[str, ...], Said]:
         """By the parts it is made of: every statement that may stand in a text."""
         found, problems = {}, {}
-        for parts in chains(line for row in self.rows for line in row.said):
-            text = " ".join(self.parts[part].text for part in parts)
+        for parts in chains(line for lines in classes.lines for line in lines):
+            text = " ".join(classes.parts[part].text for part in parts)
             if not text.endswith(":"):  # what only leads on to something else is no statement
-                found[parts] = Said(key_of(component_of(parts[0]), text), text)
+                found[parts] = _said(component_of(parts[0]), text)
                 problems[parts[0]] = Counter[str]()
-        for row in self.rows:
-            for part in itertools.chain(*row.said):
+        for row, lines in zip(self.rows, classes.lines, strict=True):
+            for part in itertools.chain(*lines):
                 if part in problems:
                     problems[part][row.problem] += 1
         said = {each.key: problems[parts[0]] for parts, each in found.items()}
-        passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics) | calculations(
-            said, numbered(found.values()), self.words
-        )
+        passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics)
         return {parts: each for parts, each in found.items() if each.key not in passed_over}
 
     def _labels(self, topics: Topics) -> frozenset[str]:
         """Words of short answers, without those that tell problems apart."""
         return frozenset(self.labels) - topics.rarity.keys()
+
+
+def _said(component: str, text: str) -> Said:
+    return Said(key_of(component, text), text)
 
 
 def chains(lines: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
@@ -238,32 +289,6 @@ def verdicts(
     return frozenset(found)
 
 
-def numbered(said: Iterable[Said]) -> dict[str, tuple[str, ...]]:
-    """By key, the words of every statement with a number in it."""
-    words = {each.key: (component_of(each.key), *word_list(each.text)) for each in said}
-    return {key: each for key, each in words.items() if any(map(str.isdigit, each))}
-
-
-def calculations(
-    said: Mapping[str, Mapping[str, int]], worded: Mapping[str, tuple[str, ...]], words: Mapping[str, frozenset[str]]
-) -> frozenset[str]:
-    """Statements about the numbers of single problems: "it must go to 36". They are alike but for their numbers, and most of
-    them are made of one problem each, or of less than half of the problems that have these numbers in their question."""
-    families: dict[tuple[str, ...], list[str]] = {}
-    for key, each in worded.items():
-        families.setdefault(tuple("" if word.isdigit() else word for word in each), []).append(key)
-    told = {problem for problems in said.values() for problem in problems}
-    found: set[str] = set()
-    for members in families.values():
-        if len(members) >= VARIANTS:
-            numbers = [frozenset(filter(str.isdigit, worded[key])) for key in members]
-            having = sum(wanted <= words[problem] for wanted in numbers for problem in told)
-            made = [len(said[key]) for key in members]
-            if 2 * made.count(1) > len(members) or 2 * sum(made) < having or not having:
-                found |= set(members)
-    return frozenset(found)
-
-
 def label_words(answer: str) -> frozenset[str]:
     """The words of what an answer comes to, if these are so few that it may be a label: what is boxed, else what stands after
     the last colon of the last line."""
@@ -281,6 +306,7 @@ def read_feedback(component: str, feedback: str, answer: str, question: str = ""
     lines = []
     for line in feedback.splitlines():
         found = []
+        line = _GIVEN.sub(lambda given: given[1] + _without_answer(given[2], answer), line)
         for part in parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line)):
             if part.key not in seen and not _quotes(part.text, answer):
                 found.append(part)
@@ -296,10 +322,21 @@ def _quotes(text: str, answer: str) -> bool:
     return any(" " in each and each in answer for each in quoted)
 
 
+def _without_answer(value: str, answer: str) -> str:
+    """A value that the answer has is left out."""
+    quoted = _QUOTED.fullmatch(value) is not None
+    words = _unquoted(value) if quoted else _plain(value)
+    if " " in words or not re.search(rf"(?<!\w){re.escape(words)}(?!\w)", answer):
+        return value
+    return f"{value[0]}{LEFT_OUT}{value[-1]}" if quoted else LEFT_OUT
+
+
 def _shortened(quoted: str, question: str) -> str:
     """A quotation, without its words if they are many and stand in the question."""
     words = _unquoted(quoted)
-    return f"{quoted[0]}…{quoted[-1]}" if words.count(" ") >= LONG_QUOTATION - 1 and words in question else quoted
+    return (
+        f"{quoted[0]}{LEFT_OUT}{quoted[-1]}" if words.count(" ") >= LONG_QUOTATION - 1 and words in question else quoted
+    )
 
 
 def _unquoted(quoted: str) -> str:

@@ -24,7 +24,10 @@ from fastslow.fast.digest.journal import Journal
 Array = NDArray[np.float64]
 
 TOLD, UNTOLD = (3.0, 1.5), (0.5, 1.0)
-"""Answers kept and not kept that are imagined of every statement, where the text says it and where it does not."""
+"""Answers that kept a statement and that did not, which are imagined beside those of all statements together, where the text
+says it and where it does not."""
+STRENGTH = (8.0, 4.0)
+"""What all statements together count for beside the answers to one."""
 FLOOR = 0.02
 """The least chance that a statement is kept."""
 HALF_LIFE = 3.0
@@ -73,8 +76,9 @@ class Words:
 
     def _chances(self, chance: np.random.Generator | None) -> Chances:
         found = []
-        for told, prior in enumerate((TOLD, UNTOLD)):
-            kept, broken = self.counts[:, told, 0] + prior[0], self.counts[:, told, 1] + prior[1]
+        for told, (prior, strength) in enumerate(zip((TOLD, UNTOLD), STRENGTH, strict=True)):
+            usual = self.counts[:, told].sum(axis=0) + prior
+            kept, broken = (self.counts[:, told] + strength * usual / usual.sum()).T
             drawn = kept / (kept + broken) if chance is None else chance.beta(kept, broken)
             found.append(np.clip(drawn, FLOOR, 1.0))
         return Chances(*found)

@@ -46,6 +46,9 @@ DESIGNS = 4
 """Texts that a batch compares."""
 DRAWS = 2
 """Of these, those that each problem is played under, in turn."""
+SURE = 1.0
+"""Deviations by which a text's expected gain must exceed nothing to be kept as the best, where the base text has something to
+lose."""
 BEATEN = 0.02
 """The chance of being worse than the base text below which the base text is no longer played."""
 
@@ -132,13 +135,12 @@ class Digest(Optimizer):
 
     def _lines(self, rollout: Rollout) -> list[list[Said]]:
         """What the grader said of a rollout."""
-        if rollout.score >= 1:
-            return []
         found = []
         for component in self.components:
             attempt = self.attempt(rollout, component)
             if attempt is not None:
-                self._failed.setdefault(component, []).append(attempt)
+                if rollout.score < 1:
+                    self._failed.setdefault(component, []).append(attempt)
                 found += read_feedback(component, attempt.feedback, attempt.answer, attempt.question)
         return found
 
@@ -180,6 +182,8 @@ class Digest(Optimizer):
         found = {model.best.taken: model.best}
         if model.best.taken != model.base and _chance_below(model.best) > BEATEN:
             found[model.base] = model.judged(model.base)
+        checked = model.checked(self.normal)
+        found.setdefault(checked.taken, checked)
         for _ in range(3 * DESIGNS):
             if len(found) == DESIGNS:
                 break
@@ -219,13 +223,16 @@ class Digest(Optimizer):
     def result(self) -> Cycle:
         model = self._model()
         chosen = {model.best.taken: model.best}
+        if model.best.gain < SURE * min(model.best.deviation, model.level()):
+            chosen = {model.base: model.judged(model.base)}
+        first = next(iter(chosen))
         for _ in range(4 * self.recipe.population):
             if len(chosen) == self.recipe.population:
                 break
             drawn = model.sampled(self.normal)
             chosen.setdefault(drawn.taken, drawn)
         kept = {self._context(model, choice).id: choice for choice in chosen.values()}
-        ranked = sorted(kept, key=lambda key: -kept[key].gain)
+        ranked = sorted(kept, key=lambda key: (kept[key].taken != first, -kept[key].gain))
         members = [self._member(model, key, kept[key], place) for place, key in enumerate(ranked)]
         for edit in self.edits.values():
             if edit.child in kept:

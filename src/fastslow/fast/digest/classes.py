@@ -1,0 +1,186 @@
+"""From single cases to their class: statements that are alike but for the values of single problems become one.
+
+A grader names what the problem at hand has: "the parcel no. 4711 goes to amber", "date: expected '2026-03-07', got '7 March'".
+Numbers, quoted values and names of the question are *values*. Statements with the same words around them are of one
+*frame*. Where most of them were made of one problem each, the values that vary are left out, or replaced by the form that
+they have in common; what says nothing without them is no rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fastslow.fast.digest.topics import word_list
+
+VARIANTS = 4
+"""A sentence that is said with this many different values in it may be about single problems."""
+SELDOM = 2
+"""Problems that one variant of it is made of at the most; what is said of more is a rule with a number in it."""
+FEW = 3
+"""A value that one in this many variants shares is part of the rule."""
+LEFT_OUT = "…"
+Said = tuple[str, str]
+"""The key of a part, after that of the one before it where that leads on to it."""
+
+_QUOTED = r"\"[^\"]*\"|“[^”]*”|`[^`]*`|(?<!\w)'[^']*'(?!\w)"
+_VALUE = re.compile(rf"({_QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*)")
+EMPTY = frozenset(
+    "a an the this that these those it its is are was were be been being to of in on at by for from with and or but not no as "
+    "you your i we they he she must should shall will would can could may do does did have has had here there so than then "
+    "wrong right correct incorrect false true error failed fail passed pass expected got given answer answered value result "
+    "output well done good bad great yes ok okay instead rather go goes went one score points try again sorry".split()
+)
+"""Words that state no rule by themselves."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A statement cut at its values."""
+
+    key: Said
+    frame: tuple[str, ...]
+    values: tuple[str, ...]
+
+
+def states_something(text: str) -> bool:
+    """Whether anything but a verdict is left of a statement without its values. What has no Latin words is trusted."""
+    words = [word for word in word_list(text) if not word.isdigit()]
+    return not words or any(word not in EMPTY and f"{word}s" not in EMPTY for word in words)
+
+
+def cut(said: Said, before: tuple[str, ...], text: str, names: Callable[[str], bool]) -> Variant:
+    """Cut what was said at its values. `before` is what it follows; `names` says whether a word with a capital letter is a name
+    that the problem has."""
+    frame, values, literal, end = [""], [], "", 0
+    for match in _VALUE.finditer(text):
+        value = match[0]
+        if value[0].isalpha() and not names(value):
+            continue
+        literal += text[end : match.start()]
+        frame.append(literal)
+        values.append(value)
+        literal, end = "", match.end()
+    frame.append(literal + text[end:])
+    frame[0] = "\n".join(before)
+    return Variant(said, tuple(frame), tuple(values))
+
+
+def generalized(
+    variants: Iterable[Variant], problems: Mapping[Said, Mapping[str, int]]
+) -> tuple[dict[Said, str], frozenset[Said]]:
+    """By key, the text of the class for statements about single problems; and the keys of those that say nothing without
+    their values. `problems` has, by key, how often a statement was made of each problem."""
+    families: dict[tuple[str, ...], list[Variant]] = {}
+    for each in variants:
+        if each.values:
+            families.setdefault(each.frame, []).append(each)
+    texts: dict[Said, str] = {}
+    empty: set[Said] = set()
+    for frame, members in families.items():
+        single = [each for each in members if len(problems[each.key]) <= SELDOM]
+        if len(members) < VARIANTS or 2 * len(single) <= len(members):
+            continue
+        for group in _groups(single):
+            if len(frozenset().union(*(problems[each.key] for each in group))) < 2:
+                continue
+            text = _joined(frame, group)
+            if states_something(text.replace(LEFT_OUT, " ")) and (":" in frame[0] or _has_content(frame, text)):
+                texts |= {each.key: text for each in group}
+            else:
+                empty |= {each.key for each in group}
+    return texts, frozenset(empty)
+
+
+def _groups(members: Sequence[Variant]) -> list[list[Variant]]:
+    """Variants that share the values that few of them differ in."""
+    shared = [
+        place
+        for place in range(len(members[0].values))
+        if FEW * len({each.values[place] for each in members}) <= len(members)
+    ]
+    found: dict[tuple[str, ...], list[Variant]] = {}
+    for each in members:
+        found.setdefault(tuple(each.values[place] for place in shared), []).append(each)
+    return list(found.values())
+
+
+def _joined(frame: tuple[str, ...], group: Sequence[Variant]) -> str:
+    """The sentence with the values that the group shares; others are left out, or described."""
+    columns = list(zip(*(each.values for each in group), strict=True))
+    text = frame[1]
+    for place, literal in enumerate(frame[2:]):
+        values = columns[place]
+        common, times = Counter(values).most_common(1)[0]
+        if times == len(values):
+            shown = common
+        else:
+            rest = [value for other, column in enumerate(columns) if other != place for value in column]
+            shown = _described(values, rest)
+        text += shown + literal
+    return text
+
+
+def _has_content(frame: tuple[str, ...], text: str) -> bool:
+    """A value that ends a short sentence was all it had to say."""
+    return len([word for word in word_list(text) if word not in EMPTY]) >= 2 or bool(frame[-1].strip(" ."))
+
+
+def _described(values: Sequence[str], others: Sequence[str]) -> str:
+    """What values have in common that others do not, in quotation marks where they were quoted; else a mark that something
+    was left out."""
+    quoted = values[0][0] if not values[0][0].isalnum() and len(values[0]) > 1 and values[0][0] not in "+-" else ""
+    close = values[0][-1] if quoted else ""
+    plain, rest = [_bare(each) for each in values], [_bare(each) for each in others]
+    form = _form(plain, rest)
+    return f"({form})" if form else f"{quoted}{LEFT_OUT}{close}"
+
+
+def _bare(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and not value[0].isalnum() and value[0] not in "+-" else value
+
+
+FORMS: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    ("in capital letters", lambda value: value.isupper() and sum(map(str.isalpha, value)) > 1),
+    ("in lower case", lambda value: value.islower() and sum(map(str.isalpha, value)) > 1),
+    ("with two decimals", lambda value: re.fullmatch(r"[-+]?[\d,' ]*\d\.\d\d", value) is not None),
+    ("digits only", str.isdigit),
+    ("without spaces", lambda value: " " not in value),
+)
+LEAST_VALUES = 3
+"""Different values from which a common form is read."""
+
+
+def _form(values: Sequence[str], others: Sequence[str]) -> str:
+    """A form that all of the values have and most of the others do not: a pattern of digits and signs, a property of the
+    spelling, or a common beginning or end."""
+    if len(set(values)) < LEAST_VALUES or not others:
+        return ""
+    found = []
+    patterns = {re.sub(r"\d", "0", value) for value in values}
+    if len(patterns) == 1 and not any(re.sub(r"\d", "0", value) in patterns for value in others):
+        pattern = patterns.pop()
+        if re.search(r"[^\w\s]", pattern) and not re.search(r"[^\W\d_]{2}", pattern):
+            return f"in the form {pattern}, 0 for any digit"
+    for name, holds in FORMS:
+        if all(map(holds, values)) and 2 * sum(map(holds, others)) < len(others):
+            found.append(name)
+    for name, of in (("beginning with", _start), ("ending in", _end)):
+        affix = of(values)
+        if affix and not affix.isdigit() and 2 * sum(of([value, affix]) == affix for value in others) < len(others):
+            found.append(f'{name} "{affix}"')
+    return ", ".join(found[:2])
+
+
+def _start(values: Sequence[str]) -> str:
+    first, last = min(values), max(values)
+    size = next(
+        (place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
+    )
+    return first[:size]
+
+
+def _end(values: Sequence[str]) -> str:
+    return _start([value[::-1] for value in values])[::-1]
