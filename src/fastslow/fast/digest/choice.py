@@ -29,8 +29,6 @@ class Bearing:
     related: Array
     about: Array
     """1 where a statement was made of the problem."""
-    covers: Array
-    """By line: 1 for the statements that it says."""
 
 
 class Chooser:
@@ -38,66 +36,74 @@ class Chooser:
 
     def __init__(self, parts: Parts, chances: Chances, bearing: Bearing, fixed: Array) -> None:
         """`fixed` has what each line is worth wherever it stands: its side effect, its length, and that somebody wrote it."""
-        self.parts, self.bearing, self.fixed = parts, bearing, fixed
-        self._rows = (
-            bearing.own,
-            bearing.own * parts.own,
-            bearing.related,
-            bearing.related * parts.related,
-            bearing.related * parts.alone,
-        )
+        self.words, self.chances, self.bearing, self.fixed = parts.words, chances, bearing, fixed
+        own, related = bearing.own, bearing.related
+        self._rows = own, own * parts.own, related, related * parts.related, related * parts.alone
         self._sums = [np.zeros(len(bearing.weight)) for _ in self._rows]
-        self._kept = bearing.about @ np.log(chances.untold)
-        self._partly = bearing.about @ chances.untold
-        self._gain = np.log(chances.told) - np.log(chances.untold), chances.told - chances.untold
         self._named = np.maximum(1.0, bearing.about.sum(axis=1))
-        self._said = np.zeros(bearing.covers.shape[1])
-        """How many lines of the text say each statement."""
-        self._shared = bool((bearing.covers.sum(axis=0) > 1).any())
-        self._once = self._by_line(np.ones_like(self._said))
-        self._now = self._value([each[:, None] for each in self._sums], self._kept[:, None], self._partly[:, None])
+        self._says = chances.told > 0
+        self._present = np.zeros(len(fixed))
+        self._static = None if (self._says.sum(axis=0) > 1).any() else self._moves(chances.untold, chances.told)
+        """What lines do to the chances, where no statement is said by two of them."""
+        self._take_stock()
 
-    def _by_line(self, counts: Array) -> tuple[Array, Array]:
-        """By problem and line, what it does to the chance that all or some of what was said is kept."""
-        covers = (self.bearing.covers * counts).T
-        every, partly = ((self.bearing.about * gain) @ covers for gain in self._gain)
-        return every, partly
+    def _moves(self, before: Array, after: Array) -> tuple[Array, Array]:
+        """By problem and line, what it does to the chance that all, and that some, of what was said is kept."""
+        after = np.where(self._says, after, before)
+        about = self.bearing.about
+        return about @ (np.log(after) - np.log(before)).T, about @ (after - before).T
 
-    def _value(self, sums: Sequence[Array], kept: Array, partly: Array) -> tuple[Array, Array]:
+    def _take_stock(self) -> None:
+        self._kept = self.chances.under(self._present)
+        self._logs, self._partly = self.bearing.about @ np.log(self._kept), self.bearing.about @ self._kept
+        self._now = self._value([each[:, None] for each in self._sums], self._logs[:, None], self._partly[:, None])
+
+    def _value(self, sums: Sequence[Array], logs: Array, partly: Array) -> tuple[Array, Array]:
         """What texts are worth on each problem, by scores and words: in full, and as far as all steps count alike."""
         count_own, sum_own, count_rel, sum_rel, sum_alone = sums
-        effect = sum_own + (sum_rel + np.maximum(0.0, 1 - count_own) * sum_alone) / np.maximum(1.0, count_rel)
         partly = partly / self._named[:, None]
+        effect = sum_own + (sum_rel + np.maximum(0.0, 1 - count_own) * sum_alone) / np.maximum(1.0, count_rel)
         effect = effect + PARTLY * partly
-        return effect + self.parts.words * np.exp(kept), effect + self.parts.words * partly
+        return effect + self.words * np.exp(logs), effect + self.words * partly
 
     def changes(self, lines: Sequence[int], sign: int) -> tuple[Array, Array]:
         """What the text gains with (1) or without (-1) each of these lines: in full, and as far as all steps count alike."""
-        once = self._once
-        if self._shared:
-            once = self._by_line((self._said == (0 if sign > 0 else 1)).astype(float))
+        moves = self._static
+        if moves is None and sign > 0:
+            moves = self._moves(
+                self._kept, np.where(self._any_says(), np.maximum(self._kept, self.chances.told), self.chances.told)
+            )
+        elif moves is None:
+            moves = self._moves(self._without(lines), np.broadcast_to(self._kept, self._says.shape))
         sums = [total[:, None] + sign * rows[:, lines] for total, rows in zip(self._sums, self._rows, strict=True)]
-        kept, partly = (
-            total[:, None] + sign * change[:, lines]
-            for total, change in zip((self._kept, self._partly), once, strict=True)
+        logs, partly = (
+            self._logs[:, None] + sign * moves[0][:, lines],
+            self._partly[:, None] + sign * moves[1][:, lines],
         )
-        after = self._value(sums, kept, partly)
         full, alike = (
             self.bearing.weight @ (new - now) + sign * self.fixed[lines]
-            for new, now in zip(after, self._now, strict=True)
+            for new, now in zip(self._value(sums, logs, partly), self._now, strict=True)
         )
         return full, alike
 
+    def _any_says(self) -> Array:
+        """Whether some line of the text says each statement."""
+        return np.asarray(self._present @ self._says > 0)
+
+    def _without(self, lines: Sequence[int]) -> Array:
+        """By line, the chances of all statements under the text without it."""
+        found = np.broadcast_to(self._kept, self._says.shape).copy()
+        for line in lines:
+            present = self._present.copy()
+            present[line] = 0.0
+            found[line] = self.chances.under(present)
+        return found
+
     def change(self, line: int, sign: int) -> None:
-        once = self._once
-        if self._shared:
-            once = self._by_line((self._said == (0 if sign > 0 else 1)).astype(float))
+        self._present[line] += sign
         for total, rows in zip(self._sums, self._rows, strict=True):
             total += sign * rows[:, line]
-        self._kept = self._kept + sign * once[0][:, line]
-        self._partly = self._partly + sign * once[1][:, line]
-        self._said = self._said + sign * self.bearing.covers[line]
-        self._now = self._value([each[:, None] for each in self._sums], self._kept[:, None], self._partly[:, None])
+        self._take_stock()
 
 
 def choose(
@@ -122,8 +128,7 @@ def choose(
         lines = np.flatnonzero(open_lines)
         if not len(lines):
             break
-        full, alike = text.changes(lines, 1)
-        adds = np.maximum(full, alike)
+        adds = np.maximum(*text.changes(lines, 1))
         best = int(np.argmax(adds / tokens[lines]))
         if adds[best] <= 0:
             break
@@ -133,9 +138,9 @@ def choose(
         left[places[line]] -= tokens[line]
         text.change(line, 1)
     while taken:
-        full, _ = text.changes(taken, -1)
-        worst = int(np.argmax(full))
-        if full[worst] <= 0:
+        gains, _ = text.changes(taken, -1)
+        worst = int(np.argmax(gains))
+        if gains[worst] <= 0:
             break
         text.change(taken.pop(worst), -1)
     return taken

@@ -20,7 +20,7 @@ from fastslow.fast.digest.effects import (
 )
 from fastslow.fast.digest.journal import Journal, component_of, key_of
 from fastslow.fast.digest.support import problem_weights, support
-from fastslow.fast.digest.words import Chances, Words
+from fastslow.fast.digest.words import Chances, Order, Words
 from fastslow.fast.digest.writing import Line, Writer
 
 MOST_LINES = 80
@@ -28,6 +28,15 @@ MOST_LINES = 80
 
 SEEN_WITHOUT = 40
 """Rollouts under texts without a line from which it is known what it does."""
+
+PARTIAL = 0.1
+"""Share of the scores between 0 and 1 from which answers are taken to be graded by their parts."""
+
+KEPT_MOSTLY = 0.5
+"""The chance from which a statement counts as kept."""
+
+HEEDED, TRIED = 0.4, 8.0
+"""The chance of being kept below which a line is not understood or not followed, and the answers from which that is known."""
 
 KEPT = 0.01
 """What a line of the base text is worth because somebody wrote it there: it goes only if it clearly does harm."""
@@ -48,7 +57,10 @@ class Model:
 
     def __init__(self, journal: Journal, writer: Writer, now: int) -> None:
         self.journal, self.writer = journal, writer
-        self.support = support(journal, now)
+        self.order = Order(journal)
+        partial = sum(0 < row.score < 1 for row in journal.rows)
+        self._partial = partial > PARTIAL * len(journal.rows)
+        self.support = support(journal, self.order, now)
         self.lines = self._lines()
         self.place = {line.key: index for index, line in enumerate(self.lines)}
         supports = [self.support[line.key] for line in self.lines]
@@ -61,9 +73,10 @@ class Model:
                 self._in_topic[self.problems[name], index] = 1.0
         self._has_topic = np.array([float(each.has_topic) for each in supports])
         self._direct = np.array([each.direct for each in supports])
-        self.words = Words(journal, [self._says(line.key) for line in self.lines], now)
+        truth = np.array([each.truth for each in supports])
+        self.words = Words(journal, {line.key: self._says(line.key) for line in self.lines}, truth, self.order, now)
         self._weigh_problems(problem_weights(journal, now), np.array([each.returns for each in supports]))
-        self.effects = Effects(self._observations(), np.array([each.truth for each in supports]), now)
+        self.effects = Effects(self._observations(), truth, now)
         self.best = self.choice(self.effects.mean, self.words.mean)
 
     def _says(self, key: str) -> frozenset[str]:
@@ -76,12 +89,14 @@ class Model:
         self._weight = np.array([*weights.values()]) / (sum(weights.values()) or 1.0)
         said = self._said([self.journal.about(problem) for problem in weights])
         places = [self.problems[problem] for problem in weights]
+        self._said_of = said * returns
+        about = self.words.about([self.journal.about(problem) for problem in weights])
+        about = self.words.follows(self.journal, about, list(weights))
         self._bearing_on = Bearing(
             self._weight,
-            said * returns,
+            self._said_of * self._gate(np.ones((len(weights), len(self.lines))), about),
             self._in_topic[places] * (1 - said),
-            self.words.about([self.journal.about(problem) for problem in weights]),
-            self.words.covers,
+            about,
         )
         names = list(self.writer.heads)
         self._component = [names.index(component_of(line.key)) for line in self.lines]
@@ -106,8 +121,9 @@ class Model:
 
     def _contrast(self, present: Array) -> Array:
         on = self._bearing_on
-        own, related = present * on.own, divided(present * on.related)
-        passed = float(on.weight @ self.words.passed(present[None], on.about, self.words.mean))
+        own = present * self._said_of * self._gate(np.broadcast_to(present, on.own.shape), on.about)
+        related = divided(present * on.related)
+        passed = float(on.weight @ self.words.passed(present[None], on.about))
         return self.effects.contrast(present, own, related, on.weight, self._longer(present), passed)
 
     def _longer(self, present: Array) -> float:
@@ -140,6 +156,29 @@ class Model:
         """Mean and deviation of a line's effect on the problems it was said of."""
         return self.effects.effect(self.place[key])
 
+    def kept(self, key: str) -> tuple[float, float] | None:
+        """The chance that an answer keeps what a line says, where the text has it and where no line says it; None for a line
+        that the grader has not said."""
+        place = self.words.place.get(key)
+        if place is None:
+            return None
+        return float(self.words.mean.told[self.place[key], place]), float(self.words.mean.untold[place])
+
+    def complaints(self) -> tuple[int, int]:
+        """Of the statements about several problems, those that answers under the best text mostly keep; and all of them."""
+        kept = self.words.mean.under(self._present(self.best.taken))
+        made = [self.words.place[key] for key in self.words.place if len(self.journal.statements[key].problems) > 1]
+        return int((kept[made] >= KEPT_MOSTLY).sum()), len(made)
+
+    def unheeded(self, problem: str) -> float:
+        """How much was said of a problem that answers seldom keep although the text says it, by how often it is said."""
+        found = 0.0
+        for key in sorted(self.journal.about(problem)):
+            kept, tried = self.words.heeded(key)
+            if tried >= TRIED and kept < HEEDED:
+                found += len(self.journal.statements[key].problems) * (1 - kept)
+        return found
+
     def expected(self, choice: Choice, problem: str) -> float:
         """The score to be expected of a text on one problem."""
         present, said = self._present(choice.taken)[None], self._said([self.journal.about(problem)])
@@ -147,20 +186,28 @@ class Model:
         place = self.problems.get(problem)
         in_topic = np.zeros((1, len(self.lines))) if place is None else self._in_topic[[place]]
         own, related = self._bearing(present, said, known, in_topic)
+        own = own * self._gate(present, self.words.about([self.journal.about(problem)]))
         passed = float(self._passed(present, [self.journal.about(problem)])[0])
         contrast = self.effects.contrast(present[0], own, related, np.ones(1), self._longer(present[0]), passed)
         return min(1.0, max(0.0, self.effects.expected(contrast)))
 
+    def _gate(self, present: Array, about: Array) -> Array:
+        """How far a line's effect can show, by row and line: where only a wholly right answer scores, as far as all else that
+        was said of the problem is kept."""
+        if self._partial:
+            return np.ones((len(about), len(self.lines)))
+        return self.words.otherwise_passed(present, about)
+
     def _passed(self, present: Array, known: Sequence[frozenset[str]]) -> Array:
         """How far texts get on problems by the grader's words; of a problem about which nothing was said, as on all others."""
-        passed = self.words.passed(present, self.words.about(known), self.words.mean)
+        passed = self.words.passed(present, self.words.about(known))
         usual: dict[bytes, float] = {}
         for index, keys in enumerate(known):
             if not keys:
                 text = present[index].tobytes()
                 if text not in usual:
                     on = self._bearing_on
-                    usual[text] = float(on.weight @ self.words.passed(present[[index]], on.about, self.words.mean))
+                    usual[text] = float(on.weight @ self.words.passed(present[[index]], on.about))
                 passed[index] = usual[text]
         return passed
 
@@ -203,6 +250,7 @@ class Model:
         problems = np.array([self.problems[row.problem] for row in rows], dtype=np.int64)
         told = np.array([float(bool(keys)) for keys in known])
         own, related = self._bearing(present, self._said(known), told, self._in_topic[problems])
+        own = own * self._gate(present, self.words.about(known))
         return Observations(
             np.array([row.score for row in rows]),
             np.array([row.cycle for row in rows], dtype=np.int64),

@@ -62,7 +62,7 @@ def problem_weights(journal: Journal, cycle: int) -> dict[str, float]:
     return {problem: 0.5 ** ((cycle - last) / HALF_LIFE) for problem, last in journal.problems.items()}
 
 
-def support(journal: Journal, cycle: int) -> dict[str, Support]:
+def support(journal: Journal, order: Order, cycle: int) -> dict[str, Support]:
     """The support of every statement."""
     weights = problem_weights(journal, cycle)
     total = sum(weights.values()) or 1.0
@@ -70,7 +70,7 @@ def support(journal: Journal, cycle: int) -> dict[str, Support]:
     own_of = {key: _problems(journal, statement) for key, statement in journal.statements.items()}
     remarks = {key for key, own in own_of.items() if topics.numbered(words_of(journal.statements[key].text), own)}
     returning = {kind: singletons_return(_counts(journal, remarks, kind)) for kind in (False, True)}
-    failures, order = _failures(journal), Order(journal)
+    failures = _failures(journal)
     rivals = find_rivals(journal)
     found = {}
     for key, statement in journal.statements.items():
@@ -78,9 +78,9 @@ def support(journal: Journal, cycle: int) -> dict[str, Support]:
         topic = topics.shared(words_of(statement.text), own)
         others = [own_of[other] for other in rivals.get(key, ()) if other != key]
         related = topics.matching(topic).union(*others) - own
-        weight = sum(weights.get(problem, 0.0) for problem in own)
+        weight = sum(weights.get(problem, 0.0) for problem in sorted(own))
         returns = returning[key in remarks] if len(own) == 1 and not statement.covers else 1.0
-        around = sum(weights.get(problem, 0.0) for problem in related)
+        around = sum(weights.get(problem, 0.0) for problem in sorted(related))
         again = _again(key, own, related, failures, order)
         true = truth(*again) * rival_truth(len(own), [len(other) for other in others])
         found[key] = Support(own, related, returns * weight / total, returns, around / total, true, bool(topic))
@@ -131,14 +131,14 @@ def _again(
     made = not_made = 0.0
     if not own:  # nobody said it
         return made, not_made
-    for problem in own:
+    for problem in sorted(own):
         for lines, said, known in failures.get(problem, ()):
             if key in known and key not in lines:
                 past = order.passed(key, said)
                 made, not_made = made + (key in said), not_made + (key not in said) * past
     around = sum(
         order.passed(key, said)
-        for problem in related
+        for problem in sorted(related)
         for lines, said, _ in failures.get(problem, ())
         if key not in lines
     )

@@ -49,9 +49,9 @@ class Topics:
 
     def matching(self, topic: frozenset[str]) -> frozenset[str]:
         """The problems of a topic."""
-        whole = sum(self.rarity[word] for word in topic)
+        whole = sum(self.rarity[word] for word in sorted(topic))
         having: dict[str, float] = {}
-        for word in topic:
+        for word in sorted(topic):
             for problem in self.having[word]:
                 having[problem] = having.get(problem, 0.0) + self.rarity[word]
         return frozenset(problem for problem, part in having.items() if part >= MATCHED * whole)

@@ -77,6 +77,10 @@ class Transcript:
         """Words of answers so short that they may be labels."""
         self.declared: dict[str, tuple[str, frozenset[str]]] = {}
         """By key: a line that the grader did not say, and the parts that it stands for."""
+        self.examples: dict[str, str] = {}
+        """By key: the problem that an example in a text shows the answer to."""
+        self._read_at = -1
+        self._known: tuple[Classes, dict[tuple[str, ...], Said]]
 
     def add(self, row: Graded, said: Iterable[Said] = (), question: str = "", answer: str = "") -> None:
         self.rows.append(row)
@@ -110,6 +114,7 @@ class Transcript:
             "declared": [
                 [key, text, sorted(number[part] for part in covers)] for key, (text, covers) in self.declared.items()
             ],
+            "examples": self.examples,
             "rows": [
                 [
                     row.problem,
@@ -137,6 +142,7 @@ class Transcript:
         found.declared = {
             key: (text, frozenset(keys[each] for each in covers)) for key, text, covers in data["declared"]
         }
+        found.examples = dict(data.get("examples", {}))
         found.rows = [
             Graded(
                 *(problem, frozenset(keys[each] for each in parts), tokens, score, cycle),
@@ -148,10 +154,8 @@ class Transcript:
 
     def read(self) -> Journal:
         """The statements that all of it comes to."""
-        topics = Topics(self.words)
-        classes = self._classes(topics)
-        statements = self._statements(classes, topics)
-        framed = frames(statements.values(), self._labels(topics))
+        classes, statements = self._statements()
+        framed = frames(statements.values(), self._labels(Topics(self.words)))
         by_key = {each.key: each for each in statements.values()}
         first = restatements({key: each.text for key, each in by_key.items()}, framed)
         statements = {parts: by_key[first.get(each.key, each.key)] for parts, each in statements.items()}
@@ -159,7 +163,7 @@ class Transcript:
         for parts, each in statements.items():
             made.setdefault(each.key, []).append(frozenset(parts))
         for key, (text, _) in self.declared.items():
-            made.setdefault(key, [frozenset(part.key for part in parts_of(component_of(key), text))])
+            made.setdefault(key, [parts_of_texts({component_of(key): text})])
         of_part = {part: each for parts, each in statements.items() for part in parts}
         journal = Journal()
         journal.words = dict(self.words)
@@ -180,9 +184,8 @@ class Transcript:
 
     def parts_in(self, keys: Iterable[str]) -> frozenset[str]:
         """The parts of which statements with these keys are made."""
-        wanted, topics = set(keys), Topics(self.words)
-        classes = self._classes(topics)
-        statements = self._statements(classes, topics)
+        wanted = set(keys)
+        classes, statements = self._statements()
         found = {part for parts, each in statements.items() if each.key in wanted for part in parts}
         return frozenset(part for part in self.parts if classes.of.get(part, part) in found)
 
@@ -216,8 +219,12 @@ class Transcript:
         part = self.parts[said[1]]
         return cut(said, (component_of(part.key), said[0]), part.text, names)
 
-    def _statements(self, classes: Classes, topics: Topics) -> dict[tuple[str, ...], Said]:
-        """By the parts it is made of: every statement that may stand in a text."""
+    def _statements(self) -> tuple[Classes, dict[tuple[str, ...], Said]]:
+        """By the parts it is made of: every statement that may stand in a text; and the classes of all that was said."""
+        if self._read_at == len(self.rows):
+            return self._known
+        topics = Topics(self.words)
+        classes = self._classes(topics)
         found, problems = {}, {}
         for parts in chains(line for lines in classes.lines for line in lines):
             text = " ".join(classes.parts[part].text for part in parts)
@@ -230,7 +237,9 @@ class Transcript:
                     problems[part][row.problem] += 1
         said = {each.key: problems[parts[0]] for parts, each in found.items()}
         passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics)
-        return {parts: each for parts, each in found.items() if each.key not in passed_over}
+        kept = {parts: each for parts, each in found.items() if each.key not in passed_over}
+        self._read_at, self._known = len(self.rows), (classes, kept)
+        return self._known
 
     def _labels(self, topics: Topics) -> frozenset[str]:
         """Words of short answers, without those that tell problems apart."""

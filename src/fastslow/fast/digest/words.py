@@ -1,9 +1,10 @@
 """What the grader's words say of lines: a line works if the grader stops saying its statement.
 
-Of every statement two chances are estimated: that an answer keeps it under texts that say it, and under texts that do not. An
-answer to a problem that the statement was made of has kept it if it is right, or if the grader went on to something else. A
-grader that names one thing at a time may have stopped before it: then the answer counts as far as the statement is known to
-come first, so a line that silences a statement by breaking something earlier gains little.
+The chance that an answer keeps a statement is estimated under texts without any line that says it, and under texts with each of
+the lines that do: the statement itself, a model's wording, an example. An answer to a problem that the statement was made of
+has kept it if it is right, or if the grader went on to something else. A grader that names one thing at a time may have stopped
+before it: then the answer counts as far as the statement is known to come first, so a line that silences a statement by
+breaking something earlier gains little.
 
 A problem is passed if all that was said of it is kept, so its chance is the product: lines that pay only together are worth
 something together, also where every score so far was 0.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,8 @@ TOLD, UNTOLD = (3.0, 1.5), (0.5, 1.0)
 says it and where it does not."""
 STRENGTH = (8.0, 4.0)
 """What all statements together count for beside the answers to one."""
+ONCE_MORE = 2.0
+"""Problems that are imagined to have got past a statement without being told another."""
 FLOOR = 0.02
 """The least chance that a statement is kept."""
 HALF_LIFE = 3.0
@@ -36,69 +39,114 @@ HALF_LIFE = 3.0
 
 @dataclass(frozen=True)
 class Chances:
-    """By statement: the chance that it is kept under a text that says it, and under one that does not."""
+    """The chance that a statement is kept."""
 
     told: Array
+    """Under a text with a line that says it: rows by line, columns by statement; 0 where the line does not say it."""
     untold: Array
+    """Under a text without any such line."""
+
+    def under(self, present: Array) -> Array:
+        """Of every statement under one text: the line that says it best counts."""
+        told = (present[:, None] * self.told).max(axis=0, initial=0.0)
+        return np.where(told > 0, told, self.untold)
 
 
 class Words:
     """How far texts get, by the grader's words. Statements are those that were made of some problem."""
 
-    def __init__(self, journal: Journal, covers: Sequence[frozenset[str]], now: int) -> None:
-        """`covers` has, for every line, the statements that it says."""
-        self.place = {key: index for index, key in enumerate(k for k, s in journal.statements.items() if s.problems)}
-        self.covers = np.zeros((len(covers), len(self.place)))
-        for line, keys in enumerate(covers):
-            self.covers[line, [self.place[key] for key in keys & self.place.keys()]] = 1.0
-        self.counts = self._count(journal, now)
-        self.mean = self._chances(None)
-
-    def _count(self, journal: Journal, now: int) -> Array:
-        """By statement: answers that kept it and that did not, first under texts that say it, then under the others."""
-        counts = np.zeros((len(self.place), 2, 2))
-        order = Order(journal)
+    def __init__(
+        self, journal: Journal, covers: Mapping[str, frozenset[str]], truth: Array, order: Order, now: int
+    ) -> None:
+        """`covers` has, by the key of every line, the statements that it says; `truth` the chance that it is true."""
+        made = [key for key, statement in journal.statements.items() if statement.problems]
+        self.place = {key: index for index, key in enumerate(made)}
+        self.covers = self.about(list(covers.values()))
+        self._truth = truth
+        self._told = np.zeros((len(covers), len(made), 2))
+        self._untold = np.zeros((len(made), 2))
+        saying: dict[str, dict[str, int]] = {}
+        for index, (line, keys) in enumerate(covers.items()):
+            for key in keys:
+                saying.setdefault(key, {})[line] = index
         for row, known in zip(journal.rows, journal.known, strict=True):
-            known = known & self.place.keys()
-            if not known or (row.score < 1 and not row.said):
+            if row.score < 1 and not row.said:
                 continue
             weight = 0.5 ** ((now - row.cycle) / HALF_LIFE)
             blamed = () if row.score >= 1 else row.said
-            for key in known:
-                told = 0 if key in row.lines else 1
-                if key in blamed:
-                    counts[self.place[key], told, 1] += weight
-                elif not blamed:
-                    counts[self.place[key], told, 0] += weight
+            for key in known & self.place.keys():
+                broken = int(key in blamed)
+                part = weight if broken or not blamed else weight * order.passed(key, blamed)
+                lines = [index for line, index in saying.get(key, {}).items() if line in row.lines]
+                if lines:
+                    self._told[lines, self.place[key], broken] += part
                 else:
-                    counts[self.place[key], told, 0] += weight * order.passed(key, blamed)
-        return counts
+                    self._untold[self.place[key], broken] += part
+        self.mean = self._chances(lambda kept, broken: kept / (kept + broken))
 
-    def _chances(self, chance: np.random.Generator | None) -> Chances:
+    def _chances(self, draw: Callable[[Array, Array], Array]) -> Chances:
+        told, untold = (
+            counts.reshape(-1, 2).sum(axis=0) + prior
+            for counts, prior in zip((self._told, self._untold), (TOLD, UNTOLD), strict=True)
+        )
+        usual = told / told.sum(), untold / untold.sum()
+        believed = self._truth[:, None] * usual[0] + (1 - self._truth[:, None]) * usual[1]
         found = []
-        for told, (prior, strength) in enumerate(zip((TOLD, UNTOLD), STRENGTH, strict=True)):
-            usual = self.counts[:, told].sum(axis=0) + prior
-            kept, broken = (self.counts[:, told] + strength * usual / usual.sum()).T
-            drawn = kept / (kept + broken) if chance is None else chance.beta(kept, broken)
-            found.append(np.clip(drawn, FLOOR, 1.0))
-        return Chances(*found)
+        for counts, prior, strength in zip(
+            (self._told, self._untold), (believed[:, None], usual[1]), STRENGTH, strict=True
+        ):
+            kept, broken = np.moveaxis(counts + strength * prior, -1, 0)
+            found.append(np.clip(draw(kept, broken), FLOOR, 1.0))
+        return Chances(found[0] * self.covers, found[1])
 
     def sample(self, chance: np.random.Generator) -> Chances:
         """One draw from the posterior."""
-        return self._chances(chance)
+        return self._chances(chance.beta)
 
     def about(self, known: Sequence[frozenset[str]]) -> Array:
-        """1 where a statement was made of a problem."""
+        """1 where a statement is among these, row by row."""
         found = np.zeros((len(known), len(self.place)))
         for index, keys in enumerate(known):
             found[index, [self.place[key] for key in keys & self.place.keys()]] = 1.0
         return found
 
-    def passed(self, present: Array, about: Array, chances: Chances) -> Array:
-        """The chance, row by row, that all is kept of what is marked in `about`, under texts that have the lines in `present`."""
-        told = np.minimum(1.0, present @ self.covers)
-        kept = chances.untold + told * (chances.told - chances.untold)
-        return np.asarray(np.exp((about * np.log(kept)).sum(axis=1)))
+    def passed(self, present: Array, about: Array) -> Array:
+        """The chance, row by row, that all that was said of the problem is kept under the text with these lines."""
+        return np.asarray(np.exp((about * self._logs(present)).sum(axis=1)))
+
+    def otherwise_passed(self, present: Array, about: Array) -> Array:
+        """By row and line: the chance that all is kept but for what the line itself says, on which the rest depends."""
+        logs = about * self._logs(present)
+        return np.asarray(np.exp(logs.sum(axis=1)[:, None] - logs @ self.covers.T))
+
+    def _logs(self, present: Array) -> Array:
+        texts, places = np.unique(present, axis=0, return_inverse=True)
+        return np.log([self.mean.under(text) for text in texts]).reshape(len(texts), -1)[places.ravel()]
+
+    def follows(self, journal: Journal, about: Array, problems: Sequence[str]) -> Array:
+        """The same with what will be said of the problems once they get further: what was said next to, or after, what is
+        known of them on other problems, as a share of those that got past it."""
+        past = np.zeros((len(self.place), len(self.place)))
+        """By statement and further statement: problems of the first that got past it and were told the further one."""
+        seen = {problem: row for problem, row in zip(problems, about, strict=True)}
+        beyond: dict[str, set[str]] = {}
+        for row, known in zip(journal.rows, journal.known, strict=True):
+            if row.said or row.score >= 1:
+                beyond.setdefault(row.problem, set()).update(known - set(row.said) if row.score < 1 else known)
+        count = np.full(len(self.place), ONCE_MORE)
+        for problem, keys in beyond.items():
+            for key in keys & self.place.keys():
+                if problem in seen:
+                    past[self.place[key]] += seen[problem]
+                    count[self.place[key]] += 1
+        share = past / count[:, None]
+        return np.maximum(about, (about[:, :, None] * share[None]).max(axis=1, initial=0.0))
+
+    def heeded(self, key: str) -> tuple[float, float]:
+        """The chance that a statement is kept under the line that says it best, and the answers that this is known from."""
+        place = self.place[key]
+        line = int(np.argmax(self.mean.told[:, place])) if len(self._told) else -1
+        return (float(self.mean.told[line, place]), float(self._told[line, place].sum())) if line >= 0 else (0.0, 0.0)
 
 
 class Order:

@@ -123,6 +123,13 @@ rule that explains them.
     return TextRequest(prompt, by_hand, min(LONGEST_ANSWER, max_tokens), count_tokens, fence)
 
 
+def demonstration(attempt: Attempt) -> str:
+    """A solved problem as it stands in a text."""
+    return (
+        f"Example of a right answer. The question:\n{attempt.question.strip()}\nThe answer:\n{attempt.answer.strip()}"
+    )
+
+
 def read_lines(answer: str, heard: Sequence[Heard]) -> list[tuple[str, frozenset[str]]]:
     """The lines of an answer with the statements that each stands for; what has no number in brackets is passed over, and so
     are numbers that were not given."""

@@ -75,6 +75,9 @@ class LineEffect:
     """Of how many problems the grader has said it."""
     effect: float
     deviation: float
+    kept: float | None = None
+    """The share of answers of which the grader did not say it where the text does, as estimated, and where it does not."""
+    kept_without: float | None = None
 
 
 @dataclass

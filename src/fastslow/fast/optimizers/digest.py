@@ -29,7 +29,16 @@ from fastslow.base.seeds import derive_seed
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import Choice, Model
 from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
-from fastslow.fast.digest.writing import MOST_EXAMPLES, MOST_STATEMENTS, Heard, Line, Writer, read_lines, wish
+from fastslow.fast.digest.writing import (
+    MOST_EXAMPLES,
+    MOST_STATEMENTS,
+    Heard,
+    Line,
+    Writer,
+    demonstration,
+    read_lines,
+    wish,
+)
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.optimizers.base import Cycle, LineEffect, Optimizer
 from fastslow.fast.pool import Member, Pool
@@ -46,6 +55,10 @@ DESIGNS = 4
 """Texts that a batch compares."""
 DRAWS = 2
 """Of these, those that each problem is played under, in turn."""
+MOST_DEMONSTRATIONS, MOST_ENTERED = 8, 2
+"""Solved problems that may stand in texts as examples: in all, and that enter before one batch."""
+LONGEST_DEMONSTRATION = 0.25
+"""The part of a text that one of them may take."""
 SURE = 1.0
 """Deviations by which a text's expected gain must exceed nothing to be kept as the best, where the base text has something to
 lose."""
@@ -73,6 +86,8 @@ class Digest(Optimizer):
         self.played: Counter[str] = Counter()
         self._failed: dict[str, list[Attempt]] = {}
         """The attempts of this cycle that were not right, by component."""
+        self._solved: dict[tuple[str, str], Attempt] = {}
+        """By component and problem: a right one."""
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[str, tuple[frozenset[str], int]] = {}
         if self.evaluator.evidence is not None:
@@ -89,8 +104,8 @@ class Digest(Optimizer):
             self.generations += 1
             if self.generations in (1, 1 + BATCHES // 2):
                 self._ask()
-            self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts")
-            model = self._model()
+            model = self._demonstrated(self._model())
+            self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts{self._silence(model)}")
             designs = self._designs(model)
             contexts = [self._context(model, design) for design in designs]
             each = min(DRAWS, len(contexts))
@@ -100,6 +115,13 @@ class Digest(Optimizer):
             problems = self._problems(model, designs, count)
             turns = itertools.cycle(contexts)
             self._draw([(example, next(turns)) for example in problems for _ in range(each)], "fast-score")
+
+    def _silence(self, model: Model) -> str:
+        """While nothing scores: how far the words say that it has come."""
+        if any(row.score for row in self.transcript.rows):
+            return ""
+        gone, made = model.complaints()
+        return f"; every reward is 0; {gone} of {made} complaints are gone" if made else "; every reward is 0"
 
     def _nothing_left(self) -> bool:
         """Some text was right in every draw of this cycle, on as many problems as the first look has."""
@@ -118,6 +140,8 @@ class Digest(Optimizer):
 
     def _read(self, rollouts: Iterable[Rollout], cycle: int) -> None:
         for rollout in rollouts:
+            if self._is_given_away(rollout):
+                continue
             lines = self._lines(rollout)
             parts, longer = self._shape(rollout.context)
             keys = tuple(tuple(part.key for part in line) for line in lines)
@@ -141,6 +165,8 @@ class Digest(Optimizer):
             if attempt is not None:
                 if rollout.score < 1:
                     self._failed.setdefault(component, []).append(attempt)
+                else:
+                    self._solved.setdefault((component, rollout.example.id), attempt)
                 found += read_feedback(component, attempt.feedback, attempt.answer, attempt.question)
         return found
 
@@ -171,6 +197,34 @@ class Digest(Optimizer):
             Heard(each.key, each.text, len(each.problems), each.key in model.best.taken)
             for each in said[:MOST_STATEMENTS]
         ]
+
+    # Demonstrations ----------------------------------------------------------------------------------------------------
+
+    def _is_given_away(self, rollout: Rollout) -> bool:
+        """Whether the text showed the answer to this very problem."""
+        return any(
+            problem == rollout.example.id
+            and self.transcript.declared[key][0] in rollout.context.texts[component_of(key)]
+            for key, problem in self.transcript.examples.items()
+        )
+
+    def _demonstrated(self, model: Model) -> Model:
+        """Enter solved problems of which something was said that a line in the text does not change: an example may say it
+        better. They are judged like lines that say all that was said of the problem."""
+        room = min(MOST_ENTERED, MOST_DEMONSTRATIONS - len(self.transcript.examples))
+        longest = self.recipe.max_tokens * LONGEST_DEMONSTRATION
+        found = []
+        for (component, problem), attempt in self._solved.items():
+            unheeded, text = model.unheeded(problem), demonstration(attempt)
+            if unheeded and problem not in self.transcript.examples.values() and self.count_tokens(text) <= longest:
+                found.append((unheeded, component, problem, text))
+        found.sort(key=lambda each: (-each[0], each[2]))
+        for _, component, problem, text in found[: max(0, room)]:
+            key = key_of(component, text)
+            said = [each for each in model.journal.about(problem) if component_of(each) == component]
+            self.transcript.declare(key, text, self.transcript.parts_in(said))
+            self.transcript.examples[key] = problem
+        return self._model() if found[: max(0, room)] else model
 
     # Choosing ----------------------------------------------------------------------------------------------------------
 
@@ -209,7 +263,7 @@ class Digest(Optimizer):
         for example in self.anchors:
             about = model.journal.about(example.id)
             if about:
-                weights[example.id] = 0.02 + 4 * sum(doubt.get(key, 0.0) for key in about)
+                weights[example.id] = 0.02 + 4 * sum(doubt[key] for key in sorted(about & doubt.keys()))
             else:
                 weights[example.id] = 0.5 ** self.played[example.id]
         # The largest of these draws are a sample without replacement that is proportional to the weights.
@@ -255,7 +309,8 @@ class Digest(Optimizer):
 
     def _effect(self, model: Model, line: Line) -> LineEffect:
         problems = model.journal.statements[line.key].problems
-        return LineEffect(component_of(line.key), line.text, len(problems), *model.effect(line.key))
+        kept = model.kept(line.key) or (None, None)
+        return LineEffect(component_of(line.key), line.text, len(problems), *model.effect(line.key), *kept)
 
     def _member(self, model: Model, key: str, choice: Choice, place: int) -> Member:
         scores = {example.id: model.expected(choice, example.id) for example in self.anchors}
