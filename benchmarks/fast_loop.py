@@ -40,7 +40,6 @@ from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Timing
 
-
 AnyDials = Dials | HandbookDials | ConventionDials
 
 

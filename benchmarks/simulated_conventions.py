@@ -1,8 +1,8 @@
 """A policy without a model that must keep several conventions at once, and graders that speak in many ways.
 
-Every problem falls under some of a world's conventions. The policy keeps one with the chance `base`, or `follow` where the text
-says it. An answer is right if all of them are kept (or earns their share, where it is `graded`). What differs from setting to setting
-is what the grader says, and what else a line of a text may do: harm everywhere, as poison does, or lie.
+Every problem falls under some of a world's conventions. The policy keeps one with the chance `base`, or `follow` where the
+text says it. An answer is right if all of them are kept (or earns their share, where it is `graded`). Settings differ in
+what the grader says, and in what else a line of a text may do: harm everywhere, as poison does, or lie.
 `ConventionWorld.reward` is the exact expected reward of a text on problems that nobody has played.
 """
 
@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from benchmarks.simulated_policy import COMPONENT, NAMES, NOTHING, TOPICS, count_tokens
+from benchmarks.simulated_policy import COMPONENT, NAMES, NOTHING, TOPICS
 from fastslow.records import Context, Example, Feedback, Rollout, Turn
 
 FORMS = (
     "in capital letters", "as a number of cents", "without its first word", "in brackets", "as year, month and day",
-    "with a dash before it", "with two decimals", "in quotation marks", "after a colon", "as a list", "without spaces", "twice",
+    "with a dash before it", "with two decimals", "in quotation marks", "after a colon", "as a list", "without spaces",
+    "twice",
 )  # fmt: skip
 POISON = "Think of a colour before anything else."
 VERDICT = "Wrong."
@@ -146,7 +147,7 @@ class ConventionWorld:
         kept = []
         for rule in self.rules:
             chance = dials.base + learnt * (dials.follow - dials.base)
-            if held(rule.said) and not rule.false or any(rule.topic in line and rule.word in line for line in lines):
+            if (held(rule.said) and not rule.false) or any(rule.topic in line and rule.word in line for line in lines):
                 chance = dials.follow
             if held(rule.lie) or (held(rule.said) and rule.false):
                 chance *= 0.2
@@ -226,6 +227,3 @@ class ConventionPolicy:
                 sentence = rule.lie if chance.random() < dials.lies else rule.said
                 said.append(sentence.format(number=number))
         return said
-
-
-__all__ = ["ConventionDials", "ConventionPolicy", "ConventionWorld", "count_tokens"]

@@ -17,6 +17,7 @@ from fastslow.fast.digest.support import (
     support,
     truth,
 )
+from fastslow.fast.digest.words import Order
 
 
 def add(journal: Journal, problem: str, question: str, *said: str, cycle: int = 0) -> None:
@@ -45,7 +46,7 @@ def test_a_topic_is_the_words_that_a_statement_shares_with_its_questions() -> No
     add(journal, "4", "please stamp the visa", "a visa goes to birch")
     for number in range(5, 9):
         add(journal, str(number), "please help")
-    found = support(journal, 0)
+    found = support(journal, Order(journal), 0)
     assert found["system\nan invoice goes to amber"].own == {"1", "2"}
     assert found["system\nan invoice goes to amber"].related == {"3"}
     assert found["system\na visa goes to birch"].related == set()
@@ -57,7 +58,7 @@ def test_what_was_said_long_ago_counts_less() -> None:
     add(journal, "older", "x", "old rule", cycle=0)
     add(journal, "new", "y", "new rule", cycle=6)
     add(journal, "newer", "y", "new rule", cycle=6)
-    found = support(journal, 6)
+    found = support(journal, Order(journal), 6)
     assert found["system\nold rule"].share == pytest.approx(0.25 * found["system\nnew rule"].share)
 
 
@@ -67,7 +68,7 @@ def test_of_statements_that_differ_in_their_labels_one_is_true() -> None:
     journal.frames = {f"system\n{text}": [("system", "a", "visa", "goe", "to", "")] for text in rules.values()}
     for number in range(4):
         add(journal, str(number), "x", rules["birch" if number == 3 else "amber"])
-    found = {label: support(journal, 0)[f"system\n{text}"] for label, text in rules.items()}
+    found = {label: support(journal, Order(journal), 0)[f"system\n{text}"] for label, text in rules.items()}
     assert found["birch"].truth < 0.1
     assert found["amber"].truth > 0.8
     assert found["birch"].related == {"0", "1", "2"}
@@ -79,17 +80,26 @@ def test_a_number_that_only_its_own_question_has_marks_a_remark() -> None:
     journal = Journal()
     for number in range(6):
         add(journal, str(number), f"message {number}", f"message {number} was late", "pay 30 at once")
-    found = support(journal, 0)
+    found = support(journal, Order(journal), 0)
     assert found["system\nmessage 3 was late"].returns == pytest.approx(0.5 / 7)
     assert found["system\npay 30 at once"].returns == 1
 
 
 def test_a_statement_that_is_not_made_again_is_believed_less() -> None:
+    """Where the grader says both at once, it would have come to the one that it does not repeat."""
     journal = Journal()
-    add(journal, "1", "x", "slip")
+    add(journal, "1", "x", "slip", "rule")
     for _ in range(4):
         add(journal, "1", "x", "rule")
     add(journal, "2", "x", "rule")
-    found = support(journal, 0)
+    found = support(journal, Order(journal), 0)
     assert found["system\nslip"].truth < 0.6 < TRUSTED < found["system\nrule"].truth
     assert math.isclose(found["system\nrule"].share, 1.0)
+
+
+def test_a_statement_that_the_grader_did_not_come_to_is_believed_as_before() -> None:
+    journal = Journal()
+    add(journal, "1", "x", "later")
+    for _ in range(4):
+        add(journal, "1", "x", "earlier")
+    assert support(journal, Order(journal), 0)["system\nlater"].truth > 0.8

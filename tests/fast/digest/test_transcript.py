@@ -149,5 +149,5 @@ def test_a_transcript_survives_the_disk_and_nothing_said_is_lost(feedback: list[
 
 
 def test_what_another_version_wrote_is_one_error() -> None:
-    with pytest.raises(RunError, match="lack declared, keys, labels: another version"):
+    with pytest.raises(RunError, match="lack declared, examples, keys, labels: another version"):
         Transcript.from_data({"parts": [], "rows": [], "words": {}})

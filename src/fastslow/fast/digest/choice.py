@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastslow.fast.digest.effects import Array, Parts
 from fastslow.fast.digest.words import Chances
@@ -66,7 +67,7 @@ class Chooser:
         effect = effect + PARTLY * partly
         return effect + self.words * np.exp(logs), effect + self.words * partly
 
-    def changes(self, lines: Sequence[int], sign: int) -> tuple[Array, Array]:
+    def changes(self, lines: Sequence[int] | NDArray[np.int64], sign: int) -> tuple[Array, Array]:
         """What the text gains with (1) or without (-1) each of these lines: in full, and as far as all steps count alike."""
         moves = self._static
         if moves is None and sign > 0:
@@ -90,7 +91,7 @@ class Chooser:
         """Whether some line of the text says each statement."""
         return np.asarray(self._present @ self._says > 0)
 
-    def _without(self, lines: Sequence[int]) -> Array:
+    def _without(self, lines: Sequence[int] | NDArray[np.int64]) -> Array:
         """By line, the chances of all statements under the text without it."""
         found = np.broadcast_to(self._kept, self._says.shape).copy()
         for line in lines:
@@ -101,8 +102,7 @@ class Chooser:
 
     def change(self, line: int, sign: int) -> None:
         self._present[line] += sign
-        for total, rows in zip(self._sums, self._rows, strict=True):
-            total += sign * rows[:, line]
+        self._sums = [total + sign * rows[:, line] for total, rows in zip(self._sums, self._rows, strict=True)]
         self._take_stock()
 
 

@@ -1,9 +1,9 @@
 """From single cases to their class: statements that are alike but for the values of single problems become one.
 
-A grader names what the problem at hand has: "the parcel no. 4711 goes to amber", "date: expected '2026-03-07', got '7 March'".
-Numbers, quoted values and names of the question are *values*. Statements with the same words around them are of one
-*frame*. Where most of them were made of one problem each, the values that vary are left out, or replaced by the form that
-they have in common; what says nothing without them is no rule.
+A grader names what the problem at hand has: "parcel 4711 goes to amber", "date: expected '2026-03-07', got '7 March'".
+Numbers, quoted values and names of the question are *values*. Statements with the same words around them are of one *frame*.
+Where most of them were made of one problem each, the values that vary are left out, or replaced by the form that they have in
+common; what says nothing without them is no rule.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ Said = tuple[str, str]
 _QUOTED = r"\"[^\"]*\"|“[^”]*”|`[^`]*`|(?<!\w)'[^']*'(?!\w)"
 _VALUE = re.compile(rf"({_QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*)")
 EMPTY = frozenset(
-    "a an the this that these those it its is are was were be been being to of in on at by for from with and or but not no as "
-    "you your i we they he she must should shall will would can could may do does did have has had here there so than then "
-    "wrong right correct incorrect false true error failed fail passed pass expected got given answer answered value result "
-    "output well done good bad great yes ok okay instead rather go goes went one score points try again sorry".split()
+    re.findall(
+        r"\w+",
+        """a an the this that these those it its is are was were be been being to of in on at by for from with and or but not
+        no as you your i we they he she must should shall will would can could may do does did have has had here there so than
+        then wrong right correct incorrect false true error failed fail passed pass expected got given answer answered value
+        result output well done good bad great yes ok okay instead rather go goes went one score points try again sorry""",
+    )
 )
 """Words that state no rule by themselves."""
 
@@ -52,8 +55,8 @@ def states_something(text: str) -> bool:
 
 
 def cut(said: Said, before: tuple[str, ...], text: str, names: Callable[[str], bool]) -> Variant:
-    """Cut what was said at its values. `before` is what it follows; `names` says whether a word with a capital letter is a name
-    that the problem has."""
+    """Cut what was said at its values. `before` is what it follows; `names` says whether a word with a capital letter is a
+    name that the problem has."""
     frame, values, literal, end = [""], [], "", 0
     for match in _VALUE.finditer(text):
         value = match[0]
@@ -110,15 +113,15 @@ def _groups(members: Sequence[Variant]) -> list[list[Variant]]:
 def _joined(frame: tuple[str, ...], group: Sequence[Variant]) -> str:
     """The sentence with the values that the group shares; others are left out, or described."""
     columns = list(zip(*(each.values for each in group), strict=True))
-    text = frame[1]
+    text, described = frame[1], False
     for place, literal in enumerate(frame[2:]):
         values = columns[place]
         common, times = Counter(values).most_common(1)[0]
         if times == len(values):
             shown = common
-        else:
-            rest = [value for other, column in enumerate(columns) if other != place for value in column]
-            shown = _described(values, rest)
+        else:  # what was wanted comes first
+            rest = [] if described else [value for column in columns[place + 1 :] for value in column]
+            shown, described = _described(values, rest), True
         text += shown + literal
     return text
 

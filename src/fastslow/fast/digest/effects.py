@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,6 +129,8 @@ class Effects:
         design[:, self.own :] = np.hstack([seen.own, seen.related, seen.present])
         age = 0.5 ** ((now - seen.cycles) / HALF_LIFE)
         self.noise = NOISE
+        self.mean: Array
+        self.covariance: Array
         self._solve(design, seen, mean, deviation, age)
         # Where a text decides between never and always, few rows say much: the noise is estimated, and all solved again.
         squares = age @ (seen.scores - design @ self.mean) ** 2

@@ -61,6 +61,8 @@ class Journal:
         """The words of every problem's question."""
         self.frames: dict[str, list[tuple[str, ...]]] = {}
         """The words of statements that name labels, with the labels left out, in every way they were made."""
+        self.examples: frozenset[str] = frozenset()
+        """The keys of lines that show a solved problem."""
         self._about: dict[str, frozenset[str]] = {}
 
     def add(self, row: Row, said: Iterable[Said] = (), question: str = "") -> None:

@@ -167,29 +167,34 @@ class Model:
     def complaints(self) -> tuple[int, int]:
         """Of the statements about several problems, those that answers under the best text mostly keep; and all of them."""
         kept = self.words.mean.under(self._present(self.best.taken))
-        made = [self.words.place[key] for key in self.words.place if len(self.journal.statements[key].problems) > 1]
+        made = [index for key, index in self.words.place.items() if len(self.journal.statements[key].problems) > 1]
         return int((kept[made] >= KEPT_MOSTLY).sum()), len(made)
 
     def unheeded(self, problem: str) -> float:
         """How much was said of a problem that answers seldom keep although the text says it, by how often it is said."""
         found = 0.0
-        for key in sorted(self.journal.about(problem)):
+        for key in sorted(self.journal.about(problem) & self.words.place.keys()):
             kept, tried = self.words.heeded(key)
             if tried >= TRIED and kept < HEEDED:
                 found += len(self.journal.statements[key].problems) * (1 - kept)
         return found
 
-    def expected(self, choice: Choice, problem: str) -> float:
-        """The score to be expected of a text on one problem."""
-        present, said = self._present(choice.taken)[None], self._said([self.journal.about(problem)])
-        known = np.array([float(bool(self.journal.about(problem)))])
-        place = self.problems.get(problem)
-        in_topic = np.zeros((1, len(self.lines))) if place is None else self._in_topic[[place]]
-        own, related = self._bearing(present, said, known, in_topic)
-        own = own * self._gate(present, self.words.about([self.journal.about(problem)]))
-        passed = float(self._passed(present, [self.journal.about(problem)])[0])
-        contrast = self.effects.contrast(present[0], own, related, np.ones(1), self._longer(present[0]), passed)
-        return min(1.0, max(0.0, self.effects.expected(contrast)))
+    def expected(self, choice: Choice, problems: Sequence[str]) -> list[float]:
+        """The scores to be expected of a text on these problems."""
+        known = [self.journal.about(problem) for problem in problems]
+        present = np.tile(self._present(choice.taken), (len(known), 1))
+        in_topic = np.array(
+            [
+                self._in_topic[self.problems[each]] if each in self.problems else np.zeros(len(self.lines))
+                for each in problems
+            ]
+        ).reshape(present.shape)
+        own, related = self._bearing(present, known, in_topic)
+        passed, longer = self._passed(present, known), self._longer(present[0]) if len(present) else 0.0
+        return [
+            min(1.0, max(0.0, self.effects.expected(self.effects.contrast(*row, np.ones(1), longer, float(far)))))
+            for row, far in zip(zip(present, own[:, None], related[:, None], strict=True), passed, strict=True)
+        ]
 
     def _gate(self, present: Array, about: Array) -> Array:
         """How far a line's effect can show, by row and line: where only a wholly right answer scores, as far as all else that
@@ -199,7 +204,7 @@ class Model:
         return self.words.otherwise_passed(present, about)
 
     def _passed(self, present: Array, known: Sequence[frozenset[str]]) -> Array:
-        """How far texts get on problems by the grader's words; of a problem about which nothing was said, as on all others."""
+        """How far texts get on problems by the grader's words; where nothing was said of a problem, as on all others."""
         passed = self.words.passed(present, self.words.about(known))
         usual: dict[bytes, float] = {}
         for index, keys in enumerate(known):
@@ -248,9 +253,7 @@ class Model:
             present[index, [self.place[key] for key in row.lines & self.place.keys()]] = 1.0
         self._seen = present
         problems = np.array([self.problems[row.problem] for row in rows], dtype=np.int64)
-        told = np.array([float(bool(keys)) for keys in known])
-        own, related = self._bearing(present, self._said(known), told, self._in_topic[problems])
-        own = own * self._gate(present, self.words.about(known))
+        own, related = self._bearing(present, known, self._in_topic[problems])
         return Observations(
             np.array([row.score for row in rows]),
             np.array([row.cycle for row in rows], dtype=np.int64),
@@ -274,12 +277,13 @@ class Model:
                 said[index, columns[key]] = 1.0
         return said
 
-    def _bearing(self, present: Array, said: Array, known: Array, in_topic: Array) -> tuple[Array, Array]:
-        """How far lines bear on problems, as their own and as related ones. Of a problem about which nothing was said yet
-        (`known` is 0) a line bears by the chance that it will be said of it."""
+    def _bearing(self, present: Array, known: Sequence[frozenset[str]], in_topic: Array) -> tuple[Array, Array]:
+        """How far lines bear on problems of which this is known, as their own and as related ones. Of a problem about which
+        nothing was said yet a line bears by the chance that it will be said of it."""
+        said, told = self._said(known), np.array([bool(keys) for keys in known])[:, None]
         likely = np.where(self._has_topic > 0, in_topic * self._direct, self.shares)
-        own = np.where(known[:, None] > 0, said, likely)
-        related = in_topic * np.where(known[:, None] > 0, 1 - said, 1 - self._direct)
+        own = np.where(told, said, likely) * self._gate(present, self.words.about(known))
+        related = in_topic * np.where(told, 1 - said, 1 - self._direct)
         return present * own, divided(present * related)
 
 

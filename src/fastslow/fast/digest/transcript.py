@@ -19,8 +19,9 @@ from fastslow.fast.digest.classes import LEFT_OUT, Variant, cut, generalized, st
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
 from fastslow.fast.digest.topics import Topics, restatements, word_list, words_of
 
-MOST_ROWS = 4000
-"""Rollouts that are kept; evidence older than these has aged beyond use."""
+MOST_ROWS = 1500
+"""Rollouts that are kept from cycle to cycle, the latest; of what was said earlier, the latest `LAST_SAID` of each part."""
+LAST_SAID = 2
 LONGEST_LABEL = 3
 """Words of an answer that may be one of a few labels."""
 FILLINGS = 3
@@ -28,7 +29,7 @@ FILLINGS = 3
 LONG_QUOTATION = 4
 """Words of the question that a grader quotes to say which problem it means."""
 
-FIELDS = {"keys", "words", "labels", "parts", "declared", "rows"}
+FIELDS = {"keys", "words", "labels", "parts", "declared", "examples", "rows"}
 """What a transcript is saved as."""
 
 _BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|\s+(?=[–—]\s)")
@@ -95,7 +96,7 @@ class Transcript:
 
     def to_data(self) -> dict[str, Any]:
         """As JSON can hold it: keys are written once and referred to by number."""
-        rows = self.rows[-MOST_ROWS:]
+        rows = self._latest()
         said = {part for row in rows for line in row.said for part in line}
         covered = {key for _, covers in self.declared.values() for key in covers}
         keys = list(dict.fromkeys([*self.parts, *sorted(said.union(covered, *(row.parts for row in rows)))]))
@@ -128,6 +129,18 @@ class Transcript:
             ],
         }
 
+    def _latest(self) -> list[Graded]:
+        """The rows to keep: a line that works is not said any more, and must not be forgotten for it."""
+        recent, left = self.rows[-MOST_ROWS:], Counter[str]()
+        kept = []
+        texts = frozenset().union(*(row.parts for row in recent))
+        for row in reversed(self.rows[:-MOST_ROWS]):
+            said = {part for line in row.said for part in line} & texts
+            if any(left[part] < LAST_SAID for part in said):
+                left.update(said)
+                kept.append(row)
+        return [*reversed(kept), *recent]
+
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Transcript:
         if missing := FIELDS - data.keys():
@@ -142,7 +155,7 @@ class Transcript:
         found.declared = {
             key: (text, frozenset(keys[each] for each in covers)) for key, text, covers in data["declared"]
         }
-        found.examples = dict(data.get("examples", {}))
+        found.examples = dict(data["examples"])
         found.rows = [
             Graded(
                 *(problem, frozenset(keys[each] for each in parts), tokens, score, cycle),
@@ -166,7 +179,7 @@ class Transcript:
             made.setdefault(key, [parts_of_texts({component_of(key): text})])
         of_part = {part: each for parts, each in statements.items() for part in parts}
         journal = Journal()
-        journal.words = dict(self.words)
+        journal.words, journal.examples = dict(self.words), frozenset(self.examples)
         for key, frame in framed.items():
             journal.frames.setdefault(first.get(key, key), []).append(frame)
         for key, (text, covers) in self.declared.items():
@@ -200,12 +213,12 @@ class Transcript:
         variants = [self._cut(said, of, topics) for said, of in problems.items()]
         texts, empty = generalized(variants, problems)
         found = Classes({}, {}, [])
-        for said in problems:
-            part = self.parts[said[1]]
-            if said in empty or not states_something(part.text) and not part.text.endswith(":"):
+        for pair in problems:
+            whole = self.parts[pair[1]]
+            if pair in empty or not (states_something(whole.text) or whole.text.endswith(":")):
                 continue
-            classed = _said(component_of(part.key), texts[said]) if said in texts else part
-            found.of[part.key] = classed.key
+            classed = _said(component_of(whole.key), texts[pair]) if pair in texts else whole
+            found.of[whole.key] = classed.key
             found.parts[classed.key] = classed
         for row in self.rows:
             found.lines.append([[found.of[part] for part in line if part in found.of] for line in row.said])
@@ -313,9 +326,9 @@ def read_feedback(component: str, feedback: str, answer: str, question: str = ""
     answer, question = _plain(answer), _plain(question)
     seen: set[str] = set()
     lines = []
-    for line in feedback.splitlines():
+    for whole in feedback.splitlines():
         found = []
-        line = _GIVEN.sub(lambda given: given[1] + _without_answer(given[2], answer), line)
+        line = _GIVEN.sub(lambda given: given[1] + _without_answer(given[2], answer), whole)
         for part in parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line)):
             if part.key not in seen and not _quotes(part.text, answer):
                 found.append(part)

@@ -1,10 +1,10 @@
 """What the grader's words say of lines: a line works if the grader stops saying its statement.
 
-The chance that an answer keeps a statement is estimated under texts without any line that says it, and under texts with each of
-the lines that do: the statement itself, a model's wording, an example. An answer to a problem that the statement was made of
-has kept it if it is right, or if the grader went on to something else. A grader that names one thing at a time may have stopped
-before it: then the answer counts as far as the statement is known to come first, so a line that silences a statement by
-breaking something earlier gains little.
+The chance that an answer keeps a statement is estimated under texts without any line that says it, and under texts with each
+of the lines that do: the statement itself, a model's wording, an example. An answer to a problem that the statement was made
+of has kept it if it is right, or if the grader went on to something else. A grader that names one thing at a time may have
+stopped before it: then the answer counts as far as the statement is known to come first, so a line that silences a statement
+by breaking something earlier gains little.
 
 A problem is passed if all that was said of it is kept, so its chance is the product: lines that pay only together are worth
 something together, also where every score so far was 0.
@@ -53,13 +53,14 @@ class Chances:
 
 
 class Words:
-    """How far texts get, by the grader's words. Statements are those that were made of some problem."""
+    """How far texts get, by the grader's words. Statements are those that some line says."""
 
     def __init__(
         self, journal: Journal, covers: Mapping[str, frozenset[str]], truth: Array, order: Order, now: int
     ) -> None:
         """`covers` has, by the key of every line, the statements that it says; `truth` the chance that it is true."""
-        made = [key for key, statement in journal.statements.items() if statement.problems]
+        sayable = frozenset().union(*covers.values())
+        made = [key for key, each in journal.statements.items() if each.problems and key in sayable]
         self.place = {key: index for index, key in enumerate(made)}
         self.covers = self.about(list(covers.values()))
         self._truth = truth
@@ -120,15 +121,16 @@ class Words:
         return np.asarray(np.exp(logs.sum(axis=1)[:, None] - logs @ self.covers.T))
 
     def _logs(self, present: Array) -> Array:
-        texts, places = np.unique(present, axis=0, return_inverse=True)
-        return np.log([self.mean.under(text) for text in texts]).reshape(len(texts), -1)[places.ravel()]
+        texts: dict[bytes, int] = {}
+        places = [texts.setdefault(row.tobytes(), len(texts)) for row in present]
+        each = [np.frombuffer(text, dtype=present.dtype) for text in texts]
+        return np.log([self.mean.under(text) for text in each]).reshape(len(each), len(self.place))[places]
 
     def follows(self, journal: Journal, about: Array, problems: Sequence[str]) -> Array:
         """The same with what will be said of the problems once they get further: what was said next to, or after, what is
         known of them on other problems, as a share of those that got past it."""
         past = np.zeros((len(self.place), len(self.place)))
-        """By statement and further statement: problems of the first that got past it and were told the further one."""
-        seen = {problem: row for problem, row in zip(problems, about, strict=True)}
+        seen = dict(zip(problems, about, strict=True))
         beyond: dict[str, set[str]] = {}
         for row, known in zip(journal.rows, journal.known, strict=True):
             if row.said or row.score >= 1:
@@ -140,7 +142,10 @@ class Words:
                     past[self.place[key]] += seen[problem]
                     count[self.place[key]] += 1
         share = past / count[:, None]
-        return np.maximum(about, (about[:, :, None] * share[None]).max(axis=1, initial=0.0))
+        found = about.copy()
+        for place in np.flatnonzero(about.any(axis=0)):
+            np.maximum(found, about[:, place, None] * share[place], out=found)
+        return found
 
     def heeded(self, key: str) -> tuple[float, float]:
         """The chance that a statement is kept under the line that says it best, and the answers that this is known from."""

@@ -313,7 +313,8 @@ class Digest(Optimizer):
         return LineEffect(component_of(line.key), line.text, len(problems), *model.effect(line.key), *kept)
 
     def _member(self, model: Model, key: str, choice: Choice, place: int) -> Member:
-        scores = {example.id: model.expected(choice, example.id) for example in self.anchors}
+        problems = [example.id for example in self.anchors]
+        scores = dict(zip(problems, model.expected(choice, problems), strict=True))
         return Member(self.contexts[key], scores, self.evaluator.policy_step, front=not place, wins=int(not place))
 
 

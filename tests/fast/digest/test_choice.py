@@ -1,0 +1,86 @@
+"""The choice of lines against trying them all."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastslow.fast.digest.choice import PARTLY, Bearing, choose
+from fastslow.fast.digest.effects import Parts
+from fastslow.fast.digest.words import Chances
+
+parts = st.floats(-1, 1)
+
+
+def nothing_said(problems: int, lines: int) -> tuple[Chances, np.ndarray]:
+    return Chances(np.zeros((lines, 0)), np.zeros(0)), np.zeros((problems, 0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(parts, st.integers(0, 2)), min_size=1, max_size=5), st.integers(0, 60))
+def test_lines_are_taken_as_long_as_they_add_and_fit(lines: list[tuple[float, int]], room: int) -> None:
+    """Each line is about one of three problems. Greedy choice never takes what does harm, keeps to the room, and leaves out
+    nothing that would still add and fit."""
+    values = np.array([value for value, _ in lines])
+    own = np.array([[float(about == problem) for _, about in lines] for problem in range(3)])
+    tokens, weight = np.full(len(lines), 10.0), np.full(3, 1 / 3)
+    zero = np.zeros(len(lines))
+    chances, about = nothing_said(3, len(lines))
+    taken = choose(
+        Parts(values, zero, zero, zero, -0.001, 0.2),
+        chances,
+        Bearing(weight, own, np.zeros_like(own), about),
+        tokens=tokens,
+        room=np.array([float(room)]),
+        component=[0] * len(lines),
+        bonus=zero,
+    )
+
+    def worth(chosen: tuple[int, ...]) -> float:
+        return float(sum(values[line] for line in chosen)) / 3 - 0.01 * len(chosen)
+
+    assert 10 * len(taken) <= room
+    assert worth(tuple(taken)) >= 0
+    for extra in set(range(len(lines))) - set(taken):
+        assert 10 * (len(taken) + 1) > room or worth((*taken, extra)) <= worth(tuple(taken)) + 1e-12
+    best = max(worth(c) for n in range(len(lines) + 1) for c in itertools.combinations(range(len(lines)), n))
+    if room >= 10 * len(lines):
+        assert worth(tuple(taken)) == pytest.approx(best)
+
+
+chance = st.floats(0.05, 0.95)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(chance, chance, st.booleans()), min_size=1, max_size=4))
+def test_lines_that_pay_only_together_are_taken_together(said: list[tuple[float, float, bool]]) -> None:
+    """One problem, and statements that are kept more often where told, one of them perhaps by two lines: the text is no worse
+    than the best of all."""
+    untold = np.array([min(pair[:2]) for pair in said])
+    told = np.vstack([np.diag([max(pair[:2]) for pair in said]), *(np.eye(len(said))[[n]] * max(pair[:2]) * 0.9
+                      for n, pair in enumerate(said) if pair[2])])  # fmt: skip
+    count = len(told)
+    zero, cost, words = np.zeros(count), 0.0002, 0.4
+    chances, about = Chances(told, untold), np.ones((1, len(said)))
+    taken = choose(
+        Parts(zero, zero, zero, zero, -cost, words),
+        chances,
+        Bearing(np.ones(1), np.zeros((1, count)), np.zeros((1, count)), about),
+        tokens=np.full(count, 10.0),
+        room=np.array([1000.0]),
+        component=[0] * count,
+        bonus=zero,
+    )
+
+    def worth(chosen: tuple[int, ...]) -> float:
+        present = np.zeros(count)
+        present[list(chosen)] = 1.0
+        kept = chances.under(present)
+        return float(words * kept.prod() + PARTLY * kept.mean() - 10 * cost * len(chosen))
+
+    best = max(worth(c) for n in range(count + 1) for c in itertools.combinations(range(count), n))
+    assert worth(tuple(taken)) >= best - 0.01

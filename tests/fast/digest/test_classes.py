@@ -1,0 +1,64 @@
+"""From single cases to their class."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastslow.fast.digest.classes import cut, generalized, states_something
+
+
+def classes(*said: str, names: tuple[str, ...] = ()) -> list[str]:
+    """The texts that sentences come to, each said of a problem of its own; those that say nothing are left out."""
+    keys = [(str(place), text) for place, text in enumerate(said)]
+    problems = {key: {key[0]: 1} for key in keys}
+    texts, empty = generalized((cut(key, ("system",), key[1], names.__contains__) for key in keys), problems)
+    return list(dict.fromkeys(texts.get(key, key[1]) for key in keys if key not in empty))
+
+
+def test_the_number_of_a_problem_is_left_out_of_the_rule() -> None:
+    said = [f"A parcel of {weight} kg goes to the amber desk." for weight in (3, 7, 12.5, 40)]
+    assert classes(*said) == ["A parcel of … kg goes to the amber desk."]
+
+
+def test_names_and_quoted_values_of_problems_are_left_out_and_what_all_share_stays() -> None:
+    said = [f"The form of {name} needs '{word}' and 2 copies." for name, word in
+            (("Ilse", "red"), ("Joren", "blue"), ("Mara", "grey"), ("Tobin", "pink"))]  # fmt: skip
+    assert classes(*said, names=("Ilse", "Joren", "Mara", "Tobin")) == ["The form of … needs '…' and 2 copies."]
+
+
+def test_what_says_nothing_without_its_values_is_no_rule() -> None:
+    assert classes(*(f"expected {7 * n}, got {n}." for n in range(1, 6))) == []
+    assert classes(*(f"it must go to {n}." for n in range(1, 6))) == []
+
+
+def test_a_few_numbers_may_be_rules() -> None:
+    said = ["Use at most 7 steps.", "Use at most 9 steps.", "Use at most 11 steps."]
+    assert classes(*said) == said
+
+
+@pytest.mark.parametrize(
+    ("expected", "given", "form"),
+    [
+        (
+            ("2026-03-07", "2025-11-30", "2024-01-02", "2023-12-24"),
+            "7 March",
+            "in the form 0000-00-00, 0 for any digit",
+        ),
+        (("ACME LTD", "BOLT INC", "CORA AG", "DUNE BV"), "Acme", "in capital letters"),
+        (("1.50", "20.00", "3.75", "14.20"), "EUR", "with two decimals"),
+        (("12 kg", "3 kg", "450 kg", "7 kg"), "12000 g", 'ending in " kg"'),
+    ],
+)
+def test_values_that_vary_are_described_by_the_form_they_share(
+    expected: tuple[str, ...], given: str, form: str
+) -> None:
+    said = [f"the field must be '{value}', you wrote '{given} {place}'" for place, value in enumerate(expected)]
+    (text,) = classes(*said)
+    assert form in text
+    assert not any(value in text for value in expected)
+
+
+def test_verdicts_state_nothing() -> None:
+    said = ["Wrong.", "Incorrect answer.", "That is not right.", "Well done!", "Expected 17, got 19."]
+    assert not any(map(states_something, said))
+    assert all(map(states_something, ["Use JSON.", "A visa goes to amber.", "错误：日期必须用横线。"]))

@@ -1,0 +1,85 @@
+"""What is kept and what is not, counted from the grader's words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fastslow.fast.digest.journal import Journal, Row, Said
+from fastslow.fast.digest.words import Order, Words
+
+FIRST, SECOND, BROKEN = (f"system\n{name}" for name in ("first", "second", "unreadable"))
+
+
+def journal_of(*rows: tuple[str, set[str], float, tuple[str, ...]]) -> Journal:
+    journal = Journal()
+    for problem, lines, score, said in rows:
+        journal.add(Row(problem, frozenset(lines), 0, score, 0, said), [Said(key, key) for key in said])
+    return journal
+
+
+def words_of(journal: Journal, *keys: str) -> Words:
+    return Words(journal, {key: frozenset({key}) for key in keys}, np.full(len(keys), 0.9), Order(journal), 0)
+
+
+def kept(words: Words, key: str) -> tuple[float, float]:
+    """With its line, and without."""
+    place = words.place[key]
+    return float(words.mean.told[list(words.place).index(key), place]), float(words.mean.untold[place])
+
+
+def test_a_line_that_silences_its_statement_works_although_no_score_says_so() -> None:
+    without = [("a", set(), 0.0, (FIRST,))] * 10
+    after = [("a", {FIRST}, 0.0, (SECOND,))] * 10
+    words = words_of(journal_of(*without, *after), FIRST, SECOND)
+    told, untold = kept(words, FIRST)
+    assert told > 0.7
+    assert untold < 0.3
+
+
+def test_a_line_that_is_not_followed_is_seen_not_to_work() -> None:
+    rows = [("a", set(), 0.0, (FIRST,))] * 10 + [("a", {FIRST}, 0.0, (FIRST,))] * 10
+    words = words_of(journal_of(*rows), FIRST)
+    assert kept(words, FIRST)[0] < 0.5
+    assert words.heeded(FIRST)[1] == pytest.approx(10)
+
+
+def test_silence_behind_something_earlier_is_no_progress() -> None:
+    """A grader that stops at what it cannot read has not found the rest kept: what it stops at was seen before the rest."""
+    stopped = [("a", set(), 0.0, (BROKEN,))] * 8 + [("a", set(), 0.0, (FIRST,))] * 8
+    silent = [("a", {FIRST}, 0.0, (BROKEN,))] * 12
+    gone_on = [("a", {FIRST}, 0.0, (SECOND,))] * 12
+    behind, ahead = (kept(words_of(journal_of(*stopped, *rows), FIRST), FIRST)[0] for rows in (silent, gone_on))
+    assert behind < ahead - 0.05
+
+
+def test_a_grader_that_names_all_has_found_the_rest_kept() -> None:
+    both = [("a", set(), 0.0, (FIRST, SECOND))] * 3
+    words = words_of(journal_of(*both, *[("a", {FIRST}, 0.0, (SECOND,))] * 6), FIRST, SECOND)
+    assert words._told[0, words.place[FIRST]].tolist() == [6, 0]
+    assert words._untold[words.place[SECOND]].tolist() == [0, 8]  # not the first: nothing was known of the problem then
+
+
+def test_the_chance_of_a_problem_is_the_product_of_what_was_said_of_it() -> None:
+    rows = [("a", set(), 0.0, (FIRST, SECOND))] * 5 + [("a", {FIRST, SECOND}, 1.0, ())] * 5
+    words = words_of(journal_of(*rows), FIRST, SECOND)
+    about = words.about([frozenset({FIRST, SECOND}), frozenset()])
+    expected = words.mean.told[0, 0] * words.mean.untold[1]
+    np.testing.assert_allclose(words.passed(np.array([[1.0, 0.0]]), about), [expected, 1.0])
+    np.testing.assert_allclose(
+        words.otherwise_passed(np.array([[1.0, 0.0]]), about[:1]), [[words.mean.untold[1], words.mean.told[0, 0]]]
+    )
+
+
+def test_what_followed_elsewhere_is_expected_to_follow() -> None:
+    """Of ten problems the second statement was made once the first was kept; on the eleventh the first was never kept."""
+    rows = []
+    for index in range(10):
+        rows += [(f"p{index}", set(), 0.0, (FIRST,)), (f"p{index}", {FIRST}, 0.0, (SECOND,))]
+    journal = journal_of(*rows, ("new", set(), 0.0, (FIRST,)))
+    words = words_of(journal, FIRST, SECOND)
+    (expected,) = words.follows(journal, words.about([journal.about("new")]), ["new"])
+    assert expected[words.place[FIRST]] == 1
+    problems = [*(f"p{index}" for index in range(10)), "new"]
+    expected = words.follows(journal, words.about([journal.about(each) for each in problems]), problems)[-1]
+    assert expected[words.place[SECOND]] > 0.7
