@@ -148,7 +148,7 @@ class Language:
         while rest != self.end:
             parts = 1 + len(steps)
             if not rest or (steps and steps[-1].kind in RESULTS):
-                raise Fault("end", f"The expression ends with '{_clip(rest or text[-20:])}'.", parts)
+                raise Fault("end", f"The expression ends with '{text[-20:]}'.", parts)
             if not rest.startswith(self.join):
                 raise Fault("join", f"The next step begins with '{_clip(rest)}'.", parts)
             if len(steps) == MOST_STEPS:
@@ -157,7 +157,7 @@ class Language:
             try:
                 step, rest = self._read_step(rest[len(self.join) :].lstrip(), columns, wanted)
             except Fault as fault:
-                raise Fault(fault.rule, fault.fact, parts) from None
+                raise Fault(fault.rule, f"{fault.fact} in '{_clip(rest)}'.", parts) from None
             steps.append(step)
         if not steps or steps[-1].kind not in RESULTS:
             raise Fault(RULE_OF[needed[-1]], "The expression ends before a step gives the result.", 1 + len(steps))
@@ -168,12 +168,12 @@ class Language:
         name = found[0] if found else ""
         kind = self.kinds.get(name)
         if kind is None:
-            raise Fault(RULE_OF[GUESSES.get(name.lower(), wanted)], f"There is no step '{_clip(name or text)}'.")
+            raise Fault(RULE_OF[GUESSES.get(name.lower(), wanted)], f"There is no step '{_clip(name)}'")
         left, right = BRACKETS[self.brackets]
         rest = text[len(name) :].lstrip()
         inside, closed, rest = rest[1:].partition(right) if rest.startswith(left) else ("", "", rest)
         if not closed:
-            raise Fault("brackets", f"What '{name}' takes cannot be read in '{_clip(text)}'.")
+            raise Fault("brackets", f"What '{name}' takes cannot be read")
         parts = [part.strip() for part in inside.split(self.between)] if inside.strip() else []
         return self._call(kind, parts, columns), rest.lstrip()
 
@@ -188,7 +188,7 @@ class Language:
         if len(parts) != len(order):
             divided = len(parts) == 1 < len(order) and re.search(r"[\s,;/&]", parts[0])
             rule: RuleName = "brackets" if divided else RULE_OF[kind]
-            raise Fault(rule, f"'{self.names[kind]}' has '{_clip(self.between.join(parts))}' in its brackets.")
+            raise Fault(rule, f"'{self.names[kind]}' does not take '{_clip(self.between.join(parts))}'")
         given = dict(zip(order, parts, strict=True))
         column = self._column(given["column"], parts, kind, columns) if "column" in given else ""
         if kind == "keep":
@@ -197,26 +197,26 @@ class Language:
             if columns[column] is int:
                 return Step(kind, column, word, _number(value, "keep"))
             if word != "equal":
-                raise Fault("compare", f"'{given['comparison']}' compares numbers, and '{column}' has none.")
+                raise Fault("compare", f"'{given['comparison']}' compares numbers, and '{column}' has none")
             return Step(kind, column, word, value)
         if kind == "sort":
             return Step(kind, column, self._word(given["direction"], self.directions, parts, "sort", "sort"))
         if kind == "total" and columns[column] is not int:
-            raise Fault("number", f"'{column}' has no numbers to add up.")
+            raise Fault("number", f"'{column}' has no numbers to add up")
         return Step(kind, column, value=_number(given["value"], "limit") if kind == "limit" else 0)
 
     def _column(self, part: str, parts: list[str], kind: Kind, columns: Mapping[str, type]) -> str:
         if part.startswith(self.mark) and part[len(self.mark) :] in columns:
             return part[len(self.mark) :]
         misplaced = any(other != part and other.startswith(self.mark) for other in parts)
-        raise Fault(RULE_OF[kind] if misplaced else "column", f"'{_clip(part)}' is not read as a column.")
+        raise Fault(RULE_OF[kind] if misplaced else "column", f"'{_clip(part)}' is not read as a column")
 
     def _word(self, part: str, words: Mapping[str, str], parts: list[str], order: RuleName, unknown: RuleName) -> str:
         for meaning, word in words.items():
             if part == word:
                 return meaning
         misplaced = any(word in parts for word in words.values())
-        raise Fault(order if misplaced else unknown, f"'{_clip(part)}' cannot stand where it does.")
+        raise Fault(order if misplaced else unknown, f"'{_clip(part)}' cannot be read")
 
 
 def evaluate(rows: Sequence[Row], steps: Sequence[Step]) -> list[Any] | int:
@@ -243,7 +243,7 @@ def _holds(found: Any, step: Step) -> bool:
 
 def _number(text: str, rule: RuleName) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise Fault(rule, f"'{_clip(text)}' is not a whole number.")
+        raise Fault(rule, f"'{_clip(text)}' is not a whole number")
     return int(text)
 
 
