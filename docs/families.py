@@ -16,6 +16,7 @@ from typing import Any
 
 from fastslow.tasks.base import Feedback, Task
 from fastslow.tasks.families.codeio import _shipped
+from fastslow.tasks.families.formats.fields import FIELDS
 from fastslow.tasks.registry import TASKS, task_class
 from fastslow.tasks.scripted import scripted_rollout
 
@@ -102,6 +103,22 @@ FAMILIES: dict[str, Family] = {
         sizes=sizes("handbook"),
         grader="the one option named in the last box or after the last `ANSWER:` is the one that the policy names",
         answers=lambda data: ["ANSWER: archive"],
+    ),
+    "formats": Family(
+        source="generated: notes to be written as records, by 5 to 15 conventions of a house",
+        data="none needed",
+        sizes=sizes("formats"),
+        grader="every field has exactly the expected value; the reward is the share of fields that do",
+        answers=lambda data: [
+            "\n".join(f"{name}: {FIELDS[name].write(value, {})}" for name, value in data["values"].items())
+        ],
+    ),
+    "manual": Family(
+        source="generated: small tables, requests, and query languages of eleven rules",
+        data="none needed",
+        sizes=sizes("manual"),
+        grader="the expression, run by an interpreter of the family's own, gives what was asked for",
+        answers=lambda data: ["@stock then filter(weight > 5)"],
     ),
     "codeio": Family(
         source=f"{len(_shipped()):,} functions that reasoning-gym ships, called once; or a file of yours",

@@ -28,6 +28,8 @@ TASKS = Registry(
         "trl": "fastslow.tasks.adapters.trl_rewards:TRLRecipeTask",
         "rulebook": "fastslow.tasks.families.rulebook.task:Rulebook",
         "handbook": "fastslow.tasks.families.handbook.task:HandbookTask",
+        "formats": "fastslow.tasks.families.formats.task:Formats",
+        "manual": "fastslow.tasks.families.manual.task:Manual",
         "codeio": "fastslow.tasks.families.codeio:CodeIO",
         "code": "fastslow.tasks.families.code:Code",
         "math": "fastslow.tasks.families.mathematics:Mathematics",

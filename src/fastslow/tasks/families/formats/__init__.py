@@ -1,0 +1,1 @@
+"""Records that are written by conventions that only the grader knows."""

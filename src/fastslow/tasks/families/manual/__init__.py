@@ -1,0 +1,1 @@
+"""A small query language that is known by its error messages only."""
