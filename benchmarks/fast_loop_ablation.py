@@ -42,6 +42,11 @@ def luckiest(self: Digest) -> Model:
     return model
 
 
+def in_full(self: Model, present: Array, about: Array) -> Array:
+    """A line's effect shows whatever else is kept."""
+    return np.ones((len(about), len(self.lines)))
+
+
 ABLATIONS: dict[str, list[tuple[str, Any]]] = {
     "belief": [(f"{DIGEST}.effects.TRUE_EFFECT", (0.0, 0.15))],
     "judging-where-it-matters": [(f"{DIGEST}.model.Model._bearing", everywhere)],
@@ -53,6 +58,18 @@ ABLATIONS: dict[str, list[tuple[str, Any]]] = {
     "merging-restatements": [(f"{DIGEST}.transcript.restatements", lambda texts, frames: {})],
     "comparing-texts": [(f"{SEARCH}.DESIGNS", 1)],
     "posterior-choice": [(f"{SEARCH}.Digest._model", luckiest)],
+    "words": [
+        (f"{DIGEST}.effects.WORDS", (0.0, 1e-6)),
+        (f"{DIGEST}.effects.LEAST_WORDS", -1.0),
+        (f"{DIGEST}.choice.PARTLY", 0.0),
+        (f"{DIGEST}.model.Model._gate", in_full),
+    ],
+    "interactions": [
+        (f"{DIGEST}.model.Model._gate", in_full),
+        (f"{DIGEST}.words.Words.follows", lambda self, journal, about, problems: about),
+    ],
+    "demonstrations": [(f"{SEARCH}.MOST_DEMONSTRATIONS", 0)],
+    "classes": [(f"{DIGEST}.transcript.generalized", lambda variants, problems: ({}, frozenset()))],
     "memory": [(f"{SEARCH}.Transcript.from_data", lambda data: Transcript())],
 }
 """What is changed to switch an idea off."""

@@ -32,8 +32,8 @@ SEEN_WITHOUT = 40
 PARTIAL = 0.1
 """Share of the scores between 0 and 1 from which answers are taken to be graded by their parts."""
 
-KEPT_MOSTLY = 0.5
-"""The chance from which a statement counts as kept."""
+KEPT_MOSTLY, SEEN_TWICE = 0.5, 2.0
+"""The chance from which a statement counts as kept, and the answers from which that is known."""
 
 HEEDED, TRIED = 0.4, 8.0
 """The chance of being kept below which a line is not understood or not followed, and the answers from which that is known."""
@@ -165,10 +165,11 @@ class Model:
         return float(self.words.mean.told[self.place[key], place]), float(self.words.mean.untold[place])
 
     def complaints(self) -> tuple[int, int]:
-        """Of the statements about several problems, those that answers under the best text mostly keep; and all of them."""
-        kept = self.words.mean.under(self._present(self.best.taken))
-        made = [index for key, index in self.words.place.items() if len(self.journal.statements[key].problems) > 1]
-        return int((kept[made] >= KEPT_MOSTLY).sum()), len(made)
+        """Of the statements about several problems, those that answers are seen to keep mostly where a text says them; and all
+        of them."""
+        made = [key for key in self.words.place if len(self.journal.statements[key].problems) > 1]
+        heeded = [self.words.heeded(key) for key in made]
+        return sum(kept >= KEPT_MOSTLY and tried >= SEEN_TWICE for kept, tried in heeded), len(made)
 
     def unheeded(self, problem: str) -> float:
         """How much was said of a problem that answers seldom keep although the text says it, by how often it is said."""
