@@ -165,8 +165,8 @@ class Model:
         return float(self.words.mean.told[self.place[key], place]), float(self.words.mean.untold[place])
 
     def complaints(self) -> tuple[int, int]:
-        """Of the statements about several problems, those that answers are seen to keep mostly where a text says them; and all
-        of them."""
+        """Of the statements about several problems, those that answers are seen to keep mostly where a text says them; and
+        all of them."""
         made = [key for key in self.words.place if len(self.journal.statements[key].problems) > 1]
         heeded = [self.words.heeded(key) for key in made]
         return sum(kept >= KEPT_MOSTLY and tried >= SEEN_TWICE for kept, tried in heeded), len(made)
