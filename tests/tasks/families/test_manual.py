@@ -231,6 +231,7 @@ def language_by_hand() -> Manual:
         ("open stock -> tally[#name] !", "number"),
         ("open stock -> amass[#name] !", "number"),
         ("open stock -> tally[] !", "whole"),
+        ("open stock -> tally !", "number"),
     ],
 )
 def test_errors_by_hand(answer: str, rule: str | None) -> None:

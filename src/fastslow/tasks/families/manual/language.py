@@ -173,7 +173,7 @@ class Language:
         rest = text[len(name) :].lstrip()
         inside, closed, rest = rest[1:].partition(right) if rest.startswith(left) else ("", "", rest)
         if not closed:
-            raise Fault("brackets", f"What '{name}' takes cannot be read")
+            raise Fault("number" if kind == "count" else "brackets", f"What '{name}' takes cannot be read")
         parts = [part.strip() for part in inside.split(self.between)] if inside.strip() else []
         return self._call(kind, parts, columns), rest.lstrip()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from itertools import count
 from typing import Any, Literal
 
 from pydantic import Field
@@ -35,7 +34,7 @@ INTRODUCTION = (
 )
 FORM = "Write the expression on one line and nothing else."
 SHORT = f"An expression has at most {MOST_STEPS} steps and {MOST_CHARACTERS} characters."
-WHOLE = "Take one step for each part of the request, in the order in which the request names them."
+WHOLE = "Take one step for each part of the request, in its order, and no step that the request does not ask for."
 
 TABLES: dict[str, tuple[tuple[str, str], str, tuple[str, ...], tuple[str, ...]]] = {
     "stock": (("weight", "price"), "colour", ("red", "blue", "green"),
@@ -52,6 +51,8 @@ PLANS: dict[int, tuple[tuple[Kind, ...], ...]] = {
         ("keep", "keep", "count"), ("keep", "keep", "total")),
     4: (("keep", "sort", "limit", "pick"), ("keep", "sort", "limit", "total"), ("keep", "keep", "sort", "pick")),
 }  # fmt: skip
+UNUSED = 40
+"""Requests that the two of the manual are chosen from."""
 TRIES = 10_000
 _LABEL = re.compile(r"^(?:answer|expression)\s*:\s*", re.IGNORECASE)
 
@@ -94,10 +95,12 @@ class Manual(GeneratedTask):
     @property
     def oracle_text(self) -> str:
         """The whole manual, with two requests that are in no split: for a list and for a number."""
-        lines = [INTRODUCTION, FORM, *self.language.rules.values()]
-        unused = (self._example("train", self.options.train + index) for index in count())
+        lines = [INTRODUCTION, FORM, *self.language.rules.values(), WHOLE]
+        unused = [self._example("train", self.options.train + index) for index in range(UNUSED)]
         for listed in (True, False):
-            shown = next(each for each in unused if (each.data["steps"][-1].kind == "pick") is listed)
+            fitting = [each for each in unused if (each.data["steps"][-1].kind == "pick") is listed]
+            # Where there is a choice, the list is one of all rows and the number is one of some.
+            shown = min(fitting, key=lambda each: (each.data["steps"][0].kind == "keep") is listed)
             lines += [f"For example, for the table {shown.data['table']}: {asked(shown.data)}", self.answer(shown)]
         return "\n".join(lines)
 
