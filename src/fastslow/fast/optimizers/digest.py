@@ -62,6 +62,8 @@ LONGEST_DEMONSTRATION = 0.25
 SURE = 1.0
 """Deviations by which a text's expected gain must exceed nothing to be kept as the best, where the base text has something to
 lose."""
+NOTHING = 0.02
+"""A score that is not worth keeping a text for."""
 BEATEN = 0.02
 """The chance of being worse than the base text below which the base text is no longer played."""
 
@@ -277,7 +279,8 @@ class Digest(Optimizer):
     def result(self) -> Cycle:
         model = self._model()
         chosen = {model.best.taken: model.best}
-        if model.best.gain < SURE * min(model.best.deviation, model.level()):
+        level = model.level()
+        if level > NOTHING and model.best.gain < SURE * min(model.best.deviation, level):
             chosen = {model.base: model.judged(model.base)}
         first = next(iter(chosen))
         for _ in range(4 * self.recipe.population):
