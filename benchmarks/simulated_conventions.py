@@ -88,10 +88,10 @@ class ConventionWorld:
                 topic,
                 f"The {topic}{number} is written {form}.",
                 f"The {topic}{number} is written {chance.choice([each for each in FORMS if each != form])}.",
-                chance.random() < dials.false,
+                chance.random() < dials.false and place > 0,
                 form.split()[-1] + topic[::-1],
             )
-            for topic, form in zip(topics, forms, strict=True)
+            for place, (topic, form) in enumerate(zip(topics, forms, strict=True))
         ]
         self.seed_text = "Fill in the form."
         if dials.bad_line:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastslow.fast.digest.choice import Bearing, choose
+from fastslow.fast.digest.choice import PARTLY, Bearing, choose
 from fastslow.fast.digest.effects import (
     DEVIATION,
     LENGTH,
@@ -25,6 +25,9 @@ from fastslow.fast.digest.writing import Line, Writer
 
 MOST_LINES = 80
 """Lines that are judged together; with more, those that reach furthest."""
+
+NOTHING = 0.02
+"""A score that is not worth keeping a text for."""
 
 SEEN_WITHOUT = 40
 """Rollouts under texts without a line from which it is known what it does."""
@@ -75,6 +78,8 @@ class Model:
         self._direct = np.array([each.direct for each in supports])
         truth = np.array([each.truth for each in supports])
         self.words = Words(journal, {line.key: self._says(line.key) for line in self.lines}, truth, self.order, now)
+        self._seen = self._lines_of_rows()
+        self._breaks = self.words.broken_by(journal, self._seen, now)
         self._weigh_problems(problem_weights(journal, now), np.array([each.returns for each in supports]))
         self.effects = Effects(self._observations(), truth, now)
         self.best = self.choice(self.effects.mean, self.words.mean)
@@ -105,12 +110,13 @@ class Model:
 
     def choice(self, values: Array, chances: Chances) -> Choice:
         """The best text if the unknowns have these values."""
+        parts = self.effects.parts(values)
         taken = choose(
-            *(self.effects.parts(values), chances, self._bearing_on),
+            *(parts, chances, self._bearing_on),
             tokens=self.tokens,
             room=self._room,
             component=self._component,
-            bonus=self._bonus,
+            bonus=self._bonus - self._breaks * (parts.words + PARTLY),
         )
         return self.judged(frozenset(self.lines[index].key for index in taken))
 
@@ -140,10 +146,14 @@ class Model:
         return self.choice(self.effects.sample(chance), self.words.sample(chance))
 
     def checked(self, chance: np.random.Generator) -> Choice:
-        """The best text without half of those lines of the base text that hardly any rollout was drawn without."""
+        """The best text without half of those lines of the base text that hardly any rollout was drawn without; while nothing
+        scores, without a quarter of all."""
         without = len(self.journal.rows) - self._seen.sum(axis=0)
         doubtful = [key for key in sorted(self.base & self.best.taken) if without[self.place[key]] < SEEN_WITHOUT]
-        return self.judged(self.best.taken - {key for key in doubtful if chance.random() < 0.5})
+        part = 0.5
+        if sum(row.score for row in self.journal.rows) <= NOTHING * len(self.journal.rows):
+            doubtful, part = sorted(self.best.taken), 0.25
+        return self.judged(self.best.taken - {key for key in doubtful if chance.random() < part})
 
     def level(self) -> float:
         """The score to be expected of the base text."""
@@ -247,12 +257,16 @@ class Model:
         kept = {line.key for line in sorted(lines, key=lambda line: -reach[line.key])[:MOST_LINES]}
         return [line for line in lines if line.key in kept]
 
+    def _lines_of_rows(self) -> Array:
+        """1 where the text of a row has a line."""
+        present = np.zeros((len(self.journal.rows), len(self.lines)))
+        for index, row in enumerate(self.journal.rows):
+            present[index, [self.place[key] for key in row.lines & self.place.keys()]] = 1.0
+        return present
+
     def _observations(self) -> Observations:
         rows, known = self.journal.rows, self.journal.known
-        present = np.zeros((len(rows), len(self.lines)))
-        for index, row in enumerate(rows):
-            present[index, [self.place[key] for key in row.lines & self.place.keys()]] = 1.0
-        self._seen = present
+        present = self._seen
         problems = np.array([self.problems[row.problem] for row in rows], dtype=np.int64)
         own, related = self._bearing(present, known, self._in_topic[problems])
         return Observations(

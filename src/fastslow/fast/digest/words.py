@@ -31,6 +31,8 @@ STRENGTH = (8.0, 4.0)
 """What all statements together count for beside the answers to one."""
 ONCE_MORE = 2.0
 """Problems that are imagined to have got past a statement without being told another."""
+SAID_NOISE, SAID_EFFECT = 0.15, 0.3
+"""Variance of whether something is said of an answer, and prior deviation of what a line does to it."""
 FLOOR = 0.02
 """The least chance that a statement is kept."""
 HALF_LIFE = 3.0
@@ -146,6 +148,22 @@ class Words:
         for place in np.flatnonzero(about.any(axis=0)):
             np.maximum(found, about[:, place, None] * share[place], out=found)
         return found
+
+    def broken_by(self, journal: Journal, present: Array, now: int) -> Array:
+        """By line: how often answers break something because of it, on problems that it is not about, as far as is clear.
+
+        A line that is about a problem lets the grader come to what follows, which is no harm. So what is said of an answer is
+        regressed on the lines of its text, those that are about the problem apart from the others."""
+        about = self.about(journal.known) @ self.covers.T > 0
+        lines = np.hstack([present * ~about, present * about])
+        said = self.about([frozenset(row.said) if row.score < 1 else frozenset() for row in journal.rows])
+        weight = np.array([0.5 ** ((now - row.cycle) / HALF_LIFE) for row in journal.rows])
+        count = present.shape[1]
+        cover = np.linalg.inv((lines.T * weight) @ lines / SAID_NOISE + np.eye(2 * count) / SAID_EFFECT**2)
+        left = said - np.average(said, axis=0, weights=weight) if len(said) else said
+        effect = (cover @ (lines.T * weight) @ left / SAID_NOISE)[:count]
+        clear = effect - 2 * np.sqrt(np.diag(cover)[:count])[:, None]
+        return np.asarray(np.where(self.covers > 0, 0.0, np.maximum(0.0, clear)).max(axis=1, initial=0.0))
 
     def heeded(self, key: str) -> tuple[float, float]:
         """The chance that a statement is kept under the line that says it best, and the answers that this is known from."""

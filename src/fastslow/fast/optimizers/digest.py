@@ -27,7 +27,7 @@ import numpy as np
 
 from fastslow.base.seeds import derive_seed
 from fastslow.fast.digest.journal import Said, component_of, key_of
-from fastslow.fast.digest.model import Choice, Model
+from fastslow.fast.digest.model import NOTHING, Choice, Model
 from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
 from fastslow.fast.digest.writing import (
     MOST_EXAMPLES,
@@ -62,8 +62,6 @@ LONGEST_DEMONSTRATION = 0.25
 SURE = 1.0
 """Deviations by which a text's expected gain must exceed nothing to be kept as the best, where the base text has something to
 lose."""
-NOTHING = 0.02
-"""A score that is not worth keeping a text for."""
 BEATEN = 0.02
 """The chance of being worse than the base text below which the base text is no longer played."""
 
