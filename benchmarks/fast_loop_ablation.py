@@ -7,7 +7,7 @@ python -m benchmarks.fast_loop_ablation IDEA train RECIPE …    # on a real one
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -23,7 +23,7 @@ DIGEST = "fastslow.fast.digest"
 SEARCH = "fastslow.fast.optimizers.digest"
 
 
-def everywhere(self: Model, present: Array, said: Array, known: Array, in_topic: Array) -> tuple[Array, Array]:
+def everywhere(self: Model, present: Array, known: Sequence[frozenset[str]], in_topic: Array) -> tuple[Array, Array]:
     """Every line bears on every problem by its share, whatever was said of the problem."""
     return present * self.shares, np.zeros_like(present)
 
