@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors and type checkers; the names are loaded when they are used
     from fastslow.base.errors import FastSlowError as FastSlowError
+    from fastslow.integrations.digest_proposer import DigestProposer as DigestProposer
     from fastslow.integrations.dspy_model import dspy_lm as dspy_lm
     from fastslow.integrations.dspy_optimizer import FastSlow as FastSlow
     from fastslow.launch.api import resume as resume
@@ -51,6 +52,7 @@ _PUBLIC = {
     "tasks.adapters.dataset": ["RowsTask"],
     "tasks.adapters.gepa_adapter": ["GEPATask"],
     "tasks.adapters.trl_rewards": ["TRLTask"],
+    "integrations.digest_proposer": ["DigestProposer"],
     "records": ["Context", "Rollout"],
     "runs.folder": ["RunFolder"],
     "launch.evaluate": ["evaluate_run"],

@@ -207,15 +207,17 @@ def _reasons(member: Member, full: bool) -> Iterator[tuple[str, str]]:
 
 
 def _line_table(judged: Iterable[dict[str, Any]], best: Member | None, full: bool) -> Table:
-    """The lines of the best text, or all that were judged, with what each brings on the problems it is about."""
+    """The lines of the best text, or all that were judged, with what each brings on the problems it is about, and in what
+    share of the answers the grader did not complain of it."""
     table = Table("line of the best text" if not full else "line", title="what each line brings", title_justify="left")
-    for name in ("effect where it applies", "± deviation", "problems"):
+    for name in ("effect where it applies", "± deviation", "problems", "kept with it (without)"):
         table.add_column(name, justify="right")
     written = {line for text in best.texts.values() for line in _lines(text)} if best else set()
     for each in sorted(judged, key=lambda each: -each["effect"]):
         line = printable(each["line"])
         if full or line in written:
-            numbers = (f"{each['effect']:+.2f}", f"{each['deviation']:.2f}", f"{each['problems']}")
+            kept = f"{each['kept']:.2f} ({each['kept_without']:.2f})" if each.get("kept") is not None else "–"
+            numbers = (f"{each['effect']:+.2f}", f"{each['deviation']:.2f}", f"{each['problems']}", kept)
             table.add_row(Text(line, style="green" if full and line in written else ""), *numbers)
     return table
 
