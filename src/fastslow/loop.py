@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 
 from fastslow.base.errors import Diverged
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.engine.base import Engine, Update, require_finite
 from fastslow.evaluation.during import Evaluation
 from fastslow.fast.evolution import Evolution

@@ -13,8 +13,8 @@ from fake_engine import END, Numbered, Words
 from fake_runs import make_loop, outcome, recipe_of
 from fake_service import AFTER, AWAY, BEFORE, FAILURES, HANGS, FakeService, Server
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RecipeError, RunError
+from fastslow.base.world import wait_for
 from fastslow.engine.base import Row, Update
 from fastslow.engine.tinker import engine as module
 from fastslow.engine.tinker.engine import TinkerEngine

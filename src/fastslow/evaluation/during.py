@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.evaluation.divergence import divergence
 from fastslow.evaluation.reward import evaluate_task, measured_contexts
 from fastslow.recipe import Recipe

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
-from fastslow.base.seeds import derive_seed
-from fastslow.base.world import World
+from fastslow.base.world import World, derive_seed
 from fastslow.fast.kinds import Kind, find_kind
 from fastslow.fast.memory import Evidence, Memory
 from fastslow.fast.pool import Member, Pool, Scores, mean_progress, mean_score, race_stops

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Book, Evaluator
 from fastslow.fast.memory import Evidence
 from fastslow.fast.optimizers.base import Cycle, Optimizer

@@ -23,7 +23,7 @@ from typing import Any
 from rich.console import Console
 
 from fastslow.base.errors import Diverged, RunError
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.engine.base import Numbers, Update, require_finite
 from fastslow.engine.local.out_of_memory import refused
 from fastslow.evaluation.during import Evaluation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fastslow.base.errors import ModelError
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed, Reflector, Usage
 from fastslow.launch.assembly import Parts
 from fastslow.recipe import Recipe

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import FastSlowError, RecipeError, RunError, TaskError
 from fastslow.base.text import one_line
+from fastslow.base.world import wait_for
 from fastslow.engine.base import Engine
 from fastslow.recipe import GradingRecipe
 from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastslow.base.concurrency import wait_for
+from fastslow.base.world import wait_for
 from fastslow.records import Context, Rollout
 from fastslow.rollouts.play import Player
 from fastslow.tasks.base import Answer

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.engine.base import Engine
 from fastslow.records import Completion, Sampling
 from fastslow.rollouts.groups import Drawn, Pending

@@ -7,7 +7,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Sequence
 
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.rollouts.chances import REMEMBERED
 from fastslow.tasks.base import Example, Task
 from fastslow.tasks.stages import Stages

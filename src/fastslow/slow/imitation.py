@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.engine.base import Row, Update
 from fastslow.records import Completion, Rollout, Turn
 from fastslow.slow.advantages import prompt_mean_scale

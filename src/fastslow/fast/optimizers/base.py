@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from fastslow.base.errors import FastSlowError
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.kinds import Refusal
 from fastslow.fast.memory import LEAST_SHARE

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
 
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.optimizers.base import Optimizer
 from fastslow.fast.optimizers.lines import Source, lines_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fastslow.base.concurrency import wait_for
+from fastslow.base.world import wait_for
 from fastslow.engine.base import Engine
 from fastslow.fast.reflection.base import ChatFailed, Reply
 from fastslow.models.encode import TextEncoder
