@@ -5,7 +5,7 @@
     then T times: sample one group of G rollouts per problem, G/K under each context; make one CISPO update.
 
 `Loop._run` is this algorithm, top to bottom. RL-only skips the fast loop, GEPA-only skips the updates. FST-distill samples
-under the seed text and distils the contexts, its teachers, into the weights (slow/distillation.py). Stages change only the
+under the seed text and distils the contexts, its teachers, into the weights (slow/update.py). Stages change only the
 problems in the stream: nothing is reset at a boundary, and a cycle across one looks ahead at problems of both stages.
 
 Differences from the paper: every score records the step of the policy that earned it; contexts carried into a cycle are
@@ -31,7 +31,7 @@ from pathlib import Path
 
 from fastslow.base.errors import Diverged
 from fastslow.base.world import derive_seed
-from fastslow.engine.base import Engine, Update, require_finite
+from fastslow.engine.base import Engine, Update
 from fastslow.evaluation.during import Evaluation
 from fastslow.fast.evolution import Evolution
 from fastslow.fast.pool import compose
@@ -47,8 +47,7 @@ from fastslow.runs.ledger import Ledger
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
 from fastslow.slow.allocation import FLOOR, Even, Informative, Plan
-from fastslow.slow.distillation import build_distillation
-from fastslow.slow.update import Signal, build_update, rollout_advantages
+from fastslow.slow.update import Signal, build_distillation, build_update, require_finite
 from fastslow.state import State
 
 
@@ -118,7 +117,7 @@ class Loop:
             state.step += 1
             if self.learns:
                 require_finite(update, numbers)
-                self.record.step(groups, played, update, signal, numbers, self._advantages(groups))
+                self.record.step(groups, played, update, signal, numbers)
             self._end_step(last=state.done)
             self.player.faulty.end_step()
 
@@ -170,12 +169,6 @@ class Loop:
         if lost := prompts.count(None):
             state.ledger.book("slow", faults={"replay": lost})
         return build_distillation(rollouts, prompts, slow, state.step + 1)
-
-    def _advantages(self, groups: Sequence[Group]) -> list[float] | None:
-        """The advantage of every rollout of a step, for its record; none where rewards are not trained on."""
-        rollouts = [rollout for group in groups for rollout in group.rollouts]
-        sizes = [len(group.rollouts) for group in groups]
-        return None if self.distills else rollout_advantages(rollouts, self.recipe.slow, sizes)
 
     def _end_step(self, *, last: bool) -> None:
         self._evaluate(last=last)

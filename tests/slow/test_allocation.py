@@ -16,8 +16,8 @@ from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chances import Chances
 from fastslow.rollouts.groups import Group, Pending
 from fastslow.slow import allocation
-from fastslow.slow.advantages import advantages
 from fastslow.slow.allocation import Even, Informative, Plan
+from fastslow.slow.update import advantages
 from fastslow.tasks.base import Example
 
 CONTEXTS = [Context({"system": text}) for text in ("one", "two")]

@@ -24,7 +24,7 @@ from rich.console import Console
 
 from fastslow.base.errors import Diverged, RunError
 from fastslow.base.world import derive_seed
-from fastslow.engine.base import Numbers, Update, require_finite
+from fastslow.engine.base import Numbers, Update
 from fastslow.engine.local.out_of_memory import refused
 from fastslow.evaluation.during import Evaluation
 from fastslow.launch.assembly import Parts, assemble, find_world, without_servers
@@ -41,8 +41,8 @@ from fastslow.runs.recorder import Recorder
 from fastslow.runs.rollout_files import SolvedRollout, read_solved
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
-from fastslow.slow.distillation import build_distillation
 from fastslow.slow.imitation import Solved, build_imitation, epoch_batches, hold_back
+from fastslow.slow.update import build_distillation, require_finite
 from fastslow.state import State
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task

@@ -123,9 +123,8 @@ class Recorder:
         update: Update,
         signal: Signal,
         numbers: Numbers,
-        advantages: Sequence[float] | None,
     ) -> None:
-        """Write a row for the completed step; `played` are its rollouts that were not reused, `advantages` those of all."""
+        """Write a row for the completed step; `played` are its rollouts that were not reused."""
         state, clock = self.state, self.state.clock
         self._book_service("slow", numbers.get("cost") or 0.0)
         rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -166,7 +165,7 @@ class Recorder:
         if self.run:
             self.run.append("metrics", row)
             if self.recipe.output.save_rollouts:
-                self.run.save_rollouts(state.step, rollouts, advantages=advantages)
+                self.run.save_rollouts(state.step, rollouts, advantages=signal.advantages)
         if self._trackers:
             shown = {f"fastslow/{key}": row[key] for key in (*TRACKED, *self._spent())}
             self._trackers.log(state.step, {**numbers, **shown})

@@ -17,7 +17,7 @@ import numpy as np
 from fastslow.base.world import derive_seed
 from fastslow.engine.base import Row, Update
 from fastslow.records import Completion, Rollout, Turn
-from fastslow.slow.advantages import prompt_mean_scale
+from fastslow.slow.update import prompt_mean_scale
 
 Solved = Mapping[str, Sequence[Rollout]]
 """Solved rollouts by problem."""
