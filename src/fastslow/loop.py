@@ -18,7 +18,7 @@ update, where the policy loss is a mean over problems.
 A rollout of the fast loop, file by file: this file, fast/evolution.py (the cycle and its journal), fast/optimizers/gepa.py
 on fast/optimizers/base.py, fast/evaluator.py (plays, books, budget, racing), rollouts/play.py, rollouts/rounds.py,
 engine/base.py (the engine protocol).
-A slow step: this file, slow/allocation.py (which rollouts; with `sampling.ahead` rollouts/ahead.py), rollouts/play.py,
+A slow step: this file, slow/allocation.py (which rollouts), rollouts/play.py,
 rollouts/rounds.py, engine/base.py, slow/update.py, runs/recorder.py.
 """
 
@@ -38,15 +38,14 @@ from fastslow.fast.pool import compose
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
 from fastslow.records import Context, Rollout
-from fastslow.rollouts.groups import Group
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import replay
-from fastslow.rollouts.stream import near_steps, open_stream
+from fastslow.rollouts.rounds import Group
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
-from fastslow.slow.allocation import FLOOR, Even, Informative, Plan
+from fastslow.slow.allocation import FLOOR, Even, Informative, Plan, near_steps, open_stream
 from fastslow.slow.update import Signal, build_distillation, build_update, require_finite
 from fastslow.state import State
 
@@ -66,6 +65,7 @@ class Loop:
     ) -> None:
         self.recipe, self.player = recipe, player
         self.engine: Engine = player.engine
+        self.sampling = recipe.sampling.training()
         self.learns = recipe.method != "gepa"
         self.distills = recipe.method == "distill"
         self.seed_context = Context(dict(seed_texts))
@@ -102,7 +102,7 @@ class Loop:
         if self.learns and not state.done:
             self.engine.prepare(checkpoint)
         if state.step == 0:
-            self._evaluate(last=False)
+            self._evaluate()
             self.record.ledger()
         while not state.done:
             position = state.step * problems
@@ -118,16 +118,19 @@ class Loop:
             if self.learns:
                 require_finite(update, numbers)
                 self.record.step(groups, played, update, signal, numbers)
-            self._end_step(last=state.done)
+            self._evaluate()
+            self.record.ledger()
+            if state.done or state.step % self.recipe.output.checkpoint_every == 0:
+                self.record.checkpoint(last=state.done)
             self.player.faulty.end_step()
 
     def _play(self) -> tuple[list[Group], list[Rollout]]:
         """The groups of a step, and those of their rollouts that were sampled for it; the cache supplies the others."""
         state, plan, sampled = self.state, self._plan(), list[Rollout]()
-        seed, sampling = (self.recipe.seed, "slow", state.step), self.recipe.sampling.training()
+        seed = (self.recipe.seed, "slow", state.step)
         for number, pending in enumerate(plan.rounds()):
             own = derive_seed(*seed, number) if number else derive_seed(*seed)
-            timing = self.player.advance(pending, sampling, seed=own, step=state.step, until=plan.settled)
+            timing = self.player.advance(pending, self.sampling, seed=own, step=state.step, until=plan.settled)
             taken = plan.take()
             drawn = [each.rollout for each in taken if each.rollout and not each.reused]
             self.player.faulty.count(drawn)
@@ -142,10 +145,10 @@ class Loop:
         """What this step plays: the next problems, those begun ahead, or those near it in the stream that teach most."""
         state, slow, memory = self.state, self.recipe.slow, self.state.memory
         contexts = [self.seed_context] if self.distills else state.pool.active(slow.group)
-        if self.recipe.sampling.ahead:
-            state.ahead.begin(self.stream, contexts, memory.cache, state.step, state.horizon)
-            return state.ahead
         begin = partial(memory.cache.begin, step=state.step)
+        if self.recipe.sampling.ahead:
+            state.ahead.begin(self.stream, contexts, begin, state.step, state.horizon)
+            return state.ahead
         if memory.chances is None:
             return Even(self.stream.take(state.step * slow.problems, slow.problems), contexts, slow.group, begin)
         near = near_steps(self.player.task, state.step, self.recipe.fast.cycle)
@@ -170,15 +173,9 @@ class Loop:
             state.ledger.book("slow", faults={"replay": lost})
         return build_distillation(rollouts, prompts, slow, state.step + 1)
 
-    def _end_step(self, *, last: bool) -> None:
-        self._evaluate(last=last)
-        self.record.ledger()
-        if last or self.state.step % self.recipe.output.checkpoint_every == 0:
-            self.record.checkpoint(last=last)
-
-    def _evaluate(self, *, last: bool) -> None:
-        state = self.state
-        if self.evaluation.due(state.step, last=last):
+    def _evaluate(self) -> None:
+        state, stages = self.state, self.evaluation.stages
+        if state.evaluation_due(stages.ends if stages else ()):
             seconds = state.clock.seconds
             with state.clock.stopped():
                 self.record.evaluation(self.evaluation.measure(state.step, state.pool.best.context), seconds)

@@ -15,8 +15,7 @@ from fastslow.launch.preflight import MORE, preflight
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Example, Feedback
 from fastslow.rollouts.chat import ChatFormat
-from fastslow.rollouts.faults import GradingError
-from fastslow.rollouts.play import Player
+from fastslow.rollouts.play import GradingError, Player
 from fastslow.tasks import Task
 from fastslow.tasks.mixture import Mixture, Part
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 
+from fastslow.fast.memory import RolloutCache
 from fastslow.records import Context, Feedback, Rollout
-from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chances import Chances
-from fastslow.rollouts.groups import Group, Pending
+from fastslow.rollouts.rounds import Group, Pending
 from fastslow.slow import allocation
 from fastslow.slow.allocation import Even, Informative, Plan
 from fastslow.slow.update import advantages

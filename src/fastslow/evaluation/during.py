@@ -33,19 +33,6 @@ class Evaluation:
     def __init__(self, recipe: Recipe, player: Player, seed_context: Context) -> None:
         self.recipe, self.player, self.seed_context = recipe, player, seed_context
         self.stages = player.task if isinstance(player.task, Stages) else None
-        self.learns = recipe.method != "gepa"
-
-    def due(self, step: int, *, last: bool) -> bool:
-        """Whether to evaluate after this step; step 0 is before training."""
-        every, cycle = self.recipe.evaluation.every, self.recipe.fast.cycle
-        if not every or step == 0 or last:
-            return bool(every)
-        if self.stages and step in self.stages.ends:
-            return True
-        if step % every:
-            return False
-        # With frozen weights only a cycle changes anything, and it runs before the first of its steps.
-        return self.learns or (step - 1) // cycle > (step - 1 - every) // cycle
 
     def measure(self, step: int, best: Context) -> Measured:
         """Evaluate the policy under the seed text and under the context that is best on training problems."""
@@ -73,7 +60,7 @@ class Evaluation:
 
     def _divergence(self, step: int, context: Context) -> tuple[float, list[Rollout], float]:
         """KL of the policy from the base model, both under the same context."""
-        if not self.learns:
+        if self.recipe.method == "gepa":
             return 0.0, [], 0.0
         task = self.stages.behind(step).task if self.stages else self.player.task
         problems = task.examples("validation")[: self.recipe.evaluation.problems]

@@ -45,6 +45,7 @@ class Evolution:
     ) -> None:
         self.recipe, self.state, self.player, self.reflector = recipe, state, player, reflector
         self.book, self.journal, self.view = book, journal, view
+        self.sampling = recipe.sampling.training()
         self.optimizer: type[Optimizer] = OPTIMIZER.registry.find(recipe.fast.optimizer.name)
         state.memory.reads |= self.optimizer.reads_rollouts
 
@@ -83,7 +84,7 @@ class Evolution:
             recipe.fast,
             player,
             choose_anchors(look_ahead, scored_by, recipe.fast.anchors),
-            sampling=recipe.sampling.training(),
+            sampling=self.sampling,
             cycle=number,
             policy_step=self.state.step,
             seed=derive_seed(recipe.seed, "fast", number),

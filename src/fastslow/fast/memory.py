@@ -15,8 +15,8 @@ from typing import Any
 
 from fastslow.recipe import FastRecipe
 from fastslow.records import Completion, Context, Example, Rollout
-from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chances import Chances
+from fastslow.rollouts.rounds import Pending
 from fastslow.rollouts.stored import from_data, to_data
 
 LEAST_SHARE = 1 / 8
@@ -102,6 +102,54 @@ class Memory:
             self.cache.add(from_data(data["cache"], ahead))
             if self.chances and data.get("chances"):
                 self.chances = Chances.from_data(data["chances"])
+
+
+class RolloutCache:
+    """Fast-loop rollouts that the slow loop trains on instead of sampling new ones, by (problem, context), oldest first.
+
+    Contexts are scored by sampling the current policy on the problems of the next steps, so the slow loop can train on those
+    rollouts, each with its sampling log-probabilities for the importance ratio. They are kept for one cycle, and a group
+    takes its rollouts from here first.
+
+    Selection bias: a context is kept because its rollouts scored well, so high scores are over-represented in the cache. But
+    selection depends on scores only (minibatches, which the reflector reads, are excluded): among rollouts of equal score on
+    one problem under one context it changes nothing. With scores of 0 and 1, the update for that problem and context
+    therefore keeps the direction of the true gradient, and only its length changes; with graded scores it is the gradient of
+    a transformed reward. Estimates would be biased, so reused rollouts never enter a context's score or a mean reward that
+    decisions use.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, str], list[Rollout]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """All unused rollouts."""
+        return [rollout for waiting in self._waiting.values() for rollout in waiting]
+
+    def add(self, rollouts: Iterable[Rollout]) -> None:
+        for rollout in rollouts:
+            self._waiting.setdefault((rollout.example.id, rollout.context.id), []).append(rollout)
+
+    def keep(self, contexts: Iterable[Context], examples: Iterable[Example]) -> None:
+        """Drop rollouts that no group of this cycle can use."""
+        wanted, ahead = {context.id for context in contexts}, {example.id for example in examples}
+        self._waiting = {key: kept for key, kept in self._waiting.items() if key[0] in ahead and key[1] in wanted}
+
+    def begin(self, pairs: Sequence[tuple[Example, Context]], step: int) -> list[Pending]:
+        """Begin a rollout for each pair: a waiting one, if there is one, is finished already."""
+        begun = []
+        for example, context in pairs:
+            waiting = self._waiting.get((example.id, context.id))
+            rollout = waiting.pop(0) if waiting else None
+            begun.append(Pending(example, context, step, rollout=rollout, reused=rollout is not None))
+        return begun
+
+    def clear(self) -> None:
+        self._waiting.clear()
 
 
 class Evidence:

@@ -34,13 +34,13 @@ from fastslow.recipe.parts import LOSS
 from fastslow.records import Context, Feedback, Rollout
 from fastslow.rollouts.play import Player
 from fastslow.rollouts.replay import Prompts, replay
-from fastslow.rollouts.stream import open_stream
 from fastslow.runs.folder import INTERNALIZED, RunFolder
 from fastslow.runs.lock import Lock
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.rollout_files import SolvedRollout, read_solved
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
+from fastslow.slow.allocation import open_stream
 from fastslow.slow.imitation import Solved, build_imitation, epoch_batches, hold_back
 from fastslow.slow.update import build_distillation, require_finite
 from fastslow.state import State

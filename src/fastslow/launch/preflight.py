@@ -15,7 +15,7 @@ from fastslow.launch.assembly import Parts
 from fastslow.recipe import Recipe
 from fastslow.recipe.parts import REFLECTOR
 from fastslow.records import Context, Example
-from fastslow.rollouts.faults import GradingError, first_error, is_faulty
+from fastslow.rollouts.play import GradingError, first_error, is_faulty
 from fastslow.runs.ledger import Ledger
 from fastslow.tasks import Task
 from fastslow.tasks.mixture import Mixture

@@ -1,9 +1,9 @@
-"""Which problems a step plays, and how many rollouts of each.
+"""The stream of training problems; which of them a step plays, and how many rollouts of each.
 
-`even`, as in the paper: the next problems of the stream, G rollouts each. `informative`: rollouts go where rewards are
-expected to differ, since a group whose rewards are all equal has no gradient. Every rollout of either loop says something
-about its problem's chance of success p. A step plays in two rounds: each one's rollouts go, a few at a time, to the problems
-with the largest
+With `sampling.ahead`, groups are begun before their step (`Ahead`). Otherwise `slow.allocation` is one of two. `even`, as in
+the paper: the next problems of the stream, G rollouts each. `informative`: rollouts go where rewards are expected to differ,
+since a group whose rewards are all equal has no gradient. Every rollout of either loop says something about its problem's
+chance of success p. A step plays in two rounds: each one's rollouts go, a few at a time, to the problems with the largest
 
     E[p (1 − p)] · added,
 
@@ -19,13 +19,25 @@ longer a fair sample of the problems; evaluations are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+import math
+import random
+from bisect import bisect
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
 
+from fastslow.base.world import derive_seed
+from fastslow.recipe import Recipe
 from fastslow.records import Context, Example
-from fastslow.rollouts.groups import Group, Pending
-from fastslow.rollouts.rounds import Settled
+from fastslow.rollouts.chances import REMEMBERED
+from fastslow.rollouts.rounds import Drawn, Group, Pending, Settled
+from fastslow.rollouts.stored import contexts_from_data, from_data, to_data, tokens_from_data, tokens_to_data
+from fastslow.tasks.base import Task
+from fastslow.tasks.stages import Stages
 
+LATE = 1
+"""The most steps by which `sampling.ahead` trains a group after its own step."""
 FLOOR = 1 / 8
 """Share of a step's problems that are the next of the stream, whatever is expected of them."""
 GROWTH = 2
@@ -35,8 +47,72 @@ Begin = Callable[[Sequence[tuple[Example, Context]]], list[Pending]]
 """Begins a rollout for each pair; one that is reused is finished already."""
 
 
+class Stream:
+    """Endless epochs over the training problems, each shuffled by a seed."""
+
+    def __init__(self, examples: Sequence[Example], seed: int) -> None:
+        self.examples, self.seed = examples, seed
+        self._epoch, self._order = -1, list(range(len(examples)))
+
+    def take(self, position: int, count: int) -> list[Example]:
+        """The problems at positions `position` … `position + count − 1`."""
+        return [self._at(index) for index in range(position, position + count)]
+
+    def same_stage(self, position: int, end: int) -> int:
+        """How far the positions from `position` to `end` are of one stage."""
+        return end
+
+    def _at(self, position: int) -> Example:
+        epoch, offset = divmod(position, len(self.examples))
+        if epoch != self._epoch:
+            self._order = list(range(len(self.examples)))
+            random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)
+            self._epoch = epoch
+        return self.examples[self._order[offset]]
+
+
+class StagedStream(Stream):
+    """The streams of several tasks, one stage after the other; the last stage does not end.
+
+    A task that returns in a later stage resumes its stream.
+    """
+
+    def __init__(self, stages: Stages, problems: int, seed: int) -> None:
+        streams = {name: Stream(task.examples("train"), derive_seed(seed, name)) for name, task in stages.each.items()}
+        self._starts: list[int] = []
+        self._stages: list[tuple[Stream, int]] = []
+        position, served = 0, Counter[str]()
+        for stage in stages.stages:
+            self._starts.append(position)
+            self._stages.append((streams[stage.name], served[stage.name]))
+            position += stage.steps * problems
+            served[stage.name] += stage.steps * problems
+
+    def same_stage(self, position: int, end: int) -> int:
+        return min([end, *(start for start in self._starts if start > position)])
+
+    def _at(self, position: int) -> Example:
+        stage = bisect(self._starts, position) - 1
+        stream, served = self._stages[stage]
+        return stream.take(served + position - self._starts[stage], 1)[0]
+
+
+def open_stream(task: Task, problems: int, seed: int) -> Stream:
+    """The training problems of a task, `problems` per step."""
+    return StagedStream(task, problems, seed) if isinstance(task, Stages) else Stream(task.examples("train"), seed)
+
+
+def near_steps(task: Task, here: int, cycle: int) -> list[int]:
+    """The steps with the same task: this one, those to come in four cycles of `cycle` steps, and then those before it whose
+    problems are remembered, the newest first."""
+    steps = [*range(here, here + 4 * cycle), *reversed(range(max(0, here - REMEMBERED), here))]
+    if not isinstance(task, Stages):
+        return steps
+    return [step for step in steps if task.at(step).name == task.at(here).name]
+
+
 class Plan(Protocol):
-    """Which rollouts a step plays, until when, and which of them it takes; `rollouts.ahead.Ahead` is one too."""
+    """Which rollouts a step plays, until when, and which of them it takes."""
 
     groups: list[Group]
     """When all rounds are played: what the step trains on."""
@@ -129,3 +205,119 @@ class Informative:
         right, wrong = right + own, wrong + len(group.rollouts) - own
         added = self._part if group.members else self._part - 1
         return added * right * wrong / ((right + wrong) * (right + wrong + 1))
+
+
+class Ahead:
+    """`sampling.ahead`: groups are begun before their step, and a step trains on those that are whole.
+
+    A step needs P groups. If fewer of those in play are whole, others are begun, those next in the stream, so that P + A are
+    in play; A is `ahead` times P. As soon as P groups are whole the step is trained, on the first P of them in the order of
+    the stream. The others stay, and their unfinished answers are continued in a later step.
+
+        position of a group   0 … P − 1 | P … 2P − 1 | 2P …
+        its own step          0         | 1          | 2
+
+    A group is begun at most ⌈ahead⌉ steps before its own step and trained at most one step after it, so that none is older
+    than ⌈ahead⌉ + 1. The step at which a group is due waits for it. At most P groups are due at once: those of one step.
+
+    Nothing is dropped or drawn again: every group of the stream is trained on once, with all of its rollouts, however long
+    they are. Groups with long answers are only trained on later. Nothing is begun that is not trained on by the end of the
+    run, of the stage and, since the contexts change there, of the cycle.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.problems, self.late = recipe, recipe.slow.problems, LATE
+        self.extra = math.ceil(recipe.sampling.ahead * self.problems)
+        self.in_play: dict[int, Group] = {}
+        self.groups: list[Group] = []
+        """Those that this step trains on."""
+        self.step = 0
+        self._seats: list[int] = []
+        """The positions of the groups whose rollouts are being played."""
+
+    def begin(self, stream: Stream, contexts: Sequence[Context], begin: Begin, step: int, horizon: int) -> None:
+        """Begin the groups that are next in the stream, of this step's stage and of a step before `horizon`, unless enough
+        are whole."""
+        self.step = step
+        if self._has_enough({position for position, group in self.in_play.items() if group.unfinished}):
+            return
+        first = step * self.problems + len(self.in_play)
+        last = min((step + 1) * self.problems + self.extra, horizon * self.problems)
+        last = stream.same_stage(step * self.problems, last)
+        share = self.recipe.slow.group // len(contexts)
+        for position, example in enumerate(stream.take(first, max(last - first, 0)), first):
+            pairs = [(example, context) for context in contexts for _ in range(share)]
+            self.in_play[position] = Group(example, begin(pairs))
+
+    def rounds(self) -> Iterator[list[Pending]]:
+        """One round of all unfinished rollouts, none if the step has its groups."""
+        waiting = [(position, each) for position, group in self.in_play.items() for each in group.unfinished]
+        self._seats = [position for position, _ in waiting]
+        yield [] if self.settled(range(len(waiting))) else [each for _, each in waiting]
+
+    def settled(self, unfinished: Iterable[int]) -> bool:
+        return self._has_enough({self._seats[seat] for seat in unfinished})
+
+    def take(self) -> list[Pending]:
+        whole = [position for position, group in self.in_play.items() if not group.unfinished][: self.problems]
+        self.groups = [self.in_play.pop(position) for position in whole]
+        return [each for group in self.groups for each in group.members]
+
+    def _has_enough(self, unfinished: Collection[int]) -> bool:
+        """Whether the step has its groups, if those at these positions are not whole."""
+        due = (self.step + 1 - self.late) * self.problems
+        return len(self.in_play) - len(unfinished) >= self.problems and min(unfinished, default=due) >= due
+
+    def to_data(self) -> dict[str, Any]:
+        """The groups in play as JSON data; problems are found by the positions of their groups."""
+        pending = [each for group in self.in_play.values() for each in group.members]
+        return {
+            "contexts": {each.context.id: asdict(each.context) for each in pending},
+            "finished": to_data([each.rollout for each in pending if each.rollout]),
+            "groups": [
+                {"position": position, "attempts": [_pending_to_data(each) for each in group.members]}
+                for position, group in self.in_play.items()
+            ],
+        }
+
+    def restore(self, data: Mapping[str, Any] | None, stream: Stream) -> None:
+        """Read what `to_data` returned."""
+        if data is None:
+            return
+        contexts = contexts_from_data(data["contexts"])
+        examples = [stream.take(group["position"], 1)[0] for group in data["groups"]]
+        finished = iter(from_data(data["finished"], examples))
+        for example, group in zip(examples, data["groups"], strict=True):
+            members = [
+                Pending(
+                    example,
+                    contexts[each["context"]],
+                    each["begun"],
+                    [_drawn_from_data(drawn) for drawn in each["answers"]],
+                    next(finished) if each["finished"] else None,
+                    each["reused"],
+                )
+                for each in group["attempts"]
+            ]
+            self.in_play[group["position"]] = Group(example, members)
+
+
+def _pending_to_data(pending: Pending) -> dict[str, Any]:
+    return {
+        "context": pending.context.id,
+        "begun": pending.begun,
+        "answers": [
+            {
+                "prompt": each.prompt,
+                "part": {"completion": tokens_to_data(each.completion), "ended": each.completion.ended},
+            }
+            for each in pending.drawn
+        ],
+        "finished": pending.rollout is not None,
+        "reused": pending.reused,
+    }
+
+
+def _drawn_from_data(data: Mapping[str, Any]) -> Drawn:
+    part = data["part"]
+    return Drawn(tuple(data["prompt"]), tokens_from_data(part["completion"], ended=part["ended"]))

@@ -23,7 +23,7 @@ from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Reque
 from fastslow.recipe import FastRecipe, Part, Recipe
 from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Context, Rollout
-from fastslow.rollouts.faults import is_faulty
+from fastslow.rollouts.play import is_faulty
 from fastslow.runs.ledger import Purpose
 
 PATIENCE = 4
@@ -229,7 +229,7 @@ class Optimizer(ABC):
             component=component,
             text=parent.texts[component],
             attempts=attempts,
-            proposer=self.recipe.optimizer.options.get("proposer", "light"),
+            proposer=getattr(self.recipe.optimizer, "proposer", "light"),
             max_tokens=self.recipe.max_tokens,
             count_tokens=self.count_tokens,
             seed=seed,
