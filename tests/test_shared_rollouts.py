@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from fastslow.fast.reflection import LanguageModelReflector
 from fastslow.fast.reflection.chats import PolicyChat
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe
 from fastslow.records import Sampling
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, Ledger
 from fastslow.runs.spending import group_sum, sum_rows

@@ -19,10 +19,10 @@ from fastslow.engine.base import Row, Update
 from fastslow.engine.tinker import engine as module
 from fastslow.engine.tinker.engine import TinkerEngine
 from fastslow.engine.tinker.reduction import find_reduction
+from fastslow.models.chat import ChatFormat
 from fastslow.models.tokenizer import Described
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Context, Sampling, Turn
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder

@@ -21,9 +21,9 @@ from lengthy_engine import LengthyEngine, LongIsRight, updates_of
 from fastslow.engine.base import Update
 from fastslow.fast.memory import RolloutCache
 from fastslow.loop import Loop
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe
 from fastslow.records import Context, Example, Sampling
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.slow.allocation import Ahead, Stream

@@ -11,9 +11,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 from fastslow.base.world import World, derive_seed
-from fastslow.fast.kinds import Kind, find_kind
 from fastslow.fast.memory import Evidence, Memory
 from fastslow.fast.pool import Member, Pool, Scores, mean_progress, mean_score, race_stops
+from fastslow.fast.reflection.base import Kind, find_kind
 from fastslow.recipe import FastRecipe
 from fastslow.records import Component, Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Timing

@@ -19,9 +19,9 @@ from fastslow.base.errors import FastSlowError, RecipeError, RunError, TaskError
 from fastslow.base.text import one_line
 from fastslow.base.world import wait_for
 from fastslow.engine.base import Engine
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import GradingRecipe
 from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.rounds import InFlight, Pending, Rounds, Settled
 from fastslow.sandbox.watch import Watch
 from fastslow.tasks.base import Answer, Ask, Task

@@ -17,9 +17,9 @@ from rich.console import Console
 
 from fastslow.fast.reflection import Lessons
 from fastslow.loop import Loop
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Example, Feedback
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs.board.server import make_app
 from fastslow.runs.board.views import Views

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 from fastslow.base.errors import FastSlowError
 from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Evaluator
-from fastslow.fast.kinds import Refusal
 from fastslow.fast.memory import LEAST_SHARE
 from fastslow.fast.pool import Member, Pool, mean_score, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
+from fastslow.fast.reflection.base import Refusal
 from fastslow.recipe import FastRecipe, Part, Recipe
 from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Context, Rollout

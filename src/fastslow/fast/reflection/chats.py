@@ -8,9 +8,8 @@ from typing import Any
 from fastslow.base.world import wait_for
 from fastslow.engine.base import Engine
 from fastslow.fast.reflection.base import ChatFailed, Reply
-from fastslow.models.encode import TextEncoder
+from fastslow.models.chat import ChatFormat, TextEncoder
 from fastslow.records import Sampling
-from fastslow.rollouts.chat import ChatFormat
 
 
 @dataclass

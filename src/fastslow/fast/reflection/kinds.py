@@ -17,8 +17,8 @@ from fastslow.records import Sampling
 
 if TYPE_CHECKING:
     from fastslow.engine.base import Engine
+    from fastslow.models.chat import ChatFormat
     from fastslow.recipe import Recipe
-    from fastslow.rollouts.chat import ChatFormat
 
 
 class ReflectorKind:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastslow.base.text import redacted
 from fastslow.fast.reflection.base import ChatFailed, Reply
-from fastslow.models.encode import defused_for_servers
+from fastslow.models.chat import defused_for_servers
 from fastslow.recipe.parts import REFLECTOR
 
 LONGEST_PAUSE = 300.0
