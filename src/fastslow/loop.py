@@ -32,17 +32,16 @@ from pathlib import Path
 from fastslow.base.errors import Diverged
 from fastslow.base.world import derive_seed
 from fastslow.engine.base import Engine, Update
-from fastslow.evaluation.during import Evaluation
+from fastslow.evaluation.measure import Evaluation
 from fastslow.fast.evolution import Evolution
 from fastslow.fast.pool import compose
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
 from fastslow.records import Context, Rollout
 from fastslow.rollouts.play import Player
-from fastslow.rollouts.replay import replay
 from fastslow.rollouts.rounds import Group
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import Ledger
+from fastslow.runs.ledger import Entry, Ledger
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
 from fastslow.slow.allocation import FLOOR, Even, Informative, Plan, near_steps, open_stream
@@ -168,9 +167,9 @@ class Loop:
         if state.cycle_due:
             self.engine.freeze_teacher()
         teachers = compose(state.pool.active(slow.group), len(rollouts) // slow.group, slow.group)
-        prompts = replay(self.player, rollouts, teachers)
+        prompts = self.player.replay(rollouts, teachers)
         if lost := prompts.count(None):
-            state.ledger.book("slow", faults={"replay": lost})
+            state.ledger.book("slow", Entry(faults={"replay": lost}))
         return build_distillation(rollouts, prompts, slow, state.step + 1)
 
     def _evaluate(self) -> None:

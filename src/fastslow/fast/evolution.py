@@ -7,7 +7,7 @@ spent, and samples no rollout twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from fastslow.base.world import derive_seed
@@ -21,7 +21,7 @@ from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Example
 from fastslow.rollouts.play import Player
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import Ledger
+from fastslow.runs.ledger import Entry, Ledger
 from fastslow.runs.view import View
 from fastslow.tasks.stages import Stages
 
@@ -108,18 +108,11 @@ class Evolution:
         """Book the rollouts that were reused, and what the reflector has used."""
         ledger, usage = self.state.ledger, self.reflector.usage
         faults = {"retries": usage.retries, "failures": usage.failures}
-        ledger.book(
-            "reflection",
-            calls=usage.calls,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            seconds=usage.seconds,
-            cost=usage.cost,
-            faults={name: count for name, count in faults.items() if count},
-        )
+        spent = replace(usage.spent, faults={name: count for name, count in faults.items() if count})
+        ledger.book("reflection", spent)
         self.reflector.usage = type(usage)()
         for purpose, count in found.reused.items():
-            ledger.book(purpose, reused=count)
+            ledger.book(purpose, Entry(reused=count))
 
     def _write(
         self, journal: RunFolder, evaluator: Evaluator, found: Cycle, carried: Sequence[str], spent: Ledger

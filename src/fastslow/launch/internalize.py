@@ -26,14 +26,13 @@ from fastslow.base.errors import Diverged, RunError
 from fastslow.base.world import derive_seed
 from fastslow.engine.base import Numbers, Update
 from fastslow.engine.local.out_of_memory import refused
-from fastslow.evaluation.during import Evaluation
+from fastslow.evaluation.measure import Evaluation
 from fastslow.launch.assembly import Parts, assemble, find_world, without_servers
 from fastslow.launch.snapshot import Snapshot, open_snapshot
 from fastslow.recipe import Recipe, TaskRecipe
 from fastslow.recipe.parts import LOSS
 from fastslow.records import Context, Feedback, Rollout
-from fastslow.rollouts.play import Player
-from fastslow.rollouts.replay import Prompts, replay
+from fastslow.rollouts.play import Player, Prompts
 from fastslow.runs.folder import INTERNALIZED, RunFolder
 from fastslow.runs.lock import Lock
 from fastslow.runs.recorder import Recorder
@@ -343,7 +342,7 @@ class _Job:
         return found
 
     def _replayed(self, rollouts: Sequence[Rollout], context: Context) -> list[Prompts | None]:
-        return replay(self.player, rollouts, [context] * len(rollouts))
+        return self.player.replay(rollouts, [context] * len(rollouts))
 
     def _measure(self, other: Task | None) -> dict[str, dict[str, Any]]:
         """Reward and KL from the base model under the seed text and under the best text, and on another task."""

@@ -25,7 +25,9 @@ from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.rounds import InFlight, Pending, Rounds, Settled
 from fastslow.sandbox.watch import Watch
 from fastslow.tasks.base import Answer, Ask, Task
+from fastslow.tasks.scripted import follow_script
 
+Prompts = list[tuple[int, ...]]
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
 """Added to the feedback on a wrong, truncated answer: graders see only its text."""
 FAULT = "grader"
@@ -61,20 +63,22 @@ class Player:
         self.faulty = FaultyGrades(self.limits.faulty)
 
     def play(
-        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
+        self,
+        pairs: Sequence[tuple[Example, Context]],
+        sampling: Sampling,
+        *,
+        policy_step: int,
+        seed: int,
+        strict: bool = True,
     ) -> tuple[list[Rollout], Timing]:
-        """One rollout per pair, in order, the same on every process; each process runs its share."""
-        rollouts, timing = self.attempt(pairs, sampling, policy_step=policy_step, seed=seed)
-        self.faulty.count(rollouts)
-        return rollouts, timing
-
-    def attempt(
-        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
-    ) -> tuple[list[Rollout], Timing]:
-        """`play`, whatever the share of faulty grades."""
+        """One rollout per pair, in order, the same on every process; each process runs its share. Without `strict`, faulty
+        grades are not counted."""
         pending = [Pending(example, context, policy_step) for example, context in pairs]
         timing = self.advance(pending, sampling, seed=seed)
-        return [each.rollout for each in pending if each.rollout], timing
+        rollouts = [each.rollout for each in pending if each.rollout]
+        if strict:
+            self.faulty.count(rollouts)
+        return rollouts, timing
 
     def advance(
         self, pending: Sequence[Pending], sampling: Sampling, *, seed: int, step: int = 0, until: Settled | None = None
@@ -187,6 +191,32 @@ class Player:
                 f"{longest}. The instructions must be shorter."
             )
         return prompt
+
+    def replay(self, rollouts: Sequence[Rollout], contexts: Sequence[Context]) -> list[Prompts | None]:
+        """The prompts of each rollout's turns under another context; each process replays its share.
+
+        The task runs again on the recorded answers, all but the last, so nothing is sampled or graded. None if this fails:
+        the task makes fewer calls, or a prompt is too long for the model.
+        """
+        rank, size = self.world.rank, self.world.size
+        pairs = list(zip(rollouts, contexts, strict=True))
+
+        async def mine() -> list[Prompts | None]:
+            return [await self._replayed(rollout, context.texts) for rollout, context in pairs[rank::size]]
+
+        shares = self.world.gather(wait_for(mine()))
+        return [shares[index % size][index // size] for index in range(len(pairs))]
+
+    async def _replayed(self, rollout: Rollout, texts: Mapping[str, str]) -> Prompts | None:
+        if not rollout.turns:
+            return []
+        try:
+            answers = [Answer(turn.answer, turn.completion.ids) for turn in rollout.turns[:-1]]
+            asks = (await follow_script(self.task, rollout.example, answers, texts)).asks
+            lengths = [len(turn.completion.ids) for turn in rollout.turns]
+            return [tuple(self.prompt(*asked, texts)) for asked in zip(asks, lengths, strict=True)]
+        except Exception:  # a task can raise anything; only this rollout is lost
+            return None
 
 
 def _is_feedback(returned: object) -> bool:

@@ -63,42 +63,21 @@ class Ledger:
     def __getitem__(self, purpose: Purpose) -> Entry:
         return self.entries[purpose]
 
-    def book(
-        self,
-        purpose: Purpose,
-        *,
-        rollouts: int = 0,
-        calls: int = 0,
-        prompt_tokens: int = 0,
-        completion_tokens: int = 0,
-        seconds: float = 0.0,
-        cost: float = 0.0,
-        faults: Mapping[str, int] | None = None,
-        reused: int = 0,
-    ) -> None:
-        self.entries[purpose] += Entry(
-            rollouts, calls, prompt_tokens, completion_tokens, seconds, cost, dict(faults or {}), reused
-        )
+    def book(self, purpose: Purpose, spent: Entry) -> None:
+        self.entries[purpose] += spent
 
     def book_rollouts(
         self, purpose: Purpose, rollouts: Sequence[Rollout], seconds: float, *, prices: PricesRecipe | None = None
     ) -> None:
-        """Book the cost of sampled rollouts; reused ones are booked by number, with `book(reused=…)`."""
+        """Book the cost of sampled rollouts; reused ones are booked by number, with `Entry(reused=…)`."""
         faults: Counter[str] = Counter()
         for rollout in rollouts:
             faults.update(rollout.faults)
+        calls = sum(len(rollout.turns) for rollout in rollouts)
         prompt_tokens = sum(rollout.prompt_tokens for rollout in rollouts)
         completion_tokens = sum(rollout.completion_tokens for rollout in rollouts)
-        self.book(
-            purpose,
-            rollouts=len(rollouts),
-            calls=sum(len(rollout.turns) for rollout in rollouts),
-            prompt_tokens=prompt_tokens,
-            completion_tokens=completion_tokens,
-            seconds=seconds,
-            cost=(prices.prompt * prompt_tokens + prices.completion * completion_tokens) / 1e6 if prices else 0.0,
-            faults=faults,
-        )
+        cost = (prices.prompt * prompt_tokens + prices.completion * completion_tokens) / 1e6 if prices else 0.0
+        self.book(purpose, Entry(len(rollouts), calls, prompt_tokens, completion_tokens, seconds, cost, faults))
 
     def total(self, purposes: Iterable[Purpose] | None = None) -> Entry:
         """The sum over some purposes, or over all."""

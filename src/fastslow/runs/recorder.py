@@ -17,14 +17,14 @@ from fastslow.records import Rollout
 from fastslow.rollouts.play import Timing, is_faulty
 from fastslow.runs.checkpoint import Checkpoints, write_witness
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import FAST, RETRIES, Purpose
+from fastslow.runs.ledger import FAST, RETRIES, Entry, Purpose
 from fastslow.runs.trackers import Trackers
 from fastslow.runs.view import View
 from fastslow.tasks.base import Task
 from fastslow.tasks.stages import Stages
 
 if TYPE_CHECKING:
-    from fastslow.evaluation.during import Measured
+    from fastslow.evaluation.measure import Measured
     from fastslow.rollouts.rounds import Group
     from fastslow.slow.update import Signal
     from fastslow.state import State
@@ -108,13 +108,13 @@ class Recorder:
     def book_step(self, rollouts: Sequence[Rollout], reused: int, timing: Timing) -> None:
         """Book the rollouts sampled for a slow step, or for a round of it, and the number of reused ones."""
         self.book("slow", rollouts, timing)
-        self.state.ledger.book("slow", reused=reused)
+        self.state.ledger.book("slow", Entry(reused=reused))
         self.state.clock.count({"sampling": timing.sampling, "grading": timing.grading})
 
     def _book_service(self, purpose: Purpose, cost: float = 0.0) -> None:
         """Book what a training service charged beyond rollouts, and the requests repeated since the last call."""
         repeated, self._retries = self.engine.retries - self._retries, self.engine.retries
-        self.state.ledger.book(purpose, cost=cost, faults={RETRIES: repeated} if repeated else {})
+        self.state.ledger.book(purpose, Entry(cost=cost, faults={RETRIES: repeated} if repeated else {}))
 
     def step(
         self,

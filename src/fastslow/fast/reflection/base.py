@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
 from fastslow.base.text import hidden_characters
+from fastslow.runs.ledger import Entry
 
 
 class Refusal(NamedTuple):
@@ -177,6 +178,10 @@ class Usage:
     """Time inside the reflector, pauses included."""
     cost: float = 0.0
     """US dollars, for models whose price is known."""
+
+    @property
+    def spent(self) -> Entry:
+        return Entry(0, self.calls, self.prompt_tokens, self.completion_tokens, self.seconds, self.cost)
 
     def add(self, **more: float) -> None:
         for name, amount in more.items():
