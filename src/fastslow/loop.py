@@ -34,7 +34,6 @@ from fastslow.base.world import derive_seed
 from fastslow.engine.base import Engine, Update
 from fastslow.evaluation.measure import Evaluation
 from fastslow.fast.evolution import Evolution
-from fastslow.fast.pool import compose
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
 from fastslow.records import Context, Rollout
@@ -44,7 +43,7 @@ from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Entry, Ledger
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
-from fastslow.slow.allocation import FLOOR, Even, Informative, Plan, near_steps, open_stream
+from fastslow.slow.allocation import FLOOR, Even, Informative, Plan, near_steps, open_stream, shared
 from fastslow.slow.update import Signal, build_distillation, build_update, require_finite
 from fastslow.state import State
 
@@ -166,7 +165,7 @@ class Loop:
             return build_update(rollouts, slow, state.step + 1, [len(group.rollouts) for group in groups])
         if state.cycle_due:
             self.engine.freeze_teacher()
-        teachers = compose(state.pool.active(slow.group), len(rollouts) // slow.group, slow.group)
+        teachers = shared(state.pool.active(slow.group), slow.group) * (len(rollouts) // slow.group)
         prompts = self.player.replay(rollouts, teachers)
         if lost := prompts.count(None):
             state.ledger.book("slow", Entry(faults={"replay": lost}))

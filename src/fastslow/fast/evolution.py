@@ -78,7 +78,8 @@ class Evolution:
     def _evaluator(self, number: int, look_ahead: Sequence[Example]) -> Evaluator:
         """Open the cycle's evidence and choose the anchors."""
         recipe, memory, player = self.recipe, self.state.memory, self.player
-        evidence = memory.open_cycle(self._same_task())
+        task, step = player.task, self.state.step
+        evidence = memory.open_cycle(not isinstance(task, Stages) or task.at(step).name == task.behind(step).name)
         scored_by = evidence if recipe.fast.rescore == "from-rollouts" else None
         return Evaluator(
             recipe.fast,
@@ -86,7 +87,7 @@ class Evolution:
             choose_anchors(look_ahead, scored_by, recipe.fast.anchors),
             sampling=self.sampling,
             cycle=number,
-            policy_step=self.state.step,
+            policy_step=step,
             seed=derive_seed(recipe.seed, "fast", number),
             budget=memory.budget,
             evidence=evidence,
@@ -98,11 +99,6 @@ class Evolution:
             report=lambda text: self.view.cycle(number, text),
             saves=self.journal is not None and recipe.output.save_rollouts,
         )
-
-    def _same_task(self) -> bool:
-        """Whether the next step has the same task as the last one."""
-        task, step = self.player.task, self.state.step
-        return not isinstance(task, Stages) or task.at(step).name == task.behind(step).name
 
     def _book(self, found: Cycle) -> None:
         """Book the rollouts that were reused, and what the reflector has used."""

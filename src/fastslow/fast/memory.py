@@ -164,7 +164,9 @@ class Evidence:
         self.add(rollouts)
 
     def add(self, rollouts: Iterable[Rollout]) -> None:
-        self.rollouts += [_without_tokens(rollout) for rollout in rollouts]
+        for rollout in rollouts:
+            turns = tuple(replace(turn, prompt_ids=(), completion=Completion((), ())) for turn in rollout.turns)
+            self.rollouts.append(replace(rollout, turns=turns))
 
     def problems(self, count: int) -> list[Example]:
         """The latest problems, newest first: the policy that answered them is closest to the current one."""
@@ -236,12 +238,4 @@ class Allowance:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Allowance:
         best, last = data["best"], data["last"]
-        return cls(
-            data["share"], data["idle"], data["stalled"], -math.inf if best is None else best, last and tuple(last)
-        )
-
-
-def _without_tokens(rollout: Rollout) -> Rollout:
-    empty = Completion((), ())
-    turns = tuple(replace(turn, prompt_ids=(), completion=empty) for turn in rollout.turns)
-    return replace(rollout, turns=turns)
+        return cls(**{**data, "best": -math.inf if best is None else best, "last": last and tuple(last)})

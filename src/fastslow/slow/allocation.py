@@ -111,6 +111,11 @@ def near_steps(task: Task, here: int, cycle: int) -> list[int]:
     return [step for step in steps if task.at(step).name == task.at(here).name]
 
 
+def shared(contexts: Sequence[Context], size: int) -> list[Context]:
+    """The context of every rollout of a group: as many of each."""
+    return [context for context in contexts for _ in range(size // len(contexts))]
+
+
 class Plan(Protocol):
     """Which rollouts a step plays, until when, and which of them it takes."""
 
@@ -137,7 +142,7 @@ class Even:
     settled = None
 
     def __init__(self, problems: Sequence[Example], contexts: Sequence[Context], size: int, begin: Begin) -> None:
-        each = [context for context in contexts for _ in range(size // len(contexts))]
+        each = shared(contexts, size)
         self.groups = [Group(problem, begin([(problem, context) for context in each])) for problem in problems]
 
     def rounds(self) -> Iterator[list[Pending]]:
@@ -244,10 +249,9 @@ class Ahead:
         first = step * self.problems + len(self.in_play)
         last = min((step + 1) * self.problems + self.extra, horizon * self.problems)
         last = stream.same_stage(step * self.problems, last)
-        share = self.recipe.slow.group // len(contexts)
+        each = shared(contexts, self.recipe.slow.group)
         for position, example in enumerate(stream.take(first, max(last - first, 0)), first):
-            pairs = [(example, context) for context in contexts for _ in range(share)]
-            self.in_play[position] = Group(example, begin(pairs))
+            self.in_play[position] = Group(example, begin([(example, context) for context in each]))
 
     def rounds(self) -> Iterator[list[Pending]]:
         """One round of all unfinished rollouts, none if the step has its groups."""
@@ -275,7 +279,19 @@ class Ahead:
             "contexts": {each.context.id: asdict(each.context) for each in pending},
             "finished": to_data([each.rollout for each in pending if each.rollout]),
             "groups": [
-                {"position": position, "attempts": [_pending_to_data(each) for each in group.members]}
+                {
+                    "position": position,
+                    "attempts": [
+                        {
+                            "context": each.context.id,
+                            "begun": each.begun,
+                            "answers": [_drawn_to_data(drawn) for drawn in each.drawn],
+                            "finished": each.rollout is not None,
+                            "reused": each.reused,
+                        }
+                        for each in group.members
+                    ],
+                }
                 for position, group in self.in_play.items()
             ],
         }
@@ -302,20 +318,9 @@ class Ahead:
             self.in_play[group["position"]] = Group(example, members)
 
 
-def _pending_to_data(pending: Pending) -> dict[str, Any]:
-    return {
-        "context": pending.context.id,
-        "begun": pending.begun,
-        "answers": [
-            {
-                "prompt": each.prompt,
-                "part": {"completion": tokens_to_data(each.completion), "ended": each.completion.ended},
-            }
-            for each in pending.drawn
-        ],
-        "finished": pending.rollout is not None,
-        "reused": pending.reused,
-    }
+def _drawn_to_data(drawn: Drawn) -> dict[str, Any]:
+    part = {"completion": tokens_to_data(drawn.completion), "ended": drawn.completion.ended}
+    return {"prompt": drawn.prompt, "part": part}
 
 
 def _drawn_from_data(data: Mapping[str, Any]) -> Drawn:

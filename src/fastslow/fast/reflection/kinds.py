@@ -91,7 +91,7 @@ class LiteLLMKind(ReflectorKind):
 
     @classmethod
     def require(cls, recipe: Recipe) -> None:
-        from fastslow.fast.reflection.litellm_chat import provider_of
+        from fastslow.fast.reflection.chats import provider_of
 
         options = recipe.fast.reflection
         if options.base_url:
@@ -108,7 +108,7 @@ class LiteLLMKind(ReflectorKind):
 
     @classmethod
     def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
-        from fastslow.fast.reflection.litellm_chat import LiteLLMChat
+        from fastslow.fast.reflection.chats import LiteLLMChat
 
         return LanguageModelReflector(LiteLLMChat(**recipe.fast.reflection.options))
 
