@@ -15,11 +15,16 @@ context that is best on training problems, never on validation problems; the KL 
 update, where the policy loss is a mean over problems.
 `state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md); by default it is empty.
 
-A rollout of the fast loop, file by file: this file, fast/evolution.py (the cycle and its journal), fast/optimizers/gepa.py
-on fast/optimizers/base.py, fast/evaluator.py (plays, books, budget, racing), rollouts/play.py, rollouts/rounds.py,
-engine/base.py (the engine protocol).
-A slow step: this file, slow/allocation.py (which rollouts), rollouts/play.py,
-rollouts/rounds.py, engine/base.py, slow/update.py, runs/recorder.py.
+A cycle enters these files, which a reader meets in this order:
+- state.py (what a run holds), records.py (what the loops pass on);
+- fast/evolution.py (the cycle and its journal), fast/memory.py (rollouts that the loops share), fast/optimizers/base.py and
+  fast/optimizers/gepa.py (the search), fast/evaluator.py (plays, books, budget, racing), fast/pool.py (scores, selection),
+  fast/reflection/base.py and fast/reflection/lessons.py (edits);
+- slow/allocation.py (the stream, which rollouts a step plays), slow/update.py (advantages, rows);
+- of both loops: rollouts/play.py (a rollout), tasks/base.py (its task), sandbox/watch.py (its time limit), models/chat.py
+  (its prompts), rollouts/rounds.py (its completions), engine/base.py (the protocol of what samples and trains);
+- runs/recorder.py (what is written), with runs/ledger.py, runs/folder.py, runs/files.py and runs/view.py;
+- base/world.py (processes, coroutines, seeds) and base/text.py.
 """
 
 from __future__ import annotations
