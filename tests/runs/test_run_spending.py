@@ -11,8 +11,7 @@ from rich.console import Console
 from fastslow.recipe import Recipe
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import PURPOSES, Entry, Ledger
-from fastslow.runs.spending import group_sum, show_ledger, spending, sum_rows
+from fastslow.runs.ledger import PURPOSES, Entry, Ledger, show_ledger, spending, sum_rows, sums_by
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def test_the_lines_add_up(run: RunFolder) -> None:
     assert lines["0"] == ["29", "8", "4", "6", "2", "1,516", "5.5", "0.2500"]
     assert lines["1"] == ["25", "8", "0", "10", "2", "1,516", "5.5", "0.2500"]
     assert sum_rows(run.rows("ledger")) == total
-    assert group_sum(run.rows("ledger"), "step", 3)["slow"].rollouts == 13
+    assert sums_by(run.rows("ledger"), "step")[3]["slow"].rollouts == 13
 
 
 def test_a_large_run_fits_80_columns(run: RunFolder) -> None:

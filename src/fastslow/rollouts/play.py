@@ -162,7 +162,7 @@ class Player:
         try:
             returned = await watch.run(self.task.rollout(example, context.texts, ask))
             if _is_feedback(returned):
-                feedback = _with_advice(_plain(returned), truncated, sampling.max_tokens)
+                feedback = _with_advice(returned, truncated, sampling.max_tokens)
             else:
                 problem = f"it returned {one_line(repr(returned), 200)}, expected Feedback with numbers in [0, 1]"
         except RecipeError as error:  # the settings are wrong, so every score would be
@@ -222,24 +222,16 @@ class Player:
 def _is_feedback(returned: object) -> bool:
     return (
         isinstance(returned, Feedback)
-        and _in_unit_interval(returned.score)
-        and _in_unit_interval(returned.progress)
+        and all(isinstance(n, Real) and 0 <= float(n) <= 1 for n in (returned.score, returned.progress))
         and isinstance(returned.text, str)
         and isinstance(returned.by_component, Mapping)
         and all(isinstance(words, str) for words in returned.by_component.values())
     )
 
 
-def _in_unit_interval(number: object) -> bool:
-    return isinstance(number, Real) and 0 <= float(number) <= 1
-
-
-def _plain(returned: Feedback) -> Feedback:
-    return replace(returned, score=float(returned.score), progress=float(returned.progress))
-
-
 def _with_advice(feedback: Feedback, truncated: Collection[str], limit: int) -> Feedback:
-    """Feedback with advice for the components whose answers were truncated."""
+    """Feedback in plain numbers, with advice for the components whose answers were truncated."""
+    feedback = replace(feedback, score=float(feedback.score), progress=float(feedback.progress))
     if not truncated or feedback.score >= 1:
         return feedback
     advice = KEEP_IT_SHORT.format(limit)
