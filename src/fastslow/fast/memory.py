@@ -107,16 +107,8 @@ class Memory:
 class RolloutCache:
     """Fast-loop rollouts that the slow loop trains on instead of sampling new ones, by (problem, context), oldest first.
 
-    Contexts are scored by sampling the current policy on the problems of the next steps, so the slow loop can train on those
-    rollouts, each with its sampling log-probabilities for the importance ratio. They are kept for one cycle, and a group
-    takes its rollouts from here first.
-
-    Selection bias: a context is kept because its rollouts scored well, so high scores are over-represented in the cache. But
-    selection depends on scores only (minibatches, which the reflector reads, are excluded): among rollouts of equal score on
-    one problem under one context it changes nothing. With scores of 0 and 1, the update for that problem and context
-    therefore keeps the direction of the true gradient, and only its length changes; with graded scores it is the gradient of
-    a transformed reward. Estimates would be biased, so reused rollouts never enter a context's score or a mean reward that
-    decisions use.
+    Contexts are kept because of their scores, so high scores are over-represented here (docs/rollouts.md, `reuse`): reused
+    rollouts never enter a context's score or a mean reward that decisions use.
     """
 
     def __init__(self) -> None:

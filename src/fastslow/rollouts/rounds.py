@@ -2,11 +2,10 @@
 
 A rollout has a seat. It calls `sample` any number of times, also concurrently, and `leave` when it is done.
 
-When enough rollouts are finished, the others may be set aside and played on later. One that is set aside keeps what was drawn
-for it, finished or not. To play on, its task starts again and is given the answers that it had, found by their prompts, until
-it asks for an unfinished one; of equal prompts the first ask has the first answer, and so on. The policy of the moment reads
-the prompt and the tokens so far, and draws the rest. Every token keeps the log-probability under the policy that drew it. So
-a task of several turns runs its tools again; if they return something else, its prompts change and are answered anew.
+When enough rollouts are finished, the others may be set aside with what was drawn for them, and played on later. Their tasks
+then start again and are given the answers that they had, found by their prompts, until one asks for an unfinished one; of
+equal prompts the first ask has the first answer. The policy of the moment draws the rest, and every token keeps the
+log-probability under the policy that drew it. Tools run again; if they return something else, prompts are answered anew.
 """
 
 from __future__ import annotations

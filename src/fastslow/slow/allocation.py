@@ -2,19 +2,10 @@
 
 With `sampling.ahead`, groups are begun before their step (`Ahead`). Otherwise `slow.allocation` is one of two. `even`, as in
 the paper: the next problems of the stream, G rollouts each. `informative`: rollouts go where rewards are expected to differ,
-since a group whose rewards are all equal has no gradient. Every rollout of either loop says something about its problem's
-chance of success p. A step plays in two rounds: each one's rollouts go, a few at a time, to the problems with the largest
-
-    E[p (1 − p)] · added,
-
-where a group of n rollouts teaches p (1 − p) (n − 1), so that its first rollouts add one less than there are. So groups that
-look decided are left, and others get their rollouts, up to `GROWTH` times G where rewards differ: a few problems, however
-informative, teach less than many. Some are played whatever is known of them, so that hard and solved ones stay in sight.
-
-Bias: which problem is played next depends on the scores so far and on nothing else. Among answers of equal score to one
-problem under one context the rule changes nothing, so with scores of 0 and 1 the expected update of each problem keeps its
-direction, and only its length differs from that of an even step (docs/rollouts.md has the numbers). Training rewards are no
-longer a fair sample of the problems; evaluations are.
+since a group whose rewards are all equal has no gradient (docs/rollouts.md has the numbers and the bias). Every rollout of
+either loop says something about its problem's chance of success p. A step plays in two rounds: each one's rollouts go, a few
+at a time, to the problems with the largest E[p (1 − p)] · added, where a group of n rollouts teaches p (1 − p) (n − 1), so
+that its first rollouts add one less than there are.
 """
 
 from __future__ import annotations
@@ -213,21 +204,12 @@ class Informative:
 
 
 class Ahead:
-    """`sampling.ahead`: groups are begun before their step, and a step trains on those that are whole.
+    """`sampling.ahead`: groups are begun before their step, and a step trains on those that are whole (docs/rollouts.md).
 
     A step needs P groups. If fewer of those in play are whole, others are begun, those next in the stream, so that P + A are
     in play; A is `ahead` times P. As soon as P groups are whole the step is trained, on the first P of them in the order of
-    the stream. The others stay, and their unfinished answers are continued in a later step.
-
-        position of a group   0 … P − 1 | P … 2P − 1 | 2P …
-        its own step          0         | 1          | 2
-
-    A group is begun at most ⌈ahead⌉ steps before its own step and trained at most one step after it, so that none is older
-    than ⌈ahead⌉ + 1. The step at which a group is due waits for it. At most P groups are due at once: those of one step.
-
-    Nothing is dropped or drawn again: every group of the stream is trained on once, with all of its rollouts, however long
-    they are. Groups with long answers are only trained on later. Nothing is begun that is not trained on by the end of the
-    run, of the stage and, since the contexts change there, of the cycle.
+    the stream. The others stay. The group at position n has its own step, n // P; it is begun at most ⌈ahead⌉ steps before
+    that and trained at most `LATE` steps after it: the step at which a group is due waits for it.
     """
 
     def __init__(self, recipe: Recipe) -> None:
