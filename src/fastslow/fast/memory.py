@@ -182,11 +182,10 @@ class Evidence:
 
 @dataclass
 class Allowance:
-    """Halves every cycle once nothing was found for `PATIENCE` cycles; doubles with a find. It never falls below
-    `LEAST_SHARE`: a search that stopped for good would miss a change of the task.
+    """Halves every cycle once nothing was found for `PATIENCE` cycles, down to `LEAST_SHARE`, and doubles with a find.
 
-    It returns to the whole budget when reward drops clearly from one cycle to the next, as it does when the task changes,
-    and once when reward has stalled; only a new best reward lets the next stall raise it again.
+    It is whole again when reward drops clearly from one cycle to the next, as it does when the task changes, and once when
+    reward has stalled; only a new best reward lets the next stall raise it again.
     """
 
     share: float = 1.0
