@@ -117,12 +117,7 @@ class Recorder:
         self.state.ledger.book(purpose, Entry(cost=cost, faults={RETRIES: repeated} if repeated else {}))
 
     def step(
-        self,
-        groups: Sequence[Group],
-        played: Sequence[Rollout],
-        update: Update,
-        signal: Signal,
-        numbers: Numbers,
+        self, groups: Sequence[Group], played: Sequence[Rollout], update: Update, signal: Signal, numbers: Numbers
     ) -> None:
         """Write a row for the completed step; `played` are its rollouts that were not reused."""
         state, clock = self.state, self.state.clock

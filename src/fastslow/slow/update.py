@@ -80,10 +80,7 @@ def build_update(
 
 
 def build_distillation(
-    rollouts: Sequence[Rollout],
-    prompts: Sequence[Sequence[Sequence[int]] | None],
-    slow: SlowRecipe,
-    step: int,
+    rollouts: Sequence[Rollout], prompts: Sequence[Sequence[Sequence[int]] | None], slow: SlowRecipe, step: int
 ) -> tuple[Update, Signal]:
     """Rows for one step from the student's rollouts, grouped by problem, and the teacher's prompt for each turn.
 

@@ -78,10 +78,7 @@ class LocalChat:
             with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
                 torch.manual_seed(seed)
                 output = self.model.generate(
-                    input_ids=prompt,
-                    attention_mask=torch.ones_like(prompt),
-                    max_new_tokens=limit,
-                    **self._sampling(),
+                    input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=limit, **self._sampling()
                 )
         finally:
             self.model.train(was_training)
