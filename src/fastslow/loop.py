@@ -37,7 +37,7 @@ from pathlib import Path
 from fastslow.base.errors import Diverged
 from fastslow.base.world import derive_seed
 from fastslow.engine.base import Engine, Update
-from fastslow.evaluation.measure import Evaluation
+from fastslow.evaluation.measure import measure
 from fastslow.fast.evolution import Evolution
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
@@ -51,6 +51,7 @@ from fastslow.runs.view import View
 from fastslow.slow.allocation import FLOOR, Even, Informative, Plan, near_steps, open_stream, shared
 from fastslow.slow.update import Signal, build_distillation, build_update, require_finite
 from fastslow.state import State
+from fastslow.tasks.stages import Stages
 
 
 class Loop:
@@ -75,7 +76,7 @@ class Loop:
         self.stream = open_stream(player.task, recipe.slow.problems, derive_seed(recipe.seed, "stream"))
         self.state = State(recipe, seed_texts)
         self.record = Recorder(recipe, player.task, self.engine, self.state, folder, run, view)
-        self.evaluation = Evaluation(recipe, player, self.seed_context)
+        self.stage_ends = player.task.ends if isinstance(player.task, Stages) else ()
         if run:
             run.rollout_writer.decode = player.chat.answer
             run.write_json("contexts/seed.json", {"id": self.seed_context.id, "texts": dict(seed_texts)})
@@ -177,8 +178,10 @@ class Loop:
         return build_distillation(rollouts, prompts, slow, state.step + 1)
 
     def _evaluate(self) -> None:
-        state, stages = self.state, self.evaluation.stages
-        if state.evaluation_due(stages.ends if stages else ()):
+        state = self.state
+        if state.evaluation_due(self.stage_ends):
             seconds = state.clock.seconds
             with state.clock.stopped():
-                self.record.evaluation(self.evaluation.measure(state.step, state.pool.best.context), seconds)
+                best = state.pool.best.context
+                measured = measure(self.recipe, self.player, self.seed_context, state.step, best)
+                self.record.evaluation(measured, seconds)

@@ -36,50 +36,39 @@ class Measured:
     divergence_seconds: float
 
 
-class Evaluation:
-    """The evaluations of one run."""
+def measure(recipe: Recipe, player: Player, seed_context: Context, step: int, best: Context) -> Measured:
+    """Evaluate the policy under the seed text and under the context that is best on training problems."""
+    contexts = measured_contexts(seed_context, best)
+    scores, rollouts, seconds = evaluate_task(
+        player,
+        contexts,
+        "validation",
+        recipe.evaluation.problems,
+        k=recipe.evaluation.k,
+        sampling=recipe.evaluation.sampling(recipe.sampling.max_tokens),
+        policy_step=step,
+        seed=derive_seed(recipe.seed, "evaluation"),
+    )
+    results = {label: score.to_dict() for label, score in scores.items()}
+    played: list[Rollout] = []
+    took = 0.0
+    if recipe.evaluation.divergence:
+        for label, context in contexts.items():
+            results[label]["kl"], drawn, more = _divergence(recipe, player, step, context)
+            played += drawn
+            took += more
+    return Measured(results, rollouts, seconds, played, took)
 
-    def __init__(self, recipe: Recipe, player: Player, seed_context: Context) -> None:
-        self.recipe, self.player, self.seed_context = recipe, player, seed_context
-        self.stages = player.task if isinstance(player.task, Stages) else None
 
-    def measure(self, step: int, best: Context) -> Measured:
-        """Evaluate the policy under the seed text and under the context that is best on training problems."""
-        recipe = self.recipe.evaluation
-        contexts = measured_contexts(self.seed_context, best)
-        scores, rollouts, seconds = evaluate_task(
-            self.player,
-            contexts,
-            "validation",
-            recipe.problems,
-            k=recipe.k,
-            sampling=recipe.sampling(self.recipe.sampling.max_tokens),
-            policy_step=step,
-            seed=derive_seed(self.recipe.seed, "evaluation"),
-        )
-        results = {label: score.to_dict() for label, score in scores.items()}
-        played: list[Rollout] = []
-        took = 0.0
-        if recipe.divergence:
-            for label, context in contexts.items():
-                results[label]["kl"], drawn, more = self._divergence(step, context)
-                played += drawn
-                took += more
-        return Measured(results, rollouts, seconds, played, took)
-
-    def _divergence(self, step: int, context: Context) -> tuple[float, list[Rollout], float]:
-        """KL of the policy from the base model, both under the same context."""
-        if self.recipe.method == "gepa":
-            return 0.0, [], 0.0
-        task = self.stages.behind(step).task if self.stages else self.player.task
-        problems = task.examples("validation")[: self.recipe.evaluation.problems]
-        rollouts, timing = self.player.play(
-            [(example, context) for example in problems],
-            self.recipe.sampling.training(),
-            policy_step=step,
-            seed=derive_seed(self.recipe.seed, "divergence"),
-        )
-        return divergence(self.player.engine, rollouts).kl, rollouts, timing.total
+def _divergence(recipe: Recipe, player: Player, step: int, context: Context) -> tuple[float, list[Rollout], float]:
+    """KL of the policy from the base model, both under the same context."""
+    if recipe.method == "gepa":
+        return 0.0, [], 0.0
+    task = player.task.behind(step).task if isinstance(player.task, Stages) else player.task
+    pairs = [(example, context) for example in task.examples("validation")[: recipe.evaluation.problems]]
+    seed = derive_seed(recipe.seed, "divergence")
+    rollouts, timing = player.play(pairs, recipe.sampling.training(), policy_step=step, seed=seed)
+    return divergence(player.engine, rollouts).kl, rollouts, timing.total
 
 
 @dataclass(frozen=True)

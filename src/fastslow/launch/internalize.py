@@ -26,7 +26,7 @@ from fastslow.base.errors import Diverged, RunError
 from fastslow.base.world import derive_seed
 from fastslow.engine.base import Numbers, Update
 from fastslow.engine.local.out_of_memory import refused
-from fastslow.evaluation.measure import Evaluation
+from fastslow.evaluation.measure import measure
 from fastslow.launch.assembly import Parts, assemble, find_world, without_servers
 from fastslow.launch.snapshot import Snapshot, open_snapshot
 from fastslow.recipe import Recipe, TaskRecipe
@@ -348,13 +348,13 @@ class _Job:
         state = self.state
         seconds = state.clock.seconds
         with state.clock.stopped():
-            measured = Evaluation(self.loaded, self.player, self.seed).measure(state.step, self.best)
+            measured = measure(self.loaded, self.player, self.seed, state.step, self.best)
             results = dict(measured.results)
             self.record.evaluation(measured, seconds)
             if other is not None:
                 player = Player(other, self.engine, self.player.chat, self.loaded.grading)
                 seed = Context(dict(other.seed_texts))
-                results["other task"] = Evaluation(self.loaded, player, seed).measure(state.step, seed).results["seed"]
+                results["other task"] = measure(self.loaded, player, seed, state.step, seed).results["seed"]
         return results
 
 
