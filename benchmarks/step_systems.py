@@ -19,8 +19,7 @@ from benchmarks.step_clock import Clock
 from benchmarks.step_lengths import force_own, force_transformers, force_vllm, release_own
 from benchmarks.step_profile import Trace
 from benchmarks.step_workload import Workload, random_model, words_as_tokens
-from fastslow.base.concurrency import wait_for
-from fastslow.base.world import World
+from fastslow.base.world import World, wait_for
 from fastslow.engine.local.engine import LocalEngine
 from fastslow.models.load import Policy, load_policy, lora_config
 from fastslow.recipe import Recipe, build_recipe

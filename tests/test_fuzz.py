@@ -27,7 +27,7 @@ from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, walk
 from fastslow.recipe.parts import SLOTS
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.spending import show_ledger
+from fastslow.runs.ledger import show_ledger
 from fastslow.runs.tree import show_contexts
 from fastslow.tasks.registry import build_task
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from fastslow.base.errors import RunError
 from fastslow.base.world import World
 from fastslow.engine.local import hidden
-from fastslow.evaluation.divergence import divergence, token_divergences
+from fastslow.evaluation.measure import divergence, token_divergences
 from fastslow.launch import start
 from fastslow.launch.evaluate import measure_divergence
 from fastslow.recipe import build_recipe, load_recipe

@@ -16,8 +16,8 @@ from fastslow.base.world import World
 from fastslow.launch.export import export_run, set_default_system
 from fastslow.launch.snapshot import open_snapshot
 from fastslow.launch.start import train
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import load_recipe
-from fastslow.rollouts.chat import ChatFormat
 
 
 @pytest.mark.parametrize(

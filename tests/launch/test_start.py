@@ -24,7 +24,7 @@ from fastslow.launch import start
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.models.load import load_pretrained, load_to_ask
 from fastslow.recipe import load_recipe
-from fastslow.rollouts.faults import GradingError
+from fastslow.rollouts.play import GradingError
 from fastslow.runs.folder import RunFolder
 
 EVALUATED = "evaluation.every=6"

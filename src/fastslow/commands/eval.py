@@ -10,7 +10,7 @@ from typer import Option
 from fastslow.commands.shared import AtStep, Json, Rollouts, RunPath, Trust, checked_split, console, loading, results
 
 if TYPE_CHECKING:
-    from fastslow.evaluation.reward import Score
+    from fastslow.evaluation.measure import Score
 
 
 def evaluate(

@@ -16,7 +16,7 @@ def ledger(
 ) -> None:
     """Show what a run spent: rollouts, tokens, seconds and cost, by purpose and by cycle."""
     from fastslow.runs.folder import RunFolder
-    from fastslow.runs.spending import show_ledger, spending
+    from fastslow.runs.ledger import show_ledger, spending
 
     opened = RunFolder.open(run)
     with results(as_json) as write:

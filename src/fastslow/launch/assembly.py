@@ -14,9 +14,9 @@ from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.world import World
 from fastslow.engine.base import Engine
 from fastslow.engine.kind import find_engine
+from fastslow.models.chat import ChatFormat
 from fastslow.models.tokenizer import resolve
 from fastslow.recipe import Recipe, VllmServers
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs.trackers import check_trackers
 from fastslow.slow.losses import objective

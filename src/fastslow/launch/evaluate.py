@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fastslow.base.errors import RunError
-from fastslow.base.seeds import derive_seed
-from fastslow.evaluation.divergence import divergence
-from fastslow.evaluation.reward import Score, evaluate_task, measured_contexts
+from fastslow.base.world import derive_seed
+from fastslow.evaluation.measure import Score, divergence, evaluate_task, measured_contexts
 from fastslow.launch.assembly import assemble, find_world, without_servers
 from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import Recipe

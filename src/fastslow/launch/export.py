@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fastslow.base.errors import RunError
 from fastslow.fast.pool import Pool
 from fastslow.launch.snapshot import Snapshot, open_snapshot
-from fastslow.models.encode import TextEncoder
+from fastslow.models.chat import TextEncoder
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
 from fastslow.runs.folder import INTERNALIZED, RunFolder

@@ -23,26 +23,24 @@ from typing import Any
 from rich.console import Console
 
 from fastslow.base.errors import Diverged, RunError
-from fastslow.base.seeds import derive_seed
-from fastslow.engine.base import Numbers, Update, require_finite
+from fastslow.base.world import derive_seed
+from fastslow.engine.base import Numbers, Update
 from fastslow.engine.local.out_of_memory import refused
-from fastslow.evaluation.during import Evaluation
+from fastslow.evaluation.measure import measure
 from fastslow.launch.assembly import Parts, assemble, find_world, without_servers
 from fastslow.launch.snapshot import Snapshot, open_snapshot
 from fastslow.recipe import Recipe, TaskRecipe
 from fastslow.recipe.parts import LOSS
 from fastslow.records import Context, Feedback, Rollout
-from fastslow.rollouts.play import Player
-from fastslow.rollouts.replay import Prompts, replay
-from fastslow.rollouts.stream import open_stream
+from fastslow.rollouts.play import Player, Prompts
 from fastslow.runs.folder import INTERNALIZED, RunFolder
 from fastslow.runs.lock import Lock
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.rollout_files import SolvedRollout, read_solved
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
-from fastslow.slow.distillation import build_distillation
-from fastslow.slow.imitation import Solved, build_imitation, epoch_batches, hold_back
+from fastslow.slow.allocation import open_stream
+from fastslow.slow.update import Solved, build_distillation, build_imitation, epoch_batches, hold_back, require_finite
 from fastslow.state import State
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task
@@ -343,20 +341,20 @@ class _Job:
         return found
 
     def _replayed(self, rollouts: Sequence[Rollout], context: Context) -> list[Prompts | None]:
-        return replay(self.player, rollouts, [context] * len(rollouts))
+        return self.player.replay(rollouts, [context] * len(rollouts))
 
     def _measure(self, other: Task | None) -> dict[str, dict[str, Any]]:
         """Reward and KL from the base model under the seed text and under the best text, and on another task."""
         state = self.state
         seconds = state.clock.seconds
         with state.clock.stopped():
-            measured = Evaluation(self.loaded, self.player, self.seed).measure(state.step, self.best)
+            measured = measure(self.loaded, self.player, self.seed, state.step, self.best)
             results = dict(measured.results)
             self.record.evaluation(measured, seconds)
             if other is not None:
                 player = Player(other, self.engine, self.player.chat, self.loaded.grading)
                 seed = Context(dict(other.seed_texts))
-                results["other task"] = Evaluation(self.loaded, player, seed).measure(state.step, seed).results["seed"]
+                results["other task"] = measure(self.loaded, player, seed, state.step, seed).results["seed"]
         return results
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fastslow.base.errors import ModelError
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed, Reflector, Usage
 from fastslow.launch.assembly import Parts
 from fastslow.recipe import Recipe
 from fastslow.recipe.parts import REFLECTOR
 from fastslow.records import Context, Example
-from fastslow.rollouts.faults import GradingError, first_error, is_faulty
+from fastslow.rollouts.play import GradingError, first_error, is_faulty
 from fastslow.runs.ledger import Ledger
 from fastslow.tasks import Task
 from fastslow.tasks.mixture import Mixture
@@ -34,14 +34,7 @@ def preflight(recipe: Recipe, parts: Parts, reflector: Reflector | None) -> Ledg
     if recipe.fast.budget and kind.own_model and isinstance(reflector, LanguageModelReflector):
         parts.engine.world.from_main(lambda: _call(reflector))
         usage, reflector.usage = reflector.usage, Usage()
-        spent.book(
-            "preflight",
-            calls=usage.calls,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            seconds=usage.seconds,
-            cost=usage.cost,
-        )
+        spent.book("preflight", usage.spent)
     return spent
 
 
@@ -68,11 +61,12 @@ def _grade(recipe: Recipe, parts: Parts, problems: list[Example], number: int, s
     for batch in (problems[:1], problems[1:]):
         if not batch:
             continue
-        rollouts, timing = parts.player.attempt(
+        rollouts, timing = parts.player.play(
             [(example, Context(dict(parts.seed_texts))) for example in batch],
             recipe.sampling.training(),
             policy_step=0,
             seed=derive_seed(recipe.seed, "preflight", number, len(batch)),
+            strict=False,
         )
         spent.book_rollouts("preflight", rollouts, timing.total, prices=recipe.prices)
         faulty += [rollout for rollout in rollouts if is_faulty(rollout)]

@@ -20,7 +20,7 @@ from fastslow.launch.preflight import preflight
 from fastslow.loop import Loop
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
-from fastslow.rollouts.faults import FAULT
+from fastslow.rollouts.play import FAULT
 from fastslow.runs.checkpoint import check_witness
 from fastslow.runs.ending import ending
 from fastslow.runs.files import nothing_left_behind

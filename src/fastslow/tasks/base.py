@@ -20,8 +20,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from fastslow.base.concurrency import in_thread
 from fastslow.base.errors import TaskError
+from fastslow.base.world import in_thread
 from fastslow.records import Component, Example, Feedback
 from fastslow.sandbox.watch import unwatched
 

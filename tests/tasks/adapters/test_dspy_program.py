@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import fastslow
 from fastslow.base.errors import TaskError
 from fastslow.base.world import World
+from fastslow.models.chat import ChatFormat
 from fastslow.records import Completion, Context, Sampling
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks.adapters.dspy_program import UNNAMED, DSPyTask
 from fastslow.tasks.base import Ask, Feedback, Options, Split, Task

@@ -1,4 +1,4 @@
-"""The loss and the teacher of FST-distill (slow/distillation.py describes the method)."""
+"""The loss and the teacher of FST-distill (slow/update.py describes the method)."""
 
 from __future__ import annotations
 

@@ -18,9 +18,8 @@ from uuid import uuid4
 import torch
 from torch.distributed.tensor import DTensor
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RecipeError, RunError, cause
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed, wait_for
 from fastslow.engine.local.http import Refused, Unavailable
 from fastslow.engine.local.sampler import evaluating
 from fastslow.engine.local.servers import Adapter, Server, connect, request_body

@@ -23,8 +23,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RecipeError, RunError
+from fastslow.base.world import wait_for
 from fastslow.engine.local.http import Busy, Refused, Unavailable, most_connections, request
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.records import Completion, Sampling

@@ -27,8 +27,7 @@ from transformers.trainer_utils import align_special_tokens
 from trl.trainer import add_fused_lm_head
 
 from fastslow.base.errors import FastSlowWarning
-from fastslow.base.seeds import derive_seed
-from fastslow.base.world import World
+from fastslow.base.world import World, derive_seed
 from fastslow.engine.base import Batch, Objective, Update
 from fastslow.engine.local.batch import Tensors, nothing, share_of, some, tensors, unpadded
 from fastslow.engine.local.distill import Teacher, distillation

@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import FastSlowWarning, RunError
-from fastslow.base.seeds import derive_seed
-from fastslow.base.world import World
+from fastslow.base.world import World, derive_seed, wait_for
 from fastslow.engine.base import Numbers, TokenScores, Update
 from fastslow.engine.tinker.reduction import find_reduction, gradient_norm
 from fastslow.engine.tinker.rows import Reduction, completion_part, measure, rescaled, sequences, weighted

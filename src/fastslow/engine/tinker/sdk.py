@@ -17,9 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import one_line
+from fastslow.base.world import wait_for
 from fastslow.engine.tinker.saved import server_name
 from fastslow.engine.tinker.service import Adam, Loss, Lost, Refused, Sequenced, Unreachable
 from fastslow.models.tokenizer import ADAPTER
@@ -184,7 +184,7 @@ class SdkService:
             await self._client.create_rest_client().delete_checkpoint_async(run, _kind(name))
 
     async def reconnect(self) -> None:
-        from fastslow.base.concurrency import in_thread
+        from fastslow.base.world import in_thread
 
         self._client = await in_thread(self._open)
 

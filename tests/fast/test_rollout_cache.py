@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastslow.fast.memory import RolloutCache
 from fastslow.records import Completion, Context, Rollout, Turn
-from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.stored import from_data, to_data
-from fastslow.slow.advantages import advantages
+from fastslow.slow.update import advantages
 from fastslow.tasks.base import Example, Feedback
 
 EXAMPLES = [Example(name, {"question": name}) for name in "abc"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.rollouts.chances import REMEMBERED
-from fastslow.rollouts.stream import StagedStream, Stream, near_steps, open_stream
+from fastslow.slow.allocation import StagedStream, Stream, near_steps, open_stream
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.stages import Stage, Stages
 

@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,14 @@ from hypothesis import strategies as st
 from lengthy_engine import LengthyEngine, LongIsRight, updates_of
 
 from fastslow.engine.base import Update
+from fastslow.fast.memory import RolloutCache
 from fastslow.loop import Loop
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe
-from fastslow.records import Completion, Context, Example, Feedback, Rollout, Sampling, Turn
-from fastslow.rollouts.ahead import Ahead, token_ages
-from fastslow.rollouts.cache import RolloutCache
-from fastslow.rollouts.chat import ChatFormat
+from fastslow.records import Context, Example, Sampling
 from fastslow.rollouts.play import Player
-from fastslow.rollouts.stream import Stream
 from fastslow.runs import files
+from fastslow.slow.allocation import Ahead, Stream
 from fastslow.tasks.base import Message
 from fastslow.tasks.stages import Stage, Stages
 
@@ -270,7 +270,7 @@ def test_any_lengths(problems: int, ahead: float, late: int, cycle: int, lengths
         before, unfinished = len(queue.in_play), [place for place, each in queue.in_play.items() if each.unfinished]
         due = (step + 1 - late) * problems
         enough = before - len(unfinished) >= problems and all(place >= due for place in unfinished)
-        queue.begin(stream, contexts, cache, step, horizon)
+        queue.begin(stream, contexts, partial(cache.begin, step=step), step, horizon)
         most = min(problems + queue.extra, (horizon - step) * problems)
         assert len(queue.in_play) == (before if enough else most)
         for pending in queue.rounds():
@@ -286,13 +286,3 @@ def test_any_lengths(problems: int, ahead: float, late: int, cycle: int, lengths
         trained += [group.example.id for group in queue.groups]
     assert sorted(trained) == sorted(order)
     assert not queue.in_play
-
-
-def test_ages_count_every_token_by_the_policy_that_drew_it() -> None:
-    def rollout(policy_step: int, *completions: Completion) -> Rollout:
-        turns = [Turn("system", "", (), completion, "") for completion in completions]
-        return Rollout(Example("a", {}), Context({}), policy_step, turns, Feedback(0.0))
-
-    plain, mixed = Completion((1, 2), (0.0, 0.0)), Completion((1, 2, 3), (0.0,) * 3, (4, 4, 6))
-    assert token_ages([rollout(6, plain), rollout(4, mixed, plain)], 6) == {0: 3, 2: 4}
-    assert token_ages([], 6) == {}

@@ -13,9 +13,9 @@ from scipy.stats import binomtest
 
 from fastslow.base.errors import TaskError
 from fastslow.base.world import World
-from fastslow.evaluation.reward import evaluate, interval, score_rollouts
+from fastslow.evaluation.measure import evaluate, interval, score_rollouts
+from fastslow.models.chat import ChatFormat
 from fastslow.records import Completion, Context, Rollout, Sampling, Turn
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks.base import SYSTEM, Example, Feedback, Message, Options, QuestionTask, Split
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from fastslow.rollouts.chat import ChatFormat, merge_context
+from fastslow.models.chat import ChatFormat, merge_context
 from fastslow.tasks.base import Message
 
 REFUSES = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
