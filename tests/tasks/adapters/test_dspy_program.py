@@ -438,7 +438,7 @@ def test_problems_have_stable_names_and_travel_between_processes() -> None:
         assert len({example.id for example in task.examples(split)}) == size
     assert [example.id for example in task.examples("train")] == [example.id for example in again.examples("train")]
     travelled = pickle.loads(pickle.dumps(task.examples("train")[0]))
-    assert travelled.data["gold"].inputs().toDict() == letters(4)[0].toDict()
+    assert travelled.data["problem"].inputs().toDict() == letters(4)[0].toDict()
 
 
 def test_without_a_valset_the_trainset_is_evaluated_on() -> None:

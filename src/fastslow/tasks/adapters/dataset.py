@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Literal
 
 from fastslow.base.errors import TaskError
@@ -13,6 +13,7 @@ from fastslow.tasks.adapters.grader import JUDGES, Grader, call_grader, exact_ma
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
 from fastslow.tasks.data.source import (
+    ListedTask,
     SourceOptions,
     complete_splits,
     content_id,
@@ -48,7 +49,7 @@ class DatasetOptions(SourceOptions):
     contexts."""
 
 
-class RowsTask(QuestionTask):
+class RowsTask(ListedTask, QuestionTask):
     """Rows and a grader of your own, given as Python objects.
 
     `rows` is a list of dicts, a `datasets.Dataset` or a DataFrame. `grader(answer, row)` returns a score from 0 to 1, a
@@ -107,9 +108,6 @@ class RowsTask(QuestionTask):
         self.grades_at_once = JUDGES
         self._prompt = options.prompt or f"{{{options.question}}}"
         self._grader, self._grader_name = grader, name
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
 
     def messages(self, example: Example) -> list[Message]:
         question: Message = {"role": "user", "content": _fill(self._prompt, example.data)}

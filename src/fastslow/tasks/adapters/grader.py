@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
-from fastslow.base.errors import TaskError
+from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Feedback
@@ -45,23 +45,26 @@ def call_grader(
 ) -> Feedback | Coroutine[Any, Any, Feedback]:
     """Grade with a user's function and turn what it returns into feedback, or say what is wrong with it. The feedback of
     an async function is awaited by the caller."""
-    with _blaming(name):
+    with blaming(f"grader '{name}'"):
         returned = grader(answer, example)
     return _awaited(name, returned) if inspect.isawaitable(returned) else _checked(name, returned)
 
 
 async def _awaited(name: str, returned: Awaitable[Any]) -> Feedback:
-    with _blaming(name):
+    with blaming(f"grader '{name}'"):
         score = await returned
     return _checked(name, score)
 
 
 @contextmanager
-def _blaming(name: str) -> Iterator[None]:
+def blaming(what: str, kind: type[TaskError] = GraderError) -> Iterator[None]:
+    """A user's code can fail in any way, which costs one answer; what a recipe must change would fail every time."""
     try:
         yield
-    except Exception as error:  # a user's grader can fail in any way
-        raise GraderError(f"grader '{name}' raised {type(error).__name__}: {one_line(error)}") from error
+    except RecipeError as error:
+        raise RecipeError(f"{what}: {error}") from None
+    except Exception as error:
+        raise kind(f"{what} raised {type(error).__name__}: {one_line(error)}") from error
 
 
 def _checked(name: str, returned: Any) -> Feedback:

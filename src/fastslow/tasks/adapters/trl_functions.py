@@ -6,15 +6,14 @@ import asyncio
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
-from fastslow.tasks.adapters.grader import GraderError
+from fastslow.tasks.adapters.foreign import lasting_loop, run_on
+from fastslow.tasks.adapters.grader import GraderError, blaming
 
 RewardFunction = Callable[..., Any] | str
 """What GRPOTrainer takes: a function, a reward model, or the name of one."""
@@ -73,7 +72,7 @@ class Reward:
         if not callable(own):
             purpose = one_line((inspect.getdoc(plain) or "").partition("\n\n")[0])
             return f"Answers are judged by {self.name}: {purpose}" if purpose else f"Answers are judged by {self.name}."
-        with _blaming(f"the feedback of reward function '{self.name}'"):
+        with blaming(f"the feedback of reward function '{self.name}'"):
             said = own(prompt=prompt, completion=completion, **columns)
         if not isinstance(said, str):
             raise GraderError(
@@ -126,7 +125,7 @@ def call_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> dict[st
     returned = {}
     for reward in rewards:
         if not reward.is_async:
-            with _blaming(f"reward function '{reward.name}'"):
+            with blaming(f"reward function '{reward.name}'"):
                 returned[reward.name] = reward.function(**given)
     return returned
 
@@ -137,7 +136,7 @@ async def await_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> 
     waiting = [reward for reward in rewards if reward.is_async]
 
     async def call(reward: Reward) -> Any:
-        with _blaming(f"reward function '{reward.name}'"):
+        with blaming(f"reward function '{reward.name}'"):
             return await reward.function(**given)
 
     async def call_all() -> list[Any]:
@@ -151,17 +150,6 @@ def read_rewards(rewards: Sequence[Reward], returned: Mapping[str, Any], *, clip
     """The number in what each function returned, checked against its bounds; None where it does not apply."""
     values = [_value(reward, returned[reward.name]) for reward in rewards]
     return [_bounded(rewards, place, value, clip) for place, value in enumerate(values)]
-
-
-@contextmanager
-def _blaming(what: str) -> Iterator[None]:
-    """A user's code can fail in any way, which costs one answer; reading what is withheld would fail every time."""
-    try:
-        yield
-    except RecipeError as error:
-        raise RecipeError(f"{what}: {error}") from None
-    except Exception as error:
-        raise GraderError(f"{what} raised {type(error).__name__}: {one_line(error)}") from error
 
 
 def _value(reward: Reward, returned: Any) -> float | None:

@@ -27,7 +27,14 @@ from fastslow.tasks.adapters.trl_functions import (
 )
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, complete_splits, content_id, name_examples, read_splits
+from fastslow.tasks.data.source import (
+    ListedTask,
+    SourceOptions,
+    complete_splits,
+    content_id,
+    name_examples,
+    read_splits,
+)
 
 PROMPT = "prompt"
 _NOT_PASSED_ON = (PROMPT, "completion", "completion_ids")
@@ -43,7 +50,7 @@ def _forget(*_: Any) -> None:
     """In the place of TRL's log_extra and log_metric."""
 
 
-class TRLTask(QuestionTask):
+class TRLTask(ListedTask, QuestionTask):
     """The reward functions and the dataset of a TRL GRPO script.
 
     `reward_funcs`, `train_dataset`, `eval_dataset`, `reward_processing_classes` and `reward_weights` are what `GRPOTrainer`
@@ -96,9 +103,6 @@ class TRLTask(QuestionTask):
         self._lifted = seed_text is None and shared is not None  # the prompts' system message is the seed text
         self.seed_text = next(text for text in (seed_text, shared, QuestionTask.seed_text) if text is not None)
         self._examples = name_examples(rows, content_id)
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
 
     def messages(self, example: Example) -> list[Message]:
         messages = _messages(example.data[PROMPT])

@@ -151,15 +151,21 @@ def name_examples(rows: dict[Split, list[Row]], row_id: Callable[[Row], str]) ->
     return examples
 
 
-class RowTask(Task):
+class ListedTask(Task):
+    """A task whose problems are all in memory."""
+
+    _examples: Mapping[Split, Sequence[Example]]
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        return self._examples[split]
+
+
+class RowTask(ListedTask):
     """A task whose problems are the rows of its source."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._examples = name_examples(read_splits(options, self.prepared, self.key), self.name)
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
 
     @abstractmethod
     def prepared(self, source: str, rows: list[Row]) -> list[Row]:

@@ -23,9 +23,9 @@ from fastslow.base.cache import made_once
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.process import Worker
-from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
+from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask
 from fastslow.tasks.data.rows import Row, read_rows
-from fastslow.tasks.data.source import complete_splits, content_id, name_examples, require_columns
+from fastslow.tasks.data.source import ListedTask, complete_splits, content_id, name_examples, require_columns
 from fastslow.tasks.imports import require_package
 from fastslow.tasks.reading.answers import FENCE, Reading, has_fence, last_fenced
 from fastslow.tasks.reading.json_difference import Difference, first_difference, show, type_name
@@ -85,7 +85,7 @@ class CodeIOOptions(Options):
     """`difference` shows the expected value where the answer first goes wrong; `advice` keeps every result to itself."""
 
 
-class CodeIO(QuestionTask):
+class CodeIO(ListedTask, QuestionTask):
     """Predict as JSON what a call of a Python function returns."""
 
     Options = CodeIOOptions
@@ -104,9 +104,6 @@ class CodeIO(QuestionTask):
             )
         rows = complete_splits({"train": calls}, options.holdout, lambda call: call["function"], source)
         self._examples = name_examples(rows, lambda call: f"{call['function']}/{content_id(call['input'])[:8]}")
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
 
     def messages(self, example: Example) -> list[Message]:
         call = example.data

@@ -15,9 +15,8 @@ from pydantic import Field, field_validator
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
-from fastslow.tasks.adapters.verifiers_env.chat import Policy
-from fastslow.tasks.adapters.verifiers_env.environment import Environment, Outcome, Part, Problem, Reward
+from fastslow.tasks.adapters.foreign import lasting_loop, run_on
+from fastslow.tasks.adapters.verifiers_env.environment import Environment, Outcome, Part, Policy, Problem, Reward
 from fastslow.tasks.base import (
     SYSTEM,
     Ask,
@@ -29,10 +28,9 @@ from fastslow.tasks.base import (
     Options,
     QuestionTask,
     Split,
-    Task,
 )
 from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import hold_out, name_examples
+from fastslow.tasks.data.source import ListedTask, hold_out, name_examples
 from fastslow.tasks.imports import require_package
 
 # Advice that holds for every problem; what is true of one goes on lines of its own.
@@ -65,7 +63,7 @@ class VerifiersOptions(Options):
         return given
 
 
-class Verifiers(Task):
+class Verifiers(ListedTask):
     """Play an installed environment of Prime Intellect's `verifiers` library."""
 
     Options = VerifiersOptions
@@ -94,9 +92,6 @@ class Verifiers(Task):
     def components(self) -> Sequence[Component]:
         """The environment's system prompt, if it has one for all problems."""
         return [Component(SYSTEM, seed=self._system or QuestionTask.seed_text)]
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
 
     def shown(self, example: Example) -> object:
         """The whole row: games that begin alike differ in what is to be found."""
@@ -155,11 +150,7 @@ def _share(reward: Reward) -> str:
 
 
 def _advice(reward: Reward) -> str:
-    return (
-        f"Answers are judged by {reward.name}: {reward.about}"
-        if reward.about
-        else f"Answers are judged by {reward.name}."
-    )
+    return f"Answers are judged by {reward.name}{f': {reward.about}' if reward.about else '.'}"
 
 
 def _split(name: str, parts: Mapping[Part, Sequence[Problem]], share: float) -> dict[Split, list[Row]]:
