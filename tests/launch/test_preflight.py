@@ -18,7 +18,7 @@ from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.faults import GradingError
 from fastslow.rollouts.play import Player
 from fastslow.tasks import Task
-from fastslow.tasks.mixture import Mixture, Part
+from fastslow.tasks.stages import Mixture, Part
 
 RECIPE = build_recipe({"model": "nano", "task": "given"})
 ASKING = build_recipe({"model": "nano", "task": "given", "fast": {"reflection": "openai/some"}})

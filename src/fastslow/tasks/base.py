@@ -16,6 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -186,3 +188,14 @@ def _advance(game: Generator[Ask, str, Any], answer: str | None) -> Any:
         return next(game) if answer is None else game.send(answer)
     except StopIteration as stop:  # which no coroutine may raise
         return stop.value
+
+
+def require_package(task: str, module: str, package: str, extra: str = "tasks") -> Path:
+    """The folder of a package that only some tasks need, found without importing it; an error says how to install it."""
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise TaskError(
+            f"task '{task}' needs the package {package}, which is not installed; "
+            f"install the task families' packages with: pip install 'fastslow[{extra}]'"
+        )
+    return Path(next(iter(spec.submodule_search_locations)))

@@ -13,7 +13,7 @@ from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Split, Task
 from fastslow.tasks.data.source import content_id
-from fastslow.tasks.mixture import Mixture
+from fastslow.tasks.stages import Mixture
 
 HELD_OUT: tuple[Split, ...] = ("validation", "test")
 
@@ -33,9 +33,11 @@ def refuse_contamination(task: Task) -> None:
     ]
     if shared:
         trained, measured, shown = shared[0]
+        last = shown[-1] if isinstance(shown, list) and shown else shown
+        quoted = last["content"] if isinstance(last, Mapping) else last
         others = f"; so do {len(shared) - 1} more" if len(shared) > 1 else ""
         raise TaskError(
-            f"{trained} shows the model the same as {measured} ({_quoted(shown)}){others}: "
+            f"{trained} shows the model the same as {measured} ('{one_line(quoted, 80)}'){others}: "
             "what is trained on cannot be measured on; take these problems out of one of the two"
         )
 
@@ -49,8 +51,3 @@ def _in_memory(task: Task, split: Split) -> Iterator[tuple[str, Example, object]
     examples = task.examples(split)
     if isinstance(examples, list | tuple):
         yield from (("", example, shown) for example in examples if (shown := task.shown(example)) is not None)
-
-
-def _quoted(shown: object) -> str:
-    last = shown[-1] if isinstance(shown, list) and shown else shown
-    return f"'{one_line(last['content'] if isinstance(last, Mapping) else last, 80)}'"

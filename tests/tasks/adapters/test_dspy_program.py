@@ -27,8 +27,8 @@ from fastslow.rollouts.play import Player
 from fastslow.tasks.adapters.dspy_program import UNNAMED, DSPyTask
 from fastslow.tasks.base import Ask, Feedback, Options, Split, Task
 from fastslow.tasks.contamination import refuse_contamination
-from fastslow.tasks.mixture import Mixture, Part
 from fastslow.tasks.scripted import scripted_rollout
+from fastslow.tasks.stages import Mixture, Part
 
 ONE = letters(1)
 TEXTS = {"turn": "Turn it.\nLast comes first.", "shift": "Shift it.\n  - by one\n  - to the left"}

@@ -343,6 +343,6 @@ def test_the_real_claims_are_read(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastslow.tasks.imports.find_spec", lambda name: None)
+    monkeypatch.setattr("fastslow.tasks.base.find_spec", lambda name: None)
     with pytest.raises(TaskError, match=r"task 'hover' needs the package bm25s.*pip install 'fastslow\[tasks\]'"):
         build(tmp_path, [claim()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,35 +65,22 @@ def _read_hub(source: str, subset: str | None, split: str) -> list[Row]:
 def _read_json(path: Path) -> list[Row]:
     """A list of objects, or one object a line: many files called .json are really the latter."""
     text = path.read_text(encoding="utf-8-sig")
-    if not text.lstrip().startswith("["):
-        return _parse_lines(path, text.split("\n"))
-    try:
-        items = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise TaskError(
-            f"'{path}' line {error.lineno} is not valid JSON: {error.msg}; expected a list of objects"
-        ) from None
+    if path.suffix.lower() == ".jsonl" or not text.lstrip().startswith("["):
+        return [
+            _expect_object(path, f"line {number}", _parsed(path, line, number, "one object a line"))
+            for number, line in enumerate(text.split("\n"), 1)
+            if line.strip()
+        ]
+    items = _parsed(path, text, None, "a list of objects")
     return [_expect_object(path, f"item {number}", item) for number, item in enumerate(items, 1)]
 
 
-def _read_jsonl(path: Path) -> list[Row]:
-    with path.open(encoding="utf-8-sig") as lines:
-        return _parse_lines(path, lines)
-
-
-def _parse_lines(path: Path, lines: Iterable[str]) -> list[Row]:
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            item = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise TaskError(
-                f"'{path}' line {number} is not valid JSON: {error.msg}; expected one object a line"
-            ) from None
-        rows.append(_expect_object(path, f"line {number}", item))
-    return rows
+def _parsed(path: Path, text: str, number: int | None, expected: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = number or error.lineno
+        raise TaskError(f"'{path}' line {line} is not valid JSON: {error.msg}; expected {expected}") from None
 
 
 def _expect_object(path: Path, where: str, item: Any) -> Row:
@@ -135,7 +122,7 @@ def _read_parquet(path: Path) -> list[Row]:
 
 
 _READERS: dict[str, Callable[[Path], list[Row]]] = {
-    ".jsonl": _read_jsonl,
+    ".jsonl": _read_json,
     ".json": _read_json,
     ".csv": _read_csv,
     ".parquet": _read_parquet,

@@ -100,18 +100,17 @@ def require_columns(source: str, rows: list[Row], columns: Mapping[str, str]) ->
     """Refuse rows that lack a value in one of the columns, given with the option that names each."""
     for number, row in enumerate(rows, 1):
         for column, option in columns.items():
-            if row.get(column) is None:
-                raise TaskError(_missing(source, number, column, option, row))
-
-
-def _missing(source: str, number: int, column: str, option: str, row: Row) -> str:
-    if column in row:
-        return f"'{source}' row {number} has no value in column '{column}', which the task's {option} needs; fill it in"
-    advice = "write {{ and }} for plain braces" if option == "prompt" else f"set {option} to one of them"
-    columns = ", ".join(row)
-    return (
-        f"'{source}' row {number} has no column '{column}', which the task's {option} names; it has {columns}; {advice}"
-    )
+            if row.get(column) is not None:
+                continue
+            if column in row:
+                raise TaskError(
+                    f"'{source}' row {number} has no value in column '{column}', which the task's {option} needs; fill it in"
+                )
+            advice = "write {{ and }} for plain braces" if option == "prompt" else f"set {option} to one of them"
+            raise TaskError(
+                f"'{source}' row {number} has no column '{column}', which the task's {option} names; it has "
+                f"{', '.join(row)}; {advice}"
+            )
 
 
 def content_id(content: Any) -> str:

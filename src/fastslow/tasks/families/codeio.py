@@ -23,10 +23,9 @@ from fastslow.base.cache import made_once
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.process import Worker
-from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask
+from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, require_package
 from fastslow.tasks.data.rows import Row, read_rows
 from fastslow.tasks.data.source import ListedTask, complete_splits, content_id, name_examples, require_columns
-from fastslow.tasks.imports import require_package
 from fastslow.tasks.reading.answers import FENCE, Reading, has_fence, last_fenced
 from fastslow.tasks.reading.json_difference import Difference, first_difference, show, type_name
 

@@ -15,7 +15,7 @@ from typing import Any
 from fastslow.base.cache import made_once
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.imports import require_package
+from fastslow.tasks.base import require_package
 
 FORMAT = 1
 """Raised when the way an index is built changes, so that those in the cache are built again."""

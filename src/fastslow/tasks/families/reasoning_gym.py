@@ -19,10 +19,9 @@ from pydantic import Field, model_validator
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.process import Worker
-from fastslow.tasks.base import Example, Feedback, Message, Options, Split
+from fastslow.tasks.base import Example, Feedback, Message, Options, Split, require_package
 from fastslow.tasks.data.generated import GeneratedTask, split_of
 from fastslow.tasks.data.source import content_id
-from fastslow.tasks.imports import require_package
 from fastslow.tasks.reading.answers import Reading, has_box, has_tag, last_boxed, last_tagged
 
 COMPOSITE = "composite"
