@@ -24,7 +24,7 @@ import numpy as np
 from seeds import side_by_side
 
 from fastslow.study.curves import Curve
-from fastslow.study.figures.drawing import dress, mean_line, new_figure, titled
+from fastslow.study.figures import dress, mean_line, new_figure, titled
 from fastslow.study.intervals import over_seeds
 
 FAST = ("fast-score", "fast-minibatch", "rescore")

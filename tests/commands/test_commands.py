@@ -15,7 +15,7 @@ from fastslow.commands.app import main
 from fastslow.commands.shared import loading, results
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.study.plans import STUDIES
+from fastslow.study.studies import STUDIES
 
 
 def call(*arguments: str | Path) -> int:

@@ -16,8 +16,7 @@ from fastslow.study.conclusions import ablations, data_efficiency
 from fastslow.study.curves import Curve
 from fastslow.study.intervals import Estimate
 from fastslow.study.measures import Comparison
-from fastslow.study.sentences import cost_title, findings, largest_margin, oriented, times, title
-from fastslow.study.tables import summaries
+from fastslow.study.sentences import cost_title, findings, largest_margin, oriented, summaries, times, title
 
 HALF = 0.1
 """Half of the width of an evaluation's interval."""

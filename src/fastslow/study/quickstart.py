@@ -22,8 +22,8 @@ from fastslow.recipe.model import Method
 from fastslow.runs import files
 from fastslow.study.arms import LOOKS
 from fastslow.study.curves import Curve, read_curve
-from fastslow.study.figures.arms import draw_curves
-from fastslow.study.tables import shown
+from fastslow.study.figures import draw_curves
+from fastslow.study.sentences import shown
 from fastslow.study.training import METHODS, check_methods, finished, run_method
 from fastslow.tasks.registry import build_task
 
