@@ -167,16 +167,9 @@ def reuse(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     return Conclusion(finding, figures.reward_figure(found, subtitle), numbers)
 
 
+_CONCLUSIONS = (data_efficiency, asymptote, divergence, plasticity, continual, star_graph, ceiling, ablations, reuse)
 CONCLUSIONS: dict[str, Callable[[Sequence[Arm], str], Conclusion]] = {
-    "data-efficiency": data_efficiency,
-    "asymptote": asymptote,
-    "divergence": divergence,
-    "plasticity": plasticity,
-    "continual": continual,
-    "star-graph": star_graph,
-    "ceiling": ceiling,
-    "ablations": ablations,
-    "reuse": reuse,
+    conclude.__name__.replace("_", "-"): conclude for conclude in _CONCLUSIONS
 }
 
 

@@ -165,18 +165,17 @@ def show(comparison: Comparison, console: Console) -> None:
 def described(arms: Sequence[Arm]) -> str:
     """What was compared, in one line."""
     recipe = arms[0].runs[0].recipe
-    tasks = " and ".join(" ".join([task.name, *_options(task.options)]) for task in recipe.tasks)
+    named = [
+        [task.name, *(value if isinstance(value, str) else f"{name}={value}" for name, value in task.options.items())]
+        for task in recipe.tasks
+    ]
     meanings = {
         1: f"bands of one seed: 95% intervals over {recipe.evaluation.problems} problems",
         2: "faint: each seed, bold: their mean; bars: 95% intervals over seeds",
     }
     counts = sorted({len(arm.curves) for arm in arms})
     shown = [meanings.get(count, "bands and bars: 95% intervals over seeds") for count in counts]
-    return "; ".join([tasks, _origin(arms), *dict.fromkeys(shown)])
-
-
-def _options(options: Mapping[str, Any]) -> list[str]:
-    return [value if isinstance(value, str) else f"{name}={value}" for name, value in options.items()]
+    return "; ".join([" and ".join(map(" ".join, named)), _origin(arms), *dict.fromkeys(shown)])
 
 
 def _origin(arms: Sequence[Arm]) -> str:

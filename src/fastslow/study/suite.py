@@ -16,7 +16,6 @@ from typing import Any
 
 import yaml
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from fastslow.base.errors import FastSlowError, Interrupted
@@ -85,7 +84,15 @@ def run_suite(
             raise Interrupted("interrupted; repeat the command to resume") from None
     spokes = collect(out, list(named), sources)
     write_known(out / "suite.csv", [spoke.row() for spoke in spokes])
-    console.print(suite_table(spokes, k))
+    found = {(spoke.task, spoke.source, spoke.when, spoke.measure): spoke.score.words() for spoke in spokes}
+    columns = [(when, measure) for measure in ("mean", "best") for when in ("before", "after")]
+    rows = [
+        (task, source, *(found[task, source, when, measure] for when, measure in columns))
+        for task, source in dict.fromkeys((spoke.task, spoke.source) for spoke in spokes)
+    ]
+    head = ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA")
+    title = f"GEPA only from each starting point; 95% intervals over {over(spokes)}"
+    console.print(shown(title, head, rows, left=2))
     if len(named) >= 3:
         save(radar(spokes, k), out, "radar")
         where = f"{radar_title(spokes)}. The radar chart is in {out / 'radar.png'}, the table is in suite.csv."
@@ -146,17 +153,6 @@ def collect(out: Path, tasks: Sequence[str], sources: Sequence[Source]) -> list[
     return spokes
 
 
-def suite_table(spokes: Sequence[Spoke], k: int) -> Table:
-    found = {(spoke.task, spoke.source, spoke.when, spoke.measure): spoke.score.words() for spoke in spokes}
-    columns = [(when, measure) for measure in ("mean", "best") for when in ("before", "after")]
-    rows = [
-        (task, source, *(found[task, source, when, measure] for when, measure in columns))
-        for task, source in dict.fromkeys((spoke.task, spoke.source) for spoke in spokes)
-    ]
-    head = ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA")
-    return shown(f"GEPA only from each starting point; 95% intervals over {over(spokes)}", head, rows, left=2)
-
-
 def read_task(text: str, option: str = "--task") -> dict[str, Any]:
     """A task from the command line: NAME, or YAML with its options."""
     try:
@@ -213,17 +209,9 @@ class Spoke:
     problems: int
 
     def row(self) -> dict[str, Any]:
-        return {
-            "task": self.task,
-            "source": self.source,
-            "when": self.when,
-            "measure": self.measure,
-            "score": self.score.mean,
-            "low": self.score.low,
-            "high": self.score.high,
-            "seeds": self.score.seeds,
-            "problems": self.problems,
-        }
+        score = {"score": self.score.mean, "low": self.score.low, "high": self.score.high, "seeds": self.score.seeds}
+        named = {"task": self.task, "source": self.source, "when": self.when, "measure": self.measure}
+        return {**named, **score, "problems": self.problems}
 
 
 def radar_title(spokes: Sequence[Spoke], measure: str = "mean") -> str:
