@@ -121,7 +121,8 @@ class RowsTask(ListedTask, QuestionTask):
 
     def _checked(self, source: str, rows: list[Row]) -> list[Row]:
         options = self.options
-        used = dict.fromkeys(_fields(self._prompt), "prompt" if options.prompt else "question")
+        fields = filter(None, _FIELD.findall(self._prompt))
+        used = dict.fromkeys(fields, "prompt" if options.prompt else "question")
         if self._grader is None:
             used[options.answer] = "answer"
         if options.id:
@@ -133,9 +134,7 @@ class RowsTask(ListedTask, QuestionTask):
         return content_id(_fill(self._prompt, row))
 
     def _row_id(self, row: Row) -> str:
-        if self.options.id:
-            return str(row[self.options.id])
-        return content_id(row)
+        return str(row[self.options.id]) if self.options.id else content_id(row)
 
 
 class DatasetTask(RowsTask):
@@ -165,10 +164,6 @@ def _rows(source: str, given: Any) -> list[Row]:
     if not found:
         raise TaskError(f"{source} is empty; expected at least one problem")
     return [dict(row) for row in found]
-
-
-def _fields(template: str) -> list[str]:
-    return [field for field in _FIELD.findall(template) if field]
 
 
 def _fill(template: str, row: Mapping[str, Any]) -> str:

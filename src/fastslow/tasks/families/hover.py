@@ -109,8 +109,10 @@ class Hover(RowTask):
         if not faults and not missing:
             return Feedback(1.0, f"Correct: {_list(gold)} are all found.")
         lines = [*self._facts(example, missing, first, query, second), *faults]
-        if not faults:
-            lines += _advice(missing, first, second)
+        if not faults and not _titles(second) - _titles(first):
+            lines += [NOT_THE_CLAIM, NAME_WHAT_IS_MISSING]
+        elif not faults:
+            lines += [FOLLOW_THE_LINK, NAME_WHAT_IS_MISSING if len(missing) == 1 else EVERY_MISSING_PAGE]
         if self.options.program == "summarise-query":
             lines.append(KEEP_NAMES)
         return Feedback(0.0, "\n".join(lines))
@@ -154,7 +156,10 @@ def _pages(source: str, number: int, row: Row) -> list[str]:
     """The titles a claim rests on: HoVer writes pairs of title and sentence, the hub rows or columns of key and value."""
     facts: Any = row["supporting_facts"]
     try:
-        titles = list(facts["key"]) if isinstance(facts, Mapping) else [_title(fact) for fact in facts]
+        titles = [
+            fact if isinstance(fact, str) else fact["key"] if isinstance(fact, Mapping) else fact[0]
+            for fact in (facts["key"] if isinstance(facts, Mapping) else facts)
+        ]
     except (KeyError, IndexError, TypeError):
         titles = []
     if isinstance(facts, str) or not titles or not all(isinstance(title, str) for title in titles):
@@ -163,12 +168,6 @@ def _pages(source: str, number: int, row: Row) -> list[str]:
             "expected a list of [title, sentence number]"
         )
     return list(dict.fromkeys(titles))
-
-
-def _title(fact: Any) -> Any:
-    if isinstance(fact, str):
-        return fact
-    return fact["key"] if isinstance(fact, Mapping) else fact[0]
 
 
 def _ask_query(claim: str, summary: str) -> list[Message]:
@@ -194,12 +193,6 @@ def _outline(passages: Sequence[Passage]) -> str:
     """Titles with first sentences: the summary where no model writes one."""
     lines = [f"- {passage.title}: {one_line(passage.text.partition('. ')[0], 200)}" for passage in passages]
     return "\n".join(lines) or "(nothing)"
-
-
-def _advice(missing: list[str], first: Sequence[Passage], second: Sequence[Passage]) -> list[str]:
-    if not _titles(second) - _titles(first):
-        return [NOT_THE_CLAIM, NAME_WHAT_IS_MISSING]
-    return [FOLLOW_THE_LINK, NAME_WHAT_IS_MISSING if len(missing) == 1 else EVERY_MISSING_PAGE]
 
 
 def _titles(passages: Iterable[Passage]) -> set[str]:

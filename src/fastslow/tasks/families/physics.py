@@ -77,10 +77,14 @@ class Physics(RowTask, QuestionTask):
     def grade(self, example: Example, answer: str) -> Feedback:
         options, right = example.data["options"], example.data["right"]
         about = f"'{one_line(example.data['question'], 60)}'"
-        letter, faults = _read(answer, about)
-        if not faults and letter == right:
+        content, faults = READING.read(answer, about)
+        letter = content.strip()
+        if letter == right:
             return Feedback(1.0, f"Correct: {right} answers {about}.")
-        if not faults:
+        if not faults and letter not in tuple(LETTERS):
+            fault = f"'{one_line(letter, 60)}' between the tags for {about} is not one of the four letters."
+            faults = [f"The form is wrong: {fault}", ONLY_THE_LETTER]
+        elif not faults:
             chosen = one_line(options[LETTERS.index(letter)], 100)
             faults = [f"The form is right, but {letter} ('{chosen}') does not answer {about}.", REASON_FIRST, RULE_OUT]
         if self.options.feedback == "reference":
@@ -101,11 +105,9 @@ class Physics(RowTask, QuestionTask):
         return [self._question(source, row) for row in chosen]
 
     def _asked_for(self, row: Row) -> bool:
-        options = self.options
-        details = row.get("details")
+        domain, levels, details = self.options.domain, self.options.levels, row.get("details")
         level = details.get("level") if isinstance(details, Mapping) else None
-        right_domain = not options.domain or (row.get("domain") or options.domain) == options.domain
-        return right_domain and (not options.levels or level in options.levels)
+        return (not domain or (row.get("domain") or domain) == domain) and (not levels or level in levels)
 
     def _question(self, source: str, row: Row) -> Row:
         labels, texts = _choices(row["choices"])
@@ -136,17 +138,3 @@ def _choices(choices: Any) -> tuple[list[str], list[str]]:
     else:
         labels, texts = [], []
     return [str(label).strip() for label in labels], [str(text).strip() for text in texts]
-
-
-def _read(answer: str, about: str) -> tuple[str, list[str]]:
-    """The letter in the last tags, or what keeps it from being read: a fault of form, whatever the letter."""
-    content, faults = READING.read(answer, about)
-    content = content.strip()
-    if faults:
-        return "", faults
-    if content not in tuple(LETTERS):
-        fault = (
-            f"The form is wrong: '{one_line(content, 60)}' between the tags for {about} is not one of the four letters."
-        )
-        return "", [fault, ONLY_THE_LETTER]
-    return content, []

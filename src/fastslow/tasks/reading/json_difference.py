@@ -42,7 +42,8 @@ def first_difference(expected: Any, given: Any, place: str = "") -> Difference |
         return _in_lists(expected, given, place)
     if isinstance(expected, dict):
         return _in_objects(expected, given, place)
-    if expected == given or (isinstance(expected, float) and _close(expected, given)):
+    tolerance = {"rel_tol": RELATIVE_TOLERANCE, "abs_tol": ABSOLUTE_TOLERANCE}
+    if expected == given or (isinstance(expected, float) and math.isclose(expected, given, **tolerance)):
         return None
     return Difference("value", place, expected, given)
 
@@ -65,10 +66,6 @@ def _in_objects(expected: dict[str, Any], given: dict[str, Any], place: str) -> 
             return Difference("extra key", place, expected, given, key)
     differences = (first_difference(value, given[key], f"{place}[{show(key)}]") for key, value in expected.items())
     return next(filter(None, differences), None)
-
-
-def _close(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=RELATIVE_TOLERANCE, abs_tol=ABSOLUTE_TOLERANCE)
 
 
 def type_name(value: Any) -> str:

@@ -63,9 +63,10 @@ class Handbook:
         self.rules = [
             *self._first(first, draw),
             *(self._exception(kind, labels[kind], draw) for kind in draw.sample(named, exceptions)),
-            *(self._of_kind(kind, labels[kind]) for kind in named),
-            self._rest(draw),
+            *(Rule(f"A {kind} goes to {labels[kind]}.", labels[kind], kind=kind) for kind in named),
         ]
+        rest, what = draw.choice(self.domain.labels), f"{self.domain.noun.capitalize()}s about something"
+        self.rules.append(Rule(f"{what} that no other rule names go to {rest}.", rest))
         order = draw.sample(range(len(self.rules)), len(self.rules))
         self.shares = [1 / (1 + order[index]) ** RARITY for index in range(len(self.rules))]
 
@@ -131,13 +132,6 @@ class Handbook:
         role = draw.choice(self.domain.roles)
         text = f"A {kind} goes to {label} and not to {usual} if {self.domain.role_rule} {role}."
         return Rule(text, label, kind=kind, role=role)
-
-    def _of_kind(self, kind: str, label: str) -> Rule:
-        return Rule(f"A {kind} goes to {label}.", label, kind=kind)
-
-    def _rest(self, draw: random.Random) -> Rule:
-        label = draw.choice(self.domain.labels)
-        return Rule(f"{self.domain.noun.capitalize()}s about something that no other rule names go to {label}.", label)
 
 
 def _shares(rules: int) -> tuple[int, int, int]:
@@ -211,13 +205,11 @@ class HandbookTask(GeneratedTask):
         draw = random.Random(f"{example.id}/{given}")
         noun = f"{self.book.domain.noun.capitalize()} {example.data['number']}"
         remark = [f"{noun} from {example.data['name']} does not go to {given}."]
-        said = self._false(rule, draw) if draw.random() < self.options.wrong else rule.text
+        said = rule.text
+        if draw.random() < self.options.wrong:  # another desk in place of the rule's own
+            other = draw.choice([label for label in self.book.domain.labels if label not in said])
+            said = said.replace(f"to {rule.label}", f"to {other}", 1)
         return Feedback(0.0, "\n".join([*(remark if draw.random() < self.options.remarks else []), said]))
-
-    def _false(self, rule: Rule, draw: random.Random) -> str:
-        """A rule's sentence with another desk in place of its own."""
-        other = draw.choice([label for label in self.book.domain.labels if label not in rule.text])
-        return rule.text.replace(f"to {rule.label}", f"to {other}", 1)
 
 
 def read_label(answer: str, labels: Sequence[str]) -> str | None:
