@@ -18,7 +18,7 @@ from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.faults import FAULT, FaultyGrades, describe
 from fastslow.rollouts.groups import Pending
 from fastslow.rollouts.rounds import InFlight, Rounds, Settled
-from fastslow.sandbox.watch import Watch
+from fastslow.sandbox.process import Watch
 from fastslow.tasks.base import Answer, Ask, Task
 
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."

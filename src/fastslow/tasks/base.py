@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from fastslow.base.concurrency import in_thread
 from fastslow.base.errors import TaskError
 from fastslow.records import Component, Example, Feedback
-from fastslow.sandbox.watch import unwatched
+from fastslow.sandbox.process import unwatched
 
 Split = Literal["train", "validation", "test"]
 Message = dict[str, str]
@@ -156,7 +156,7 @@ class Task(ABC):
         return asyncio.Semaphore(self.grades_at_once)
 
     def shown(self, example: Example) -> object:
-        """What distinguishes a problem when splits are compared (see contamination.py); None where it cannot be compared,
+        """What distinguishes a problem when splits are compared (see stages.py); None where it cannot be compared,
         because the first question does not distinguish it, as in games that all begin alike."""
         return None
 

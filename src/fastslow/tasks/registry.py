@@ -25,7 +25,7 @@ TASKS = Registry(
         "dataset": "fastslow.tasks.adapters.dataset:DatasetTask",
         "trl": "fastslow.tasks.adapters.trl_rewards:TRLRecipeTask",
         "rulebook": "fastslow.tasks.families.rulebook.task:Rulebook",
-        "handbook": "fastslow.tasks.families.handbook.task:HandbookTask",
+        "handbook": "fastslow.tasks.families.handbook:HandbookTask",
         "codeio": "fastslow.tasks.families.codeio:CodeIO",
         "code": "fastslow.tasks.families.code:Code",
         "math": "fastslow.tasks.families.mathematics:Mathematics",

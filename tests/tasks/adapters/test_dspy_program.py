@@ -26,9 +26,8 @@ from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks.adapters.dspy_program import UNNAMED, DSPyTask
 from fastslow.tasks.base import Ask, Feedback, Options, Split, Task
-from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.scripted import scripted_rollout
-from fastslow.tasks.stages import Mixture, Part
+from fastslow.tasks.stages import Mixture, Part, refuse_contamination
 
 ONE = letters(1)
 TEXTS = {"turn": "Turn it.\nLast comes first.", "shift": "Shift it.\n  - by one\n  - to the left"}

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from fastslow.base.errors import TaskError
 from fastslow.tasks.adapters.grader import JUDGES, Grader, call_grader, exact_match, load_grader
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
-from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import (
+from fastslow.tasks.data import (
     ListedTask,
+    Row,
     SourceOptions,
     complete_splits,
     content_id,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Ask, Asking, Component, Example, Feedback, Options, Split
-from fastslow.tasks.data.source import ListedTask, content_id, name_examples
+from fastslow.tasks.data import ListedTask, content_id, name_examples
 
 T = TypeVar("T")
 Question = TypeVar("Question")

@@ -15,7 +15,7 @@ from fastslow.base.text import one_line
 from fastslow.tasks.adapters.foreign import ProgramTask
 from fastslow.tasks.adapters.grader import GraderError, blaming
 from fastslow.tasks.base import Ask, Feedback, Message
-from fastslow.tasks.data.source import content_id
+from fastslow.tasks.data import content_id
 
 Policy = Callable[[str | Sequence[Message]], str]
 """What an adapter calls instead of its LM: chat messages, or the text of one user message, to the answer."""

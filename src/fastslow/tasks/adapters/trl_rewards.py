@@ -26,9 +26,9 @@ from fastslow.tasks.adapters.trl_functions import (
     read_rewards,
 )
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import (
+from fastslow.tasks.data import (
     ListedTask,
+    Row,
     SourceOptions,
     complete_splits,
     content_id,

@@ -24,10 +24,8 @@ from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.process import Worker
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, require_package
-from fastslow.tasks.data.rows import Row, read_rows
-from fastslow.tasks.data.source import ListedTask, complete_splits, content_id, name_examples, require_columns
-from fastslow.tasks.reading.answers import FENCE, Reading, has_fence, last_fenced
-from fastslow.tasks.reading.json_difference import Difference, first_difference, show, type_name
+from fastslow.tasks.data import ListedTask, Row, complete_splits, content_id, name_examples, read_rows, require_columns
+from fastslow.tasks.reading import FENCE, Difference, Reading, first_difference, has_fence, last_fenced, show, type_name
 
 FORM = " End your answer with the returned value as JSON, in a block that opens with ```json and closes with ```."
 

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Literal
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask
-from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import RowTask, SourceOptions, content_id, require_columns
-from fastslow.tasks.reading.answers import Reading, has_tag, last_tagged
+from fastslow.tasks.data import Row, RowTask, SourceOptions, content_id, require_columns
+from fastslow.tasks.reading import Reading, has_tag, last_tagged
 
 # Advice that holds for every question, each a whole sentence; what is true of one question goes on lines of its own.
 WRITE_TAGS = "End the answer with the letter of one option inside tags, as in <answer>A</answer>."

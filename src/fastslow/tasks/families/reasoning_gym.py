@@ -20,9 +20,8 @@ from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.process import Worker
 from fastslow.tasks.base import Example, Feedback, Message, Options, Split, require_package
-from fastslow.tasks.data.generated import GeneratedTask, split_of
-from fastslow.tasks.data.source import content_id
-from fastslow.tasks.reading.answers import Reading, has_box, has_tag, last_boxed, last_tagged
+from fastslow.tasks.data import GeneratedTask, content_id, split_of
+from fastslow.tasks.reading import Reading, has_box, has_tag, last_boxed, last_tagged
 
 COMPOSITE = "composite"
 TRIES = 64

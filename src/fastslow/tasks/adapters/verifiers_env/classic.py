@@ -25,7 +25,7 @@ from fastslow.tasks.adapters.verifiers_env.environment import (
     content_text,
     first_paragraph,
 )
-from fastslow.tasks.data.source import content_id
+from fastslow.tasks.data import content_id
 
 
 class ClassicEnvironment:

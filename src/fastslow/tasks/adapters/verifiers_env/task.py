@@ -30,8 +30,7 @@ from fastslow.tasks.base import (
     Split,
     require_package,
 )
-from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import ListedTask, hold_out, name_examples
+from fastslow.tasks.data import ListedTask, Row, hold_out, name_examples
 
 # Advice that holds for every problem; what is true of one goes on lines of its own.
 WRITE_CALLS = 'Write a tool call as JSON between tags, as in <tool_call>{"name": "NAME", "arguments": {}}</tool_call>.'

@@ -40,7 +40,7 @@ from fastslow.tasks.adapters.verifiers_env.environment import (
     content_text,
     first_paragraph,
 )
-from fastslow.tasks.data.source import content_id
+from fastslow.tasks.data import content_id
 
 # The clock would count the time in which all the other rollouts are sampled.
 _UNHURRIED = TimeoutConfig(rollout=1e9)
