@@ -261,9 +261,7 @@ def rollouts(
 
 
 def ledger(
-    run: RunPath,
-    steps: Annotated[bool, Option("--steps", help="Also show every step.")] = False,
-    as_json: Json = False,
+    run: RunPath, steps: Annotated[bool, Option("--steps", help="Also show every step.")] = False, as_json: Json = False
 ) -> None:
     """Show what a run spent: rollouts, tokens, seconds and cost, by purpose and by cycle."""
     from fastslow.runs.folder import RunFolder

@@ -30,20 +30,17 @@ console = Console()
 
 RecipeFile = Annotated[Path, Argument(metavar="RECIPE", help="A recipe file; - is standard input.")]
 Overrides = Annotated[
-    list[str] | None,
-    Argument(metavar="[KEY=VALUE]...", help="Settings to change: slow.learning_rate=2e-6 seed=1 …"),
+    list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Settings to change: slow.learning_rate=2e-6 seed=1 …")
 ]
 RunPath = Annotated[Path, Argument(metavar="RUN", help="A run folder.")]
 AtStep = Annotated[
-    int | None,
-    Option("--step", "--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default."),
+    int | None, Option("--step", "--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default.")
 ]
 Trust = Annotated[
     bool, Option("--trust", help="Execute the code that a run folder made elsewhere names, such as its grader.")
 ]
 Tasks = Annotated[
-    list[str] | None,
-    Option("--task", help="A task: rulebook/harbour, or {name: rulebook, book: harbour}. Repeatable."),
+    list[str] | None, Option("--task", help="A task: rulebook/harbour, or {name: rulebook, book: harbour}. Repeatable.")
 ]
 Rollouts = Annotated[int, Option("--k", min=1, help="Rollouts per problem.")]
 SplitName = Annotated[str, Option("--split", help="validation, test or train.")]

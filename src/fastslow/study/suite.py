@@ -90,9 +90,9 @@ def run_suite(
         (task, source, *(found[task, source, when, measure] for when, measure in columns))
         for task, source in dict.fromkeys((spoke.task, spoke.source) for spoke in spokes)
     ]
-    head = ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA")
+    heads = ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA")
     title = f"GEPA only from each starting point; 95% intervals over {over(spokes)}"
-    console.print(shown(title, head, rows, left=2))
+    console.print(shown(title, heads, rows, left=2))
     if len(named) >= 3:
         save(radar(spokes, k), out, "radar")
         where = f"{radar_title(spokes)}. The radar chart is in {out / 'radar.png'}, the table is in suite.csv."

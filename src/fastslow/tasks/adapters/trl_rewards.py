@@ -26,15 +26,7 @@ from fastslow.tasks.adapters.trl_functions import (
     read_rewards,
 )
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data import (
-    ListedTask,
-    Row,
-    SourceOptions,
-    complete_splits,
-    content_id,
-    name_examples,
-    read_splits,
-)
+from fastslow.tasks.data import ListedTask, Row, SourceOptions, complete_splits, content_id, name_examples, read_splits
 
 PROMPT = "prompt"
 _NOT_PASSED_ON = (PROMPT, "completion", "completion_ids")

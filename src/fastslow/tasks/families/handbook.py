@@ -154,12 +154,7 @@ SHIPPING = Domain(
     ),
     labels=("van", "rail", "depot", "courier", "freight", "pickup"),
 )  # fmt: skip
-DOMAINS: dict[DomainName, Domain] = {
-    "expenses": EXPENSES,
-    "triage": TRIAGE,
-    "access": ACCESS,
-    "shipping": SHIPPING,
-}
+DOMAINS: dict[DomainName, Domain] = {"expenses": EXPENSES, "triage": TRIAGE, "access": ACCESS, "shipping": SHIPPING}
 NAMES = (
     "Ilse", "Joren", "Mara", "Tobin", "Edda", "Pell", "Rosa", "Viggo", "Nadia", "Ansel", "Orla", "Bram", "Tilda", "Casimir",
     "Hedy", "Lorcan", "Saskia", "Emeric", "Yara", "Odin",

@@ -68,10 +68,7 @@ READINGS = {
         last_tagged,
         has_tag,
         missing=(f"{_NONE}: there are no <answer> tags.", _IN_TAGS),
-        unclosed=(
-            f"{_UNREAD}: the last <answer> is never closed.",
-            _CLOSE_TAGS,
-        ),
+        unclosed=(f"{_UNREAD}: the last <answer> is never closed.", _CLOSE_TAGS),
         empty=(f"{_NONE}: the last <answer> tags are empty.", _IN_TAGS),
         ask="End with the final answer inside <answer> and </answer>.",
         example="<answer>%s</answer>",
