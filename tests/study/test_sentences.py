@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from fastslow.study import measures
 from fastslow.study.arms import LOOKS, Arm
 from fastslow.study.conclusions import ablations, data_efficiency
-from fastslow.study.curves import Curve
-from fastslow.study.intervals import Estimate
+from fastslow.study.curves import Curve, Estimate
 from fastslow.study.measures import Comparison
 from fastslow.study.sentences import cost_title, findings, largest_margin, oriented, summaries, times, title
 

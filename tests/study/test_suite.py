@@ -13,7 +13,7 @@ from fastslow.base.errors import FastSlowError
 from fastslow.launch import start
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.study.intervals import Estimate
+from fastslow.study.curves import Estimate
 from fastslow.study.quickstart import RECIPE
 from fastslow.study.suite import Spoke, _short, find_sources, radar_title, run_suite
 

@@ -16,7 +16,6 @@ from typer import Option
 from fastslow.base.errors import FastSlowError, cause
 from fastslow.base.text import printable
 from fastslow.commands import inspecting, running
-from fastslow.commands.board import board
 from fastslow.engine.local.out_of_memory import refused
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -28,17 +27,17 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "check": inspecting.check,
     "recipe": inspecting.show_recipe,
     "tasks": inspecting.tasks,
-    "eval": inspecting.evaluate,
-    "divergence": inspecting.divergence,
+    "eval": running.evaluate,
+    "divergence": running.divergence,
     "compare": inspecting.compare,
     "suite": running.suite,
     "study": running.study,
-    "board": board,
+    "board": inspecting.board,
     "contexts": inspecting.contexts,
     "rollouts": inspecting.rollouts,
     "ledger": inspecting.ledger,
     "internalize": running.internalize,
-    "export": inspecting.export,
+    "export": running.export,
     "doctor": inspecting.doctor,
 }
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import socket
+import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
@@ -16,15 +23,10 @@ from typer import Argument, Option
 from fastslow.base.errors import FastSlowError
 from fastslow.base.text import printable
 from fastslow.commands.shared import (
-    AtStep,
     Json,
     Overrides,
     RecipeFile,
-    Rollouts,
     RunPath,
-    SplitName,
-    Trust,
-    checked_split,
     console,
     loading,
     results,
@@ -118,64 +120,6 @@ def _print_rows(rows: Iterable[Sequence[Text]]) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(table)
-
-
-def evaluate(
-    run: RunPath,
-    checkpoint: AtStep = None,
-    k: Rollouts = 8,
-    split: SplitName = "validation",
-    trust: Trust = False,
-    pool: Annotated[bool, Option("--pool", help="Evaluate every context of the pool, not only the best.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Evaluate a run's policy on held-out problems, under its best context and under the seed text."""
-    chosen = checked_split(split)
-    loading()
-    from fastslow.launch.evaluate import evaluate_run
-
-    with results(as_json) as write:
-        with console.status("evaluating"):
-            scores = evaluate_run(run, step=checkpoint, k=k, split=chosen, whole_pool=pool, trust=trust)
-        if as_json:
-            contexts = {label: score.to_dict() for label, score in scores.items()}
-            write({"run": run, "split": chosen, "k": k, "contexts": contexts})
-            return
-        table = Table("context", "id", f"mean@{k} (95% interval)", f"best@{k} (95% interval)", "problems", "tokens")
-        for label, score in scores.items():
-            mean = f"{score.mean:.3f} ({score.low:.3f} to {score.high:.3f})"
-            best = f"{score.best:.3f} ({score.best_low:.3f} to {score.best_high:.3f})"
-            table.add_row(label, score.context, mean, best, str(score.problems), f"{score.response_length:.0f}")
-        console.print(table)
-
-
-def divergence(
-    run: RunPath,
-    split: SplitName = "validation",
-    problems: Annotated[int | None, Option(min=1, help="Number of problems; the recipe's by default.")] = None,
-    trust: Trust = False,
-    as_json: Json = False,
-) -> None:
-    """Measure the KL from the base model at each checkpoint of a run, under its best context and under the seed text."""
-    chosen = checked_split(split)
-    loading()
-    from fastslow.launch.evaluate import measure_divergence
-    from fastslow.runs.tables import DIVERGENCE
-
-    with results(as_json) as write:
-        with console.status("measuring") as status:
-            rows = measure_divergence(run, split=chosen, problems=problems, progress=status.update, trust=trust)
-        if as_json:
-            write({"run": run, "split": chosen, "checkpoints": [asdict(row) for row in rows], "file": run / DIVERGENCE})
-            return
-        table = Table(
-            "step", "context", "KL, nats a token", "95% interval", "reward", title=f"on {rows[0].problems} problems"
-        )
-        for row in rows:
-            shown = (f"{row.kl:.5f}", f"{row.low:.5f}–{row.high:.5f}", f"{row.reward:.3f}")
-            table.add_row(str(row.step), row.context, *shown)
-        console.print(table)
-        console.print(f"written to {run / DIVERGENCE}", highlight=False)
 
 
 def compare(
@@ -275,17 +219,98 @@ def ledger(
             show_ledger(opened, console, steps=steps)
 
 
-def export(
-    run: RunPath,
-    folder: Annotated[Path, Argument(metavar="DIR", help="A new folder for the model.")],
-    checkpoint: AtStep = None,
-    internalized: Annotated[
-        bool, Option("--internalized", help="Export the weights of `fastslow internalize`, with the seed text.")
-    ] = False,
-    trust: Trust = False,
-) -> None:
-    """Export a run as a Hugging Face model folder: merged weights, best context as system prompt, pool, model card."""
-    loading()
-    from fastslow.launch.export import export_run
+PORT = 8765
 
-    console.print(f"exported to {export_run(run, folder, checkpoint, internalized=internalized, trust=trust)}")
+
+def board(
+    runs: Annotated[
+        list[Path] | None,
+        Argument(metavar="[RUN or FOLDER]...", help="Run folders, or folders of runs; runs by default."),
+    ] = None,
+    host: Annotated[str, Option(help="Address to listen on; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = PORT,
+    snapshot: Annotated[Path | None, Option(metavar="FILE", help="Write one self-contained page instead.")] = None,
+    wait: Annotated[bool, Option("--wait", hidden=True)] = False,
+) -> None:
+    """Show runs in a browser, live while they train: curves, texts, rollouts, spending."""
+    folders = runs or [Path("runs")]
+    for folder in folders:
+        if not folder.is_dir() and not wait:
+            raise FastSlowError(
+                f"no folder '{folder}'; give a run folder made by `fastslow train`, or a folder of runs"
+            )
+    from fastslow.runs.board.views import Views
+
+    views = Views(folders)
+    if snapshot is not None:
+        from fastslow.runs.board.page import write_snapshot
+
+        count = write_snapshot(views, snapshot)
+        console.print(
+            f"wrote {escape(str(snapshot))}: {count} run{'s' * (count > 1)}, {snapshot.stat().st_size / 1e6:.1f} MB"
+        )
+        return
+    if wait:  # beside a run
+        os.nice(10)
+    _serve(views, host, port)
+
+
+def _serve(views: object, host: str, port: int) -> None:
+    try:
+        import uvicorn
+
+        from fastslow.runs.board.server import is_local, make_app, warm_up
+    except ModuleNotFoundError as error:
+        raise FastSlowError(f'the board needs {error.name}; install it with pip install "fastslow[board]"') from error
+    listening = _listen(host, port)
+    port = listening.getsockname()[1]
+    token = None if is_local(host) else secrets.token_urlsafe(16)
+    local = ("127.0.0.1", "localhost", "[::1]")
+    app = make_app(views, hosts=local if token is None else ("*",), token=token)  # type: ignore[arg-type]
+    shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    console.print(f"board: http://{shown}:{port}/{f'?token={token}' if token else ''}", highlight=False, soft_wrap=True)
+    if token is None:
+        console.print("[dim]only this machine can reach it; Ctrl+C ends it[/]", highlight=False)
+    threading.Thread(target=warm_up, daemon=True).start()
+    config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1, lifespan="off")
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run([listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket on the address; where the usual port is taken, another one."""
+    try:
+        return _bound(host, port)
+    except OSError as error:
+        if port == PORT:
+            with suppress(OSError):
+                return _bound(host, 0)
+        raise FastSlowError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; give another --host or --port"
+        ) from error
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[None]:
+    """A board over a run folder, which need not exist yet, in a process of its own that gives way to the run."""
+    command = [sys.executable, "-m", "fastslow", "board", str(folder), "--wait"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()

@@ -1,4 +1,4 @@
-"""The commands that train: a run, the quickstart, a study, a suite, and a run's text into its weights."""
+"""The commands that run a model: to train, to compare methods, to evaluate, to internalize and to export."""
 
 from __future__ import annotations
 
@@ -12,8 +12,21 @@ from rich.table import Table
 from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError
-from fastslow.commands.board import beside
-from fastslow.commands.shared import Json, Overrides, Rollouts, RunPath, Tasks, Trust, console, loading, results
+from fastslow.commands.inspecting import beside
+from fastslow.commands.shared import (
+    AtStep,
+    Json,
+    Overrides,
+    Rollouts,
+    RunPath,
+    SplitName,
+    Tasks,
+    Trust,
+    checked_split,
+    console,
+    loading,
+    results,
+)
 
 
 def train(
@@ -211,3 +224,77 @@ def internalize(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def evaluate(
+    run: RunPath,
+    checkpoint: AtStep = None,
+    k: Rollouts = 8,
+    split: SplitName = "validation",
+    trust: Trust = False,
+    pool: Annotated[bool, Option("--pool", help="Evaluate every context of the pool, not only the best.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Evaluate a run's policy on held-out problems, under its best context and under the seed text."""
+    chosen = checked_split(split)
+    loading()
+    from fastslow.launch.evaluate import evaluate_run
+
+    with results(as_json) as write:
+        with console.status("evaluating"):
+            scores = evaluate_run(run, step=checkpoint, k=k, split=chosen, whole_pool=pool, trust=trust)
+        if as_json:
+            contexts = {label: score.to_dict() for label, score in scores.items()}
+            write({"run": run, "split": chosen, "k": k, "contexts": contexts})
+            return
+        table = Table("context", "id", f"mean@{k} (95% interval)", f"best@{k} (95% interval)", "problems", "tokens")
+        for label, score in scores.items():
+            mean = f"{score.mean:.3f} ({score.low:.3f} to {score.high:.3f})"
+            best = f"{score.best:.3f} ({score.best_low:.3f} to {score.best_high:.3f})"
+            table.add_row(label, score.context, mean, best, str(score.problems), f"{score.response_length:.0f}")
+        console.print(table)
+
+
+def divergence(
+    run: RunPath,
+    split: SplitName = "validation",
+    problems: Annotated[int | None, Option(min=1, help="Number of problems; the recipe's by default.")] = None,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Measure the KL from the base model at each checkpoint of a run, under its best context and under the seed text."""
+    chosen = checked_split(split)
+    loading()
+    from fastslow.launch.evaluate import measure_divergence
+    from fastslow.runs.tables import DIVERGENCE
+
+    with results(as_json) as write:
+        with console.status("measuring") as status:
+            rows = measure_divergence(run, split=chosen, problems=problems, progress=status.update, trust=trust)
+        if as_json:
+            write({"run": run, "split": chosen, "checkpoints": [asdict(row) for row in rows], "file": run / DIVERGENCE})
+            return
+        table = Table(
+            "step", "context", "KL, nats a token", "95% interval", "reward", title=f"on {rows[0].problems} problems"
+        )
+        for row in rows:
+            shown = (f"{row.kl:.5f}", f"{row.low:.5f}–{row.high:.5f}", f"{row.reward:.3f}")
+            table.add_row(str(row.step), row.context, *shown)
+        console.print(table)
+        console.print(f"written to {run / DIVERGENCE}", highlight=False)
+
+
+def export(
+    run: RunPath,
+    folder: Annotated[Path, Argument(metavar="DIR", help="A new folder for the model.")],
+    checkpoint: AtStep = None,
+    internalized: Annotated[
+        bool, Option("--internalized", help="Export the weights of `fastslow internalize`, with the seed text.")
+    ] = False,
+    trust: Trust = False,
+) -> None:
+    """Export a run as a Hugging Face model folder: merged weights, best context as system prompt, pool, model card."""
+    loading()
+    from fastslow.launch.export import export_run
+
+    console.print(f"exported to {export_run(run, folder, checkpoint, internalized=internalized, trust=trust)}")

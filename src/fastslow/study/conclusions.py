@@ -12,7 +12,7 @@ from rich.table import Table
 from fastslow.recipe import Recipe
 from fastslow.study import figures
 from fastslow.study.arms import Arm
-from fastslow.study.intervals import Estimate, over_seeds, unknown
+from fastslow.study.curves import Estimate, over_seeds, unknown
 from fastslow.study.measures import Comparison
 from fastslow.study.sentences import divergence_title, largest_margin, oriented, ranking, shown, title
 

@@ -17,8 +17,7 @@ from fastslow.evaluation.asymptote import Asymptote
 from fastslow.recipe.model import Method
 from fastslow.runs import files
 from fastslow.study.arms import LOOKS, Arm, Look
-from fastslow.study.curves import Cost, Curve
-from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.curves import Cost, Curve, Estimate, over_seeds
 from fastslow.study.measures import Comparison
 from fastslow.study.sentences import cost_title, divergence_title, headline, ranked, title
 

@@ -20,8 +20,7 @@ from fastslow.evaluation.asymptote import Asymptote
 from fastslow.recipe.model import Method
 from fastslow.runs.tables import write_csv
 from fastslow.study.arms import LOOKS, Arm
-from fastslow.study.curves import Curve
-from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.curves import Curve, Estimate, over_seeds
 from fastslow.study.measures import Comparison
 
 FLOOR = 0.01

@@ -27,8 +27,8 @@ from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.trust import require_trust
 from fastslow.study.arms import BASE, LOOKS
+from fastslow.study.curves import Estimate, over_seeds
 from fastslow.study.figures import new_figure, save
-from fastslow.study.intervals import Estimate, over_seeds
 from fastslow.study.sentences import shown, write_known
 from fastslow.study.training import finished, refuse_other_settings, train_or_resume
 

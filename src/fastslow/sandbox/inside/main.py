@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import isolation, program, seccomp, wire
+from . import isolation, program, wire
 from .judge import Judge
 
 _PATIENCE = 0.5
@@ -173,7 +173,7 @@ class _Supervisor:
     def _confine(self, seconds: int, megabytes: int) -> None:
         isolation.limit(seconds, megabytes, self._job["disk"], self._job["open_files"], self._threads)
         if "seccomp" in self._layers:
-            seccomp.refuse_calls(writing="namespaces" in self._layers)
+            isolation.refuse_calls(writing="namespaces" in self._layers)
 
 
 def _end_all(child: int) -> None:

@@ -9,8 +9,8 @@ from typing import Any, SupportsFloat
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
+from fastslow.tasks.adapters.dataset import GraderError, blaming
 from fastslow.tasks.adapters.foreign import ProgramTask
-from fastslow.tasks.adapters.grader import GraderError, blaming
 from fastslow.tasks.base import SYSTEM, Ask, Feedback, Message, Split
 
 try:

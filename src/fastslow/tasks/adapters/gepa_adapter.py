@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
+from fastslow.tasks.adapters.dataset import GraderError, blaming
 from fastslow.tasks.adapters.foreign import ProgramTask
-from fastslow.tasks.adapters.grader import GraderError, blaming
 from fastslow.tasks.base import Ask, Feedback, Message
 from fastslow.tasks.data import content_id
 

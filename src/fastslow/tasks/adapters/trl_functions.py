@@ -12,8 +12,8 @@ from typing import Any
 
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.text import one_line
+from fastslow.tasks.adapters.dataset import GraderError, blaming
 from fastslow.tasks.adapters.foreign import lasting_loop, run_on
-from fastslow.tasks.adapters.grader import GraderError, blaming
 
 RewardFunction = Callable[..., Any] | str
 """What GRPOTrainer takes: a function, a reward model, or the name of one."""

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.grader import JUDGES, GraderError
+from fastslow.tasks.adapters.dataset import JUDGES, GraderError
 from fastslow.tasks.adapters.trl_functions import (
     Numbers,
     RewardFunction,
