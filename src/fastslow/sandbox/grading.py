@@ -85,7 +85,10 @@ def run_tests(
     limits = Limits(seconds, megabytes, packages, layers)
     if isinstance(tests[0], Stdio):
         return _run_programs(source, [test for test in tests if isinstance(test, Stdio)], shown, limits)
-    given = {"tests": [_as_json(test, entry) for test in tests], "setup": _without_classes(setup), "entry": entry}
+    # The answer may not replace the setup's modules and functions, which the tests use. Objects of its classes are made where
+    # the answer is, because it must be able to work with them.
+    kept = [ast.unparse(node) for node in ast.parse(setup).body if not isinstance(node, ast.ClassDef)]
+    given = {"tests": [_as_json(test, entry) for test in tests], "setup": "\n".join(kept), "entry": entry}
     outcome, said = run(source, given, limits, setup=setup)
     if said.get("verdict") == "passed":
         return 1.0, "Correct: all tests pass."
@@ -134,13 +137,6 @@ def _as_json(test: Test, entry: str | None) -> dict[str, Any]:
     assert isinstance(test, str)
     defined = {node.name for node in ast.parse(test).body if isinstance(node, ast.FunctionDef)}
     return {"code": f"{test}\n\ncheck({entry})" if entry and "check" in defined else test}
-
-
-def _without_classes(setup: str) -> str:
-    """What the tests themselves use of the code before the answer, which the answer may not replace: modules and functions.
-    Objects of classes are made where the answer is, because it must be able to work with them."""
-    body = [node for node in ast.parse(setup).body if not isinstance(node, ast.ClassDef)]
-    return "\n".join(map(ast.unparse, body))
 
 
 _OVER = {

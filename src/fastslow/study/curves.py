@@ -79,7 +79,15 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estima
     where a side has one seed."""
     paired = sorted(set(theirs) & set(ours))
     if len(paired) < 2:
-        return _welch(list(ours.values()), list(theirs.values()))
+        sides = list(ours.values()), list(theirs.values())
+        mean, seeds = float(np.mean(sides[0]) - np.mean(sides[1])), min(map(len, sides))
+        if seeds < 2:
+            return Estimate(mean, seeds=seeds)
+        variances = [float(np.var(side, ddof=1) / len(side)) for side in sides]
+        parts = [variance**2 / (len(side) - 1) for variance, side in zip(variances, sides, strict=True)]
+        spread = sum(variances)
+        half = float(stdtrit(spread**2 / sum(parts), 0.975) * math.sqrt(spread)) if sum(parts) else 0.0
+        return Estimate(mean, mean - half, mean + half, seeds, "(other seeds)")
     found = over_seeds([ours[seed] - theirs[seed] for seed in paired])
     if len(ours) == len(theirs) == len(paired):
         return found
@@ -90,16 +98,6 @@ def ratio(theirs: Mapping[int, float], ours: Mapping[int, float]) -> Estimate:
     """Theirs divided by ours: the difference of their logarithms, so that the mean is geometric."""
     found = difference(*({seed: math.log(value) for seed, value in side.items()} for side in (theirs, ours)))
     return replace(found, mean=math.exp(found.mean), low=math.exp(found.low), high=math.exp(found.high))
-
-
-def _welch(first: Sequence[float], second: Sequence[float]) -> Estimate:
-    mean, seeds = float(np.mean(first) - np.mean(second)), min(len(first), len(second))
-    if seeds < 2:
-        return Estimate(mean, seeds=seeds)
-    variances = [float(np.var(side, ddof=1) / len(side)) for side in (first, second)]
-    parts = [variance**2 / (len(side) - 1) for variance, side in zip(variances, (first, second), strict=True)]
-    half = float(stdtrit(sum(variances) ** 2 / sum(parts), 0.975) * math.sqrt(sum(variances))) if sum(parts) else 0.0
-    return Estimate(mean, mean - half, mean + half, seeds, "(other seeds)")
 
 
 Cost = Literal["steps", "rollouts", "tokens", "seconds"]

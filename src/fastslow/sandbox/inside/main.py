@@ -32,7 +32,12 @@ def main(connection: str) -> None:
     """Fork for every message until the caller hangs up. A message brings open files: what to run, what to test it with (not
     read before it is needed), input, output, errors and the socket for the report."""
     calls = socket.socket(fileno=int(connection))
-    _reset_signals()
+    # Signals as in any Python: whether the caller ignores or blocks some (a job in the background ignores Ctrl-C) is neither
+    # to decide how a program ends nor to keep this process from being ended.
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores these two
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the supervisors here
     while (received := socket.recv_fds(calls, 1, 6))[0]:
         job, tests, *streams, report = received[1]
@@ -48,15 +53,6 @@ def main(connection: str) -> None:
             os._exit(0)
         for each in received[1]:
             os.close(each)
-
-
-def _reset_signals() -> None:
-    """Signals as in any Python: whether the caller ignores or blocks some (a job in the background ignores Ctrl-C) is neither
-    to decide how a program ends nor to keep the fork server from being ended."""
-    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores these two
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 class _Supervisor:

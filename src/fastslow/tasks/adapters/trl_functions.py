@@ -67,7 +67,9 @@ class Reward:
 
     def words(self, prompt: Any, completion: Any, columns: Mapping[str, Any]) -> str:
         """What to do better: what the function says itself, else the beginning of its docstring, else its name."""
-        plain = _unwrapped(self.function)
+        plain = self.function
+        while isinstance(plain, functools.partial):
+            plain = plain.func
         own = getattr(self.function, "feedback", None) or getattr(plain, "feedback", None)
         if not callable(own):
             purpose = one_line((inspect.getdoc(plain) or "").partition("\n\n")[0])
@@ -232,9 +234,3 @@ def _check_call(name: str, function: Callable[..., Any], given: Mapping[str, Any
             f"reward function '{name}' cannot be called: {error}; it is given {', '.join(given)}, so name columns of the "
             "dataset and take the rest as **kwargs"
         ) from None
-
-
-def _unwrapped(function: Any) -> Any:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function

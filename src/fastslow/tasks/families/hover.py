@@ -224,9 +224,16 @@ class Hover(RowTask):
         claim = str(example.data["claim"])
         first = self._passages.search(claim, self.options.results)
         if self.options.program == "query":
-            answer = yield Ask(SYSTEM, _ask_query(claim, _outline(first)))
+            # Titles with first sentences are the summary where no model writes one.
+            lines = [f"- {each.title}: {one_line(each.text.partition('. ')[0], 200)}" for each in first]
+            answer = yield Ask(SYSTEM, _ask_query(claim, "\n".join(lines) or "(nothing)"))
         else:
-            summary = yield Ask(SUMMARISE, _ask_summary(claim, first, self.options.passage_length))
+            shown = "\n\n".join(f"{each.title}\n{one_line(each.text, self.options.passage_length)}" for each in first)
+            question = (
+                f"Claim: {claim}\n\nA keyword search with the claim found these passages:\n\n{shown or '(nothing)'}\n\n"
+                "Summarise what they say about the claim, and what must still be looked up to check it."
+            )
+            summary = yield Ask(SUMMARISE, [{"role": "user", "content": question}])
             answer = yield Ask(QUERY, _ask_query(claim, summary.strip() or "(The summary is empty.)"))
         return self._grade(example, first, answer)
 
@@ -314,21 +321,6 @@ def _ask_query(claim: str, summary: str) -> list[Message]:
         "```\nthe query\n```"
     )
     return [{"role": "user", "content": question}]
-
-
-def _ask_summary(claim: str, passages: Sequence[Passage], length: int) -> list[Message]:
-    shown = "\n\n".join(f"{passage.title}\n{one_line(passage.text, length)}" for passage in passages)
-    question = (
-        f"Claim: {claim}\n\nA keyword search with the claim found these passages:\n\n{shown or '(nothing)'}\n\n"
-        "Summarise what they say about the claim, and what must still be looked up to check it."
-    )
-    return [{"role": "user", "content": question}]
-
-
-def _outline(passages: Sequence[Passage]) -> str:
-    """Titles with first sentences: the summary where no model writes one."""
-    lines = [f"- {passage.title}: {one_line(passage.text.partition('. ')[0], 200)}" for passage in passages]
-    return "\n".join(lines) or "(nothing)"
 
 
 def _titles(passages: Iterable[Passage]) -> set[str]:

@@ -136,16 +136,15 @@ class Verifiers(ListedTask):
 
 def _fact(problem: Problem, outcome: Outcome, policy: Policy, high: float) -> str:
     """What this problem earned, from which reward function, and how it came to an end."""
-    shares = ", ".join(_share(reward) for reward in outcome.rewards)
+    shares = ", ".join(
+        f"{each.name} took {-each.value * each.weight:.3g}"
+        if each.weight < 0
+        else f"{each.name} gave {each.value * each.weight:.3g} of {each.weight:.3g}"
+        for each in outcome.rewards
+    )
     end = f" It took {policy.answers} answers and ended by '{outcome.stop}'." if policy.answers > 1 else ""
     earned = f"'{one_line(problem.question, 60)}' earned {outcome.reward:.3g} of {high:.3g}"
     return f"{earned}{f': {shares}' if shares else ''}.{end}"
-
-
-def _share(reward: Reward) -> str:
-    if reward.weight < 0:
-        return f"{reward.name} took {-reward.value * reward.weight:.3g}"
-    return f"{reward.name} gave {reward.value * reward.weight:.3g} of {reward.weight:.3g}"
 
 
 def _advice(reward: Reward) -> str:
