@@ -222,7 +222,15 @@ def run_study(
         conclusion = CONCLUSIONS[study.name](arms, _subtitle(base, study, len(seeds)))
         save(conclusion.figure, out, study.name)
         write_csv(out / f"{study.name}.csv", conclusion.rows())
-        table = conclusion.table(_differs(base))
+        slow, fast = base.slow, base.fast
+        differs = (
+            f"Ours: {base.model.name}, {base.tasks[0].name}, {slow.steps} steps of {slow.problems * slow.group} rollouts, "
+            f"K = {fast.population}, T = {fast.cycle}, budget {fast.budget}, reflection by "
+            f"{fast.reflection.options.get('model') or fast.reflection.kind}; "
+            "the paper: a far larger model, 500 steps of 256 rollouts, K = 4 or 8, T = 6, budget 960, reflection by gpt-5.2, "
+            "scores in per cent, no seeds, no intervals."
+        )
+        table = conclusion.table(differs)
         table.add_section()
         for measure, value in study.published.items():
             table.add_row(Text("the paper", style="italic"), Text(measure), Text(value))
@@ -306,15 +314,3 @@ def _subtitle(base: Recipe, study: Study, seeds: int) -> str:
     task = tasks.get(study.name, base.tasks[0].name)
     bands = "; bands and bars: 95% over seeds" if seeds > 2 else ""
     return f"{base.model.name}, {task}, {seeds} seed{'s' if seeds > 1 else ''}{bands}"
-
-
-def _differs(base: Recipe) -> str:
-    """How this setting differs from the published one."""
-    slow, fast = base.slow, base.fast
-    return (
-        f"Ours: {base.model.name}, {base.tasks[0].name}, {slow.steps} steps of {slow.problems * slow.group} rollouts, "
-        f"K = {fast.population}, T = {fast.cycle}, budget {fast.budget}, reflection by "
-        f"{fast.reflection.options.get('model') or fast.reflection.kind}; "
-        "the paper: a far larger model, 500 steps of 256 rollouts, K = 4 or 8, T = 6, budget 960, reflection by gpt-5.2, "
-        "scores in per cent, no seeds, no intervals."
-    )

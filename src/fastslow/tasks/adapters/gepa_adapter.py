@@ -55,11 +55,19 @@ class GEPATask(ProgramTask):
         evaluator: Callable[[Any, str], Any] | None = None,
         perfect_score: float = 1.0,
     ) -> None:
-        texts, self._make = _checked_candidate(seed_candidate), _checked_adapter(adapter, evaluator)
+        if not isinstance(seed_candidate, Mapping) or not seed_candidate:
+            shown = one_line(repr(seed_candidate), 100)
+            raise TaskError(f"seed_candidate is {shown}; expected a dict from component to text")
+        for name, text in seed_candidate.items():
+            if not isinstance(text, str):
+                raise TaskError(f"seed_candidate['{name}'] is of type {type(text).__name__}; expected a text")
+        self._make = _checked_adapter(adapter, evaluator)
         if not perfect_score > 0:
             raise TaskError(f"{perfect_score=}; expected a number above 0")
         self._perfect = perfect_score
-        super().__init__(texts, {"train": trainset, "validation": valset, "test": testset}, _plain, "problem")
+        super().__init__(
+            dict(seed_candidate), {"train": trainset, "validation": valset, "test": testset}, _plain, "problem"
+        )
 
     def _asked(self, problem: Any) -> object:
         data = _plain(problem)
@@ -131,16 +139,6 @@ def _messages(asked: str | Sequence[Message]) -> list[Message]:
                 f"the policy was asked {one_line(repr(message), 100)}; expected a text, or messages with role and content"
             )
     return [{"role": str(message["role"]), "content": message["content"]} for message in messages]
-
-
-def _checked_candidate(candidate: Any) -> dict[str, str]:
-    if not isinstance(candidate, Mapping) or not candidate:
-        raise TaskError(f"seed_candidate is {one_line(repr(candidate), 100)}; expected a dict from component to text")
-    if wrong := [name for name, text in candidate.items() if not isinstance(text, str)]:
-        raise TaskError(
-            f"seed_candidate['{wrong[0]}'] is of type {type(candidate[wrong[0]]).__name__}; expected a text"
-        )
-    return dict(candidate)
 
 
 def _checked_adapter(adapter: Any, evaluator: Any) -> MakeAdapter:

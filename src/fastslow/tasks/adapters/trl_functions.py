@@ -122,16 +122,6 @@ def make_rewards(
     return rewards
 
 
-def call_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What each plain function returns for one completion, by name."""
-    returned = {}
-    for reward in rewards:
-        if not reward.is_async:
-            with blaming(f"reward function '{reward.name}'"):
-                returned[reward.name] = reward.function(**given)
-    return returned
-
-
 async def await_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> dict[str, Any]:
     """What each async function returns for one completion, by name. They wait together, on one loop for the process, as in
     TRL's trainer: clients that a function keeps are bound to it."""
@@ -148,13 +138,7 @@ async def await_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> 
     return {reward.name: value for reward, value in zip(waiting, returned, strict=True)}
 
 
-def read_rewards(rewards: Sequence[Reward], returned: Mapping[str, Any], *, clip: bool) -> list[float | None]:
-    """The number in what each function returned, checked against its bounds; None where it does not apply."""
-    values = [_value(reward, returned[reward.name]) for reward in rewards]
-    return [_bounded(rewards, place, value, clip) for place, value in enumerate(values)]
-
-
-def _value(reward: Reward, returned: Any) -> float | None:
+def read_reward(reward: Reward, returned: Any) -> float | None:
     """The one number in what a function returned for one completion; as in TRL, not-a-number is the same as None."""
     try:
         (value,) = returned
@@ -169,13 +153,13 @@ def _value(reward: Reward, returned: Any) -> float | None:
     return None if math.isnan(number) else number
 
 
-def _bounded(rewards: Sequence[Reward], place: int, value: float | None, clip: bool) -> float | None:
-    reward = rewards[place]
+def bounded(rewards: Sequence[Reward], reward: Reward, value: float | None, clip: bool) -> float | None:
+    """A reward within the bounds of its function, or refused."""
     if value is None:
         return None
-    bounded = min(max(value, reward.low), reward.high)
-    if clip or abs(value - bounded) <= ROUNDING * (reward.high - reward.low):
-        return bounded
+    nearest = min(max(value, reward.low), reward.high)
+    if clip or abs(value - nearest) <= ROUNDING * (reward.high - reward.low):
+        return nearest
     option = "low" if value < reward.low else "high"
     needed = [value if each is reward else getattr(each, option) for each in rewards]
     raise RecipeError(

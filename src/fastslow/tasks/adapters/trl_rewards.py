@@ -15,15 +15,15 @@ from pydantic import BeforeValidator
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.dataset import JUDGES, GraderError
+from fastslow.tasks.adapters.dataset import JUDGES, GraderError, blaming
 from fastslow.tasks.adapters.trl_functions import (
     Numbers,
     RewardFunction,
     Withheld,
     await_rewards,
-    call_rewards,
+    bounded,
     make_rewards,
-    read_rewards,
+    read_reward,
 )
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.data import ListedTask, Row, SourceOptions, complete_splits, content_id, name_examples, read_splits
@@ -106,7 +106,11 @@ class TRLTask(ListedTask, QuestionTask):
         if not isinstance(row[PROMPT], str):
             completion = [{"role": "assistant", "content": completion}]
         given = self._given(row, completion, getattr(answer, "ids", None if answer else []))
-        returned = call_rewards(self._rewards, given)
+        returned: dict[str, Any] = {}
+        for reward in self._rewards:
+            if not reward.is_async:
+                with blaming(f"reward function '{reward.name}'"):
+                    returned[reward.name] = reward.function(**given)
         if any(reward.is_async for reward in self._rewards):
             return self._grade_async(example, row, completion, given, returned)
         return self._feedback(example, row, completion, returned)
@@ -119,7 +123,8 @@ class TRLTask(ListedTask, QuestionTask):
 
     def _feedback(self, example: Example, row: Row, completion: Any, returned: Mapping[str, Any]) -> Feedback:
         """The score that the rewards amount to, and what the functions say about them."""
-        values = read_rewards(self._rewards, returned, clip=self._clip)
+        read = [(reward, read_reward(reward, returned[reward.name])) for reward in self._rewards]
+        values = [bounded(self._rewards, reward, value, self._clip) for reward, value in read]
         applied = [(reward, value) for reward, value in zip(self._rewards, values, strict=True) if value is not None]
         question = one_line(self.messages(example)[-1]["content"], 60)
         counted = [(reward, value) for reward, value in applied if reward.weight]

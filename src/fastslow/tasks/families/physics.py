@@ -94,7 +94,11 @@ class Physics(RowTask, QuestionTask):
         # SciKnowEval mixes kinds of questions; rows that do not name theirs are taken at their word.
         chosen = [row for row in rows if str(row.get("type") or FOUR_OPTIONS) == FOUR_OPTIONS]
         domains = sorted({str(row["domain"]) for row in chosen if row.get("domain")})
-        chosen = [row for row in chosen if self._asked_for(row)]
+        domain, levels = self.options.domain, self.options.levels
+        chosen = [row for row in chosen if not domain or (row.get("domain") or domain) == domain]
+        details = [row.get("details") for row in chosen]
+        named = [each.get("level") if isinstance(each, Mapping) else None for each in details]
+        chosen = [row for row, level in zip(chosen, named, strict=True) if not levels or level in levels]
         if not chosen:
             raise TaskError(
                 f"'{source}' has no question with four options, domain {self.options.domain!r} and "
@@ -102,11 +106,6 @@ class Physics(RowTask, QuestionTask):
             )
         require_columns(source, chosen, dict.fromkeys(("question", "choices", "answerKey"), "path"))
         return [self._question(source, row) for row in chosen]
-
-    def _asked_for(self, row: Row) -> bool:
-        domain, levels, details = self.options.domain, self.options.levels, row.get("details")
-        level = details.get("level") if isinstance(details, Mapping) else None
-        return (not domain or (row.get("domain") or domain) == domain) and (not levels or level in levels)
 
     def _question(self, source: str, row: Row) -> Row:
         labels, texts = _choices(row["choices"])

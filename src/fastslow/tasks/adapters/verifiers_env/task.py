@@ -174,13 +174,6 @@ def _split(name: str, parts: Mapping[Part, Sequence[Problem]], share: float) -> 
     return split
 
 
-def _lacks_what_verifiers_had(error: AttributeError | ImportError) -> bool:
-    """Whether an environment reaches for what the library no longer has, and not for a package that is not installed."""
-    if isinstance(error, ImportError):
-        return (error.name or "").partition(".")[0] == "verifiers"
-    return "module 'verifiers" in str(error)
-
-
 def _load(name: str, arguments: Mapping[str, Any]) -> Environment:
     """The environment, by the interface of the library it was written for."""
     require_package("verifiers", "verifiers", "verifiers", extra="verifiers")
@@ -193,7 +186,10 @@ def _load(name: str, arguments: Mapping[str, Any]) -> Environment:
     try:
         classic = not bundled and hasattr(importlib.import_module(module), "load_environment")
     except (AttributeError, ImportError) as error:
-        if not current or not _lacks_what_verifiers_had(error):
+        # Where it reaches for what the library no longer has, and not for a package that is not installed.
+        name_missing = isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "verifiers"
+        attribute_missing = isinstance(error, AttributeError) and "module 'verifiers" in str(error)
+        if not current or not (name_missing or attribute_missing):
             raise
         classic = True
     if classic and current:
