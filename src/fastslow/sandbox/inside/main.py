@@ -44,8 +44,8 @@ def main(connection: str) -> None:
         if os.fork() == 0:
             calls.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
+            for place, stream in enumerate(streams):
+                os.dup2(stream, place)
                 os.close(stream)
             with open(job, encoding="utf-8") as file:
                 supervisor = _Supervisor(json.load(file), tests, report)

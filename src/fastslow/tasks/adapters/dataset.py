@@ -192,17 +192,14 @@ class RowsTask(ListedTask, QuestionTask):
         grader_threads: bool = False,
         feedback: Literal["advice", "reference"] = "advice",
     ) -> None:
+        columns: dict[str, Any] = {"question": question, "answer": answer, "id": id, "prompt": prompt, "system": system}
         options = DatasetOptions(
             path="rows",
-            question=question,
-            answer=answer,
-            id=id,
-            prompt=prompt,
-            system=system,
             seed_text=seed_text,
             holdout=holdout,
             grader_threads=grader_threads,
             feedback=feedback,
+            **columns,
         )
         if grader is not None and not callable(grader):
             raise TaskError(f"grader is of type {type(grader).__name__}; expected a function of (answer, row)")
