@@ -21,7 +21,7 @@ A cycle enters these files, which a reader meets in this order:
   fast/optimizers/gepa.py (the search), fast/evaluator.py (plays, books, budget, racing), fast/pool.py (scores, selection),
   fast/reflection/base.py and fast/reflection/lessons.py (edits);
 - slow/allocation.py (the stream, which rollouts a step plays), slow/update.py (advantages, rows);
-- of both loops: rollouts/play.py (a rollout), tasks/base.py (its task), sandbox/watch.py (its time limit), models/chat.py
+- of both loops: rollouts/play.py (a rollout), tasks/base.py (its task), sandbox/process.py (its time limit), models/chat.py
   (its prompts), rollouts/rounds.py (its completions), engine/base.py (the protocol of what samples and trains);
 - runs/recorder.py (what is written), with runs/ledger.py, runs/folder.py, runs/files.py and runs/view.py;
 - base/world.py (processes, coroutines, seeds) and base/text.py.

@@ -17,7 +17,7 @@ from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Example, Feedback
 from fastslow.rollouts.play import GradingError, Player
 from fastslow.tasks import Task
-from fastslow.tasks.mixture import Mixture, Part
+from fastslow.tasks.stages import Mixture, Part
 
 RECIPE = build_recipe({"model": "nano", "task": "given"})
 ASKING = build_recipe({"model": "nano", "task": "given", "fast": {"reflection": "openai/some"}})

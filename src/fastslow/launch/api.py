@@ -26,8 +26,7 @@ from fastslow.recipe import (
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import default_folder
 from fastslow.runs.view import View
-from fastslow.tasks.adapters.dataset import RowsTask
-from fastslow.tasks.adapters.grader import Grader
+from fastslow.tasks.adapters.dataset import Grader, RowsTask
 from fastslow.tasks.base import Task
 from fastslow.tasks.registry import GIVEN
 

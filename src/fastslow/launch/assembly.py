@@ -21,9 +21,9 @@ from fastslow.rollouts.play import Player
 from fastslow.runs.trackers import check_trackers
 from fastslow.slow.losses import objective
 from fastslow.tasks import Task
-from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.registry import build_task
 from fastslow.tasks.scripted import scripted_rollout
+from fastslow.tasks.stages import refuse_contamination
 
 CHECKED_EXAMPLES = 64
 LAUNCHED = ("LOCAL_RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")

@@ -18,7 +18,7 @@ from fastslow.records import Context, Example
 from fastslow.rollouts.play import GradingError, first_error, is_faulty
 from fastslow.runs.ledger import Ledger
 from fastslow.tasks import Task
-from fastslow.tasks.mixture import Mixture
+from fastslow.tasks.stages import Mixture
 
 MORE = 7
 """Answers that are graded after a faulty grade; the run stops if they are all faulty."""

@@ -23,7 +23,7 @@ from fastslow.models.chat import ChatFormat
 from fastslow.recipe import GradingRecipe
 from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.rounds import InFlight, Pending, Rounds, Settled
-from fastslow.sandbox.watch import Watch
+from fastslow.sandbox.process import Watch
 from fastslow.tasks.base import Answer, Ask, Task
 from fastslow.tasks.scripted import follow_script
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastslow.tasks.reading.json_difference import Difference, first_difference, show, type_name
+from fastslow.tasks.reading import Difference, first_difference, show, type_name
 
 numbers = st.integers(-(10**12), 10**12) | st.floats(-1e9, 1e9, allow_nan=False)
 scalars = st.none() | st.booleans() | numbers | st.text(max_size=8)

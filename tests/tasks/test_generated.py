@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Example, Split
-from fastslow.tasks.data.generated import draw_for, split_of
+from fastslow.tasks.data import draw_for, split_of
 from fastslow.tasks.families.rulebook.task import Rulebook, RulebookOptions
 from fastslow.tasks.families.star_graph import StarGraph, StarGraphOptions
 

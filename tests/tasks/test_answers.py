@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastslow.tasks.reading.answers import has_box, has_fence, has_tag, last_boxed, last_fenced, last_tagged
+from fastslow.tasks.reading import has_box, has_fence, has_tag, last_boxed, last_fenced, last_tagged
 
 
 @pytest.mark.parametrize(
