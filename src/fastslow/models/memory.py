@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastslow.recipe import Recipe
 
 GIB = 2**30
 USABLE = 0.9
@@ -129,6 +132,13 @@ class Footprint:
     """Whether a copy of the base model is loaded for the KL penalty."""
     distilled: bool = False
     """Whether a teacher is compared with: a copy of the trained weights."""
+
+    @classmethod
+    def of(cls, recipe: Recipe, shape: Shape, weights: int, trained: int, *, bf16: bool) -> Footprint:
+        """Of a recipe's run."""
+        lora, distilled = recipe.model.lora, recipe.method == "distill"
+        reference = lora is None and ((bool(recipe.slow.kl) and not distilled) or recipe.evaluation.divergence)
+        return cls(shape, weights, trained, lora.rank if lora else None, bf16, reference, distilled)
 
     @property
     def loaded(self) -> int:

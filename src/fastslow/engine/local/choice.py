@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -51,28 +50,24 @@ def own_kernels(recipe: ModelRecipe, device: str, model: Any) -> bool:
 def choose(sampling: SamplingRecipe, weights: int | None, card: int | None, kernels: bool = False) -> Choice:
     """What `auto` takes for a number of weights (None: unknown) and the bytes of the CUDA GPU (None: there is none), with or
     without `own_kernels`."""
-    for reason in _against_vllm(sampling, weights, card, kernels):
-        return Choice("transformers", reason)
-    assert weights is not None, "a reason against vLLM"
-    return Choice("vllm", f"{weights / 1e9:.1f} billion weights and answers of up to {sampling.max_tokens} tokens")
-
-
-def _against_vllm(sampling: SamplingRecipe, weights: int | None, card: int | None, kernels: bool) -> Iterator[str]:
     if sampling.ahead:
-        yield f"sampling.ahead={sampling.ahead:g} stops answers and continues them, which vLLM does not"
+        why = f"sampling.ahead={sampling.ahead:g} stops answers and continues them, which vLLM does not"
     elif not vllm_installed():
-        yield "the package vllm is not installed"
+        why = "the package vllm is not installed"
     elif card is None:
-        yield "no CUDA GPU is used"
+        why = "no CUDA GPU is used"
     elif weights is None:
-        yield "the size of the model is unknown"
+        why = "the size of the model is unknown"
     elif weights < LARGE:
-        yield f"the model has {weights / 1e9:.1f} billion weights; vLLM pays from {LARGE / 1e9:g} billion on"
+        why = f"the model has {weights / 1e9:.1f} billion weights; vLLM pays from {LARGE / 1e9:g} billion on"
     elif sampling.max_tokens < LONG:
-        yield f"sampling.max_tokens={sampling.max_tokens}; vLLM pays from {LONG} on"
+        why = f"sampling.max_tokens={sampling.max_tokens}; vLLM pays from {LONG} on"
     elif kernels:
-        yield "as fast as vLLM for this model, and needs no second copy of the weights"
+        why = "as fast as vLLM for this model, and needs no second copy of the weights"
     elif 2 * weights > FILLED * (room := card / 2):  # the trainer has the weights too
-        yield (
-            f"the weights, {2 * weights / 2**30:.0f} GiB, do not fit {room / 2**30:.0f} GiB of the card with keys and values"
-        )
+        size = f"{2 * weights / 2**30:.0f} GiB"
+        why = f"the weights, {size}, do not fit {room / 2**30:.0f} GiB of the card with keys and values"
+    else:
+        why = f"{weights / 1e9:.1f} billion weights and answers of up to {sampling.max_tokens} tokens"
+        return Choice("vllm", why)
+    return Choice("transformers", why)

@@ -127,11 +127,7 @@ def _card() -> tuple[int | None, str]:
 def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) -> str | None:
     """How a run fits a card with this many bytes; None if it does not."""
     slow, sampling, lora = recipe.slow, recipe.sampling, recipe.model.lora
-    trained = shape.adapter_weights(lora.rank) if lora else weights
-    rank, distilled = (lora.rank if lora else None), recipe.method == "distill"
-    penalty = bool(slow.kl) and not distilled
-    reference = lora is None and (penalty or recipe.evaluation.divergence)
-    needed = Footprint(shape, weights, trained, rank, bf16=True, reference=reference, distilled=distilled)
+    needed = Footprint.of(recipe, shape, weights, shape.adapter_weights(lora.rank) if lora else weights, bf16=True)
     evolved = 0 if recipe.method == "rl" else recipe.fast.max_tokens
     longest = round(prompt) + evolved + sampling.max_tokens
     rollouts = slow.problems * slow.group

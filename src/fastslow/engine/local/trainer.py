@@ -30,19 +30,10 @@ from fastslow.base.errors import FastSlowWarning
 from fastslow.base.seeds import derive_seed
 from fastslow.base.world import World
 from fastslow.engine.base import Batch, Objective, Update
+from fastslow.engine.local import fit
 from fastslow.engine.local.batch import Tensors, nothing, share_of, some, tensors, unpadded
 from fastslow.engine.local.distill import Teacher, distillation
-from fastslow.engine.local.fit import Fit, by_tokens, vllm_share
 from fastslow.engine.local.sampler import without_checkpointing
-from fastslow.engine.local.setup import (
-    balance_factor,
-    cut,
-    end_tokens,
-    leave_inputs_in_bf16,
-    make_accelerator,
-    parameter_groups,
-    refuse_sharded,
-)
 from fastslow.models.load import Policy, load_pretrained
 from fastslow.prefix import completion_logprobs, why_not_train
 from fastslow.recipe import Recipe, VllmServers
@@ -68,15 +59,15 @@ class Trainer:
         self.recipe, self.world, self.objective = recipe, world, objective
         self.tokenizer, self.max_length, self.bf16 = policy.tokenizer, policy.max_length, policy.autocast
         self.pad_id = int(policy.tokenizer.pad_token_id)
-        self.rows, self.passes = cut(recipe, policy, world)
+        self.rows, self.passes = fit.cut(recipe, policy, world)
         if recipe.sampling.backend == "vllm":
-            self.vllm_share = vllm_share(recipe, policy)  # before the model is on the card
-        self.accelerator = make_accelerator(policy, recipe)
+            self.vllm_share = fit.vllm_share(recipe, policy)  # before the model is on the card
+        self.accelerator = fit.make_accelerator(policy, recipe)
         self.device = self.accelerator.device
         self.sharded = self.accelerator.distributed_type == DistributedType.FSDP
         if self.sharded:
-            refuse_sharded(recipe)
-        self.eos_token_ids = end_tokens(policy)
+            fit.refuse_sharded(recipe)
+        self.eos_token_ids = fit.end_tokens(policy)
         set_seed(recipe.seed)  # adapters start with random weights
         self.model: Any = policy.model
         self.model.config.get_text_config().pad_token_id = self.model.generation_config.pad_token_id = self.pad_id
@@ -94,14 +85,14 @@ class Trainer:
         self.penalized = bool(recipe.slow.kl) and (recipe.method != "distill" or recipe.evaluation.divergence)
         self.reference = self._load_reference(temperature) if self.penalized and not policy.lora else None
         """The base model, where all weights are trained; otherwise it is the model with its adapter disabled."""
-        self.balance = balance_factor(self.model)
+        self.balance = fit.balance_factor(self.model)
         set_seed(recipe.seed, device_specific=True)
-        self.fit: Fit | None = None
+        self.fit: fit.Fit | None = None
         """Chooses what passes through the model at a time; None where the recipe gives a number of rows."""
-        if by_tokens(recipe, policy.device):
-            self.fit = Fit(self.model, recipe, world, bf16=self.bf16, sharded=self.sharded)
+        if fit.by_tokens(recipe, policy.device):
+            self.fit = fit.Fit(self.model, recipe, world, bf16=self.bf16, sharded=self.sharded)
         if self.bf16:
-            leave_inputs_in_bf16(self.model)
+            fit.leave_inputs_in_bf16(self.model)
         self.teacher: Teacher | None = None
         if recipe.method == "distill":
             with self.accelerator.autocast():
@@ -128,7 +119,7 @@ class Trainer:
         if self.recipe.model.gradient_checkpointing is True:
             self.model.gradient_checkpointing_enable()
         align_special_tokens(self.model, self.tokenizer)
-        optimizer = self.make_optimizer(parameter_groups(self.model), slow.learning_rate)
+        optimizer = self.make_optimizer(fit.parameter_groups(self.model), slow.learning_rate)
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, optimizer)
         if self.sharded:
             self.model = self.wrapped
