@@ -13,7 +13,7 @@ from fastslow.base.errors import FastSlowError
 from fastslow.commands.shared import Json, console, loading, results
 
 if TYPE_CHECKING:
-    from fastslow.launch.doctor import Finding
+    from fastslow.launch.doctor import Diagnosis
 
 MARKS = {"good": Text("✓", style="green"), "absent": Text("–", style="dim"), "wrong": Text("✗", style="bold red")}
 
@@ -41,7 +41,7 @@ def doctor(as_json: Json = False) -> None:
             raise FastSlowError("\n".join(wrong))
 
 
-def _table(found: Sequence[Finding]) -> Table:
+def _table(found: Sequence[Diagnosis]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for finding in found:
         table.add_row(MARKS[finding.state], Text(finding.what), Text(finding.found), Text(finding.advice, style="dim"))

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from fastslow.base.errors import RecipeError
 from fastslow.launch import start
@@ -35,57 +35,13 @@ PathLike = str | os.PathLike[str]
 Settings = Mapping[str, Any]
 
 
-@overload
-def train(
-    recipe: Recipe | PathLike | Settings,
-    folder: PathLike | None = None,
-    view: View | None = None,
-    *,
-    task: Task | None = None,
-    **settings: Any,
-) -> Run: ...
-
-
-@overload
-def train(
-    *,
-    model: str | ModelRecipe | Settings,
-    task: Task | str | Settings | Sequence[str | Settings],
-    folder: PathLike | None = None,
-    view: View | None = None,
-    method: Method = "fst",
-    engine: str | Part | Settings = "local",
-    slow: SlowRecipe | Settings = ...,
-    fast: FastRecipe | Settings = ...,
-    sampling: SamplingRecipe | Settings = ...,
-    grading: GradingRecipe | Settings = ...,
-    evaluation: EvaluationRecipe | Settings = ...,
-    output: OutputRecipe | Settings = ...,
-    rollouts: int | None = None,
-    seed: int = 0,
-    **dotted: Any,
-) -> Run: ...
-
-
-@overload
-def train(
-    *,
-    model: str | ModelRecipe | Settings,
-    task: Iterable[Settings],
-    grader: Grader,
-    folder: PathLike | None = None,
-    view: View | None = None,
-    **settings: Any,
-) -> Run: ...
-
-
 def train(
     recipe: Recipe | PathLike | Settings | None = None,
     folder: PathLike | None = None,
     view: View | None = None,
     *,
     model: str | ModelRecipe | Settings | None = None,
-    task: Any = None,
+    task: Task | str | Settings | Iterable[Any] | None = None,
     grader: Grader | None = None,
     method: Method | None = None,
     stages: Sequence[str | Settings] | None = None,

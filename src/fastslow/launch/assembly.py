@@ -77,7 +77,13 @@ def without_servers(recipe: Recipe) -> Recipe:
     """The recipe sampled in this process: a stored run can be measured when its vLLM servers are gone."""
     if not isinstance(recipe.sampling.backend, VllmServers):
         return recipe
-    return recipe.model_copy(update={"sampling": recipe.sampling.model_copy(update={"backend": "auto"})})
+    return changed(recipe, sampling={"backend": "auto"})
+
+
+def changed(recipe: Recipe, **sections: Mapping[str, object]) -> Recipe:
+    """The recipe with other settings in some of its sections; they are not checked again."""
+    copies = {name: getattr(recipe, name).model_copy(update=settings) for name, settings in sections.items()}
+    return recipe.model_copy(update=copies)
 
 
 def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[str, str]:

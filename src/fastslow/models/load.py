@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from fastslow.base.errors import ModelError
 from fastslow.models.tokenizer import ADAPTER, not_loaded, read_tokenizer, resolve
-from fastslow.recipe import LoraRecipe, ModelRecipe
+from fastslow.recipe import ModelRecipe
 
 ONE_THREAD = 20_000_000
 """A model with fewer weights is no faster with several CPU threads, and much slower where others use the cores too: they wait
@@ -38,11 +38,10 @@ class Policy:
 
 
 def choose_device(wanted: str) -> str:
-    available = {"cpu", *(["cuda"] if torch.cuda.is_available() else [])}
-    if torch.backends.mps.is_available():
-        available.add("mps")
+    usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = [device for device, there in usable.items() if there]
     if wanted == "auto":
-        return next(device for device in ("cuda", "mps", "cpu") if device in available)
+        return available[0]
     if wanted not in available:
         raise ModelError(f"model.device={wanted}, but this machine has only {sorted(available)}; use model.device=auto")
     return wanted
@@ -113,13 +112,7 @@ def load_policy(recipe: ModelRecipe) -> Policy:
     )
     if device == "cpu" and model.num_parameters() < ONE_THREAD and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
-    return Policy(model, tokenizer, device, bf16, recipe.lora and lora_config(recipe.lora))
-
-
-def lora_config(recipe: LoraRecipe) -> LoraConfig:
-    return LoraConfig(
-        r=recipe.rank,
-        lora_alpha=recipe.alpha,
-        target_modules=recipe.target_modules,
-        task_type="CAUSAL_LM",
-    )
+    config, lora = None, recipe.lora
+    if lora is not None:
+        config = LoraConfig("CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.target_modules)
+    return Policy(model, tokenizer, device, bf16, config)

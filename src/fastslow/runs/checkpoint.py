@@ -36,11 +36,10 @@ class Checkpoints:
         path = self.begin(step)
         try:
             fill(path)
-        except Exception as error:
+        except BaseException as error:
             self.abandon(step)
-            raise self._not_saved(step, error) from error
-        except BaseException:
-            self.abandon(step)
+            if isinstance(error, Exception):
+                raise self._not_saved(step, error) from error
             raise
         return self.commit(step)
 

@@ -1,8 +1,10 @@
-"""What a run has written, as pandas DataFrames."""
+"""What a run has written, as pandas DataFrames, and tables as CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastslow.runs import files
@@ -20,6 +22,8 @@ PLAYED = ("loop", "step", "cycle", "purpose", "example", "context", "score", "qu
 BY_TOKEN = ("tokens", "logprobs")
 """Columns of the rollout files with a number for every token."""
 SPENT = ("step", "cycle", "purpose")
+DIVERGENCE = "divergence.csv"
+"""File in a run folder with the KL from the base model at each checkpoint (`fastslow divergence`)."""
 
 
 def metrics_frame(run: RunFolder) -> pd.DataFrame:
@@ -97,3 +101,19 @@ def _frame(rows: list[dict[str, Any]], first: Iterable[str]) -> pd.DataFrame:
 def _ordered(frame: pd.DataFrame, first: Iterable[str]) -> pd.DataFrame:
     begin = [name for name in first if name in frame]
     return frame[[*begin, *(name for name in frame if name not in begin)]]
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with files.temporary(path) as unfinished, unfinished.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_divergence(folder: Path) -> dict[tuple[int, str], float]:
+    """The KLs that `fastslow divergence` measured for a run, by step and context; empty if it was not run."""
+    path = folder / DIVERGENCE
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        return {(int(row["step"]), row["context"]): float(row["kl"]) for row in csv.DictReader(file)}

@@ -6,7 +6,7 @@ import math
 import textwrap
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -34,8 +34,8 @@ MOST_SHOWN = 40
 POLICY_METRICS = {"entropy": "entropy", "response_length": "length", "zero_variance": "zero variance"}
 
 
-class View(Protocol):
-    """Receives the events of a run. Any metric may be missing; `close` may be called at any time, also after an error."""
+class View:
+    """Receives the events of a run, here in silence. Any metric may be missing; `close` may be called at any time, also after an error."""
 
     def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
         """A run starts, or resumes after `step` steps and `rollouts` training rollouts."""
@@ -80,7 +80,7 @@ def make_view(console: Console | None = None) -> View:
     return LiveView(console) if drawable and roomy else PlainView(console)
 
 
-class PlainView:
+class PlainView(View):
     """One line per event, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
@@ -111,12 +111,6 @@ class PlainView:
         of = f"/{total}" if self._limit is None else ""
         self._print(f"step {step}{of}: " + ", ".join(parts or ["done"]))
 
-    def spent(self, rollouts: int) -> None:
-        pass
-
-    def sampled(self, rollouts: Sequence[Rollout]) -> None:
-        pass
-
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         lines = (_evaluation_line(label, result) for label, result in results.items())
         self._print(f"evaluation at step {step}: " + "; ".join(lines))
@@ -130,9 +124,6 @@ class PlainView:
     def finish(self, summary: dict[str, Any]) -> None:
         self._print("finished: " + ", ".join(f"{key} {number(value)}" for key, value in summary.items()))
 
-    def close(self) -> None:
-        pass
-
     def _print(self, line: str) -> None:
         # A character that the log cannot encode must not end the run.
         encoding = self.console.encoding
@@ -140,7 +131,7 @@ class PlainView:
         self.console.print(Text(shown), soft_wrap=True)
 
 
-class LiveView:
+class LiveView(View):
     """One screen that stays in place; messages scroll above it. The numbers come first; the best context and a sampled
     rollout get the lines that are left."""
 

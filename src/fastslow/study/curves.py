@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from fastslow.base.errors import RunError
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tables import read_divergence
+from fastslow.runs.frames import read_divergence
 
 Cost = Literal["steps", "rollouts", "tokens", "seconds"]
 """What reward is plotted against."""

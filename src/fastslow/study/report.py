@@ -14,7 +14,7 @@ from rich.text import Text
 from fastslow.base.errors import FastSlowError, RunError
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tables import write_csv
+from fastslow.runs.frames import write_csv
 from fastslow.study import page, tables
 from fastslow.study.arms import Arm, gather
 from fastslow.study.conclusions import continual, kept

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.runs.tables import write_csv
+from fastslow.runs.frames import write_csv
 from fastslow.study.arms import Arm
 from fastslow.study.intervals import Estimate
 from fastslow.study.measures import Comparison

@@ -12,11 +12,9 @@ from typing import Any
 from fastslow.base.errors import FastSlowError
 from fastslow.runs import files
 from fastslow.runs.board.conversation import read_group, read_rollout
-from fastslow.runs.board.curves import curves, spending
+from fastslow.runs.board.curves import curves, read_recipe, spending, summary
 from fastslow.runs.board.index import Filter, RolloutIndex
-from fastslow.runs.board.overview import read_recipe, summary
-from fastslow.runs.board.rules import rules
-from fastslow.runs.board.text import detail, matrix, tree
+from fastslow.runs.board.text import detail, matrix, rules, tree
 from fastslow.runs.lineage import Lineage
 from fastslow.runs.reading import Log, Place, Places
 
