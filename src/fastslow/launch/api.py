@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def train(
     view: View | None = None,
     *,
     model: str | ModelRecipe | Settings | None = None,
-    task: Task | str | Settings | Iterable[Any] | None = None,
+    task: Any = None,
     grader: Grader | None = None,
     method: Method | None = None,
     stages: Sequence[str | Settings] | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from fastslow.base.cache import made_once
 from fastslow.base.errors import ModelError
 from fastslow.models.tokenizer import ADAPTER, not_loaded, read_tokenizer, resolve
 from fastslow.recipe import ModelRecipe
 
+TIED_TOLERANCE = 0.1
+"""If output head and embedding of a GGUF file differ by less than this (relative norm), they are one matrix quantized
+twice."""
 ONE_THREAD = 20_000_000
 """A model with fewer weights is no faster with several CPU threads, and much slower where others use the cores too: they wait
 for one another at every step. OMP_NUM_THREADS overrides it."""
@@ -116,3 +121,38 @@ def load_policy(recipe: ModelRecipe) -> Policy:
     if lora is not None:
         config = LoraConfig("CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.target_modules)
     return Policy(model, tokenizer, device, bf16, config)
+
+
+def convert_gguf(file: Path) -> Path:
+    """Dequantize a GGUF file, once, to a model folder in the cache, which reference model, vLLM and export can read."""
+    stat = file.stat()
+    key = hashlib.sha256(f"{file.resolve()}:{stat.st_size}:{stat.st_mtime_ns}".encode()).hexdigest()[:12]
+    return made_once("gguf", f"{file.stem}-{key}", lambda folder: _convert(file, folder))
+
+
+def _convert(file: Path, folder: Path) -> None:
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        _plain_copy(loaded).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except Exception as error:
+        raise ModelError(f"'{file}' cannot be read as a GGUF model: {type(error).__name__}: {error}") from error
+
+
+def _plain_copy(loaded: PreTrainedModel) -> PreTrainedModel:
+    """The same weights in a model without a quantization config."""
+    config = loaded.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    state = loaded.state_dict()
+    head, embedding = state.get("lm_head.weight"), state.get("model.embed_tokens.weight")
+    if head is not None and embedding is not None and head.shape == embedding.shape:
+        difference = torch.linalg.vector_norm(head - embedding) / torch.linalg.vector_norm(head)
+        if difference < TIED_TOLERANCE:
+            # One matrix stored at two precisions: the head's copy has the higher one.
+            config.tie_word_embeddings = True
+            state["model.embed_tokens.weight"] = head
+    plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    plain.load_state_dict(state)
+    return plain

@@ -25,7 +25,7 @@ def resolve(name: str) -> str:
     if path.suffix == ".gguf":
         if not path.is_file():
             raise ModelError(f"no GGUF file '{name}'; give the path of an existing .gguf file")
-        from fastslow.models.gguf import convert_gguf
+        from fastslow.models.load import convert_gguf
 
         return str(convert_gguf(path))
     if path.is_dir():

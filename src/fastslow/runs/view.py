@@ -35,7 +35,7 @@ POLICY_METRICS = {"entropy": "entropy", "response_length": "length", "zero_varia
 
 
 class View:
-    """Receives the events of a run, here in silence. Any metric may be missing; `close` may be called at any time, also after an error."""
+    """Receives the events of a run, here in silence. Any metric may be missing; `close` may be called at any time."""
 
     def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
         """A run starts, or resumes after `step` steps and `rollouts` training rollouts."""

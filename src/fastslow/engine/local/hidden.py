@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fastslow.base.errors import ModelError
 from fastslow.engine.local.sampler import evaluating
-from fastslow.prefix.logprobs import tree_inputs
 from fastslow.prefix.tree import Ids
+from fastslow.prefix.tree_attention import tree_inputs
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """Hidden states (…, width) to logits (…, vocabulary)."""
