@@ -32,8 +32,6 @@ LAUNCHED = ("LOCAL_RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2
 
 @dataclass(frozen=True)
 class Parts:
-    """The loaded parts of a run."""
-
     task: Task
     engine: Engine
     player: Player

@@ -54,8 +54,6 @@ SELF_TEST = (
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of one check."""
-
     what: str
     found: str
     state: State = "good"

@@ -24,8 +24,6 @@ _TOOLS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 
 
 class TextEncoder:
-    """How one tokenizer encodes texts and chats."""
-
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
         self._of_template: str | None = None

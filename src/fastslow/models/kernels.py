@@ -25,7 +25,6 @@ def kernels_installed() -> bool:
 
 
 def why_no_kernels(device: str, model: PreTrainedModel) -> str | None:
-    """Why fused kernels are not used, or None."""
     if device != "cuda":
         return "no CUDA GPU is used"
     if not kernels_installed():

@@ -27,8 +27,6 @@ for one another at every step. OMP_NUM_THREADS overrides it."""
 
 @dataclass(frozen=True)
 class Policy:
-    """A loaded model and its training settings."""
-
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     device: str
@@ -66,7 +64,6 @@ def load_pretrained(name: str, **arguments: Any) -> tuple[PreTrainedModel, PreTr
 
 
 def load_to_ask(name: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a model for inference only."""
     return load_pretrained(name, dtype=dtype_to_ask(device), device_map=device)
 
 

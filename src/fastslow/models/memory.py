@@ -38,8 +38,6 @@ ENOUGH_TOKENS = 2**13
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a decoder."""
-
     layers: int
     hidden: int
     intermediate: int
@@ -96,7 +94,6 @@ class Shape:
 
     @property
     def linear_weights(self) -> int:
-        """Weights of all blocks' linear layers."""
         *attention, gate, up, down = (one * other for one, other in self._matrices())
         return self.layers * (sum(attention) + round(self.experts * (gate + up + down)))
 
@@ -123,7 +120,6 @@ class Footprint:
     weights: int
     """Weights of the model, without an adapter."""
     trained: int
-    """Weights that the optimizer updates."""
     rank: int | None
     """Of the adapter; None if all weights are trained."""
     bf16: bool
@@ -135,7 +131,6 @@ class Footprint:
 
     @classmethod
     def of(cls, recipe: Recipe, shape: Shape, weights: int, trained: int, *, bf16: bool) -> Footprint:
-        """Of a recipe's run."""
         lora, distilled = recipe.model.lora, recipe.method == "distill"
         reference = lora is None and ((bool(recipe.slow.kl) and not distilled) or recipe.evaluation.divergence)
         return cls(shape, weights, trained, lora.rank if lora else None, bf16, reference, distilled)
@@ -154,7 +149,6 @@ class Footprint:
 
     @property
     def moments(self) -> int:
-        """Bytes of AdamW's state."""
         return 8 * self.trained
 
     @property

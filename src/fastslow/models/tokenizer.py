@@ -57,11 +57,9 @@ class Described:
     max_length: int | None
     """Maximum sequence length, prompt and completion together, if the config has one."""
     ends: Sequence[int]
-    """Tokens that end a completion."""
 
 
 def read_config(name: str, *, trust_remote_code: bool) -> Any:
-    """The config of a model."""
     from transformers import AutoConfig
 
     source = resolve(name)
@@ -72,7 +70,6 @@ def read_config(name: str, *, trust_remote_code: bool) -> Any:
 
 
 def describe(name: str, *, trust_remote_code: bool) -> Described:
-    """Load the tokenizer and the config of a model."""
     config = read_config(name, trust_remote_code=trust_remote_code).get_text_config()
     try:
         tokenizer = read_tokenizer(resolve(name), trust_remote_code=trust_remote_code)

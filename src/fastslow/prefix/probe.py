@@ -55,7 +55,6 @@ def why_not_sample(model: PreTrainedModel) -> str | None:
 
 
 def _base(model: Any) -> Any:
-    """The model without a PEFT wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 

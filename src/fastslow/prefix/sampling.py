@@ -35,8 +35,6 @@ NO_PROBABILITIES = "the model's probabilities are not numbers (NaN), so its weig
 
 
 class SharedSampler:
-    """Samples from one model."""
-
     def __init__(self, model: PreTrainedModel, eos_ids: Sequence[int], sampling: Sampling) -> None:
         self.model: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.device = self.model.device
@@ -311,7 +309,6 @@ class _Decoding:
         self._select([place for place, end in enumerate(ended) if not end])
 
     def _select(self, places: Sequence[int]) -> None:
-        """Keep only these rows."""
         self.rows = [self.rows[place] for place in places]
         if not places:
             return

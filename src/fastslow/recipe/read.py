@@ -271,7 +271,6 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 
 
 def _setting(override: str) -> tuple[str, Any]:
-    """The key and the value of an override."""
     key, separator, text = override.partition("=")
     if not separator or not key:
         raise RecipeError(f"override '{override}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")
@@ -374,13 +373,11 @@ def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """The resolved recipe as YAML."""
     text = yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
     return redacted(text)
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted keys."""
     found: dict[str, Any] = {}
     for key, value in data.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}

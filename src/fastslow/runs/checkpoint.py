@@ -44,7 +44,6 @@ class Checkpoints:
         return self.commit(step)
 
     def temporary(self, step: int) -> Path:
-        """The folder of an unfinished checkpoint."""
         return self.folder / f"{files.TEMPORARY}{_name(step)}"
 
     def begin(self, step: int) -> Path:
@@ -81,7 +80,6 @@ class Checkpoints:
         shutil.rmtree(self.temporary(step), ignore_errors=True)
 
     def steps(self) -> list[int]:
-        """The steps that have a checkpoint, oldest first."""
         names = (path.name.removeprefix("step-") for path in self.folder.glob("step-*") if path.is_dir())
         return sorted(int(name) for name in names if name.isdecimal())
 

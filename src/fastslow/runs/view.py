@@ -26,7 +26,6 @@ NARROWEST, LOWEST = 50, 15
 FRAME = 4
 """Columns of the frame and its padding; as many lines are left for the frame and for messages."""
 LABELS = 12
-"""Columns of the labels."""
 LEAST_FOR_A_SAMPLE = 8
 """Lines left below which the best context gets them all."""
 MOST_SHOWN = 40
@@ -306,7 +305,6 @@ def _grid(rows: Sequence[tuple[str, RenderableType]]) -> Table:
 
 
 def _labelled(metrics: dict[str, Any], labels: dict[str, str]) -> list[str]:
-    """Those of the metrics that are there, with their labels."""
     return [f"{label} {number(metrics[key])}" for key, label in labels.items() if metrics.get(key) is not None]
 
 
@@ -348,7 +346,6 @@ def _evaluation_line(label: str, result: dict[str, Any], *, problems: bool = Tru
 
 
 def _rollouts_line(metrics: dict[str, Any]) -> str:
-    """Rollouts used so far, by purpose."""
     used = {name: metrics.get(f"rollouts_{name}") for name in ("slow", "fast", "evaluation")}
     line = " + ".join(f"{number(count)} {name}" for name, count in used.items() if count is not None)
     reused = metrics.get("rollouts_reused")

@@ -24,8 +24,6 @@ FILLED = 0.8
 
 @dataclass(frozen=True)
 class Choice:
-    """A sampler, and why it was taken."""
-
     backend: Literal["transformers", "vllm"]
     why: str
 

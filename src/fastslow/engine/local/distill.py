@@ -57,7 +57,6 @@ class Teacher:
 
     @torch.no_grad()
     def freeze(self) -> None:
-        """Copy the current weights."""
         for name, parameter in self._trained().items():
             if name in self.copies:
                 self.copies[name].copy_(parameter)

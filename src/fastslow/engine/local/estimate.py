@@ -115,7 +115,6 @@ def _fitted(recipe: Recipe) -> bool:
 
 
 def _card() -> tuple[int | None, str]:
-    """Memory and name of this machine's GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -168,7 +167,6 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
 
 
 def _weights(recipe: Recipe, shape: Shape | None) -> int | None:
-    """Weights of the model, from its files or else from its shape."""
     return _count_weights(Path(resolve(recipe.model.name))) or (shape.weights if shape else None)
 
 

@@ -47,7 +47,6 @@ def save(trainer: Trainer, folder: Path) -> None:
 
 
 def save_model(trainer: Trainer, folder: Path) -> None:
-    """Write model or adapter, and tokenizer."""
     state = trainer.accelerator.get_state_dict(trainer.model) if trainer.sharded else None
     if trainer.world.main:
         trainer.model.save_pretrained(folder, state_dict=state)
@@ -55,7 +54,6 @@ def save_model(trainer: Trainer, folder: Path) -> None:
 
 
 def load(trainer: Trainer, folder: Path) -> None:
-    """Read the weights of a checkpoint."""
     model = trainer.model
     if trainer.sharded and trainer.optimizer is not None:
         plugin = trainer.accelerator.state.fsdp_plugin

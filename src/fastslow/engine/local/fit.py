@@ -40,7 +40,6 @@ def free_memory(device: torch.device | str) -> int | None:
 
 
 def by_tokens(recipe: Recipe, device: str) -> bool:
-    """Whether micro-batches follow from the free memory."""
     return recipe.slow.microbatch == "auto" and free_memory(device) is not None
 
 
@@ -65,7 +64,6 @@ def footprint(model: Any, recipe: Recipe, *, bf16: bool, trained: int | None = N
 
 
 def vllm_share(recipe: Recipe, policy: Policy) -> float:
-    """vLLM's share of the card."""
     sampling, slow, lora = recipe.sampling, recipe.slow, recipe.model.lora
     shape = Shape.of(policy.model.config)
     trained = shape.adapter_weights(lora.rank) if shape and lora else None
@@ -179,7 +177,6 @@ def make_accelerator(policy: Policy, recipe: Recipe) -> Accelerator:
 
 
 def refuse_sharded(recipe: Recipe) -> None:
-    """Reject features that need all weights in one process."""
     if recipe.method == "distill":
         raise RecipeError(
             "method=distill copies the trained weights, which FSDP shards over processes; use one GPU or data parallelism "

@@ -38,8 +38,6 @@ TOLERANCE = 0.25
 
 
 class Fleet:
-    """vLLM servers that follow a trainer's adapter."""
-
     def __init__(self, trainer: Trainer, recipe: Recipe, folder: Path) -> None:
         self.trainer, self.recipe, self.world = trainer, recipe, trainer.world
         self.servers = connect(recipe)

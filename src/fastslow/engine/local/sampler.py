@@ -140,7 +140,6 @@ def halving(
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode in this block, then the former mode."""
     training = model.training
     model.eval()
     try:
@@ -201,8 +200,6 @@ def start_vllm(trainer: Trainer) -> Any:
 
 
 class Vllm:
-    """TRL's vLLM with the weights of a trainer."""
-
     def __init__(self, trainer: Trainer, engine: Any) -> None:
         self.trainer, self.engine = trainer, engine
         self.loaded = -1

@@ -102,17 +102,14 @@ class Server:
 
     address: str
     model: str = ""
-    """The name of its base model."""
     version: str = ""
     max_length: int = 0
     open: int = 0
-    """Requests under way."""
     answered: int = 0
     failed: int = 0
     died: int = 0
     """How often it stopped answering."""
     problem: str = ""
-    """Why it last failed."""
     rests_until: float | None = None
     """When it may be tried again; None while it works."""
     busy_until: float = 0.0
@@ -189,8 +186,6 @@ def connect(recipe: Recipe) -> Servers:
 
 
 class Servers:
-    """The servers of a run."""
-
     def __init__(self, addresses: Sequence[str], timeout: float) -> None:
         self.servers = [Server(address) for address in addresses]
         self.timeout = timeout

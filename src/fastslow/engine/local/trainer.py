@@ -45,13 +45,10 @@ MAX_GRAD_NORM = 1.0
 
 
 def adamw(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.Optimizer:
-    """The optimizer of every run."""
     return torch.optim.AdamW(groups, learning_rate, betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, fused=True)
 
 
 class Trainer:
-    """A policy that makes one optimizer step at a time."""
-
     make_optimizer = staticmethod(adamw)
     max_grad_norm = MAX_GRAD_NORM
 
@@ -285,7 +282,6 @@ class Trainer:
         return batch
 
     def reference_logprobs(self, batch: Tensors) -> Tensor:
-        """Log-probabilities under the base model."""
         with self.base() as model:
             return self.score(model, batch)
 

@@ -188,7 +188,6 @@ class TinkerEngine:
         return {**numbers, "sync_seconds": time.perf_counter() - started}
 
     async def _apply(self, update: Update) -> dict[str, float | None]:
-        """The gradient of an update and one optimizer step."""
         slow, adapter = self.recipe.slow, self._adapter
         assert adapter is not None, "prepare was called"
         rows, base = sequences(update), None

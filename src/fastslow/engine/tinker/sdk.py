@@ -59,7 +59,6 @@ class Unreachable(Exception):
 
 
 def server_name(recipe: Recipe) -> str:
-    """The name by which the server knows the model."""
     return recipe.engine.model or recipe.model.name
 
 

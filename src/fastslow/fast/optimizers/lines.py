@@ -47,12 +47,10 @@ def distinct(lines: Iterable[str]) -> list[str]:
 
 
 def demonstration(attempt: Attempt) -> str:
-    """A solved problem as one line."""
     return _flat(f"For {attempt.question} the answer is {attempt.answer}.")
 
 
 def shown(question: str) -> list[str]:
-    """The lines that a problem shows."""
     return [_flat(line) for line in lines_of(question)]
 
 

@@ -17,7 +17,6 @@ REACH = 4
 
 
 def read_rollout(place: Place, name: str, row: int) -> dict[str, Any] | None:
-    """A row of a file of rollouts."""
     table = place.table(name)
     if table is None or not 0 <= row < table.num_rows:
         return None
@@ -65,7 +64,6 @@ def rollout_data(table: pa.Table, row: int, pieces: Mapping[str, Any]) -> dict[s
 
 
 def _pieces(table: pa.Table) -> Mapping[str, Any]:
-    """The texts of the tokens."""
     try:
         return mapping(json.loads((table.schema.metadata or {}).get(PIECES, b"{}")))
     except ValueError:

@@ -83,7 +83,6 @@ def _marks(rows: Rows, key: str) -> list[list[Any]]:
 
 
 def _tokens_by_step(ledger: Rows) -> dict[int, float]:
-    """Training tokens so far, by step."""
     total, found = 0.0, dict[int, float]()
     for row in ledger:
         spent = mapping(row.get("spent"))
@@ -126,7 +125,6 @@ def spending(metrics: Rows, ledger: Rows, totals: Mapping[str, Any]) -> dict[str
 
 
 def _entry(value: Any) -> dict[str, Any]:
-    """What was spent for one purpose, as numbers."""
     entry = mapping(value)
     names = ("rollouts", "seconds", "cost", "reused", "calls", "prompt_tokens", "completion_tokens")
     found: dict[str, Any] = {name: number(entry.get(name)) or 0 for name in names}

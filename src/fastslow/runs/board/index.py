@@ -45,8 +45,6 @@ class Filter:
 
 
 class Codes:
-    """Numbers for strings that repeat."""
-
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._numbers: dict[str, int] = {}
@@ -62,8 +60,6 @@ class Codes:
 
 
 class RolloutIndex:
-    """The rollouts of one run."""
-
     def __init__(self, place: Place) -> None:
         self.place = place
         self.examples, self.contexts, self.faults, self.purposes = Codes(), Codes(), Codes(), Codes()

@@ -88,8 +88,6 @@ def is_local(host: str) -> bool:
 
 
 class _Asked:
-    """The query of a request."""
-
     def __init__(self, query: Mapping[str, str]) -> None:
         self.query = query
 
@@ -179,7 +177,6 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
 
     async def events(self) -> AsyncIterator[str]:
-        """Server-sent events for one viewer."""
         queue: asyncio.Queue[str] = asyncio.Queue(WAITING)
         self.viewers.add(queue)
         if self._task is None or self._task.done():

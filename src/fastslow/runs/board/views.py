@@ -36,8 +36,6 @@ class NotFound(FastSlowError):
 
 
 class RunViews:
-    """The views of one run."""
-
     def __init__(self, place: Place) -> None:
         self.place = place
         self.lock = threading.RLock()
@@ -108,14 +106,12 @@ class RunViews:
         return encode({**page, "told": self.told()})
 
     def rollout(self, file: str, row: int) -> bytes:
-        """One rollout with the texts of its context."""
         found = read_rollout(self.place, self._file(file), row)
         if found is None:
             raise NotFound(f"'{file}' of run '{self.place.name}' has no readable row {row}")
         return encode(found | {"texts": self.texts(found["context"])})
 
     def group(self, file: str, example: str) -> bytes:
-        """All rollouts of one problem in a file."""
         rows = read_group(self.place, self._file(file), example)
         return encode({"rows": rows, "texts": {key: self.texts(key) for key in {row["context"] for row in rows}}})
 
@@ -146,8 +142,6 @@ class RunViews:
 
 
 class Views:
-    """All runs under the named folders."""
-
     def __init__(self, roots: Sequence[Path]) -> None:
         self.places = Places(roots)
         self._runs: dict[str, RunViews] = {}
