@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,25 +44,11 @@ class Filter:
     purpose: str = ""
 
 
-class Codes:
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        if text not in self._numbers:
-            self._numbers[text] = len(self.texts)
-            self.texts.append(text)
-        return self._numbers[text]
-
-    def find(self, text: str) -> int:
-        return self._numbers.get(text, -1)
-
-
 class RolloutIndex:
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.examples, self.contexts, self.faults, self.purposes = Codes(), Codes(), Codes(), Codes()
+        self._codes: dict[str, dict[str, int]] = {name: {} for name in ("example", "context", "purpose", "faults")}
+        """Numbers for strings that repeat."""
         self._chunks: dict[str, dict[str, np.ndarray]] = {}
         self._stamps: dict[str, tuple[int, int]] = {}
         self._files: list[str] = []
@@ -131,29 +117,25 @@ class RolloutIndex:
         number = int(name.rpartition("-")[2].partition(".")[0])
         fast = name.startswith("rollouts/cycle-")
 
-        def coded(column: str, codes: Codes, default: str) -> np.ndarray:
-            if column not in table.column_names:
-                return np.full(count, codes(default), np.int32)
-            found = table[column].combine_chunks().dictionary_encode()
-            mine = np.array([codes(str(text)) for text in found.dictionary.to_pylist()] or [0], np.int32)
-            return mine[_plain(found.indices, np.int32)]
+        def values(column: str, default: Any) -> list[Any]:
+            return table[column].to_pylist() if column in table.column_names else [default] * count
+
+        def coded(column: str, texts: Iterable[str]) -> np.ndarray:
+            codes = self._codes[column]
+            return np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
 
         def numbers(column: str, kind: type) -> np.ndarray:
-            if column not in table.column_names:
-                return np.full(count, np.nan if kind is np.float32 else 0, kind)
-            return _plain(table[column].combine_chunks(), kind)
+            missing = np.nan if kind is np.float32 else 0
+            return np.array([missing if value is None else value for value in values(column, None)], kind)
 
-        steps = numbers("policy_step", np.int32)
-        listed = table["faults"].to_pylist() if "faults" in table.column_names else [()] * count
-        faults = np.array([self.faults(", ".join(names or ())) for names in listed], np.int32)
         return {
             "row": np.arange(count, dtype=np.int32),
             # A step trains the policy of the step before it; the fast loop's rollouts count for the step they prepare.
-            "step": steps if fast else np.full(count, number, np.int32),
-            "example": coded("example", self.examples, ""),
-            "context": coded("context", self.contexts, ""),
-            "purpose": coded("purpose", self.purposes, "slow"),
-            "faults": faults,
+            "step": numbers("policy_step", np.int32) if fast else np.full(count, number, np.int32),
+            "example": coded("example", map(str, values("example", ""))),
+            "context": coded("context", map(str, values("context", ""))),
+            "purpose": coded("purpose", map(str, values("purpose", "slow"))),
+            "faults": coded("faults", (", ".join(names or ()) for names in values("faults", ()))),
             "score": numbers("score", np.float32),
             "advantage": numbers("advantage", np.float32),
             "tokens": numbers("completion_tokens", np.int32),
@@ -184,10 +166,11 @@ class RolloutIndex:
             if not table:
                 return {"total": 0, "all": 0, "offset": 0, "rows": [], "facets": {}, **indexed}
             found = self._sorted(np.flatnonzero(self._mask(table, chosen)), table, sort, descending)
-            rows = [self._row(table, int(index)) for index in found[offset : offset + limit]]
+            texts = {name: list(codes) for name, codes in self._codes.items()}
+            rows = [self._row(table, texts, int(index)) for index in found[offset : offset + limit]]
             self._add_previews(rows)
             counts = {"total": len(found), "all": len(table["row"]), "offset": offset}
-            return {**counts, "rows": rows, "facets": self._facets(table), **indexed}
+            return {**counts, "rows": rows, "facets": _facets(table, texts), **indexed}
 
     def _mask(self, table: Mapping[str, np.ndarray], chosen: Filter) -> np.ndarray:
         mask = np.ones(len(table["row"]), bool)
@@ -196,15 +179,12 @@ class RolloutIndex:
                 mask &= table[column] >= low
             if high is not None:
                 mask &= table[column] <= high
-        for text, codes, column in (
-            (chosen.context, self.contexts, "context"),
-            (chosen.purpose, self.purposes, "purpose"),
-        ):
+        for text, column in ((chosen.context, "context"), (chosen.purpose, "purpose")):
             if text:
-                mask &= table[column] == codes.find(text)
-        for text, codes, column in ((chosen.problem, self.examples, "example"), (chosen.fault, self.faults, "faults")):
+                mask &= table[column] == self._codes[column].get(text, -1)
+        for text, column in ((chosen.problem, "example"), (chosen.fault, "faults")):
             if text:
-                mask &= np.array([text in each for each in codes.texts], bool)[table[column]]
+                mask &= np.array([text in each for each in self._codes[column]], bool)[table[column]]
         return mask
 
     def _sorted(self, found: np.ndarray, table: Mapping[str, np.ndarray], sort: str, descending: bool) -> np.ndarray:
@@ -214,24 +194,13 @@ class RolloutIndex:
         values = np.nan_to_num(table[key][found], nan=-np.inf)
         return found[np.argsort(-values if descending else values, kind="stable")]
 
-    def _row(self, table: Mapping[str, np.ndarray], index: int) -> dict[str, Any]:
+    def _row(self, table: Mapping[str, np.ndarray], texts: Mapping[str, Sequence[str]], index: int) -> dict[str, Any]:
         row = {name: column[index] for name, column in table.items()}
         return {
             "file": self._files[row["file"]].removeprefix("rollouts/").removesuffix(".parquet"),
             **{name: int(row[name]) for name in ("row", "step", "tokens")},
-            "example": self.examples.texts[row["example"]],
-            "context": self.contexts.texts[row["context"]],
-            "purpose": self.purposes.texts[row["purpose"]],
-            "faults": self.faults.texts[row["faults"]],
+            **{name: known[row[name]] for name, known in texts.items()},
             **{name: rounded(float(row[name])) for name in ("score", "advantage")},
-        }
-
-    def _facets(self, table: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        return {
-            "contexts": self.contexts.texts,
-            "purposes": self.purposes.texts,
-            "faults": sorted({name for text in self.faults.texts for name in text.split(", ") if name}),
-            "steps": [int(table["step"][0]), int(table["step"][-1])],
         }
 
     def _add_previews(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -255,10 +224,10 @@ class RolloutIndex:
             return name if name in self._files else None
 
 
-def _plain(array: pa.Array, kind: type) -> np.ndarray:
-    """The numbers of an array; a null is not a number, or 0. pyarrow's own way imports pandas, which takes a second."""
-    if array.null_count:
-        missing = np.nan if kind is np.float32 else 0
-        return np.array([missing if value is None else value for value in array.to_pylist()], kind)
-    stored = np.frombuffer(array.buffers()[1], np.dtype(array.type.to_pandas_dtype()))
-    return stored[array.offset : array.offset + len(array)].astype(kind)
+def _facets(table: Mapping[str, np.ndarray], texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    return {
+        "contexts": texts["context"],
+        "purposes": texts["purpose"],
+        "faults": sorted({name for text in texts["faults"] for name in text.split(", ") if name}),
+        "steps": [int(table["step"][0]), int(table["step"][-1])],
+    }
