@@ -124,7 +124,7 @@ def _extras() -> Iterator[Diagnosis]:
         needed = _requirements(extra)
         if not needed:
             continue
-        missing = [each.name for each in needed if find_spec(_module(each.name)) is None]
+        missing = [each.name for each in needed if find_spec(each.name.replace("-", "_")) is None]
         if missing:
             yield Diagnosis(extra, f"no {', '.join(missing)}", "absent", f"for {use}: pip install 'fastslow[{extra}]'")
         else:
@@ -156,10 +156,6 @@ def _requirements(extra: str | None) -> list[Requirement]:
     if extra is None:
         return [each for each in found if each.marker is None]
     return [each for each in found if each.marker is not None and each.marker.evaluate({"extra": extra})]
-
-
-def _module(package: str) -> str:
-    return package.replace("-", "_")
 
 
 def self_test() -> Diagnosis:

@@ -35,7 +35,9 @@ def export_run(
     if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
         raise RunError(f"'{target}' exists and is not an empty folder; choose a new one")
     if internalized:
-        folder = _internalized(Path(folder))
+        run, folder = RunFolder.open(folder).path, Path(folder) / INTERNALIZED
+        if not folder.is_dir():
+            raise RunError(f"'{run}' has no internalized weights; make them with `fastslow internalize {run}`")
     snapshot = open_snapshot(folder, step)
     if snapshot.run.recipe.model.trust_remote_code:  # the task is not loaded
         require_trust(snapshot.run.path, snapshot.run.recipe, trust)
@@ -47,13 +49,6 @@ def export_run(
     }
     _write(snapshot, target, best.texts.get(SYSTEM), others)
     return target
-
-
-def _internalized(run: Path) -> Path:
-    RunFolder.open(run)
-    if not (run / INTERNALIZED).is_dir():
-        raise RunError(f"'{run}' has no internalized weights; make them with `fastslow internalize {run}`")
-    return run / INTERNALIZED
 
 
 def save_policy(snapshot: Snapshot, target: Path) -> None:

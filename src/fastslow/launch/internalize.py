@@ -94,7 +94,10 @@ def internalize_run(
     stored = read_solved(run, settings.score, settings.per_problem)
     world = find_world(trained)
     recipe = _recipe(trained, settings, world.size)
-    loaded = _to_train(recipe, distills=settings.steps > 0)
+    # The engine loads the base model too, to measure the divergence from it.
+    loaded = changed(recipe, slow={"kl": recipe.slow.kl or 1e-3}, evaluation={"divergence": True})
+    if settings.steps:
+        loaded = loaded.model_copy(update={"method": "distill"})
     other = build_task(recipe.model_copy(update={"task": TaskRecipe(**also), "stages": []})) if also else None
     if view is None or not world.main:
         view = make_view(Console(quiet=True))
@@ -143,12 +146,6 @@ def _recipe(run: Recipe, settings: Settings, processes: int) -> Recipe:
     }
     output = {"report_to": [], "keep_checkpoints": 1}
     return changed(run, slow=slow, output=output).model_copy(update={"method": "rl", "rollouts": None})
-
-
-def _to_train(recipe: Recipe, *, distills: bool) -> Recipe:
-    """The recipe that the engine gets: it loads the base model too, to measure the divergence from it."""
-    loaded = changed(recipe, slow={"kl": recipe.slow.kl or 1e-3}, evaluation={"divergence": True})
-    return loaded.model_copy(update={"method": "distill"}) if distills else loaded
 
 
 def _begin(work: Path, recipe: Recipe) -> RunFolder:

@@ -41,7 +41,9 @@ class SharedSampler:
         self.eos = torch.tensor(list(eos_ids), dtype=torch.long, device=self.device)
         self.eos_ids, self.sampling = frozenset(eos_ids), sampling
         gpu = self.device.type == "cuda"
-        self.graphs = gpu and _recordable(self.model)
+        # A recorded step runs the same kernels at every length; some models rescale positions as sequences grow.
+        kinds = [str(getattr(module, "rope_type", "default")) for module in self.model.modules()]
+        self.graphs = gpu and not any("dynamic" in kind or "longrope" in kind for kind in kinds)
         self.check_every = 16 if gpu else 1
         """Steps between two checks for completed rows; on a GPU a check waits for the device."""
         self.compact_below = 0.5 if gpu else 0.875
@@ -335,9 +337,3 @@ def _together(begun: Sequence[int], room: int) -> int:
         if place and 2 * (place + 1) * longest > room:
             return place
     return len(begun)
-
-
-def _recordable(model: PreTrainedModel) -> bool:
-    """Whether a decoding step runs the same kernels at every length; some models rescale positions as sequences grow."""
-    kinds = (getattr(module, "rope_type", "default") for module in model.modules())
-    return not any("dynamic" in str(kind) or "longrope" in str(kind) for kind in kinds)

@@ -102,16 +102,13 @@ def _on_gpu(recipe: Recipe, shape: Shape, weights: int, prompt: float) -> Findin
     card, name = _card()
     if card is not None:
         found = _plan(recipe, shape, weights, prompt, card)
-        return Finding("GPU", f"on {name}, calculated: {found or TOO_LARGE}", missing=found is None and _fitted(recipe))
+        # Where the run chooses everything by itself, what it cannot fit does not fit.
+        fitted = recipe.slow.microbatch == "auto" and recipe.model.gradient_checkpointing is not False
+        return Finding("GPU", f"on {name}, calculated: {found or TOO_LARGE}", missing=found is None and fitted)
     for size in CARDS:
         if found := _plan(recipe, shape, weights, prompt, int(MEMORY_OF_CARD * size * 10**9)):
             return Finding("GPU", f"this machine has none; a card of {size} GB fits, calculated: {found}")
     return Finding("GPU", f"this machine has none; on a card of {CARDS[-1]} GB, calculated: {TOO_LARGE}")
-
-
-def _fitted(recipe: Recipe) -> bool:
-    """Whether the run chooses everything by itself: what it cannot fit then does not fit."""
-    return recipe.slow.microbatch == "auto" and recipe.model.gradient_checkpointing is not False
 
 
 def _card() -> tuple[int | None, str]:

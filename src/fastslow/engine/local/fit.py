@@ -197,12 +197,6 @@ def end_tokens(policy: Policy) -> list[int]:
     return ends if own in ends else [own, *ends]
 
 
-def balance_factor(model: Any) -> float:
-    """The factor of a mixture's loss for unevenly used experts; 0 for other models."""
-    config = model.config.get_text_config()
-    return float(getattr(config, "router_aux_loss_coef", 0.0)) if hasattr(config, "output_router_logits") else 0.0
-
-
 def parameter_groups(model: Any) -> list[dict[str, Any]]:
     """Matrices and the rest, in the order in which checkpoints hold their state."""
     matrices = set(get_parameter_names(model, [torch.nn.LayerNorm], NOT_MATRICES))

@@ -83,7 +83,11 @@ class Fleet:
         started = time.perf_counter()
         adapter = self._write()
         self.world.from_main(lambda: wait_for(self.servers.publish(adapter)))
-        self._tally = _added(self.world.gather(self.servers.tally()))
+        tallies = self.world.gather(self.servers.tally())
+        self._tally = {
+            address: {key: sum(tally[address][key] for tally in tallies) for key in counts}
+            for address, counts in tallies[0].items()
+        }
         return time.perf_counter() - started
 
     def _write(self) -> Adapter:
@@ -176,10 +180,3 @@ class Fleet:
         if self._folder is not None:
             wait_for(self.servers.close())
             self._folder.cleanup()
-
-
-def _added(tallies: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, Any]]:
-    return {
-        address: {key: sum(tally[address][key] for tally in tallies) for key in counts}
-        for address, counts in tallies[0].items()
-    }

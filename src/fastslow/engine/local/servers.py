@@ -72,10 +72,6 @@ class _Models(_Part):
     data: list[_Card]
 
 
-class _Version(_Part):
-    version: str
-
-
 P = TypeVar("P", bound=_Part)
 
 
@@ -130,8 +126,8 @@ class Server:
         if length < self.max_length:
             raise Unavailable(f"it served sequences of {self.max_length} tokens and now serves {length}")
         self.model, self.max_length = model, length
-        with suppress(Unavailable, Refused):
-            self.version = _read(_Version, await request(self.address, "/version", timeout=QUICK)).version
+        with suppress(Unavailable, Refused, TypeError, KeyError):
+            self.version = str((await request(self.address, "/version", timeout=QUICK))["version"])
 
     async def load(self, adapter: Adapter) -> None:
         """Hand over an adapter, and take away those before the one in use until now."""

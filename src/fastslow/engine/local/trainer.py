@@ -82,7 +82,10 @@ class Trainer:
         self.penalized = bool(recipe.slow.kl) and (recipe.method != "distill" or recipe.evaluation.divergence)
         self.reference = self._load_reference(temperature) if self.penalized and not policy.lora else None
         """The base model, where all weights are trained; otherwise it is the model with its adapter disabled."""
-        self.balance = fit.balance_factor(self.model)
+        config = self.model.config.get_text_config()
+        mixture = hasattr(config, "output_router_logits")
+        self.balance = float(getattr(config, "router_aux_loss_coef", 0.0)) if mixture else 0.0
+        """The factor of a mixture's loss for unevenly used experts."""
         set_seed(recipe.seed, device_specific=True)
         self.fit: fit.Fit | None = None
         """Chooses what passes through the model at a time; None where the recipe gives a number of rows."""
