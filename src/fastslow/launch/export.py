@@ -47,17 +47,15 @@ def export_run(
         "contexts.json": json.dumps(pool, indent=2, ensure_ascii=False),
         "README.md": model_card(snapshot.run, snapshot.step, snapshot.pool),
     }
-    _write(snapshot, target, best.texts.get(SYSTEM), others)
+    save_policy(snapshot, target, best.texts.get(SYSTEM), others)
     return target
 
 
-def save_policy(snapshot: Snapshot, target: Path) -> None:
-    """Write only the policy of a run as a model folder, with the adapter merged and the chat template unchanged."""
-    _write(snapshot, target, None, {})
-
-
-def _write(snapshot: Snapshot, target: Path, system: str | None, others: Mapping[str, str]) -> None:
-    """A model folder, complete or not at all. A folder that cannot be written is found before the model is loaded."""
+def save_policy(
+    snapshot: Snapshot, target: Path, system: str | None = None, others: Mapping[str, str] | None = None
+) -> None:
+    """Write the policy of a run as a model folder, with the adapter merged, complete or not at all; with a text that its chat
+    template then begins with, and other files. A folder that cannot be written is found before the model is loaded."""
     folder = target.with_name(files.TEMPORARY + target.name)
     with files.nothing_left_behind(target.parent):
         try:
@@ -72,7 +70,7 @@ def _write(snapshot: Snapshot, target: Path, system: str | None, others: Mapping
             with files.explained(target):
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-                for name, text in others.items():
+                for name, text in (others or {}).items():
                     (folder / name).write_text(text)
                 folder.rename(target)
         except BaseException:

@@ -44,13 +44,12 @@ MAX_GRAD_NORM = 1.0
 """Gradients are clipped to this norm, as in TRL."""
 
 
-def adamw(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, learning_rate, betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, fused=True)
-
-
 class Trainer:
-    make_optimizer = staticmethod(adamw)
     max_grad_norm = MAX_GRAD_NORM
+
+    @staticmethod
+    def make_optimizer(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(groups, learning_rate, betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, fused=True)
 
     def __init__(self, policy: Policy, recipe: Recipe, world: World, objective: Objective) -> None:
         self.recipe, self.world, self.objective = recipe, world, objective

@@ -22,6 +22,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from packaging.specifiers import SpecifierSet
+
 from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import one_line
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     import tinker
 
 Loss = Literal["cispo", "importance_sampling"]
-OLDEST, NEWEST = (0, 25), (0, 26)
-"""Versions of the package: from the first, before the second. SkyRL 0.4.0 needs 0.25; later ones fail when it samples."""
+SUPPORTED = SpecifierSet(">=0.25,<0.26")
+"""Versions of the package. SkyRL 0.4.0 needs 0.25; later ones fail when it samples."""
 HOSTED = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 NO_KEY = "tml-none"
 """The package insists on a key; a server of one's own needs none."""
@@ -80,21 +82,18 @@ def connect(recipe: Recipe) -> Service:
 
 
 def require_package() -> None:
-    wanted = f"{_dotted(OLDEST)} or later, before {_dotted(NEWEST)}"
+    oldest, newest = sorted(each.version for each in SUPPORTED)
+    wanted = f"{oldest} or later, before {newest}"
     try:
         version = metadata.version("tinker")
     except metadata.PackageNotFoundError:
         raise RecipeError(
             f"engine.kind=tinker needs the package tinker, version {wanted}: pip install 'fastslow[tinker]'"
         ) from None
-    if not OLDEST <= tuple(int(part) for part in version.split(".")[:2]) < NEWEST:
+    if not SUPPORTED.contains(version, prereleases=True):
         raise RecipeError(
             f"tinker {version} is installed, but engine.kind=tinker needs {wanted}: pip install 'fastslow[tinker]'"
         )
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 def _require_server(address: str) -> None:

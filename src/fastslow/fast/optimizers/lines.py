@@ -50,15 +50,11 @@ def demonstration(attempt: Attempt) -> str:
     return _flat(f"For {attempt.question} the answer is {attempt.answer}.")
 
 
-def shown(question: str) -> list[str]:
-    return [_flat(line) for line in lines_of(question)]
-
-
 def plain_lines(solved: Sequence[Attempt], questions: Sequence[str]) -> dict[str, float]:
     """Lines to add without a model and without the grader's feedback: advice, problems, demonstrations."""
     return {
         **dict.fromkeys(GENERIC, 1.0),
-        **{line: 1.0 for question in questions for line in shown(question)},
+        **{_flat(line): 1.0 for question in questions for line in lines_of(question)},
         **{demonstration(attempt): 3.0 for attempt in solved},
     }
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from fastslow.base.errors import FastSlowError
 from fastslow.runs import files
-from fastslow.runs.board.conversation import read_group, read_rollout
 from fastslow.runs.board.curves import curves, read_recipe, spending, summary
-from fastslow.runs.board.index import Filter, RolloutIndex
+from fastslow.runs.board.index import Filter, RolloutIndex, read_group, read_rollout
 from fastslow.runs.board.text import detail, matrix, rules, tree
 from fastslow.runs.lineage import Lineage
 from fastslow.runs.reading import Log, Place, Places
