@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from rich.console import Console
 
 from fastslow.base.errors import FastSlowWarning
-from fastslow.engine.local.choice import LARGE, LONG, vllm_installed
+from fastslow.engine.local.estimate import LARGE, LONG, vllm_installed
 from fastslow.launch.start import train
 from fastslow.models.kernels import FAMILIES, kernels_installed
 from fastslow.models.load import choose_device

@@ -10,8 +10,7 @@ from fastslow.base.errors import RunError
 from fastslow.base.seeds import derive_seed
 from fastslow.evaluation.divergence import divergence
 from fastslow.evaluation.reward import Score, evaluate_task, measured_contexts
-from fastslow.launch.assembly import assemble, changed, find_world, without_servers
-from fastslow.launch.snapshot import open_snapshot
+from fastslow.launch.assembly import assemble, changed, find_world, open_snapshot, without_servers
 from fastslow.records import Context
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.frames import DIVERGENCE, write_csv

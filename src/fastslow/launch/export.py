@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fastslow.base.errors import RunError
 from fastslow.fast.pool import Pool
-from fastslow.launch.snapshot import Snapshot, open_snapshot
+from fastslow.launch.assembly import Snapshot, open_snapshot
 from fastslow.models.encode import TextEncoder
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files

@@ -27,8 +27,7 @@ from fastslow.base.seeds import derive_seed
 from fastslow.engine.base import Numbers, Update, require_finite
 from fastslow.engine.local.out_of_memory import refused
 from fastslow.evaluation.during import Evaluation
-from fastslow.launch.assembly import Parts, assemble, changed, find_world, without_servers
-from fastslow.launch.snapshot import Snapshot, open_snapshot
+from fastslow.launch.assembly import Parts, Snapshot, assemble, changed, find_world, open_snapshot, without_servers
 from fastslow.launch.start import on_main
 from fastslow.recipe import Recipe, TaskRecipe
 from fastslow.recipe.parts import LOSS

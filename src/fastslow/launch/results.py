@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from fastslow.base.errors import RunError
 from fastslow.base.text import number
 from fastslow.engine.kind import find_engine
+from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.launch.export import export_run
-from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.frames import Frames

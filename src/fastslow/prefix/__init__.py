@@ -5,7 +5,6 @@
     sampling.py           sampling: completions of prompts that share contexts and problems
     level_attention.py    its attention
     decode_attention.py   the same for decoding on a GPU, as Triton kernels
-    draw.py               drawing a token from logits
     probe.py              whether a model can be trained or sampled this way
 
 Unsupported models fall back to padded batches; `why_not_train` and `why_not_sample` return the reason.

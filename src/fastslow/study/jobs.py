@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.base.errors import RunError
+from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.export import save_policy
-from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import Recipe, build_recipe, dump_recipe
 from fastslow.recipe.read import apply_override
 from fastslow.runs import files

@@ -11,7 +11,7 @@ from pydantic import Field
 from fastslow.base.errors import RecipeError
 from fastslow.base.world import World
 from fastslow.engine.kind import EngineKind, Finding, Rollouts, Source
-from fastslow.engine.local.choice import vllm_installed
+from fastslow.engine.local.estimate import vllm_installed
 from fastslow.recipe import Part, VllmServers
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from fastslow.base.errors import RecipeError, RunError, cause
 from fastslow.base.world import World
 from fastslow.engine.base import Numbers, Objective, TokenScores, Update
-from fastslow.engine.local.choice import choose, own_kernels
+from fastslow.engine.local.estimate import choose, own_kernels
 from fastslow.engine.local.fleet import Fleet
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.scoring import score_turns
