@@ -59,7 +59,8 @@ class LocalEngine:
         self.pausable = recipe.sampling.backend == "transformers" and world.size == 1
         if self.in_flight:
             self.fleet = Fleet(self.trainer, recipe, folder)
-            self.max_length = min(self.max_length or self.fleet.max_length, self.fleet.max_length)
+            served = self.fleet.servers.max_length
+            self.max_length = min(self.max_length or served, served)
 
     @property
     def retries(self) -> int:

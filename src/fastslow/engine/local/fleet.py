@@ -124,9 +124,11 @@ class Fleet:
             if adapter is not None:
                 await server.load(adapter)
         except (Unavailable, Refused) as error:
+            assert self.recipe.model.lora is not None, "the recipe check"
+            rank = max(8, 1 << (self.recipe.model.lora.rank - 1).bit_length())  # vLLM takes powers of two from 8 on
             raise RecipeError(
                 f"{where} does not load the adapter of the run folder ({error}); start it with "
-                f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank {self._rank}, and put "
+                f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank {rank}, and put "
                 "output.folder where it can read"
             ) from error
         asked = {"model": adapter.name if adapter else server.model, "ignore_eos": True}
@@ -159,16 +161,6 @@ class Fleet:
             logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
         own = torch.log_softmax(logits / temperature, dim=-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
         return float((own.cpu() - torch.tensor(answer.logprobs)).abs().mean())
-
-    @property
-    def max_length(self) -> int:
-        return self.servers.max_length
-
-    @property
-    def _rank(self) -> int:
-        """The least --max-lora-rank: vLLM takes powers of two from 8 on."""
-        assert self.recipe.model.lora is not None, "the recipe check"
-        return max(8, 1 << (self.recipe.model.lora.rank - 1).bit_length())
 
     @property
     def tally(self) -> Mapping[str, Mapping[str, Any]]:

@@ -173,13 +173,15 @@ class Trainer:
         if not self.shared_prefix:  # with it, rows that share a prefix stay together
             batch = some(batch, torch.randperm(len(batch["advantages"])))
         parts = self._parts(batch, len(batch["advantages"]) // self.passes)
-        count, every_batch = self._most(parts), self._synchronizes_each
+        # A launcher may ask for gradients to be synchronized after every micro-batch.
+        each = bool(self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False))
+        count = self._most(parts)
         sums: Counter[str] = Counter()
         inputs: Tensors = {}
         for number in range(count):
             inputs = some(batch, parts[number]) if number < len(parts) else nothing(inputs)
             last = number == count - 1
-            with nullcontext() if last or every_batch else self.accelerator.no_sync(model=self.wrapped):
+            with nullcontext() if last or each else self.accelerator.no_sync(model=self.wrapped):
                 loss, found = self.loss(inputs, update, count)
                 # accelerate averages gradients over processes; the loss is a sum over them.
                 self.accelerator.backward(loss * self.world.size)
@@ -280,12 +282,9 @@ class Trainer:
         if by_vllm or any(row.policy_step < update.step - 1 for row in update.rows):
             batch["behaviour"] = self._behaviour(batch)
         if self.penalized:
-            batch["reference"] = self.reference_logprobs(batch)
+            with self.base() as model:
+                batch["reference"] = self.score(model, batch)
         return batch
-
-    def reference_logprobs(self, batch: Tensors) -> Tensor:
-        with self.base() as model:
-            return self.score(model, batch)
 
     def _behaviour(self, batch: Tensors) -> Tensor:
         """The sampler's log-probabilities; for rows where some are missing, the current policy's."""
@@ -328,11 +327,6 @@ class Trainer:
     def _most(self, parts: Sequence[slice]) -> int:
         """Passes that every process makes, as many as one of them has parts: sharded weights are gathered in each."""
         return self.world.largest(len(parts)) if self.fit else len(parts)
-
-    @property
-    def _synchronizes_each(self) -> bool:
-        """Whether gradients are synchronized after every micro-batch, as a launcher may ask for."""
-        return bool(self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False))
 
     def _largest_weight(self) -> float:
         """The largest absolute value of a trained weight; NaN or infinity if one is."""

@@ -205,7 +205,9 @@ class Service:
     async def delete(self, saved: str) -> None:
         run, _, name = saved.removeprefix("tinker://").partition("/")
         async with _explained(self.address):
-            await self._client.create_rest_client().delete_checkpoint_async(run, _kind(name))
+            # SkyRL leaves the kind out of the addresses of published weights.
+            named = name if "/" in name else f"sampler_weights/{name}"
+            await self._client.create_rest_client().delete_checkpoint_async(run, named)
 
     async def reconnect(self) -> None:
         from fastslow.base.concurrency import in_thread
@@ -227,11 +229,6 @@ def complete_config(folder: Path) -> None:
         names = json.loads(weights.read(int.from_bytes(weights.read(8), "little")))
     layers = {name.split(".lora_")[0].rpartition(".")[2] for name in names if ".lora_" in name}
     file.write_text(json.dumps({**config, "target_modules": sorted(layers), "task_type": "CAUSAL_LM"}, indent=2))
-
-
-def _kind(name: str) -> str:
-    """The name of something saved, with its kind: SkyRL leaves that out of the addresses of published weights."""
-    return name if "/" in name else f"sampler_weights/{name}"
 
 
 @dataclass(frozen=True)
