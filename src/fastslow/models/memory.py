@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fastslow.recipe import Recipe
+from fastslow.recipe import Recipe
 
 GIB = 2**30
 USABLE = 0.9

@@ -186,19 +186,8 @@ class Pass:
         window = None if window is None or window > self.farthest else window
         if isinstance(self.column, Tensor) and has_kernel(query, key, value, dtype):
             levels = [(level, *level.store.layers[layer]) for level in self.levels]
-            return _kernels().attend(  # type: ignore[union-attr]
-                query,
-                key,
-                value,
-                (keys, values),
-                levels,
-                self.positions,
-                self.column,
-                scale,
-                window,
-                softcap,
-                self.ended,
-            )
+            rest = self.positions, self.column, scale, window, softcap, self.ended
+            return _kernels().attend(query, key, value, (keys, values), levels, *rest)  # type: ignore[union-attr]
         if isinstance(self.column, int):
             keys, values = keys[:, :, : self.column + new], values[:, :, : self.column + new]
             keys[:, :, self.column :] = key

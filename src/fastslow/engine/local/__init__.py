@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -12,10 +11,7 @@ from fastslow.base.errors import RecipeError
 from fastslow.base.world import World
 from fastslow.engine.kind import EngineKind, Finding, Rollouts, Source
 from fastslow.engine.local.estimate import vllm_installed
-from fastslow.recipe import Part, VllmServers
-
-if TYPE_CHECKING:
-    from fastslow.recipe import Recipe
+from fastslow.recipe import Part, Recipe, VllmServers
 
 
 class LocalOptions(Part):
