@@ -21,7 +21,7 @@ from benchmarks.step_profile import Trace
 from benchmarks.step_workload import Workload, random_model, words_as_tokens
 from fastslow.base.world import World, wait_for
 from fastslow.engine.local.engine import LocalEngine
-from fastslow.models.load import Policy, load_policy, lora_config
+from fastslow.models.load import Policy, load_policy
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Context, Rollout, Sampling, Turn
 from fastslow.slow.losses import objective
@@ -111,7 +111,10 @@ def run_fastslow(job: Job, clock: Clock) -> None:
         policy = replace(load_policy(recipe.model), tokenizer=words_as_tokens(job.workload.vocabulary))
     else:
         tokenizer, lora = words_as_tokens(job.workload.vocabulary), recipe.model.lora
-        policy = Policy(made, tokenizer, job.device, job.device == "cuda", lora and lora_config(lora))
+        config = lora and LoraConfig(
+            "CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.target_modules
+        )
+        policy = Policy(made, tokenizer, job.device, job.device == "cuda", config)
     engine = LocalEngine(policy, recipe, job.work / "fastslow", World(), objective(recipe.slow))
     trainer, sampler = engine.trainer, engine.sampler
     end = trainer.eos_token_ids[0]

@@ -18,7 +18,7 @@ from fastslow.base.world import wait_for
 from fastslow.engine.base import Row, Update
 from fastslow.engine.tinker import engine as module
 from fastslow.engine.tinker.engine import TinkerEngine
-from fastslow.engine.tinker.reduction import find_reduction
+from fastslow.engine.tinker.rows import find_reduction
 from fastslow.models.chat import ChatFormat
 from fastslow.models.tokenizer import Described
 from fastslow.recipe import Recipe

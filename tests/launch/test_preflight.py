@@ -11,7 +11,7 @@ from fake_engine import FakeEngine, Numbered
 from fastslow.base.errors import ModelError
 from fastslow.fast.reflection import ChatFailed, LanguageModelReflector, Reply
 from fastslow.launch.assembly import Parts
-from fastslow.launch.preflight import MORE, preflight
+from fastslow.launch.start import MORE, preflight
 from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Example, Feedback

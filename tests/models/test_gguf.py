@@ -15,8 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from fastslow.base.errors import ModelError
 from fastslow.engine.local.generate import generate
 from fastslow.models.chat import ChatFormat
-from fastslow.models.gguf import convert_gguf
-from fastslow.models.load import load_policy, load_pretrained, resolve
+from fastslow.models.load import convert_gguf, load_policy, load_pretrained, resolve
 from fastslow.recipe import ModelRecipe
 from fastslow.records import Sampling
 

@@ -266,7 +266,7 @@ def divergence(
     chosen = checked_split(split)
     loading()
     from fastslow.launch.evaluate import measure_divergence
-    from fastslow.runs.tables import DIVERGENCE
+    from fastslow.runs.frames import DIVERGENCE
 
     with results(as_json) as write:
         with console.status("measuring") as status:

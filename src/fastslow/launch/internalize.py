@@ -27,8 +27,8 @@ from fastslow.base.world import derive_seed
 from fastslow.engine.base import Numbers, Update
 from fastslow.engine.local.out_of_memory import refused
 from fastslow.evaluation.measure import measure
-from fastslow.launch.assembly import Parts, assemble, find_world, without_servers
-from fastslow.launch.snapshot import Snapshot, open_snapshot
+from fastslow.launch.assembly import Parts, Snapshot, assemble, changed, find_world, open_snapshot, without_servers
+from fastslow.launch.start import on_main
 from fastslow.recipe import Recipe, TaskRecipe
 from fastslow.recipe.parts import LOSS
 from fastslow.records import Context, Feedback, Rollout
@@ -91,31 +91,29 @@ def internalize_run(
     stored = read_solved(run, settings.score, settings.per_problem)
     world = find_world(trained)
     recipe = _recipe(trained, settings, world.size)
-    loaded = _to_train(recipe, distills=settings.steps > 0)
+    # The engine loads the base model too, to measure the divergence from it.
+    loaded = changed(recipe, slow={"kl": recipe.slow.kl or 1e-3}, evaluation={"divergence": True})
+    if settings.steps:
+        loaded = loaded.model_copy(update={"method": "distill"})
     other = build_task(recipe.model_copy(update={"task": TaskRecipe(**also), "stages": []})) if also else None
     if view is None or not world.main:
         view = make_view(Console(quiet=True))
     if not is_finished(snapshot):
         view.message(f"'{run.path}' is not finished; its checkpoint of step {snapshot.step} is used", "warning")
     work = place.with_name(UNFINISHED + place.name)
-    made: list[RunFolder] = []
-    world.from_main(lambda: made.append(_begin(work, recipe)))
+    made = on_main(world, lambda: _begin(work, recipe))
     try:
         parts = assemble(loaded, work, world, task)
-        now = recipe.slow.microbatch
-        advice = (
-            f"lower --microbatch, now {now} (the update stays the same), or free some (nvidia-smi shows what uses it)"
-        )
-        with closing(parts.engine), refused(advice):
-            job = _Job(snapshot, settings, recipe, loaded, parts, (work, made[0] if made else None), view)
-            numbers = job.run(stored, other)
+        now = f"lower --microbatch, now {recipe.slow.microbatch} (the update stays the same)"
+        with closing(parts.engine), refused(f"{now}, or free some (nvidia-smi shows what uses it)"):
+            numbers = _Job(snapshot, settings, recipe, loaded, parts, work, made, view).run(stored, other)
     except BaseException:
-        for folder_made in made:
-            folder_made.close()
+        if made:
+            made.close()
             shutil.rmtree(work, ignore_errors=True)
         raise
-    for folder_made in made:
-        folder_made.close()
+    if made:
+        made.close()
         work.rename(place)
         remember(place, recipe)
     return numbers
@@ -143,23 +141,8 @@ def _recipe(run: Recipe, settings: Settings, processes: int) -> Recipe:
         "learning_rate": settings.learning_rate or run.slow.learning_rate,
         "loss": LOSS.options("cispo")(name="cispo"),
     }
-    changed = {
-        "method": "rl",
-        "rollouts": None,
-        "slow": run.slow.model_copy(update=slow),
-        "output": run.output.model_copy(update={"report_to": [], "keep_checkpoints": 1}),
-    }
-    return run.model_copy(update=changed)
-
-
-def _to_train(recipe: Recipe, *, distills: bool) -> Recipe:
-    """The recipe that the engine gets: it loads the base model too, to measure the divergence from it."""
-    changed = {
-        "method": "distill" if distills else recipe.method,
-        "slow": recipe.slow.model_copy(update={"kl": recipe.slow.kl or 1e-3}),
-        "evaluation": recipe.evaluation.model_copy(update={"divergence": True}),
-    }
-    return recipe.model_copy(update=changed)
+    output = {"report_to": [], "keep_checkpoints": 1}
+    return changed(run, slow=slow, output=output).model_copy(update={"method": "rl", "rollouts": None})
 
 
 def _begin(work: Path, recipe: Recipe) -> RunFolder:
@@ -180,7 +163,8 @@ class _Job:
         recipe: Recipe,
         loaded: Recipe,
         parts: Parts,
-        folder: tuple[Path, RunFolder | None],
+        place: Path,
+        folder: RunFolder | None,
         view: View,
     ) -> None:
         self.snapshot, self.settings, self.recipe, self.loaded = snapshot, settings, recipe, loaded
@@ -188,8 +172,8 @@ class _Job:
         self.seed, self.best = Context(dict(parts.seed_texts)), snapshot.pool.best.context
         self.state = State(recipe, parts.seed_texts)
         self.state.step = snapshot.step
-        self.place, self.folder = folder
-        self.record = Recorder(recipe, parts.task, parts.engine, self.state, self.place, self.folder, view)
+        self.folder = folder
+        self.record = Recorder(recipe, parts.task, parts.engine, self.state, place, folder, view)
 
     def run(self, stored: Mapping[str, Sequence[SolvedRollout]], other: Task | None) -> dict[str, Any]:
         if self.snapshot.weights is not None:
@@ -222,8 +206,7 @@ class _Job:
         if self.folder:
             self.folder.write_json(f"{INTERNALIZED}.json", numbers)
             if not self.recipe.stages:
-                slow = self.recipe.slow.model_copy(update={"steps": self.state.step})
-                self.folder.write_recipe(self.recipe.model_copy(update={"slow": slow}))
+                self.folder.write_recipe(changed(self.recipe, slow={"steps": self.state.step}))
             self.folder.set_status("finished", steps=self.state.step)
         return numbers
 
@@ -315,7 +298,7 @@ class _Job:
         """On-policy distillation from the run's weights under its best text, one rollout a problem; the KL of each step."""
         state, seed = self.state, derive_seed(self.recipe.seed, "internalize")
         count = self.recipe.slow.problems * self.recipe.slow.group
-        alone = self.recipe.slow.model_copy(update={"group": 1})
+        alone = changed(self.recipe, slow={"group": 1}).slow
         stream = open_stream(self.player.task, count, seed)
         found: list[float | None] = []
         for number in range(self.settings.steps):

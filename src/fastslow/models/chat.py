@@ -92,8 +92,6 @@ def merge_context(messages: Sequence[Message], context: str, system_role: bool =
 
 
 class TextEncoder:
-    """How one tokenizer encodes texts and chats."""
-
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
         self._of_template: str | None = None
@@ -109,7 +107,8 @@ class TextEncoder:
         if not any(map(self._markup.search, texts)):
             encoded = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **template)
             return list(encoded["input_ids"])
-        mark = _unused(texts)
+        taken = set().union(*texts)
+        mark = next(chr(code) for code in range(0xF0000, 0x110000) if chr(code) not in taken)  # private use area
         found: list[str] = []
 
         def take(match: re.Match[str]) -> str:
@@ -174,9 +173,3 @@ def _spaced(match: re.Match[str]) -> str:
 def whole(text: str) -> str:
     """The text with U+FFFD in place of lone surrogates, which tokenizers refuse."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _unused(texts: Sequence[str]) -> str:
-    """A character of the private use area that no text contains."""
-    taken = set().union(*texts)
-    return next(chr(code) for code in range(0xF0000, 0x110000) if chr(code) not in taken)

@@ -15,7 +15,7 @@ from scipy.special import stdtrit  # scipy.stats has the same, and takes a secon
 from fastslow.base.errors import RunError
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tables import read_divergence
+from fastslow.runs.frames import read_divergence
 
 ALIKE = "(all alike)"
 """The note of an estimate over several seeds that do not differ."""

@@ -15,8 +15,7 @@ from rich.text import Text
 
 from fastslow.base.errors import Interrupted
 from fastslow.base.text import number, printable
-from fastslow.launch.assembly import choose_seed_texts
-from fastslow.launch.snapshot import open_snapshot
+from fastslow.launch.assembly import choose_seed_texts, open_snapshot
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs import files

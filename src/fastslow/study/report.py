@@ -18,9 +18,9 @@ from fastslow.runs import files
 from fastslow.runs.board.page import shared_style
 from fastslow.runs.board.text import detail
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.frames import write_csv
 from fastslow.runs.lineage import Lineage
 from fastslow.runs.reading import Place
-from fastslow.runs.tables import write_csv
 from fastslow.study.arms import Arm, gather
 from fastslow.study.conclusions import continual, kept
 from fastslow.study.figures import as_svg, report_figures, save

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from fastslow.evaluation.asymptote import Asymptote
 from fastslow.recipe.model import Method
-from fastslow.runs.tables import write_csv
+from fastslow.runs.frames import write_csv
 from fastslow.study.arms import LOOKS, Arm
 from fastslow.study.curves import Curve, Estimate, over_seeds
 from fastslow.study.measures import Comparison

@@ -21,7 +21,7 @@ from rich.text import Text
 from fastslow.base.errors import FastSlowError, Interrupted
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tables import write_csv
+from fastslow.runs.frames import write_csv
 from fastslow.study.arms import BASE, LOOKS, Arm, make_arm
 from fastslow.study.conclusions import CONCLUSIONS
 from fastslow.study.figures import save

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fastslow.base.errors import FastSlowError, Interrupted
+from fastslow.launch.assembly import Snapshot, open_snapshot
 from fastslow.launch.export import save_policy
-from fastslow.launch.snapshot import Snapshot, open_snapshot
 from fastslow.models.tokenizer import ADAPTER
 from fastslow.recipe import Recipe, build_recipe, load_recipe, read_stored_recipe
 from fastslow.recipe.model import Method

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.base.errors import FastSlowError, RunError
+from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.export import save_policy
-from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import MACHINE_SETTINGS, Recipe, build_recipe, dump_recipe, flat
 from fastslow.recipe.model import Method
 from fastslow.recipe.read import apply_override
