@@ -23,7 +23,7 @@ DIGEST = "fastslow.fast.digest"
 SEARCH = "fastslow.fast.optimizers.digest"
 
 
-def everywhere(self: Model, present: Array, said: Array, known: Array, in_topic: Array) -> tuple[Array, Array]:
+def everywhere(self: Model, present: Array, known: object, in_topic: Array) -> tuple[Array, Array]:
     """Every line bears on every problem by its share, whatever was said of the problem."""
     return present * self.shares, np.zeros_like(present)
 
