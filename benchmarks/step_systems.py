@@ -123,7 +123,8 @@ def run_fastslow(job: Job, clock: Clock) -> None:
         force_vllm(sampler.vllm.engine.llm, job.lengths)
     clock.wrap(sampler, "sample", "sampling")
     clock.wrap(sampler, "sync", "sync")
-    clock.wrap(trainer, "reference_logprobs", "reference")
+    # Rows without the log-probabilities of their sampler are scored too, by some processes only.
+    clock.wrap(trainer, "score", lambda *_, everywhere=True: "reference" if everywhere else None)
     with _profiled(trainer, job):
         engine.prepare()
         clock.start()
@@ -263,7 +264,9 @@ def run_trl(job: Job, clock: Clock) -> None:
     clock.wrap(trainer, "_calculate_rewards", "grading")
     reference = trainer.ref_model
     clock.wrap(
-        trainer, "_get_per_token_logps_and_entropies", lambda model, *_: "reference" if model is reference else None
+        trainer,
+        "_get_per_token_logps_and_entropies",
+        lambda model, *_, **__: "reference" if model is reference else None,
     )
     if job.vllm:
         force_vllm(trainer.vllm_generation.llm, job.lengths)
