@@ -13,7 +13,7 @@ from statistics import median
 import torch
 from peft import get_peft_model
 
-from fastslow.engine.local.merged import merged
+from fastslow.engine.local.sampler import merged
 from fastslow.models.load import load_policy
 from fastslow.prefix.sampling import SharedSampler
 from fastslow.recipe import LoraRecipe, ModelRecipe

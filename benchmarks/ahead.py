@@ -27,9 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from fastslow.study.curves import Curve
-from fastslow.study.figures.drawing import SEEDS_FOR_BAND, dress, mean_line, new_figure, titled
-from fastslow.study.intervals import over_seeds
+from fastslow.study.curves import Curve, over_seeds
+from fastslow.study.figures import SEEDS_FOR_BAND, dress, mean_line, new_figure, titled
 
 PHASES = {"sampling": "#56B4E9", "grading": "#CC79A7", "update": "#999999", "sync": "#E69F00"}
 COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"]

@@ -24,8 +24,8 @@ from unittest.mock import patch
 
 import numpy as np
 
+from fastslow.fast.memory import RolloutCache
 from fastslow.records import Context, Feedback, Rollout
-from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chances import Chances
 from fastslow.slow import allocation
 from fastslow.slow.allocation import Even, Informative, Plan

@@ -18,8 +18,7 @@ from pathlib import Path
 from skyrl_server import SkyRL, nano_in_fp32
 
 from fastslow.recipe import Recipe, load_recipe
-from fastslow.study.curves import read_curve
-from fastslow.study.intervals import over_seeds
+from fastslow.study.curves import over_seeds, read_curve
 from fastslow.study.quickstart import RECIPE
 from fastslow.study.training import train_or_resume
 

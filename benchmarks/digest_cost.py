@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks.fast_loop import READS_ON, RECIPE, SETTINGS, Simulated, open_world
 from benchmarks.simulated_policy import COMPONENT, count_tokens
-from fastslow.base.seeds import derive_seed
 from fastslow.base.world import World as Processes
+from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.memory import Memory
 from fastslow.fast.pool import Pool

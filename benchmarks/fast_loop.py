@@ -28,8 +28,8 @@ from benchmarks.fast_loop_ablation import ABLATIONS, without
 from benchmarks.simulated_conventions import ConventionDials, ConventionPolicy, ConventionWorld
 from benchmarks.simulated_handbook import HandbookDials, HandbookPolicy, HandbookWorld
 from benchmarks.simulated_policy import COMPONENT, Dials, Policy, World, count_tokens
-from fastslow.base.seeds import derive_seed
 from fastslow.base.world import World as Processes
+from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.memory import Memory
 from fastslow.fast.optimizers.digest import FIRST_LOOK

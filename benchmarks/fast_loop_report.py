@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.curves import Estimate, over_seeds
 
 Curves = dict[str, dict[str, dict[int, tuple[Estimate, float]]]]
 """By setting, optimizer and mark: the share of the oracle's gain over seeds, and how often the text is worse than the seed

@@ -48,9 +48,9 @@ from fastslow.fast.reflection import ReflectionFailed
 from fastslow.fast.reflection.lessons import Lessons
 from fastslow.launch import start
 from fastslow.launch.assembly import Parts
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import build_recipe
 from fastslow.records import Feedback
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.runs.view import make_view

@@ -24,10 +24,9 @@ ORACLE = "oracle.json"
 
 
 def measure(folder: Path, problems: int, k: int) -> dict[str, float]:
-    from fastslow.base.seeds import derive_seed
-    from fastslow.evaluation.reward import evaluate_task
-    from fastslow.launch.assembly import assemble, find_world
-    from fastslow.launch.snapshot import open_snapshot
+    from fastslow.base.world import derive_seed
+    from fastslow.evaluation.measure import evaluate_task
+    from fastslow.launch.assembly import assemble, find_world, open_snapshot
     from fastslow.records import Context
 
     snapshot = open_snapshot(folder)

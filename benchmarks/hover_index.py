@@ -51,7 +51,7 @@ def measure(path: Path, queries: int) -> dict[str, float]:
     """Open the passages, which builds the index where there is none, and search them."""
     import bm25s  # noqa: F401  before the clock starts
 
-    from fastslow.tasks.families.passages import Passages
+    from fastslow.tasks.families.hover import Passages
 
     before, started = megabytes(), time.perf_counter()
     passages = Passages(str(path))

@@ -20,7 +20,7 @@ from seeds import side_by_side
 
 from fastslow.study.arms import LOOKS, Arm
 from fastslow.study.curves import Curve
-from fastslow.study.figures.arms import draw_curves
+from fastslow.study.figures import draw_curves
 from fastslow.study.measures import Comparison
 from fastslow.study.report import show
 from fastslow.study.sentences import findings

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.recipe.parts import OPTIMIZER
-from fastslow.study.intervals import over_seeds
+from fastslow.study.curves import over_seeds
 
 STARTS = ("bare", "cluttered")
 EVERY = list(OPTIMIZER.registry.built_in)

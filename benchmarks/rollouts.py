@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 from seeds import side_by_side
 
-from fastslow.study.curves import Curve
-from fastslow.study.figures.drawing import dress, mean_line, new_figure, titled
-from fastslow.study.intervals import over_seeds
+from fastslow.study.curves import Curve, over_seeds
+from fastslow.study.figures import dress, mean_line, new_figure, titled
 
 FAST = ("fast-score", "fast-minibatch", "rescore")
 """What the fast loop draws, on the ledger."""

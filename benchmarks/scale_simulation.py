@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fastslow.study.figures.drawing import dress, new_figure, save, titled
+from fastslow.study.figures import dress, new_figure, save, titled
 
 
 @dataclass(frozen=True)

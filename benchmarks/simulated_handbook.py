@@ -14,7 +14,7 @@ from functools import cached_property
 
 from fastslow.fast.reflection.lessons import line_key
 from fastslow.records import Completion, Context, Example, Feedback, Rollout, Turn
-from fastslow.tasks.families.handbook.task import FORM, HandbookOptions, HandbookTask
+from fastslow.tasks.families.handbook import FORM, HandbookOptions, HandbookTask
 
 DOMAINS = ("expenses", "triage", "access", "shipping")
 COMPONENT = "system"

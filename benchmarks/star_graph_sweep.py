@@ -23,8 +23,8 @@ from rich.table import Table
 
 from fastslow import Recipe, load_recipe
 from fastslow.base.errors import FastSlowError, TaskError
-from fastslow.base.seeds import derive_seed
-from fastslow.evaluation.reward import Score, evaluate
+from fastslow.base.world import derive_seed
+from fastslow.evaluation.measure import Score, evaluate
 from fastslow.launch.assembly import Parts, assemble, check_lengths, find_world
 from fastslow.recipe.model import Method
 from fastslow.records import Context

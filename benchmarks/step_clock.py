@@ -41,7 +41,7 @@ class Clock(TrainerCallback):
         own = getattr(owner, method)
 
         def timed(*arguments: Any, **named: Any) -> Any:
-            phase = name(*arguments) if callable(name) else name
+            phase = name(*arguments, **named) if callable(name) else name
             if phase is None:
                 return own(*arguments, **named)
             with self.phase(phase):

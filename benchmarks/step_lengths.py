@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from fastslow.prefix import sampling as own_sampler
-from fastslow.prefix.draw import draw, uniforms
+from fastslow.prefix.sampling import draw, uniforms
 from fastslow.records import Sampling
 
 FORCED = 2.0

@@ -19,10 +19,9 @@ from benchmarks.step_clock import Clock
 from benchmarks.step_lengths import force_own, force_transformers, force_vllm, release_own
 from benchmarks.step_profile import Trace
 from benchmarks.step_workload import Workload, random_model, words_as_tokens
-from fastslow.base.concurrency import wait_for
-from fastslow.base.world import World
+from fastslow.base.world import World, wait_for
 from fastslow.engine.local.engine import LocalEngine
-from fastslow.models.load import Policy, load_policy, lora_config
+from fastslow.models.load import Policy, load_policy
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Context, Rollout, Sampling, Turn
 from fastslow.slow.losses import objective
@@ -112,7 +111,10 @@ def run_fastslow(job: Job, clock: Clock) -> None:
         policy = replace(load_policy(recipe.model), tokenizer=words_as_tokens(job.workload.vocabulary))
     else:
         tokenizer, lora = words_as_tokens(job.workload.vocabulary), recipe.model.lora
-        policy = Policy(made, tokenizer, job.device, job.device == "cuda", lora and lora_config(lora))
+        config = lora and LoraConfig(
+            "CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.target_modules
+        )
+        policy = Policy(made, tokenizer, job.device, job.device == "cuda", config)
     engine = LocalEngine(policy, recipe, job.work / "fastslow", World(), objective(recipe.slow))
     trainer, sampler = engine.trainer, engine.sampler
     end = trainer.eos_token_ids[0]
@@ -121,7 +123,8 @@ def run_fastslow(job: Job, clock: Clock) -> None:
         force_vllm(sampler.vllm.engine.llm, job.lengths)
     clock.wrap(sampler, "sample", "sampling")
     clock.wrap(sampler, "sync", "sync")
-    clock.wrap(trainer, "reference_logprobs", "reference")
+    # Rows without the log-probabilities of their sampler are scored too, by some processes only.
+    clock.wrap(trainer, "score", lambda *_, everywhere=True: "reference" if everywhere else None)
     with _profiled(trainer, job):
         engine.prepare()
         clock.start()
@@ -261,7 +264,9 @@ def run_trl(job: Job, clock: Clock) -> None:
     clock.wrap(trainer, "_calculate_rewards", "grading")
     reference = trainer.ref_model
     clock.wrap(
-        trainer, "_get_per_token_logps_and_entropies", lambda model, *_: "reference" if model is reference else None
+        trainer,
+        "_get_per_token_logps_and_entropies",
+        lambda model, *_, **__: "reference" if model is reference else None,
     )
     if job.vllm:
         force_vllm(trainer.vllm_generation.llm, job.lengths)

@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from fastslow.evaluation.reward import interval  # before torch: fastslow sets its thread policy
+from fastslow.evaluation.measure import interval  # before torch: fastslow sets its thread policy
 
 sys.path.insert(0, str(Path(__file__).parent))
 

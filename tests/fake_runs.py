@@ -11,8 +11,8 @@ from rich.console import Console
 
 from fastslow.fast.reflection import Lessons, Reflector
 from fastslow.loop import Loop
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe, build_recipe
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs.checkpoint import check_witness
 from fastslow.runs.folder import RunFolder

@@ -22,12 +22,12 @@ from fastslow.base.text import hidden_characters
 from fastslow.commands.app import main
 from fastslow.fast.reflection.base import TextRequest
 from fastslow.fast.reflection.language_model import Unusable, read_text
-from fastslow.launch.snapshot import open_snapshot
+from fastslow.launch.assembly import open_snapshot
 from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, walk
 from fastslow.recipe.parts import SLOTS
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.spending import show_ledger
+from fastslow.runs.ledger import show_ledger
 from fastslow.runs.tree import show_contexts
 from fastslow.tasks.registry import build_task
 

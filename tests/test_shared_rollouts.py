@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from fastslow.fast.reflection import LanguageModelReflector
 from fastslow.fast.reflection.chats import PolicyChat
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe
 from fastslow.records import Sampling
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import PURPOSES, Ledger
-from fastslow.runs.spending import group_sum, sum_rows
+from fastslow.runs.ledger import PURPOSES, Ledger, sum_rows, sums_by
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "reuse": {"reuse": True},
@@ -111,7 +110,7 @@ def test_every_call_of_the_model_is_booked_once(
     assert ledger["slow"].rollouts + ledger["slow"].reused == (steps * 16 if method != "gepa" else 0)
     # Rows by step add up to cycles and to the whole, purpose by purpose.
     rows = opened.rows("ledger")
-    cycles = [group_sum(rows, "cycle", cycle) for cycle in {row["cycle"] for row in rows}]
+    cycles = sums_by(rows, "cycle").values()
     for purpose in PURPOSES:
         for name in ("rollouts", "reused", "calls", "prompt_tokens", "completion_tokens"):
             whole = getattr(ledger[purpose], name)
@@ -124,7 +123,7 @@ def test_every_call_of_the_model_is_booked_once(
 
 def claimed_by_step(opened: RunFolder) -> list[int]:
     rows = opened.rows("ledger")
-    return [group_sum(rows, "step", step)["slow"].reused for step in range(1, opened.recipe.slow.steps + 1)]
+    return [sums_by(rows, "step")[step]["slow"].reused for step in range(1, opened.recipe.slow.steps + 1)]
 
 
 def test_scoring_rollouts_are_trained_on_first_where_they_are_freshest(alone: dict[str, Path]) -> None:

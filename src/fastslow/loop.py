@@ -5,7 +5,7 @@
     then T times: sample one group of G rollouts per problem, G/K under each context; make one CISPO update.
 
 `Loop._run` is this algorithm, top to bottom. RL-only skips the fast loop, GEPA-only skips the updates. FST-distill samples
-under the seed text and distils the contexts, its teachers, into the weights (slow/distillation.py). Stages change only the
+under the seed text and distils the contexts, its teachers, into the weights (slow/update.py). Stages change only the
 problems in the stream: nothing is reset at a boundary, and a cycle across one looks ahead at problems of both stages.
 
 Differences from the paper: every score records the step of the policy that earned it; contexts carried into a cycle are
@@ -15,11 +15,16 @@ context that is best on training problems, never on validation problems; the KL 
 update, where the policy loss is a mean over problems.
 `state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md); by default it is empty.
 
-A rollout of the fast loop, file by file: this file, fast/evolution.py (the cycle and its journal), fast/optimizers/gepa.py
-on fast/optimizers/base.py, fast/evaluator.py (plays, books, budget, racing), rollouts/play.py, rollouts/rounds.py,
-engine/base.py (the engine protocol).
-A slow step: this file, slow/allocation.py (which rollouts; with `sampling.ahead` rollouts/ahead.py), rollouts/play.py,
-rollouts/rounds.py, engine/base.py, slow/update.py, runs/recorder.py.
+A cycle enters these files, which a reader meets in this order:
+- state.py (what a run holds), records.py (what the loops pass on);
+- fast/evolution.py (the cycle and its journal), fast/memory.py (rollouts that the loops share), fast/optimizers/base.py and
+  fast/optimizers/gepa.py (the search), fast/evaluator.py (plays, books, budget, racing), fast/pool.py (scores, selection),
+  fast/reflection/base.py and fast/reflection/lessons.py (edits);
+- slow/allocation.py (the stream, which rollouts a step plays), slow/update.py (advantages, rows);
+- of both loops: rollouts/play.py (a rollout), tasks/base.py (its task), sandbox/process.py (its time limit), models/chat.py
+  (its prompts), rollouts/rounds.py (its completions), engine/base.py (the protocol of what samples and trains);
+- runs/recorder.py (what is written), with runs/ledger.py, runs/folder.py, runs/files.py and runs/view.py;
+- base/world.py (processes, coroutines, seeds) and base/text.py.
 """
 
 from __future__ import annotations
@@ -30,26 +35,23 @@ from functools import partial
 from pathlib import Path
 
 from fastslow.base.errors import Diverged
-from fastslow.base.seeds import derive_seed
-from fastslow.engine.base import Engine, Update, require_finite
-from fastslow.evaluation.during import Evaluation
+from fastslow.base.world import derive_seed
+from fastslow.engine.base import Engine, Update
+from fastslow.evaluation.measure import measure
 from fastslow.fast.evolution import Evolution
-from fastslow.fast.pool import compose
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
 from fastslow.records import Context, Rollout
-from fastslow.rollouts.groups import Group
 from fastslow.rollouts.play import Player
-from fastslow.rollouts.replay import replay
-from fastslow.rollouts.stream import near_steps, open_stream
+from fastslow.rollouts.rounds import Group
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import Ledger
+from fastslow.runs.ledger import Entry, Ledger
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
-from fastslow.slow.allocation import FLOOR, Even, Informative, Plan
-from fastslow.slow.distillation import build_distillation
-from fastslow.slow.update import Signal, build_update, rollout_advantages
+from fastslow.slow.allocation import FLOOR, Even, Informative, Plan, near_steps, open_stream, shared
+from fastslow.slow.update import Signal, build_distillation, build_update, require_finite
 from fastslow.state import State
+from fastslow.tasks.stages import Stages
 
 
 class Loop:
@@ -67,13 +69,14 @@ class Loop:
     ) -> None:
         self.recipe, self.player = recipe, player
         self.engine: Engine = player.engine
+        self.sampling = recipe.sampling.training()
         self.learns = recipe.method != "gepa"
         self.distills = recipe.method == "distill"
         self.seed_context = Context(dict(seed_texts))
         self.stream = open_stream(player.task, recipe.slow.problems, derive_seed(recipe.seed, "stream"))
         self.state = State(recipe, seed_texts)
         self.record = Recorder(recipe, player.task, self.engine, self.state, folder, run, view)
-        self.evaluation = Evaluation(recipe, player, self.seed_context)
+        self.stage_ends = player.task.ends if isinstance(player.task, Stages) else ()
         if run:
             run.rollout_writer.decode = player.chat.answer
             run.write_json("contexts/seed.json", {"id": self.seed_context.id, "texts": dict(seed_texts)})
@@ -103,7 +106,7 @@ class Loop:
         if self.learns and not state.done:
             self.engine.prepare(checkpoint)
         if state.step == 0:
-            self._evaluate(last=False)
+            self._evaluate()
             self.record.ledger()
         while not state.done:
             position = state.step * problems
@@ -118,17 +121,20 @@ class Loop:
             state.step += 1
             if self.learns:
                 require_finite(update, numbers)
-                self.record.step(groups, played, update, signal, numbers, self._advantages(groups))
-            self._end_step(last=state.done)
+                self.record.step(groups, played, update, signal, numbers)
+            self._evaluate()
+            self.record.ledger()
+            if state.done or state.step % self.recipe.output.checkpoint_every == 0:
+                self.record.checkpoint(last=state.done)
             self.player.faulty.end_step()
 
     def _play(self) -> tuple[list[Group], list[Rollout]]:
         """The groups of a step, and those of their rollouts that were sampled for it; the cache supplies the others."""
         state, plan, sampled = self.state, self._plan(), list[Rollout]()
-        seed, sampling = (self.recipe.seed, "slow", state.step), self.recipe.sampling.training()
+        seed = (self.recipe.seed, "slow", state.step)
         for number, pending in enumerate(plan.rounds()):
             own = derive_seed(*seed, number) if number else derive_seed(*seed)
-            timing = self.player.advance(pending, sampling, seed=own, step=state.step, until=plan.settled)
+            timing = self.player.advance(pending, self.sampling, seed=own, step=state.step, until=plan.settled)
             taken = plan.take()
             drawn = [each.rollout for each in taken if each.rollout and not each.reused]
             self.player.faulty.count(drawn)
@@ -143,10 +149,10 @@ class Loop:
         """What this step plays: the next problems, those begun ahead, or those near it in the stream that teach most."""
         state, slow, memory = self.state, self.recipe.slow, self.state.memory
         contexts = [self.seed_context] if self.distills else state.pool.active(slow.group)
-        if self.recipe.sampling.ahead:
-            state.ahead.begin(self.stream, contexts, memory.cache, state.step, state.horizon)
-            return state.ahead
         begin = partial(memory.cache.begin, step=state.step)
+        if self.recipe.sampling.ahead:
+            state.ahead.begin(self.stream, contexts, begin, state.step, state.horizon)
+            return state.ahead
         if memory.chances is None:
             return Even(self.stream.take(state.step * slow.problems, slow.problems), contexts, slow.group, begin)
         near = near_steps(self.player.task, state.step, self.recipe.fast.cycle)
@@ -165,27 +171,17 @@ class Loop:
             return build_update(rollouts, slow, state.step + 1, [len(group.rollouts) for group in groups])
         if state.cycle_due:
             self.engine.freeze_teacher()
-        teachers = compose(state.pool.active(slow.group), len(rollouts) // slow.group, slow.group)
-        prompts = replay(self.player, rollouts, teachers)
+        teachers = shared(state.pool.active(slow.group), slow.group) * (len(rollouts) // slow.group)
+        prompts = self.player.replay(rollouts, teachers)
         if lost := prompts.count(None):
-            state.ledger.book("slow", faults={"replay": lost})
+            state.ledger.book("slow", Entry(faults={"replay": lost}))
         return build_distillation(rollouts, prompts, slow, state.step + 1)
 
-    def _advantages(self, groups: Sequence[Group]) -> list[float] | None:
-        """The advantage of every rollout of a step, for its record; none where rewards are not trained on."""
-        rollouts = [rollout for group in groups for rollout in group.rollouts]
-        sizes = [len(group.rollouts) for group in groups]
-        return None if self.distills else rollout_advantages(rollouts, self.recipe.slow, sizes)
-
-    def _end_step(self, *, last: bool) -> None:
-        self._evaluate(last=last)
-        self.record.ledger()
-        if last or self.state.step % self.recipe.output.checkpoint_every == 0:
-            self.record.checkpoint(last=last)
-
-    def _evaluate(self, *, last: bool) -> None:
+    def _evaluate(self) -> None:
         state = self.state
-        if self.evaluation.due(state.step, last=last):
+        if state.evaluation_due(self.stage_ends):
             seconds = state.clock.seconds
             with state.clock.stopped():
-                self.record.evaluation(self.evaluation.measure(state.step, state.pool.best.context), seconds)
+                best = state.pool.best.context
+                measured = measure(self.recipe, self.player, self.seed_context, state.step, best)
+                self.record.evaluation(measured, seconds)

@@ -37,7 +37,7 @@ class Component:
 
     name: str
     kind: str = "prompt"
-    """How a text of it is checked, shown to a reflector and asked for (fast/kinds.py)."""
+    """How a text of it is checked, shown to a reflector and asked for (fast/reflection/base.py)."""
     seed: str = ""
     """The text it starts from."""
 

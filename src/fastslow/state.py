@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from fastslow.fast.memory import Memory
 from fastslow.fast.pool import Pool
 from fastslow.recipe import Recipe
-from fastslow.rollouts.ahead import Ahead
-from fastslow.rollouts.stream import AnyStream
 from fastslow.runs import files
 from fastslow.runs.ledger import Ledger
+from fastslow.slow.allocation import Ahead, Stream
 
 STATE, MEMORY, AHEAD = "state.json", "memory.json.gz", "ahead.json.gz"
 
@@ -89,6 +88,15 @@ class State:
     def cycle_due(self) -> bool:
         return self.step % self.recipe.fast.cycle == 0
 
+    def evaluation_due(self, stage_ends: Sequence[int]) -> bool:
+        """Whether to evaluate after this step: before and after training, after each stage, and as the recipe says."""
+        step, every, cycle = self.step, self.recipe.evaluation.every, self.recipe.fast.cycle
+        if not every or step == 0 or self.done or step in stage_ends:
+            return bool(every)
+        # With frozen weights only a cycle changes anything, and it runs before the first of its steps.
+        changed = self.recipe.method != "gepa" or (step - 1) // cycle > (step - 1 - every) // cycle
+        return step % every == 0 and changed
+
     @property
     def last_cycle(self) -> int:
         """The cycle of the last completed step."""
@@ -116,7 +124,7 @@ class State:
         if self.recipe.sampling.ahead:
             files.write_packed(folder / AHEAD, self.ahead.to_data())
 
-    def restore(self, folder: Path, stream: AnyStream) -> None:
+    def restore(self, folder: Path, stream: Stream) -> None:
         """Read what `save` wrote; the stream supplies the problems of saved rollouts, all of the last step's cycle."""
         data = files.read_json(folder / STATE)
         assert data is not None, "the checkpoint's manifest was checked"

@@ -1,7 +1,8 @@
-"""The processes of a run: one alone in this process, and two real ones that exchange over gloo."""
+"""The processes of a run, one alone in this process and two real ones that exchange over gloo, and derived seeds."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -10,9 +11,11 @@ from typing import Any
 
 import play_together
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, problems
 
-from fastslow.base.world import World
+from fastslow.base.world import World, derive_seed
 from fastslow.rollouts.play import Player
 
 
@@ -75,3 +78,19 @@ def test_two_processes_play_what_one_would(name: str, reports: list[dict[str, An
     assert first["calls"] == second["calls"] == needed
     assert first["seeds"]
     assert second["seeds"]
+
+
+parts = st.integers(-100, 100) | st.text(max_size=5)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(parts, max_size=4), st.lists(parts, max_size=4))
+def test_derived_seeds_follow_from_their_parts(first: list[Any], second: list[Any]) -> None:
+    assert 0 <= derive_seed(*first) < 2**32
+    assert (derive_seed(*first) == derive_seed(*second)) == (first == second)
+
+
+def test_derived_seeds_never_change() -> None:
+    """Runs of yesterday must go on today."""
+    digest = hashlib.sha256(b"(3, 'slow', 12)").hexdigest()
+    assert derive_seed(3, "slow", 12) == int(digest[:8], 16)

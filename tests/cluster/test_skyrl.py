@@ -25,8 +25,8 @@ from fastslow.base.world import World
 from fastslow.engine.base import Row, Update
 from fastslow.engine.tinker import engine as module
 from fastslow.engine.tinker.engine import TinkerEngine
+from fastslow.engine.tinker.rows import Adam
 from fastslow.engine.tinker.sdk import connect
-from fastslow.engine.tinker.service import Adam
 from fastslow.launch.export import export_run
 from fastslow.launch.start import resume, train
 from fastslow.models.load import load_policy, load_pretrained

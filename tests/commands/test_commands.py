@@ -15,7 +15,7 @@ from fastslow.commands.app import main
 from fastslow.commands.shared import loading, results
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.study.plans import STUDIES
+from fastslow.study.studies import STUDIES
 
 
 def call(*arguments: str | Path) -> int:
@@ -218,14 +218,14 @@ def test_every_command_says_that_it_loads_before_torch_is_imported(tmp_path: Pat
         "doctor": [],
     }
     code = """
-import importlib, json, sys
+import json, sys
+from fastslow.commands import inspecting, running
 from fastslow.commands.app import main
-from fastslow.commands.shared import results
 def stop(*_):
     print("torch" in sys.modules)
     sys.exit()
+inspecting.loading = running.loading = stop
 for name, arguments in json.loads(sys.argv[1]).items():
-    importlib.import_module(f"fastslow.commands.{name}").loading = stop
     try:
         main([name, *arguments])
     except SystemExit:

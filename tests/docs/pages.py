@@ -115,7 +115,7 @@ class Workspace:
     def _command(self, words: list[str]) -> None:
         program, *arguments = words
         if words == ["fastslow", "doctor"]:
-            return  # it trains for a while, and tests/test_doctor.py runs it
+            return  # it trains for a while, and tests/launch/test_doctor.py runs it
         if program == "cd":
             os.chdir(arguments[0])
         elif program == "fastslow":

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fastslow.engine.tinker.service import Adam, Loss, Lost, Refused, Sequenced, Unreachable
+from fastslow.engine.tinker.rows import Adam, Sequenced
+from fastslow.engine.tinker.sdk import Loss, Lost, Refused, Unreachable
 from fastslow.records import Completion, Sampling
 
 BEFORE, AFTER, AWAY, HANGS = "lost before", "lost after", "unreachable", "hangs"

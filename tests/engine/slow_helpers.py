@@ -15,9 +15,8 @@ from fastslow.engine.local.trainer import Trainer
 from fastslow.models.load import load_policy
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Context, Rollout, Turn
-from fastslow.slow.distillation import build_distillation
 from fastslow.slow.losses import objective
-from fastslow.slow.update import build_update
+from fastslow.slow.update import build_distillation, build_update
 from fastslow.tasks import Example, Feedback
 
 PROBLEMS, GROUP = 4, 4

@@ -42,7 +42,7 @@ from fastslow.engine.local import hidden
 from fastslow.engine.local.distill import Teacher, chunked_reverse_kl, reverse_kl
 from fastslow.engine.local.hidden import check_halves, hidden_states, output_head
 from fastslow.engine.local.trainer import Trainer
-from fastslow.slow.distillation import build_distillation
+from fastslow.slow.update import build_distillation
 
 logits = st.lists(st.floats(-20, 20), min_size=5, max_size=5)
 

@@ -16,9 +16,8 @@ from helpers import local_engine
 from slow_helpers import REWARDS, make_recipe
 from transformers import AutoModelForCausalLM
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RunError
-from fastslow.base.world import World
+from fastslow.base.world import World, wait_for
 from fastslow.engine.base import Engine, Update
 from fastslow.engine.tinker.engine import TinkerEngine
 from fastslow.models.tokenizer import describe

@@ -9,7 +9,7 @@ import torch
 from slow_helpers import make_recipe, make_rollouts, make_trainer, weights_after
 from transformers import AutoModelForCausalLM
 
-from fastslow.slow.imitation import build_imitation
+from fastslow.slow.update import build_imitation
 
 
 @pytest.mark.parametrize("method", ["rl", "distill"])

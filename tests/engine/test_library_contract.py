@@ -20,8 +20,8 @@ from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer import add_fused_lm_head
 
 import fastslow
+from fastslow.engine.local.sampler import Vllm
 from fastslow.engine.local.trainer import BETAS, EPSILON, MAX_GRAD_NORM, WEIGHT_DECAY, Trainer
-from fastslow.engine.local.vllm import Vllm
 from fastslow.prefix.level_attention import shared_prefixes
 from fastslow.slow.update import build_update
 
@@ -41,7 +41,7 @@ def test_signatures() -> None:
 
 
 PRIVATE = {
-    "_reset_state": "engine/local/setup.py",
+    "_reset_state": "engine/local/fit.py",
     "_attn_implementation": "prefix/level_attention.py",
     "_supports_attention_backend": "prefix/probe.py",
 }

@@ -7,7 +7,7 @@ import tiny
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
-from fastslow.engine.local.merged import merged
+from fastslow.engine.local.sampler import merged
 
 IDS = torch.tensor([[4, 5, 6, 7], [8, 9, 10, 11]])
 

@@ -19,11 +19,11 @@ from fastslow.base.errors import FastSlowWarning
 from fastslow.base.world import World
 from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.trainer import Trainer
+from fastslow.models.chat import ChatFormat
 from fastslow.models.load import load_policy
 from fastslow.prefix import sampling
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Completion, Sampling
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.slow.losses import objective
 

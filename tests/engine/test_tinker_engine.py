@@ -13,16 +13,16 @@ from fake_engine import END, Numbered, Words
 from fake_runs import make_loop, outcome, recipe_of
 from fake_service import AFTER, AWAY, BEFORE, FAILURES, HANGS, FakeService, Server
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RecipeError, RunError
+from fastslow.base.world import wait_for
 from fastslow.engine.base import Row, Update
 from fastslow.engine.tinker import engine as module
 from fastslow.engine.tinker.engine import TinkerEngine
-from fastslow.engine.tinker.reduction import find_reduction
+from fastslow.engine.tinker.rows import find_reduction
+from fastslow.models.chat import ChatFormat
 from fastslow.models.tokenizer import Described
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Context, Sampling, Turn
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder

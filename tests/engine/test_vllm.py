@@ -13,8 +13,7 @@ from trl.distributed import DistributedBackend
 from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration
 
-from fastslow.engine.local.sampler import PolicySampler
-from fastslow.engine.local.vllm import Vllm
+from fastslow.engine.local.sampler import PolicySampler, Vllm
 from fastslow.records import Completion, Sampling
 
 SAMPLING = Sampling(0.5, 0.9, 7)

@@ -15,13 +15,13 @@ from transformers import AutoModelForCausalLM
 from fastslow.base.errors import RunError
 from fastslow.base.world import World
 from fastslow.engine.local import hidden
-from fastslow.evaluation.divergence import divergence, token_divergences
+from fastslow.evaluation.measure import divergence, token_divergences
 from fastslow.launch import start
 from fastslow.launch.evaluate import measure_divergence
 from fastslow.recipe import build_recipe, load_recipe
 from fastslow.records import Completion, Context, Rollout, Turn
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tables import DIVERGENCE, read_divergence
+from fastslow.runs.frames import DIVERGENCE, read_divergence
 from fastslow.tasks import Example, Feedback
 
 SIZES = (((3, 2), (2, 4)), ((7, 5),), ((1, 1),), (), ((4, 9),))

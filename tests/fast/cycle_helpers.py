@@ -9,8 +9,7 @@ from typing import Any
 
 from helpers import with_parts
 
-from fastslow.base.seeds import derive_seed
-from fastslow.base.world import World
+from fastslow.base.world import World, derive_seed
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.memory import Evidence, Memory
 from fastslow.fast.optimizers.base import Cycle

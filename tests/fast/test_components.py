@@ -9,8 +9,8 @@ import pytest
 from cycle_helpers import Scripted, Stage, add_counter, knows_rule, one_cycle, pool_of, problems
 
 from fastslow.base.errors import TaskError
-from fastslow.fast import kinds
 from fastslow.fast.reflection import LanguageModelReflector, Lessons, Reply, Request
+from fastslow.fast.reflection import base as kinds
 from fastslow.recipe import FastRecipe
 from fastslow.records import Component, Context, Feedback, Rollout
 from fastslow.tasks import Example, QuestionTask, Task

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.fast.pool import Member, Pool, compose, select
+from fastslow.fast.pool import Member, Pool, select
 from fastslow.records import Context
 
 repeatable = settings(deadline=None, max_examples=120)
@@ -125,18 +125,6 @@ def test_the_active_contexts_are_the_most_that_divide_a_group(size: int, group: 
     assert group % len(active) == 0
     assert active == [m.context for m in pool.members[: len(active)]]  # the best first
     assert not any(group % more == 0 for more in range(len(active) + 1, size + 1))
-
-
-@given(data=st.data(), group=st.integers(1, 24), problems=st.integers(0, 6))
-@repeatable
-def test_every_group_holds_exactly_its_share_of_each_context(data: st.DataObject, group: int, problems: int) -> None:
-    count = data.draw(st.sampled_from([k for k in range(1, group + 1) if group % k == 0]))
-    contexts = [Context({"system": str(index)}) for index in range(count)]
-    composed = compose(contexts, problems, group)
-    assert len(composed) == problems * group
-    for start in range(0, len(composed), group):
-        rows = [context.id for context in composed[start : start + group]]
-        assert {identifier: rows.count(identifier) for identifier in rows} == {c.id: group // count for c in contexts}
 
 
 @pytest.mark.parametrize("size", [3, 5, 6, 7])

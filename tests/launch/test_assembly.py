@@ -13,9 +13,9 @@ import tiny
 from fastslow.base.errors import ModelError, RecipeError, TaskError
 from fastslow.base.world import World
 from fastslow.launch.assembly import CHECKED_EXAMPLES, assemble, check_lengths, choose_seed_texts, find_world
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Context
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.tasks.adapters.dataset import DatasetOptions, DatasetTask
 from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Options, Split, Task
 

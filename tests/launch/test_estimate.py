@@ -90,7 +90,7 @@ def test_eight_billion_weights_on_a_card_of_80_gb(eight: Path, monkeypatch: pyte
     everything = found(model={"name": str(eight)}, **long)["GPU"]
     assert everything.missing
     assert "the run does not fit" in everything.found
-    monkeypatch.setattr("fastslow.engine.local.find_spec", lambda name: True)
+    monkeypatch.setattr("fastslow.engine.local.estimate.find_spec", lambda name: True)
     with_vllm = found(model=lora, sampling={"backend": "vllm", "max_tokens": 4096}, fast={"max_tokens": 2000})
     assert re.search(r"vLLM takes \d\d GiB of them", with_vllm["GPU"].found)
     few = {"model": lora, "fast": {"max_tokens": 1000}}
@@ -168,7 +168,7 @@ def test_the_command_says_it_all_in_one_table(tmp_path: Path) -> None:
 
 
 def test_a_sampler_that_is_not_installed_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastslow.engine.local.find_spec", lambda name: None)
+    monkeypatch.setattr("fastslow.engine.local.estimate.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
     recipe = build_recipe({"model": "nano", "task": "rulebook", "sampling": {"backend": "vllm", "max_tokens": 32}})
     (lacking,) = [finding for finding in check(recipe) if finding.missing]

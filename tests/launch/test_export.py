@@ -13,11 +13,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fastslow.base.errors import RunError
 from fastslow.base.world import World
+from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.export import export_run, set_default_system
-from fastslow.launch.snapshot import open_snapshot
 from fastslow.launch.start import train
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import load_recipe
-from fastslow.rollouts.chat import ChatFormat
 
 
 @pytest.mark.parametrize(

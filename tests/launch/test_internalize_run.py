@@ -16,10 +16,10 @@ from helpers import EXAMPLE
 from fastslow.base.errors import RunError
 from fastslow.engine.local.engine import LocalEngine
 from fastslow.launch import internalize, start
+from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.launch.export import export_run
 from fastslow.launch.internalize import Settings, internalize_run
-from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 

@@ -11,14 +11,13 @@ from fake_engine import FakeEngine, Numbered
 from fastslow.base.errors import ModelError
 from fastslow.fast.reflection import ChatFailed, LanguageModelReflector, Reply
 from fastslow.launch.assembly import Parts
-from fastslow.launch.preflight import MORE, preflight
+from fastslow.launch.start import MORE, preflight
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Example, Feedback
-from fastslow.rollouts.chat import ChatFormat
-from fastslow.rollouts.faults import GradingError
-from fastslow.rollouts.play import Player
+from fastslow.rollouts.play import GradingError, Player
 from fastslow.tasks import Task
-from fastslow.tasks.mixture import Mixture, Part
+from fastslow.tasks.stages import Mixture, Part
 
 RECIPE = build_recipe({"model": "nano", "task": "given"})
 ASKING = build_recipe({"model": "nano", "task": "given", "fast": {"reflection": "openai/some"}})

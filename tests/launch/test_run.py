@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 
 import fastslow
 from fastslow.base.errors import RunError
+from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.results import Run
-from fastslow.launch.snapshot import open_snapshot
 from fastslow.runs.folder import RunFolder
 
 

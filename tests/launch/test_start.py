@@ -18,13 +18,13 @@ from openai_server import OpenAIServer
 
 from fastslow.base.errors import RecipeError, RunError
 from fastslow.commands.app import main
-from fastslow.engine.local import files
+from fastslow.engine.local import engine as local_engine
 from fastslow.engine.local.trainer import Trainer
 from fastslow.launch import start
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.models.load import load_pretrained, load_to_ask
 from fastslow.recipe import load_recipe
-from fastslow.rollouts.faults import GradingError
+from fastslow.rollouts.play import GradingError
 from fastslow.runs.folder import RunFolder
 
 EVALUATED = "evaluation.every=6"
@@ -229,14 +229,14 @@ def test_a_run_in_use_is_not_resumed(resumable: Path, capsys: pytest.CaptureFixt
 def test_a_failed_checkpoint_costs_no_training(
     by_words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save = files.save
+    save = local_engine.save_trainer
 
     def full_disk(trainer: Trainer, folder: Path) -> None:
         if trainer.version == 1:
             raise OSError(28, "No space left on device")
         save(trainer, folder)
 
-    monkeypatch.setattr(files, "save", full_disk)
+    monkeypatch.setattr(local_engine, "save_trainer", full_disk)
     opened = RunFolder.open(run(tmp_path / "run", *SAVED, *by_words))
     assert opened.checkpoints.steps() == [2]
     assert "checkpoint of step 1 was not saved: No space left on device" in " ".join(capsys.readouterr().out.split())
@@ -250,12 +250,12 @@ def test_a_last_checkpoint_that_cannot_be_saved_is_an_error_and_can_be_resumed(
             raise OSError(28, "No space left on device")
         save(trainer, folder)
 
-    save = files.save
-    monkeypatch.setattr(files, "save", full_disk)
+    save = local_engine.save_trainer
+    monkeypatch.setattr(local_engine, "save_trainer", full_disk)
     with pytest.raises(RunError, match="No space left on device"):
         run(tmp_path / "run", *SAVED, *by_words)
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [1]
-    monkeypatch.setattr(files, "save", save)
+    monkeypatch.setattr(local_engine, "save_trainer", save)
     start.resume(tmp_path / "run")
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [1, 2]
 

@@ -11,9 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from fastslow.launch.export import set_default_system
-from fastslow.models.encode import TextEncoder, defused_for_servers
+from fastslow.models.chat import ChatFormat, TextEncoder, defused_for_servers
 from fastslow.models.load import resolve
-from fastslow.rollouts.chat import ChatFormat
 
 QWEN = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"

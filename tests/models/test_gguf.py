@@ -14,11 +14,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fastslow.base.errors import ModelError
 from fastslow.engine.local.generate import generate
-from fastslow.models.gguf import convert_gguf
-from fastslow.models.load import load_policy, load_pretrained, resolve
+from fastslow.models.chat import ChatFormat
+from fastslow.models.load import convert_gguf, load_policy, load_pretrained, resolve
 from fastslow.recipe import ModelRecipe
 from fastslow.records import Sampling
-from fastslow.rollouts.chat import ChatFormat
 
 IDS = torch.tensor([[5, 9, 20, 33, 7]])
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 from transformers import TopPLogitsWarper
 
-from fastslow.prefix.draw import draw, uniforms
+from fastslow.prefix.sampling import draw, uniforms
 from fastslow.records import Sampling
 
 LOGITS = torch.tensor([[0.3, -1.0, 2.0, 1.1, -0.2, 0.9]])

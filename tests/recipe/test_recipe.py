@@ -26,7 +26,7 @@ from fastslow.recipe import (
     read_stored_recipe,
     walk,
 )
-from fastslow.tasks.adapters.grader import load_grader
+from fastslow.tasks.adapters.dataset import load_grader
 
 BASE = {"model": "some-model", "task": "star-graph"}
 KEYS = [key for key, _ in walk(Recipe)]

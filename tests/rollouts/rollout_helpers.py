@@ -10,10 +10,9 @@ from typing import Any
 import tiny
 from transformers import PreTrainedTokenizerBase
 
-from fastslow.base.concurrency import wait_for
-from fastslow.base.world import World
+from fastslow.base.world import World, wait_for
+from fastslow.models.chat import ChatFormat
 from fastslow.records import Completion, Context, Ready, Rollout, Sampling
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks.base import Ask, Example, Feedback, Options, Split, Task
 

@@ -13,8 +13,8 @@ from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, player, problem
 from fastslow.base.errors import RecipeError
 from fastslow.records import Completion, Enough, Example, Feedback, Ready, Rollout, Sampling
 from fastslow.rollouts import play
-from fastslow.rollouts.groups import Pending
-from fastslow.tasks.adapters.in_thread import run_in_thread
+from fastslow.rollouts.rounds import Pending
+from fastslow.tasks.adapters.foreign import run_in_thread
 from fastslow.tasks.base import Ask, Asking
 
 SAMPLING = Sampling(1.0, 1.0, 9)

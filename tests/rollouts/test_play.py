@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rollout_helpers import COLOURS, SAMPLING, PlanAndDo, ScriptedEngine, contexts, play, problems
 
 from fastslow.base.errors import RecipeError
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.records import Completion, Context, Ready, Rollout, Sampling
 from fastslow.rollouts.play import KEEP_IT_SHORT
 from fastslow.tasks.base import SYSTEM, Ask, Example, Feedback, Message, Options, QuestionTask, Split

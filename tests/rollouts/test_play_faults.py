@@ -21,8 +21,7 @@ from fastslow.base.errors import RecipeError
 from fastslow.recipe import GradingRecipe
 from fastslow.records import Completion, Context, Rollout
 from fastslow.rollouts import play as playing
-from fastslow.rollouts.faults import FaultyGrades, GradingError
-from fastslow.rollouts.play import Player
+from fastslow.rollouts.play import FaultyGrades, GradingError, Player
 from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, QuestionTask
 
 

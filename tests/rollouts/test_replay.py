@@ -6,7 +6,6 @@ from rollout_helpers import PlanAndDo, ScriptedEngine, contexts, problems
 
 from fastslow.records import Sampling
 from fastslow.rollouts.play import Player
-from fastslow.rollouts.replay import replay
 from fastslow.tasks.base import Ask, Example, Feedback
 
 
@@ -21,7 +20,7 @@ def test_the_prompts_are_those_of_the_other_context_after_the_same_answers() -> 
     examples = problems([1, 2, 3])
     rollouts, _ = playing.play([(example, seed) for example in examples], Sampling(), policy_step=0, seed=0)
     asked = len(sampler.calls)
-    prompts = replay(playing, rollouts, [first, second, first])
+    prompts = playing.replay(rollouts, [first, second, first])
     assert len(sampler.calls) == asked  # nothing is sampled
     shown = [[sampler.tokenizer.decode(list(prompt)) for prompt in each or []] for each in prompts]
     said = "a"  # what the seed's student answered, though the teachers' texts begin with b and c
@@ -44,7 +43,7 @@ def test_under_its_own_context_a_rollout_has_its_own_prompts() -> None:
     (seed,) = contexts(1)
     rollouts, _ = playing.play([(example, seed) for example in problems([2, 0])], Sampling(), policy_step=0, seed=0)
     own = [[turn.prompt_ids for turn in rollout.turns] for rollout in rollouts]
-    assert replay(playing, rollouts, [seed, seed]) == own
+    assert playing.replay(rollouts, [seed, seed]) == own
 
 
 def test_what_cannot_be_replayed_is_none() -> None:
@@ -62,6 +61,6 @@ def test_what_cannot_be_replayed_is_none() -> None:
     playing, _ = player(Moody())
     seed, other = contexts(2)
     rollouts, _ = playing.play([(example, seed) for example in problems([2, 2])], Sampling(), policy_step=0, seed=0)
-    assert replay(playing, rollouts, [other, other]) == [None, None]
+    assert playing.replay(rollouts, [other, other]) == [None, None]
     playing.engine.max_length = 5  # too short for any prompt
-    assert replay(playing, rollouts, [seed, seed]) == [None, None]
+    assert playing.replay(rollouts, [seed, seed]) == [None, None]

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from fastslow.base.errors import FastSlowError, Interrupted, RunError
+from fastslow.launch.start import ending
 from fastslow.recipe import build_recipe
-from fastslow.runs.ending import ending
 from fastslow.runs.files import nothing_left_behind
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import make_view

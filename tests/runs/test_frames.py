@@ -10,13 +10,7 @@ from fake_runs import run as run_loop
 
 from fastslow.base.errors import RunError
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.frames import (
-    contexts_frame,
-    evaluations_frame,
-    ledger_frame,
-    metrics_frame,
-    rollouts_frame,
-)
+from fastslow.runs.frames import Frames
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.lineage import best_context, read_contexts
 
@@ -29,7 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def test_metrics_have_a_row_a_step(run: RunFolder) -> None:
-    frame, rows = metrics_frame(run), run.rows("metrics")
+    frame, rows = Frames(run).metrics, run.rows("metrics")
     assert list(frame["step"]) == list(range(1, STEPS + 1))
     assert list(frame["reward"]) == [row["reward"] for row in rows]
     assert "phases" not in frame
@@ -37,7 +31,7 @@ def test_metrics_have_a_row_a_step(run: RunFolder) -> None:
 
 
 def test_evaluations_have_a_row_for_each_context(run: RunFolder) -> None:
-    frame, rows = evaluations_frame(run), run.rows("evals")
+    frame, rows = Frames(run).evaluations, run.rows("evals")
     assert len(frame) == sum(len(row["results"]) for row in rows)
     last = frame[frame["step"] == STEPS].set_index("context")
     assert {label: last.loc[label, "mean"] for label in last.index} == {
@@ -48,7 +42,7 @@ def test_evaluations_have_a_row_for_each_context(run: RunFolder) -> None:
 
 
 def test_contexts_have_a_row_each_and_one_is_the_best(run: RunFolder) -> None:
-    frame, last = contexts_frame(run), run.cycles()[-1]
+    frame, last = Frames(run).contexts, run.cycles()[-1]
     best = frame[frame["best"]]
     assert list(best["id"]) == [last["best"]]
     assert set(frame[frame["in_pool"]]["id"]) == {member["id"] for member in last["population"]}
@@ -57,7 +51,7 @@ def test_contexts_have_a_row_each_and_one_is_the_best(run: RunFolder) -> None:
 
 
 def test_the_ledger_adds_up_to_the_total(run: RunFolder) -> None:
-    summed = ledger_frame(run).groupby("purpose")[["rollouts", "calls", "prompt_tokens"]].sum()
+    summed = Frames(run).ledger.groupby("purpose")[["rollouts", "calls", "prompt_tokens"]].sum()
     total = Ledger.from_dict(run.read_json("ledger.json") or {})
     assert summed["rollouts"].to_dict() == {
         purpose: entry["rollouts"] for purpose, entry in total.spent().items() if purpose in summed.index
@@ -66,7 +60,7 @@ def test_the_ledger_adds_up_to_the_total(run: RunFolder) -> None:
 
 
 def test_rollouts_of_both_loops_are_in_one_table(run: RunFolder) -> None:
-    frame = rollouts_frame(run)
+    frame = Frames(run).rollouts
     slow, fast = frame[frame["loop"] == "slow"], frame[frame["loop"] == "fast"]
     assert len(slow) == STEPS * PROBLEMS * GROUP
     assert sorted(slow["step"].unique()) == list(range(1, STEPS + 1))
@@ -83,15 +77,15 @@ def test_rollouts_of_both_loops_are_in_one_table(run: RunFolder) -> None:
 
 def test_a_run_that_has_only_begun_has_empty_tables(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", recipe_of()) as run:
-        for frame in (metrics_frame(run), evaluations_frame(run), ledger_frame(run), rollouts_frame(run)):
+        for frame in (Frames(run).metrics, Frames(run).evaluations, Frames(run).ledger, Frames(run).rollouts):
             assert frame.empty
             assert "step" in frame
         with pytest.raises(RunError, match="has no contexts yet"):
-            contexts_frame(run)
+            _ = Frames(run).contexts
         run.write_json("contexts/seed.json", {"id": "ab", "texts": {"turn": "a", "shift": "b"}})
         (record,) = read_contexts(run)
         assert (record.id, record.best, record.score) == ("ab", True, None)
-        frame = contexts_frame(run)
+        frame = Frames(run).contexts
         assert list(frame[["text.turn", "text.shift"]].loc[0]) == ["a", "b"]
 
 
@@ -100,4 +94,4 @@ def test_a_damaged_table_is_named(tmp_path: Path) -> None:
         (run.path / "rollouts").mkdir()
         (run.path / "rollouts" / "step-000001.parquet").write_text("no parquet")
         with pytest.raises(RunError, match=r"step-000001\.parquet' cannot be read"):
-            rollouts_frame(run)
+            _ = Frames(run).rollouts

@@ -25,7 +25,7 @@ bookings = st.lists(st.tuples(st.sampled_from(PURPOSES), amounts), max_size=30)
 def booked(sequence: list[tuple[Any, dict[str, Any]]]) -> Ledger:
     ledger = Ledger()
     for purpose, amount in sequence:
-        ledger.book(purpose, **amount)
+        ledger.book(purpose, Entry(**amount))
     return ledger
 
 
@@ -55,7 +55,7 @@ def test_since_is_what_came_after_and_adding_it_gives_the_whole(
     ledger = booked(first)
     snapshot = ledger.snapshot()
     for purpose, amount in second:
-        ledger.book(purpose, **amount)
+        ledger.book(purpose, Entry(**amount))
     assert snapshot == booked(first)
     assert ledger.since(snapshot) == booked(second)
     snapshot.add(ledger.since(snapshot))

@@ -11,8 +11,7 @@ from rich.console import Console
 from fastslow.recipe import Recipe
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import PURPOSES, Ledger
-from fastslow.runs.spending import group_sum, show_ledger, spending, sum_rows
+from fastslow.runs.ledger import PURPOSES, Entry, Ledger, show_ledger, spending, sum_rows, sums_by
 
 
 @pytest.fixture
@@ -38,12 +37,14 @@ def book(run: RunFolder) -> Ledger:
     for step in range(5):
         row = Ledger()
         if step % 2:
-            row.book("rescore", rollouts=8, calls=8, prompt_tokens=80, completion_tokens=16, seconds=1.0, reused=3)
-            row.book("reflection", calls=2, prompt_tokens=1000, completion_tokens=100, seconds=0.5, cost=0.25)
+            row.book(
+                "rescore", Entry(rollouts=8, calls=8, prompt_tokens=80, completion_tokens=16, seconds=1.0, reused=3)
+            )
+            row.book("reflection", Entry(calls=2, prompt_tokens=1000, completion_tokens=100, seconds=0.5, cost=0.25))
         if step:
-            row.book("slow", rollouts=16 - step, calls=16 - step, prompt_tokens=160, seconds=2.0, reused=step)
+            row.book("slow", Entry(rollouts=16 - step, calls=16 - step, prompt_tokens=160, seconds=2.0, reused=step))
         else:
-            row.book("evaluation", rollouts=4, calls=4, faults={"grader": 1})
+            row.book("evaluation", Entry(rollouts=4, calls=4, faults={"grader": 1}))
         run.append("ledger", {"step": step, "cycle": max(step - 1, 0) // 2, "spent": row.spent()})
         total.add(row)
     return total
@@ -63,16 +64,16 @@ def test_the_lines_add_up(run: RunFolder) -> None:
     assert lines["0"] == ["29", "8", "4", "6", "2", "1,516", "5.5", "0.2500"]
     assert lines["1"] == ["25", "8", "0", "10", "2", "1,516", "5.5", "0.2500"]
     assert sum_rows(run.rows("ledger")) == total
-    assert group_sum(run.rows("ledger"), "step", 3)["slow"].rollouts == 13
+    assert sums_by(run.rows("ledger"), "step")[3]["slow"].rollouts == 13
 
 
 def test_a_large_run_fits_80_columns(run: RunFolder) -> None:
     row = Ledger()
     for purpose in PURPOSES:
         row.book(
-            purpose, rollouts=128_000, calls=256_000, prompt_tokens=123_456_789, completion_tokens=98_765_432,
-            seconds=54_321.98, cost=123.4567, reused=64_000,
-        )  # fmt: skip
+            purpose,
+            Entry(128_000, 256_000, 123_456_789, 98_765_432, seconds=54_321.98, cost=123.4567, reused=64_000),
+        )
     run.append("ledger", {"step": 1, "cycle": 0, "spent": row.spent()})
     lines = printed(run, steps=True)
     assert not any("…" in line for line in lines)
@@ -105,7 +106,7 @@ def test_a_run_without_a_step_says_so(run: RunFolder) -> None:
 def test_faults_of_older_runs_have_their_present_names(run: RunFolder) -> None:
     for step, fault in enumerate(("cut_off", "truncated")):
         row = Ledger()
-        row.book("slow", rollouts=4, faults={fault: step + 1})
+        row.book("slow", Entry(rollouts=4, faults={fault: step + 1}))
         run.append("ledger", {"step": step, "cycle": 0, "spent": row.spent()})
     assert "faults of slow: 3 truncated" in printed(run, steps=False)
 

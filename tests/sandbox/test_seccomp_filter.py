@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastslow.sandbox.inside import seccomp
+from fastslow.sandbox.inside import isolation
 
 ALLOW, KILL = "allow", "kill"
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -89,13 +89,13 @@ def test_every_call_is_decided_the_same_way(
 ) -> None:
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=machine))
     for expected, may_write in ((writing, True), (reading, False)):
-        program = seccomp._filter(may_write)
+        program = isolation._filter(may_write)
         assert decide(program, ARCHITECTURES[machine], CALLS[machine][name], arguments) == expected
 
 
 def test_another_kind_of_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = seccomp._filter(writing=True)
+    program = isolation._filter(writing=True)
     assert decide(program, 0x40000003, 4, ()) == KILL  # the 32-bit calls of x86, which have other numbers
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="riscv64"))
     with pytest.raises(OSError, match="system calls cannot be filtered on riscv64"):
-        seccomp._filter(writing=True)
+        isolation._filter(writing=True)

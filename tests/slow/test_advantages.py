@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trl.trainer.utils import nanstd
 
-from fastslow.slow.advantages import advantages, baseline_groups, informative, prompt_mean_scale
+from fastslow.slow.update import advantages, baseline_groups, informative, prompt_mean_scale
 
 repeatable = settings(deadline=None, max_examples=60)
 

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fastslow.fast.memory import RolloutCache
 from fastslow.records import Context, Feedback, Rollout
-from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chances import Chances
-from fastslow.rollouts.groups import Group, Pending
+from fastslow.rollouts.rounds import Group, Pending
 from fastslow.slow import allocation
-from fastslow.slow.advantages import advantages
 from fastslow.slow.allocation import Even, Informative, Plan
+from fastslow.slow.update import advantages
 from fastslow.tasks.base import Example
 
 CONTEXTS = [Context({"system": text}) for text in ("one", "two")]
@@ -203,3 +205,12 @@ def test_of_a_group_that_is_left_early_the_update_is_shorter_and_no_other(
     assert found["p0", "one"] + found["p0", "two"] == pytest.approx(mixed_groups(p, left=True))
     even = expected_update(lambda: Even(examples(2), CONTEXTS, 4, begin), chance)
     assert even["p0", "one"] + even["p0", "two"] == pytest.approx(mixed_groups(p, left=False))
+
+
+@given(data=st.data(), group=st.integers(1, 24))
+@settings(deadline=None, max_examples=50)
+def test_every_group_holds_exactly_its_share_of_each_context(data: st.DataObject, group: int) -> None:
+    count = data.draw(st.sampled_from([k for k in range(1, group + 1) if group % k == 0]))
+    contexts = [Context({"system": str(index)}) for index in range(count)]
+    rows = [context.id for context in allocation.shared(contexts, group)]
+    assert {identifier: rows.count(identifier) for identifier in rows} == {c.id: group // count for c in contexts}

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from slow_helpers import make_rollouts
 
-from fastslow.slow.imitation import build_imitation, epoch_batches, hold_back
+from fastslow.slow.update import build_imitation, epoch_batches, hold_back
 
 
 def test_every_rollout_counts_the_same_whatever_its_length() -> None:

@@ -12,7 +12,7 @@ from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.arms import Arm, make_arm
 from fastslow.study.conclusions import CONCLUSIONS, Conclusion, _stage_names
-from fastslow.study.figures.drawing import save
+from fastslow.study.figures import save
 
 FST = {0: [0.0, 0.4, 0.6, 0.8], 1: [0.0, 0.5, 0.5, 0.7], 2: [0.0, 0.3, 0.5, 0.9]}
 RL = {0: [0.0, 0.2, 0.4, 0.3], 1: [0.0, 0.2, 0.3, 0.5], 2: [0.0, 0.0, 0.0, 0.0]}

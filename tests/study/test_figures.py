@@ -11,7 +11,7 @@ from PIL import Image
 from fastslow.recipe.model import Method
 from fastslow.study.arms import LOOKS
 from fastslow.study.curves import Curve
-from fastslow.study.figures.arms import draw_curves
+from fastslow.study.figures import draw_curves
 from fastslow.study.sentences import headline
 
 

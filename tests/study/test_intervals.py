@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fastslow.study.intervals import Estimate, difference, over_seeds, ratio
+from fastslow.study.curves import Estimate, difference, over_seeds, ratio
 
 
 @settings(deadline=None)

@@ -11,9 +11,9 @@ from study_helpers import made_run
 from fastslow.recipe import build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.conclusions import CONCLUSIONS
-from fastslow.study.jobs import Job, Variant, jobs_of
-from fastslow.study.plans import STUDIES
 from fastslow.study.quickstart import RECIPE
+from fastslow.study.studies import STUDIES
+from fastslow.study.training import Job, Variant, jobs_of
 
 BASE = load_recipe(RECIPE)
 TASKS = [

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from fastslow.study import measures
 from fastslow.study.arms import LOOKS, Arm
 from fastslow.study.conclusions import ablations, data_efficiency
-from fastslow.study.curves import Curve
-from fastslow.study.intervals import Estimate
+from fastslow.study.curves import Curve, Estimate
 from fastslow.study.measures import Comparison
-from fastslow.study.sentences import cost_title, findings, largest_margin, oriented, times, title
-from fastslow.study.tables import summaries
+from fastslow.study.sentences import cost_title, findings, largest_margin, oriented, summaries, times, title
 
 HALF = 0.1
 """Half of the width of an evaluation's interval."""

@@ -14,9 +14,8 @@ from rich.console import Console
 from fastslow.base.errors import FastSlowError, RunError
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import read_curve
-from fastslow.study.jobs import Variant
-from fastslow.study.plans import STUDIES
-from fastslow.study.studies import run_study
+from fastslow.study.studies import STUDIES, run_study
+from fastslow.study.training import Variant
 
 SMALL = [
     *("slow.steps=2", "slow.problems=2", "fast.cycle=2", "fast.anchors=4", "fast.budget=8", "slow.microbatch=16"),

@@ -13,10 +13,9 @@ from fastslow.base.errors import FastSlowError
 from fastslow.launch import start
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.study.figures.radar import Spoke, _short, radar_title
-from fastslow.study.intervals import Estimate
+from fastslow.study.curves import Estimate
 from fastslow.study.quickstart import RECIPE
-from fastslow.study.suite import find_sources, run_suite
+from fastslow.study.suite import Spoke, _short, find_sources, radar_title, run_suite
 
 BRIEF = ["slow.steps=1", "slow.problems=2", "slow.group=4", "slow.microbatch=8", "slow.warmup_steps=0"]
 BRIEF += ["slow.learning_rate=1e-2", "task.shortest=3", "task.longest=4", "fast.anchors=2", "fast.budget=4"]

@@ -10,8 +10,8 @@ import pytest
 from fastslow.base.errors import TaskError
 from fastslow.recipe import build_recipe
 from fastslow.tasks.base import Ask, Example, Feedback, Message, Options, QuestionTask, Split, Task
-from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.registry import build_task
+from fastslow.tasks.stages import refuse_contamination
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 ENCYCLOPEDIA = Path(__file__).parent / "encyclopedia.jsonl"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastslow.tasks.base import Ask, Example, Feedback, Options, Split, Task
-from fastslow.tasks.mixture import Mixture, Part
+from fastslow.tasks.stages import Mixture, Part
 
 
 class Echo(Task):

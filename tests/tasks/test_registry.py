@@ -11,8 +11,8 @@ from fastslow.base.errors import RecipeError, TaskError
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.tasks.adapters.dataset import DatasetTask
 from fastslow.tasks.families.star_graph import StarGraph
-from fastslow.tasks.mixture import Mixture
 from fastslow.tasks.registry import build_task, task_class, task_classes
+from fastslow.tasks.stages import Mixture
 
 PLUGIN = """
 from fastslow.tasks import Example, Feedback, QuestionTask

@@ -15,50 +15,30 @@ from typer import Option
 
 from fastslow.base.errors import FastSlowError, cause
 from fastslow.base.text import printable
-from fastslow.commands.board import board
-from fastslow.commands.check import check
-from fastslow.commands.compare import compare
-from fastslow.commands.contexts import contexts
-from fastslow.commands.divergence import divergence
-from fastslow.commands.doctor import doctor
-from fastslow.commands.eval import evaluate
-from fastslow.commands.export import export
-from fastslow.commands.internalize import internalize
-from fastslow.commands.ledger import ledger
-from fastslow.commands.quickstart import quickstart
-from fastslow.commands.recipe import show_recipe
-from fastslow.commands.rollouts import rollouts
-from fastslow.commands.study import study
-from fastslow.commands.suite import suite
-from fastslow.commands.tasks import tasks
-from fastslow.commands.train import train
+from fastslow.commands import inspecting, running
 from fastslow.engine.local.out_of_memory import refused
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 TRACEBACK = "FASTSLOW_TRACEBACK"
 """The environment variable that has an unexpected error shown with its traceback."""
 COMMANDS: dict[str, Callable[..., None]] = {
-    "train": train,
-    "quickstart": quickstart,
-    "check": check,
-    "recipe": show_recipe,
-    "tasks": tasks,
-    "eval": evaluate,
-    "divergence": divergence,
-    "compare": compare,
-    "suite": suite,
-    "study": study,
-    "board": board,
-    "contexts": contexts,
-    "rollouts": rollouts,
-    "ledger": ledger,
-    "internalize": internalize,
-    "export": export,
-    "doctor": doctor,
+    "train": running.train,
+    "quickstart": running.quickstart,
+    "check": inspecting.check,
+    "recipe": inspecting.show_recipe,
+    "tasks": inspecting.tasks,
+    "eval": running.evaluate,
+    "divergence": running.divergence,
+    "compare": inspecting.compare,
+    "suite": running.suite,
+    "study": running.study,
+    "board": inspecting.board,
+    "contexts": inspecting.contexts,
+    "rollouts": inspecting.rollouts,
+    "ledger": inspecting.ledger,
+    "internalize": running.internalize,
+    "export": running.export,
+    "doctor": inspecting.doctor,
 }
 
 

@@ -30,22 +30,20 @@ console = Console()
 
 RecipeFile = Annotated[Path, Argument(metavar="RECIPE", help="A recipe file; - is standard input.")]
 Overrides = Annotated[
-    list[str] | None,
-    Argument(metavar="[KEY=VALUE]...", help="Settings to change: slow.learning_rate=2e-6 seed=1 …"),
+    list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Settings to change: slow.learning_rate=2e-6 seed=1 …")
 ]
 RunPath = Annotated[Path, Argument(metavar="RUN", help="A run folder.")]
 AtStep = Annotated[
-    int | None,
-    Option("--step", "--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default."),
+    int | None, Option("--step", "--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default.")
 ]
 Trust = Annotated[
     bool, Option("--trust", help="Execute the code that a run folder made elsewhere names, such as its grader.")
 ]
 Tasks = Annotated[
-    list[str] | None,
-    Option("--task", help="A task: rulebook/harbour, or {name: rulebook, book: harbour}. Repeatable."),
+    list[str] | None, Option("--task", help="A task: rulebook/harbour, or {name: rulebook, book: harbour}. Repeatable.")
 ]
 Rollouts = Annotated[int, Option("--k", min=1, help="Rollouts per problem.")]
+SplitName = Annotated[str, Option("--split", help="validation, test or train.")]
 Json = Annotated[bool, Option("--json", help="Print the results as JSON; all else goes to stderr.")]
 
 
@@ -55,12 +53,10 @@ def results(as_json: bool) -> Iterator[Callable[[Any], None]]:
     block goes to stderr."""
     stdout = sys.stdout
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        yield lambda data: print(to_json(data), file=stdout)
-
-
-def to_json(data: Any) -> str:
-    """JSON in ASCII: NaN and infinity are null, paths are strings, credentials are hidden."""
-    return redacted(json.dumps(files.plain(data), indent=2, allow_nan=False, default=str))
+        # In ASCII: NaN and infinity are null, paths are strings, credentials are hidden.
+        yield lambda data: print(
+            redacted(json.dumps(files.plain(data), indent=2, allow_nan=False, default=str)), file=stdout
+        )
 
 
 def checked_split(split: str) -> Split:

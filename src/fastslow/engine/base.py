@@ -16,13 +16,11 @@ Failures:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fastslow.base.errors import Diverged
 from fastslow.base.world import World
 from fastslow.records import Completion, Enough, Ready, Sampling, Turn
 
@@ -174,12 +172,3 @@ class Engine(Protocol):
     def close(self) -> None:
         """End of the run: close connections."""
         ...
-
-
-def require_finite(update: Update, numbers: Numbers) -> None:
-    """Raise `Diverged` if the loss, the gradient or a weight of an update is not a finite number."""
-    measured = {"loss": "the loss", "grad_norm": "the gradient norm"} if update.rows else {}
-    for key, name in {**measured, "largest_weight": "the largest weight"}.items():
-        value = numbers.get(key)
-        if value is not None and not math.isfinite(value):
-            raise Diverged(f"{name} is {value}")

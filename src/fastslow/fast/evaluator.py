@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from fastslow.base.seeds import derive_seed
-from fastslow.base.world import World
-from fastslow.fast.kinds import Kind, find_kind
+from fastslow.base.world import World, derive_seed
 from fastslow.fast.memory import Evidence, Memory
 from fastslow.fast.pool import Member, Pool, Scores, mean_progress, mean_score, race_stops
+from fastslow.fast.reflection.base import Kind, find_kind
 from fastslow.recipe import FastRecipe
 from fastslow.records import Component, Context, Example, Rollout, Sampling
-from fastslow.rollouts.play import Timing
+from fastslow.rollouts.play import Player, Timing
 from fastslow.runs.ledger import Purpose
 
 Book = Callable[[Purpose, Sequence[Rollout], Timing], None]
@@ -26,20 +25,12 @@ Item = tuple[Context, Sequence[Example]]
 """A context and the problems to play it on."""
 
 
-class Plays(Protocol):
-    """The part of a `Player` that the fast loop needs."""
-
-    def play(
-        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
-    ) -> tuple[list[Rollout], Timing]: ...
-
-
 @dataclass
 class Evaluator:
     """The rollouts and scores of one cycle. All processes make the same calls."""
 
     recipe: FastRecipe
-    player: Plays
+    player: Player
     anchors: list[Example]
     """The problems that contexts are scored on."""
     _: KW_ONLY

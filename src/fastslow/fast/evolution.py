@@ -7,10 +7,10 @@ spent, and samples no rollout twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Book, Evaluator
 from fastslow.fast.memory import Evidence
 from fastslow.fast.optimizers.base import Cycle, Optimizer
@@ -21,7 +21,7 @@ from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Example
 from fastslow.rollouts.play import Player
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import Ledger
+from fastslow.runs.ledger import Entry, Ledger
 from fastslow.runs.view import View
 from fastslow.tasks.stages import Stages
 
@@ -45,6 +45,7 @@ class Evolution:
     ) -> None:
         self.recipe, self.state, self.player, self.reflector = recipe, state, player, reflector
         self.book, self.journal, self.view = book, journal, view
+        self.sampling = recipe.sampling.training()
         self.optimizer: type[Optimizer] = OPTIMIZER.registry.find(recipe.fast.optimizer.name)
         state.memory.reads |= self.optimizer.reads_rollouts
 
@@ -77,15 +78,16 @@ class Evolution:
     def _evaluator(self, number: int, look_ahead: Sequence[Example]) -> Evaluator:
         """Open the cycle's evidence and choose the anchors."""
         recipe, memory, player = self.recipe, self.state.memory, self.player
-        evidence = memory.open_cycle(self._same_task())
+        task, step = player.task, self.state.step
+        evidence = memory.open_cycle(not isinstance(task, Stages) or task.at(step).name == task.behind(step).name)
         scored_by = evidence if recipe.fast.rescore == "from-rollouts" else None
         return Evaluator(
             recipe.fast,
             player,
             choose_anchors(look_ahead, scored_by, recipe.fast.anchors),
-            sampling=recipe.sampling.training(),
+            sampling=self.sampling,
             cycle=number,
-            policy_step=self.state.step,
+            policy_step=step,
             seed=derive_seed(recipe.seed, "fast", number),
             budget=memory.budget,
             evidence=evidence,
@@ -98,27 +100,15 @@ class Evolution:
             saves=self.journal is not None and recipe.output.save_rollouts,
         )
 
-    def _same_task(self) -> bool:
-        """Whether the next step has the same task as the last one."""
-        task, step = self.player.task, self.state.step
-        return not isinstance(task, Stages) or task.at(step).name == task.behind(step).name
-
     def _book(self, found: Cycle) -> None:
         """Book the rollouts that were reused, and what the reflector has used."""
         ledger, usage = self.state.ledger, self.reflector.usage
         faults = {"retries": usage.retries, "failures": usage.failures}
-        ledger.book(
-            "reflection",
-            calls=usage.calls,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            seconds=usage.seconds,
-            cost=usage.cost,
-            faults={name: count for name, count in faults.items() if count},
-        )
+        spent = replace(usage.spent, faults={name: count for name, count in faults.items() if count})
+        ledger.book("reflection", spent)
         self.reflector.usage = type(usage)()
         for purpose, count in found.reused.items():
-            ledger.book(purpose, reused=count)
+            ledger.book(purpose, Entry(reused=count))
 
     def _write(
         self, journal: RunFolder, evaluator: Evaluator, found: Cycle, carried: Sequence[str], spent: Ledger

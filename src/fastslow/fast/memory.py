@@ -15,8 +15,8 @@ from typing import Any
 
 from fastslow.recipe import FastRecipe
 from fastslow.records import Completion, Context, Example, Rollout
-from fastslow.rollouts.cache import RolloutCache
 from fastslow.rollouts.chances import Chances
+from fastslow.rollouts.rounds import Pending
 from fastslow.rollouts.stored import from_data, to_data
 
 LEAST_SHARE = 1 / 8
@@ -104,6 +104,46 @@ class Memory:
                 self.chances = Chances.from_data(data["chances"])
 
 
+class RolloutCache:
+    """Fast-loop rollouts that the slow loop trains on instead of sampling new ones, by (problem, context), oldest first.
+
+    Contexts are kept because of their scores, so high scores are over-represented here (docs/rollouts.md, `reuse`): reused
+    rollouts never enter a context's score or a mean reward that decisions use.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, str], list[Rollout]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """All unused rollouts."""
+        return [rollout for waiting in self._waiting.values() for rollout in waiting]
+
+    def add(self, rollouts: Iterable[Rollout]) -> None:
+        for rollout in rollouts:
+            self._waiting.setdefault((rollout.example.id, rollout.context.id), []).append(rollout)
+
+    def keep(self, contexts: Iterable[Context], examples: Iterable[Example]) -> None:
+        """Drop rollouts that no group of this cycle can use."""
+        wanted, ahead = {context.id for context in contexts}, {example.id for example in examples}
+        self._waiting = {key: kept for key, kept in self._waiting.items() if key[0] in ahead and key[1] in wanted}
+
+    def begin(self, pairs: Sequence[tuple[Example, Context]], step: int) -> list[Pending]:
+        """Begin a rollout for each pair: a waiting one, if there is one, is finished already."""
+        begun = []
+        for example, context in pairs:
+            waiting = self._waiting.get((example.id, context.id))
+            rollout = waiting.pop(0) if waiting else None
+            begun.append(Pending(example, context, step, rollout=rollout, reused=rollout is not None))
+        return begun
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+
 class Evidence:
     """The slow loop's rollouts of one cycle as texts and scores without tokens, oldest first.
 
@@ -116,7 +156,9 @@ class Evidence:
         self.add(rollouts)
 
     def add(self, rollouts: Iterable[Rollout]) -> None:
-        self.rollouts += [_without_tokens(rollout) for rollout in rollouts]
+        for rollout in rollouts:
+            turns = tuple(replace(turn, prompt_ids=(), completion=Completion((), ())) for turn in rollout.turns)
+            self.rollouts.append(replace(rollout, turns=turns))
 
     def problems(self, count: int) -> list[Example]:
         """The latest problems, newest first: the policy that answered them is closest to the current one."""
@@ -140,11 +182,10 @@ class Evidence:
 
 @dataclass
 class Allowance:
-    """Halves every cycle once nothing was found for `PATIENCE` cycles; doubles with a find. It never falls below
-    `LEAST_SHARE`: a search that stopped for good would miss a change of the task.
+    """Halves every cycle once nothing was found for `PATIENCE` cycles, down to `LEAST_SHARE`, and doubles with a find.
 
-    It returns to the whole budget when reward drops clearly from one cycle to the next, as it does when the task changes,
-    and once when reward has stalled; only a new best reward lets the next stall raise it again.
+    It is whole again when reward drops clearly from one cycle to the next, as it does when the task changes, and once when
+    reward has stalled; only a new best reward lets the next stall raise it again.
     """
 
     share: float = 1.0
@@ -188,12 +229,4 @@ class Allowance:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Allowance:
         best, last = data["best"], data["last"]
-        return cls(
-            data["share"], data["idle"], data["stalled"], -math.inf if best is None else best, last and tuple(last)
-        )
-
-
-def _without_tokens(rollout: Rollout) -> Rollout:
-    empty = Completion((), ())
-    turns = tuple(replace(turn, prompt_ids=(), completion=empty) for turn in rollout.turns)
-    return replace(rollout, turns=turns)
+        return cls(**{**data, "best": -math.inf if best is None else best, "last": last and tuple(last)})

@@ -127,12 +127,6 @@ def select(candidates: Sequence[Member], size: int) -> Pool:
     return Pool(tuple(kept))
 
 
-def compose(contexts: Sequence[Context], problems: int, group: int) -> list[Context]:
-    """The context of every rollout of a step, problem by problem: exactly group/K of each in every group."""
-    share = group // len(contexts)
-    return [context for _ in range(problems) for context in contexts for _ in range(share)]
-
-
 Draws = Mapping[str, Sequence[float]]
 """The rewards drawn on each problem, by problem id; a problem may have none."""
 

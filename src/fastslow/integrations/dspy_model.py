@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 from fastslow.base.errors import TaskError
+from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.results import Run
-from fastslow.launch.snapshot import open_snapshot
+from fastslow.models.chat import ChatFormat
 from fastslow.records import Sampling
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.tasks.adapters.dspy_program import DSPyMessage, Request, Response, Usage, as_messages, dspy
 
 COLDEST = 1e-3

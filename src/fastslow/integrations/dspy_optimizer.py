@@ -8,8 +8,7 @@ from typing import Any
 
 from fastslow.base.errors import TaskError
 from fastslow.integrations.dspy_model import dspy_lm
-from fastslow.launch.assembly import find_world
-from fastslow.launch.snapshot import open_snapshot
+from fastslow.launch.assembly import find_world, open_snapshot
 from fastslow.launch.start import resume, train
 from fastslow.recipe import Recipe, make_recipe
 from fastslow.runs.folder import RunFolder, default_folder

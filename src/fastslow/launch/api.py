@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from fastslow.base.errors import RecipeError
 from fastslow.launch import start
@@ -26,57 +26,12 @@ from fastslow.recipe import (
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import default_folder
 from fastslow.runs.view import View
-from fastslow.tasks.adapters.dataset import RowsTask
-from fastslow.tasks.adapters.grader import Grader
+from fastslow.tasks.adapters.dataset import Grader, RowsTask
 from fastslow.tasks.base import Task
 from fastslow.tasks.registry import GIVEN
 
 PathLike = str | os.PathLike[str]
 Settings = Mapping[str, Any]
-
-
-@overload
-def train(
-    recipe: Recipe | PathLike | Settings,
-    folder: PathLike | None = None,
-    view: View | None = None,
-    *,
-    task: Task | None = None,
-    **settings: Any,
-) -> Run: ...
-
-
-@overload
-def train(
-    *,
-    model: str | ModelRecipe | Settings,
-    task: Task | str | Settings | Sequence[str | Settings],
-    folder: PathLike | None = None,
-    view: View | None = None,
-    method: Method = "fst",
-    engine: str | Part | Settings = "local",
-    slow: SlowRecipe | Settings = ...,
-    fast: FastRecipe | Settings = ...,
-    sampling: SamplingRecipe | Settings = ...,
-    grading: GradingRecipe | Settings = ...,
-    evaluation: EvaluationRecipe | Settings = ...,
-    output: OutputRecipe | Settings = ...,
-    rollouts: int | None = None,
-    seed: int = 0,
-    **dotted: Any,
-) -> Run: ...
-
-
-@overload
-def train(
-    *,
-    model: str | ModelRecipe | Settings,
-    task: Iterable[Settings],
-    grader: Grader,
-    folder: PathLike | None = None,
-    view: View | None = None,
-    **settings: Any,
-) -> Run: ...
 
 
 def train(

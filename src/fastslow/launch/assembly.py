@@ -1,4 +1,4 @@
-"""Build the task, the engine and the player from a recipe.
+"""Build the task, the engine and the player from a recipe, and open a run at one of its checkpoints.
 
 torch and transformers are imported when they are needed: a mistake that can be seen without them must not wait for them.
 """
@@ -9,21 +9,26 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from fastslow.base.errors import RecipeError, TaskError
+from fastslow.base.errors import RecipeError, RunError, TaskError, cause
 from fastslow.base.world import World
 from fastslow.engine.base import Engine
 from fastslow.engine.kind import find_engine
+from fastslow.fast.pool import Pool
+from fastslow.models.chat import ChatFormat
 from fastslow.models.tokenizer import resolve
 from fastslow.recipe import Recipe, VllmServers
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
+from fastslow.runs import files
+from fastslow.runs.folder import RunFolder
 from fastslow.runs.trackers import check_trackers
 from fastslow.slow.losses import objective
+from fastslow.state import STATE
 from fastslow.tasks import Task
-from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.registry import build_task
 from fastslow.tasks.scripted import scripted_rollout
+from fastslow.tasks.stages import refuse_contamination
 
 CHECKED_EXAMPLES = 64
 LAUNCHED = ("LOCAL_RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -32,8 +37,6 @@ LAUNCHED = ("LOCAL_RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2
 
 @dataclass(frozen=True)
 class Parts:
-    """The loaded parts of a run."""
-
     task: Task
     engine: Engine
     player: Player
@@ -77,7 +80,13 @@ def without_servers(recipe: Recipe) -> Recipe:
     """The recipe sampled in this process: a stored run can be measured when its vLLM servers are gone."""
     if not isinstance(recipe.sampling.backend, VllmServers):
         return recipe
-    return recipe.model_copy(update={"sampling": recipe.sampling.model_copy(update={"backend": "auto"})})
+    return changed(recipe, sampling={"backend": "auto"})
+
+
+def changed(recipe: Recipe, **sections: Mapping[str, object]) -> Recipe:
+    """The recipe with other settings in some of its sections; they are not checked again."""
+    copies = {name: getattr(recipe, name).model_copy(update=settings) for name, settings in sections.items()}
+    return recipe.model_copy(update=copies)
 
 
 def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[str, str]:
@@ -110,3 +119,37 @@ def check_lengths(
                 f"answer it does not fit the model's {max_length}; lower sampling.max_tokens, make the problems smaller, "
                 "or use a model, or vLLM servers, with a longer context"
             )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run at one of its checkpoints."""
+
+    run: RunFolder
+    step: int
+    path: Path
+    pool: Pool
+
+    @property
+    def weights(self) -> Path | None:
+        """The folder with the policy's weights; None if they are frozen."""
+        return None if self.run.recipe.method == "gepa" else self.path
+
+
+def open_snapshot(folder: str | Path, step: int | None = None) -> Snapshot:
+    """Open a run at its newest checkpoint, or at the one of a step. A damaged checkpoint is refused, never replaced."""
+    run = RunFolder.open(folder)
+    if step is None:
+        latest = run.latest_checkpoint()
+        if latest is None:
+            raise RunError(
+                f"'{folder}' has no checkpoint yet; the first is saved at step {run.recipe.output.checkpoint_every}"
+            )
+        step, path = latest
+    else:
+        path = run.checkpoints.get(step)
+    state: dict[str, Any] = files.read_json(path / STATE) or {}
+    try:
+        return Snapshot(run, step, path, Pool.from_dict(state["pool"]))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RunError(f"'{path / STATE}' is no state of a run ({cause(error)}); use another step") from error

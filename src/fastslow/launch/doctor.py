@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from rich.console import Console
 
 from fastslow.base.errors import FastSlowWarning
-from fastslow.engine.local.choice import LARGE, LONG, vllm_installed
+from fastslow.engine.local.estimate import LARGE, LONG, vllm_installed
 from fastslow.launch.start import train
 from fastslow.models.kernels import FAMILIES, kernels_installed
 from fastslow.models.load import choose_device
@@ -53,16 +53,14 @@ SELF_TEST = (
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The result of one check."""
-
+class Diagnosis:
     what: str
     found: str
     state: State = "good"
     advice: str = ""
 
 
-def findings() -> Iterator[Finding]:
+def findings() -> Iterator[Diagnosis]:
     """What is installed, what a run would use and what is missing."""
     yield from _machine()
     yield from _packages()
@@ -70,8 +68,8 @@ def findings() -> Iterator[Finding]:
     yield from _environment()
 
 
-def _machine() -> Iterator[Finding]:
-    yield Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+def _machine() -> Iterator[Diagnosis]:
+    yield Diagnosis("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     device = choose_device("auto")
     if device == "cuda":
         for index in range(torch.cuda.device_count()):
@@ -81,16 +79,16 @@ def _machine() -> Iterator[Finding]:
                 f"{torch.cuda.get_device_name(index)}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free, {precision}"
             )
             crowded = "" if free > 0.8 * total else "other processes use its memory"
-            yield Finding(f"GPU {index}", found, advice=crowded)
+            yield Diagnosis(f"GPU {index}", found, advice=crowded)
         uses = "fp32 weights, bf16 compute; shared prefixes by FlexAttention"
     else:
         seen = "no GPU that torch can use" if device == "cpu" else device
         built = "" if torch.version.cuda or device != "cpu" else f"torch {torch.__version__} was built without CUDA"
-        yield Finding("GPU", seen, "absent" if device == "cpu" else "good", built)
+        yield Diagnosis("GPU", seen, "absent" if device == "cpu" else "good", built)
         uses = "fp32; shared prefixes by ordinary attention"
-    yield Finding("a run uses", f"{device}: {uses}")
-    yield Finding("sampling.backend=auto", _sampler(device))
-    yield Finding("fused kernels", _kernels(device))
+    yield Diagnosis("a run uses", f"{device}: {uses}")
+    yield Diagnosis("sampling.backend=auto", _sampler(device))
+    yield Diagnosis("fused kernels", _kernels(device))
 
 
 def _sampler(device: str) -> str:
@@ -107,46 +105,46 @@ def _kernels(device: str) -> str:
     return "none: " + ("no CUDA GPU is used" if kernels_installed() else "the package liger-kernel is not installed")
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[Diagnosis]:
     """The required packages; installed ones are listed only where their version matters."""
     for requirement in _requirements(None):
         try:
             version = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            yield Finding(requirement.name, "missing", "wrong", f"pip install '{requirement}'")
+            yield Diagnosis(requirement.name, "missing", "wrong", f"pip install '{requirement}'")
             continue
         fits = requirement.specifier.contains(version, prereleases=True)
         advice = "" if fits else f"pip install '{requirement}'"
         if not fits or requirement.name in ("torch", "transformers", "trl", "gepa"):
-            yield Finding(requirement.name, version, "good" if fits else "wrong", advice)
+            yield Diagnosis(requirement.name, version, "good" if fits else "wrong", advice)
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[Diagnosis]:
     for extra, use in USES.items():
         needed = _requirements(extra)
         if not needed:
             continue
-        missing = [each.name for each in needed if find_spec(_module(each.name)) is None]
+        missing = [each.name for each in needed if find_spec(each.name.replace("-", "_")) is None]
         if missing:
-            yield Finding(extra, f"no {', '.join(missing)}", "absent", f"for {use}: pip install 'fastslow[{extra}]'")
+            yield Diagnosis(extra, f"no {', '.join(missing)}", "absent", f"for {use}: pip install 'fastslow[{extra}]'")
         else:
-            yield Finding(extra, ", ".join(f"{each.name} {metadata.version(each.name)}" for each in needed))
+            yield Diagnosis(extra, ", ".join(f"{each.name} {metadata.version(each.name)}" for each in needed))
 
 
-def _environment() -> Iterator[Finding]:
+def _environment() -> Iterator[Diagnosis]:
     set_keys = [key for key in KEYS if os.environ.get(key)]
     if set_keys:
-        yield Finding("reflection API", ", ".join(set_keys))
+        yield Diagnosis("reflection API", ", ".join(set_keys))
     else:
         advice = "set one for fast.reflection=openai/…; lessons, the policy and local models need none"
-        yield Finding("reflection API", "no API key in the environment", "absent", advice)
+        yield Diagnosis("reflection API", "no API key in the environment", "absent", advice)
     offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
     cache = os.environ.get("HF_HOME") or "~/.cache/huggingface"
-    yield Finding("model hub", f"{'offline' if offline else 'online'}, cache {cache}")
+    yield Diagnosis("model hub", f"{'offline' if offline else 'online'}, cache {cache}")
     try:
-        yield Finding("sandbox for code", ", ".join(protections().layers) or "time and memory limits only")
+        yield Diagnosis("sandbox for code", ", ".join(protections().layers) or "time and memory limits only")
     except SandboxError as error:
-        yield Finding("sandbox for code", str(error).partition(";")[0], "absent")
+        yield Diagnosis("sandbox for code", str(error).partition(";")[0], "absent")
 
 
 def _requirements(extra: str | None) -> list[Requirement]:
@@ -160,11 +158,7 @@ def _requirements(extra: str | None) -> list[Requirement]:
     return [each for each in found if each.marker is not None and each.marker.evaluate({"extra": extra})]
 
 
-def _module(package: str) -> str:
-    return package.replace("-", "_")
-
-
-def self_test() -> Finding:
+def self_test() -> Diagnosis:
     """Two steps of both loops with the embedded model, on the device that a run would use."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
@@ -174,14 +168,14 @@ def self_test() -> Finding:
                 train(load_recipe(RECIPE, SELF_TEST), Path(folder) / "run", make_view(Console(quiet=True)))
             )
         except Exception as error:  # a run would fail in the same way
-            return Finding("self-test", "failed", "wrong", f"{type(error).__name__}: {error}")
+            return Diagnosis("self-test", "failed", "wrong", f"{type(error).__name__}: {error}")
         last = run.rows("metrics")[-1]
     messages = [str(warning.message) for warning in caught if issubclass(warning.category, FastSlowWarning)]
     loss = last.get("loss") or 0.0  # None if every group has zero variance, so that nothing is trained
     if not math.isfinite(loss):
-        return Finding("self-test", "failed", "wrong", f"the loss is {loss}")
+        return Diagnosis("self-test", "failed", "wrong", f"the loss is {loss}")
     rollouts = last["rollouts_slow"] + last["rollouts_fast"] + last["rollouts_evaluation"]
     found = (
         f"{last['step']} steps and a cycle of the fast loop, {rollouts} rollouts, {time.perf_counter() - started:.0f} s"
     )
-    return Finding("self-test", "; ".join([found, *messages]))
+    return Diagnosis("self-test", "; ".join([found, *messages]))

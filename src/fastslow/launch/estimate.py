@@ -14,10 +14,10 @@ from statistics import mean
 from fastslow.base.errors import FastSlowError
 from fastslow.engine.kind import Finding, Rollouts, find_engine
 from fastslow.launch.assembly import CHECKED_EXAMPLES, check_lengths, choose_seed_texts
+from fastslow.models.chat import ChatFormat
 from fastslow.models.tokenizer import describe
 from fastslow.recipe import Recipe
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.runs.trackers import check_trackers
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task

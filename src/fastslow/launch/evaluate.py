@@ -7,15 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fastslow.base.errors import RunError
-from fastslow.base.seeds import derive_seed
-from fastslow.evaluation.divergence import divergence
-from fastslow.evaluation.reward import Score, evaluate_task, measured_contexts
-from fastslow.launch.assembly import assemble, find_world, without_servers
-from fastslow.launch.snapshot import open_snapshot
-from fastslow.recipe import Recipe
+from fastslow.base.world import derive_seed
+from fastslow.evaluation.measure import Score, divergence, evaluate_task, measured_contexts
+from fastslow.launch.assembly import assemble, changed, find_world, open_snapshot, without_servers
 from fastslow.records import Context
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tables import DIVERGENCE, write_csv
+from fastslow.runs.frames import DIVERGENCE, write_csv
 from fastslow.runs.trust import require_trust
 from fastslow.tasks.base import Split, Task
 from fastslow.tasks.stages import Stages
@@ -53,7 +50,7 @@ def evaluate_run(
     """
     snapshot = open_snapshot(folder, step)
     recipe = require_trust(snapshot.run.path, snapshot.run.recipe, trust)
-    recipe = _changed(recipe, slow={"kl": 0.0})  # no base model needed
+    recipe = changed(without_servers(recipe), slow={"kl": 0.0}, output={"report_to": []})  # no base model needed
     parts = assemble(recipe, Path(folder), find_world(recipe), task=task)
     if snapshot.weights is not None:
         parts.engine.load(snapshot.weights)
@@ -94,7 +91,8 @@ def measure_divergence(
     if not steps:
         raise RunError(f"'{folder}' has no checkpoint yet; the first is saved at step {recipe.output.checkpoint_every}")
     # These settings load the base model too, unless the policy has an adapter.
-    loaded = _changed(recipe, slow={"kl": recipe.slow.kl or 1e-3}, evaluation={"divergence": True})
+    slow, evaluation = {"kl": recipe.slow.kl or 1e-3}, {"divergence": True}
+    loaded = changed(without_servers(recipe), slow=slow, evaluation=evaluation, output={"report_to": []})
     parts = assemble(loaded, run.path, find_world(recipe), task=task)
     rows: list[Row] = []
     for place, step in enumerate(steps, 1):
@@ -119,12 +117,3 @@ def measure_divergence(
     if parts.engine.world.main:
         write_csv(run.path / DIVERGENCE, [asdict(row) for row in rows])
     return rows
-
-
-def _changed(recipe: Recipe, **sections: dict[str, object]) -> Recipe:
-    """The recipe with other settings, and without trackers and vLLM servers."""
-    sections["output"] = {"report_to": []}
-    recipe = without_servers(recipe)
-    return recipe.model_copy(
-        update={name: getattr(recipe, name).model_copy(update=changes) for name, changes in sections.items()}
-    )

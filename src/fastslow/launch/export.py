@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from fastslow.base.errors import RunError
 from fastslow.fast.pool import Pool
-from fastslow.launch.snapshot import Snapshot, open_snapshot
-from fastslow.models.encode import TextEncoder
+from fastslow.launch.assembly import Snapshot, open_snapshot
+from fastslow.models.chat import TextEncoder
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
 from fastslow.runs.folder import INTERNALIZED, RunFolder
@@ -35,7 +35,9 @@ def export_run(
     if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
         raise RunError(f"'{target}' exists and is not an empty folder; choose a new one")
     if internalized:
-        folder = _internalized(Path(folder))
+        run, folder = RunFolder.open(folder).path, Path(folder) / INTERNALIZED
+        if not folder.is_dir():
+            raise RunError(f"'{run}' has no internalized weights; make them with `fastslow internalize {run}`")
     snapshot = open_snapshot(folder, step)
     if snapshot.run.recipe.model.trust_remote_code:  # the task is not loaded
         require_trust(snapshot.run.path, snapshot.run.recipe, trust)
@@ -45,24 +47,15 @@ def export_run(
         "contexts.json": json.dumps(pool, indent=2, ensure_ascii=False),
         "README.md": model_card(snapshot.run, snapshot.step, snapshot.pool),
     }
-    _write(snapshot, target, best.texts.get(SYSTEM), others)
+    save_policy(snapshot, target, best.texts.get(SYSTEM), others)
     return target
 
 
-def _internalized(run: Path) -> Path:
-    RunFolder.open(run)
-    if not (run / INTERNALIZED).is_dir():
-        raise RunError(f"'{run}' has no internalized weights; make them with `fastslow internalize {run}`")
-    return run / INTERNALIZED
-
-
-def save_policy(snapshot: Snapshot, target: Path) -> None:
-    """Write only the policy of a run as a model folder, with the adapter merged and the chat template unchanged."""
-    _write(snapshot, target, None, {})
-
-
-def _write(snapshot: Snapshot, target: Path, system: str | None, others: Mapping[str, str]) -> None:
-    """A model folder, complete or not at all. A folder that cannot be written is found before the model is loaded."""
+def save_policy(
+    snapshot: Snapshot, target: Path, system: str | None = None, others: Mapping[str, str] | None = None
+) -> None:
+    """Write the policy of a run as a model folder, with the adapter merged, complete or not at all; with a text that its chat
+    template then begins with, and other files. A folder that cannot be written is found before the model is loaded."""
     folder = target.with_name(files.TEMPORARY + target.name)
     with files.nothing_left_behind(target.parent):
         try:
@@ -77,7 +70,7 @@ def _write(snapshot: Snapshot, target: Path, system: str | None, others: Mapping
             with files.explained(target):
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-                for name, text in others.items():
+                for name, text in (others or {}).items():
                     (folder / name).write_text(text)
                 folder.rename(target)
         except BaseException:

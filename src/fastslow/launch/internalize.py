@@ -23,26 +23,24 @@ from typing import Any
 from rich.console import Console
 
 from fastslow.base.errors import Diverged, RunError
-from fastslow.base.seeds import derive_seed
-from fastslow.engine.base import Numbers, Update, require_finite
+from fastslow.base.world import derive_seed
+from fastslow.engine.base import Numbers, Update
 from fastslow.engine.local.out_of_memory import refused
-from fastslow.evaluation.during import Evaluation
-from fastslow.launch.assembly import Parts, assemble, find_world, without_servers
-from fastslow.launch.snapshot import Snapshot, open_snapshot
+from fastslow.evaluation.measure import measure
+from fastslow.launch.assembly import Parts, Snapshot, assemble, changed, find_world, open_snapshot, without_servers
+from fastslow.launch.start import on_main
 from fastslow.recipe import Recipe, TaskRecipe
 from fastslow.recipe.parts import LOSS
 from fastslow.records import Context, Feedback, Rollout
-from fastslow.rollouts.play import Player
-from fastslow.rollouts.replay import Prompts, replay
-from fastslow.rollouts.stream import open_stream
+from fastslow.rollouts.play import Player, Prompts
 from fastslow.runs.folder import INTERNALIZED, RunFolder
 from fastslow.runs.lock import Lock
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.rollout_files import SolvedRollout, read_solved
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
-from fastslow.slow.distillation import build_distillation
-from fastslow.slow.imitation import Solved, build_imitation, epoch_batches, hold_back
+from fastslow.slow.allocation import open_stream
+from fastslow.slow.update import Solved, build_distillation, build_imitation, epoch_batches, hold_back, require_finite
 from fastslow.state import State
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task
@@ -93,31 +91,29 @@ def internalize_run(
     stored = read_solved(run, settings.score, settings.per_problem)
     world = find_world(trained)
     recipe = _recipe(trained, settings, world.size)
-    loaded = _to_train(recipe, distills=settings.steps > 0)
+    # The engine loads the base model too, to measure the divergence from it.
+    loaded = changed(recipe, slow={"kl": recipe.slow.kl or 1e-3}, evaluation={"divergence": True})
+    if settings.steps:
+        loaded = loaded.model_copy(update={"method": "distill"})
     other = build_task(recipe.model_copy(update={"task": TaskRecipe(**also), "stages": []})) if also else None
     if view is None or not world.main:
         view = make_view(Console(quiet=True))
     if not is_finished(snapshot):
         view.message(f"'{run.path}' is not finished; its checkpoint of step {snapshot.step} is used", "warning")
     work = place.with_name(UNFINISHED + place.name)
-    made: list[RunFolder] = []
-    world.from_main(lambda: made.append(_begin(work, recipe)))
+    made = on_main(world, lambda: _begin(work, recipe))
     try:
         parts = assemble(loaded, work, world, task)
-        now = recipe.slow.microbatch
-        advice = (
-            f"lower --microbatch, now {now} (the update stays the same), or free some (nvidia-smi shows what uses it)"
-        )
-        with closing(parts.engine), refused(advice):
-            job = _Job(snapshot, settings, recipe, loaded, parts, (work, made[0] if made else None), view)
-            numbers = job.run(stored, other)
+        now = f"lower --microbatch, now {recipe.slow.microbatch} (the update stays the same)"
+        with closing(parts.engine), refused(f"{now}, or free some (nvidia-smi shows what uses it)"):
+            numbers = _Job(snapshot, settings, recipe, loaded, parts, work, made, view).run(stored, other)
     except BaseException:
-        for folder_made in made:
-            folder_made.close()
+        if made:
+            made.close()
             shutil.rmtree(work, ignore_errors=True)
         raise
-    for folder_made in made:
-        folder_made.close()
+    if made:
+        made.close()
         work.rename(place)
         remember(place, recipe)
     return numbers
@@ -145,23 +141,8 @@ def _recipe(run: Recipe, settings: Settings, processes: int) -> Recipe:
         "learning_rate": settings.learning_rate or run.slow.learning_rate,
         "loss": LOSS.options("cispo")(name="cispo"),
     }
-    changed = {
-        "method": "rl",
-        "rollouts": None,
-        "slow": run.slow.model_copy(update=slow),
-        "output": run.output.model_copy(update={"report_to": [], "keep_checkpoints": 1}),
-    }
-    return run.model_copy(update=changed)
-
-
-def _to_train(recipe: Recipe, *, distills: bool) -> Recipe:
-    """The recipe that the engine gets: it loads the base model too, to measure the divergence from it."""
-    changed = {
-        "method": "distill" if distills else recipe.method,
-        "slow": recipe.slow.model_copy(update={"kl": recipe.slow.kl or 1e-3}),
-        "evaluation": recipe.evaluation.model_copy(update={"divergence": True}),
-    }
-    return recipe.model_copy(update=changed)
+    output = {"report_to": [], "keep_checkpoints": 1}
+    return changed(run, slow=slow, output=output).model_copy(update={"method": "rl", "rollouts": None})
 
 
 def _begin(work: Path, recipe: Recipe) -> RunFolder:
@@ -182,7 +163,8 @@ class _Job:
         recipe: Recipe,
         loaded: Recipe,
         parts: Parts,
-        folder: tuple[Path, RunFolder | None],
+        place: Path,
+        folder: RunFolder | None,
         view: View,
     ) -> None:
         self.snapshot, self.settings, self.recipe, self.loaded = snapshot, settings, recipe, loaded
@@ -190,8 +172,8 @@ class _Job:
         self.seed, self.best = Context(dict(parts.seed_texts)), snapshot.pool.best.context
         self.state = State(recipe, parts.seed_texts)
         self.state.step = snapshot.step
-        self.place, self.folder = folder
-        self.record = Recorder(recipe, parts.task, parts.engine, self.state, self.place, self.folder, view)
+        self.folder = folder
+        self.record = Recorder(recipe, parts.task, parts.engine, self.state, place, folder, view)
 
     def run(self, stored: Mapping[str, Sequence[SolvedRollout]], other: Task | None) -> dict[str, Any]:
         if self.snapshot.weights is not None:
@@ -224,8 +206,7 @@ class _Job:
         if self.folder:
             self.folder.write_json(f"{INTERNALIZED}.json", numbers)
             if not self.recipe.stages:
-                slow = self.recipe.slow.model_copy(update={"steps": self.state.step})
-                self.folder.write_recipe(self.recipe.model_copy(update={"slow": slow}))
+                self.folder.write_recipe(changed(self.recipe, slow={"steps": self.state.step}))
             self.folder.set_status("finished", steps=self.state.step)
         return numbers
 
@@ -317,7 +298,7 @@ class _Job:
         """On-policy distillation from the run's weights under its best text, one rollout a problem; the KL of each step."""
         state, seed = self.state, derive_seed(self.recipe.seed, "internalize")
         count = self.recipe.slow.problems * self.recipe.slow.group
-        alone = self.recipe.slow.model_copy(update={"group": 1})
+        alone = changed(self.recipe, slow={"group": 1}).slow
         stream = open_stream(self.player.task, count, seed)
         found: list[float | None] = []
         for number in range(self.settings.steps):
@@ -343,20 +324,20 @@ class _Job:
         return found
 
     def _replayed(self, rollouts: Sequence[Rollout], context: Context) -> list[Prompts | None]:
-        return replay(self.player, rollouts, [context] * len(rollouts))
+        return self.player.replay(rollouts, [context] * len(rollouts))
 
     def _measure(self, other: Task | None) -> dict[str, dict[str, Any]]:
         """Reward and KL from the base model under the seed text and under the best text, and on another task."""
         state = self.state
         seconds = state.clock.seconds
         with state.clock.stopped():
-            measured = Evaluation(self.loaded, self.player, self.seed).measure(state.step, self.best)
+            measured = measure(self.loaded, self.player, self.seed, state.step, self.best)
             results = dict(measured.results)
             self.record.evaluation(measured, seconds)
             if other is not None:
                 player = Player(other, self.engine, self.player.chat, self.loaded.grading)
                 seed = Context(dict(other.seed_texts))
-                results["other task"] = Evaluation(self.loaded, player, seed).measure(state.step, seed).results["seed"]
+                results["other task"] = measure(self.loaded, player, seed, state.step, seed).results["seed"]
         return results
 
 

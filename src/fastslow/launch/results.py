@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from fastslow.base.errors import RunError
 from fastslow.base.text import number
 from fastslow.engine.kind import find_engine
+from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.launch.export import export_run
-from fastslow.launch.snapshot import open_snapshot
 from fastslow.recipe import Recipe
-from fastslow.runs import frames
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.frames import Frames
 from fastslow.runs.lineage import best_context
 from fastslow.runs.trust import require_trust
 from fastslow.tasks.base import Split, Task
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fastslow.study.report import ComparedRuns
 
 
-class Run(os.PathLike[str]):
+class Run(Frames, os.PathLike[str]):
     """A run folder, finished or not. Every property reads the folder anew, so a run can be watched while it trains.
 
         run = fastslow.Run("runs/mine")
@@ -43,7 +43,7 @@ class Run(os.PathLike[str]):
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder)
-        self._folder = RunFolder.open(self.path)
+        super().__init__(RunFolder.open(self.path))
 
     # The folder -------------------------------------------------------------------------------------------------------
 
@@ -72,34 +72,6 @@ class Run(os.PathLike[str]):
     @property
     def _info(self) -> dict[str, Any]:
         return self._folder.read_json("run.json") or {}
-
-    # Results as DataFrames --------------------------------------------------------------------------------------------
-
-    @property
-    def metrics(self) -> pd.DataFrame:
-        """One row per slow step: reward, entropy, KL, response length, rollouts so far, seconds by phase."""
-        return frames.metrics_frame(self._folder)
-
-    @property
-    def evaluations(self) -> pd.DataFrame:
-        """One row per evaluation and context: `mean` with its 95% interval `low` to `high`, `best`, `k`, `problems`."""
-        return frames.evaluations_frame(self._folder)
-
-    @property
-    def contexts(self) -> pd.DataFrame:
-        """One row per context that was in use: text, parents, cycle of birth, score, whether it is in the pool or best."""
-        return frames.contexts_frame(self._folder)
-
-    @property
-    def rollouts(self) -> pd.DataFrame:
-        """One row per saved rollout of both loops: question, answer, score, feedback. Empty with
-        `output.save_rollouts: false`."""
-        return frames.rollouts_frame(self._folder)
-
-    @property
-    def ledger(self) -> pd.DataFrame:
-        """What was spent, one row per step and purpose: rollouts, calls, tokens, seconds, cost."""
-        return frames.ledger_frame(self._folder)
 
     # What the run made ------------------------------------------------------------------------------------------------
 
@@ -201,15 +173,11 @@ class Run(os.PathLike[str]):
 
     def _repr_html_(self) -> str:
         texts: dict[str, str] = {}
-        rows = "".join(
-            f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in self._essentials().items()
-        )
         with suppress(RunError):  # a run that has only just begun has none
             texts = self.best_prompts
-        prompts = "".join(
-            f"<p>best prompt ({escape(name)})</p><pre>{escape(text)}</pre>" for name, text in texts.items()
-        )
-        return f"<table>{rows}</table>{prompts}"
+        rows = [f"<tr><td>{escape(key)}</td><td>{escape(shown)}</td></tr>" for key, shown in self._essentials().items()]
+        prompts = [f"<p>best prompt ({escape(key)})</p><pre>{escape(text)}</pre>" for key, text in texts.items()]
+        return f"<table>{''.join(rows)}</table>{''.join(prompts)}"
 
     def __str__(self) -> str:
         return str(self.path)

@@ -1,34 +1,51 @@
-"""Start or resume a run."""
+"""Start or resume a run, and end it: whatever ends it, run.json says so, and terminal, lock and signal handlers are released.
+
+Before step 1 one real answer of every task is graded, and the reflection model is called once. A grader with a wrong column
+or a reflection model with a wrong key fails on every call, and is found here, before a run folder exists. A grader that fails
+on some answers only passes, and is counted during the run.
+"""
 
 from __future__ import annotations
 
 import shlex
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 
-from fastslow.base.errors import FastSlowError, RecipeError, cause
-from fastslow.base.text import one_line
-from fastslow.base.world import World
+from fastslow.base.errors import FastSlowError, Interrupted, ModelError, RecipeError, RunError, cause
+from fastslow.base.text import one_line, redacted
+from fastslow.base.world import World, derive_seed
 from fastslow.engine.local import out_of_memory
-from fastslow.fast.reflection import Reflector
+from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed, Reflector, Usage
 from fastslow.launch.assembly import Parts, assemble, find_world
-from fastslow.launch.preflight import preflight
 from fastslow.loop import Loop
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
-from fastslow.rollouts.faults import FAULT
+from fastslow.records import Context, Example
+from fastslow.rollouts.play import FAULT, GradingError, first_error, is_faulty
 from fastslow.runs.checkpoint import check_witness
-from fastslow.runs.ending import ending
 from fastslow.runs.files import nothing_left_behind
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
 from fastslow.tasks import Task
+from fastslow.tasks.stages import Mixture
+
+MORE = 7
+"""Answers that are graded after a faulty grade; the run stops if they are all faulty."""
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked the process to end; handled like an interruption from the keyboard."""
 
 
 def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:
@@ -44,7 +61,7 @@ def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task:
             reflector = _reflector(recipe, parts)
             spent = preflight(recipe, parts, reflector)
             open_engine.push(starting.pop_all())
-        run = _on_main(world, lambda: RunFolder.create(place, recipe))
+        run = on_main(world, lambda: RunFolder.create(place, recipe))
         remember(place, recipe)
         _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent)
     return given
@@ -70,7 +87,7 @@ def resume(
     recipe = _recipe_to_resume(given, overrides)
     recipe = require_trust(place, recipe, trust)
     world = find_world(recipe)
-    run = _on_main(world, lambda: RunFolder.open(place, lock=True))
+    run = on_main(world, lambda: RunFolder.open(place, lock=True))
     with out_of_memory.explained(recipe, given):
         parts = _assemble(recipe, place, world, task)
         with closing(parts.engine):
@@ -119,7 +136,7 @@ def _assemble(recipe: Recipe, folder: Path, world: World, task: Task | None) -> 
         raise RecipeError(f"the run cannot be set up with this recipe: {one_line(cause(error))}") from error
 
 
-def _on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:
+def on_main(world: World, make: Callable[[], RunFolder]) -> RunFolder | None:
     """The run folder on the main process, None on the others."""
     made: list[RunFolder] = []
     world.from_main(lambda: made.append(make()))
@@ -186,3 +203,126 @@ def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[i
     run.rewind(latest[0] if latest else -1)
     run.set_status("running", checkpoint=latest[0] if latest else 0)
     return latest
+
+
+# Before step 1 ---------------------------------------------------------------------------------------------------------
+
+
+def preflight(recipe: Recipe, parts: Parts, reflector: Reflector | None) -> Ledger:
+    """Raise if grading or reflection fails on every call; returns what the calls cost."""
+    spent = Ledger()
+    for number, problems in enumerate(_problems_of_each(parts.task)):
+        _grade(recipe, parts, problems, number, spent)
+    # `lessons` asks no model, and `policy` the one that has just answered.
+    kind = REFLECTOR.registry.find(recipe.fast.reflection.kind)
+    if recipe.fast.budget and kind.own_model and isinstance(reflector, LanguageModelReflector):
+        parts.engine.world.from_main(lambda: _call(reflector))
+        usage, reflector.usage = reflector.usage, Usage()
+        spent.book("preflight", usage.spent)
+    return spent
+
+
+def _problems_of_each(task: Task) -> Iterator[list[Example]]:
+    """The first training problems of every task of a run."""
+    examples = task.examples("train")
+    if not isinstance(task, Mixture):
+        yield list(examples[: 1 + MORE])
+        return
+    found: dict[str, list[Example]] = {part.name: [] for part in task.parts}
+    for example in examples:
+        mine = found[example.part]  # type: ignore[attr-defined]
+        if len(mine) <= MORE:
+            mine.append(example)
+        if all(len(each) > MORE for each in found.values()):
+            break
+    yield from (each for each in found.values() if each)
+
+
+def _grade(recipe: Recipe, parts: Parts, problems: list[Example], number: int, spent: Ledger) -> None:
+    faulty = []
+    for batch in filter(None, (problems[:1], problems[1:])):
+        rollouts, timing = parts.player.play(
+            [(example, Context(dict(parts.seed_texts))) for example in batch],
+            recipe.sampling.training(),
+            policy_step=0,
+            seed=derive_seed(recipe.seed, "preflight", number, len(batch)),
+            strict=False,
+        )
+        spent.book_rollouts("preflight", rollouts, timing.total, prices=recipe.prices)
+        faulty += [rollout for rollout in rollouts if is_faulty(rollout)]
+        if not faulty:
+            return
+    if len(faulty) == len(problems):
+        raise GradingError(
+            f"grading failed on all of the {len(faulty)} answers that were tried before step 1; {first_error(faulty)}"
+        )
+
+
+def _call(reflector: LanguageModelReflector) -> None:
+    """One short question; only a failure that every other request would share counts."""
+    try:
+        reflector.ask([{"role": "user", "content": "Answer with the one word: ready"}], seed=0)
+    except ReflectionFailed as failure:
+        if failure.permanent:
+            raise ModelError(str(failure)) from None
+
+
+# The end ---------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def ending(run: RunFolder | None, folder: Path, view: View) -> Iterator[None]:
+    """Record how the run ended, whether it finished, failed, was interrupted, or its task's code called `sys.exit`."""
+    try:
+        with _stopped_by_signals():
+            yield
+    except BaseException as error:
+        if isinstance(error, MemoryError):
+            traceback.clear_frames(error.__traceback__)  # what they hold is needed to record the end
+        view.close()
+        _record(run, error)
+        if isinstance(error, KeyboardInterrupt):
+            by = f"stopped by {error}" if isinstance(error, Stopped) else "interrupted"
+            raise Interrupted(f"{by}; resume with `fastslow train --resume {folder}`") from None
+        if isinstance(error, SystemExit):
+            raise RunError(
+                f"code of the task called sys.exit({error.code!r}); raise an exception there instead, then resume with "
+                f"`fastslow train --resume {folder}`"
+            ) from error
+        raise
+    finally:
+        view.close()
+        if run:
+            run.close()
+
+
+def _record(run: RunFolder | None, error: BaseException) -> None:
+    if run is None:
+        return
+    status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+    try:
+        run.set_status(status, error=redacted(cause(error)))
+    except (RunError, MemoryError) as problem:  # the disk is full, say: what ended the run matters more
+        error.add_note(str(problem))
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Raise `Stopped` on SIGTERM and SIGHUP; one that the process ignores, as under nohup, stays ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)  # a second signal must not interrupt the ending
+        raise Stopped(signal.Signals(number).name)
+
+    before = {number: signal.getsignal(number) for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

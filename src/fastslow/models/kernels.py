@@ -25,12 +25,13 @@ def kernels_installed() -> bool:
 
 
 def why_no_kernels(device: str, model: PreTrainedModel) -> str | None:
-    """Why fused kernels are not used, or None."""
     if device != "cuda":
         return "no CUDA GPU is used"
     if not kernels_installed():
         return "the package liger-kernel is not installed"
-    if _family(model) not in FAMILIES:
+    # Of transformers itself: code that a model brings along may compute anything.
+    package, _, family = type(model).__module__.rpartition(".modeling_")
+    if family not in FAMILIES or package != f"transformers.models.{family}":
         return f"none for {type(model).__name__}"
     if model.config.get_text_config().hidden_act not in ("silu", "swish"):
         return f"none for the activation {model.config.get_text_config().hidden_act}"
@@ -49,12 +50,6 @@ def use_kernels(model: PreTrainedModel) -> None:
         elif name.endswith("MLP"):
             module.forward = MethodType(_swiglu, module)
     _replace_rotary(family)
-
-
-def _family(model: PreTrainedModel) -> str | None:
-    """The family of a model of transformers itself; code that a model brings along may compute anything."""
-    package, _, name = type(model).__module__.rpartition(".modeling_")
-    return name if package == f"transformers.models.{name}" else None
 
 
 def _norm(self: Any, hidden_states: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from fastslow.base.cache import made_once
 from fastslow.base.errors import ModelError
 from fastslow.models.tokenizer import ADAPTER, not_loaded, read_tokenizer, resolve
-from fastslow.recipe import LoraRecipe, ModelRecipe
+from fastslow.recipe import ModelRecipe
 
+TIED_TOLERANCE = 0.1
+"""If output head and embedding of a GGUF file differ by less than this (relative norm), they are one matrix quantized
+twice."""
 ONE_THREAD = 20_000_000
 """A model with fewer weights is no faster with several CPU threads, and much slower where others use the cores too: they wait
 for one another at every step. OMP_NUM_THREADS overrides it."""
@@ -22,8 +27,6 @@ for one another at every step. OMP_NUM_THREADS overrides it."""
 
 @dataclass(frozen=True)
 class Policy:
-    """A loaded model and its training settings."""
-
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     device: str
@@ -38,11 +41,10 @@ class Policy:
 
 
 def choose_device(wanted: str) -> str:
-    available = {"cpu", *(["cuda"] if torch.cuda.is_available() else [])}
-    if torch.backends.mps.is_available():
-        available.add("mps")
+    usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = [device for device, there in usable.items() if there]
     if wanted == "auto":
-        return next(device for device in ("cuda", "mps", "cpu") if device in available)
+        return available[0]
     if wanted not in available:
         raise ModelError(f"model.device={wanted}, but this machine has only {sorted(available)}; use model.device=auto")
     return wanted
@@ -62,7 +64,6 @@ def load_pretrained(name: str, **arguments: Any) -> tuple[PreTrainedModel, PreTr
 
 
 def load_to_ask(name: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a model for inference only."""
     return load_pretrained(name, dtype=dtype_to_ask(device), device_map=device)
 
 
@@ -113,13 +114,42 @@ def load_policy(recipe: ModelRecipe) -> Policy:
     )
     if device == "cpu" and model.num_parameters() < ONE_THREAD and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
-    return Policy(model, tokenizer, device, bf16, recipe.lora and lora_config(recipe.lora))
+    config, lora = None, recipe.lora
+    if lora is not None:
+        config = LoraConfig("CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.target_modules)
+    return Policy(model, tokenizer, device, bf16, config)
 
 
-def lora_config(recipe: LoraRecipe) -> LoraConfig:
-    return LoraConfig(
-        r=recipe.rank,
-        lora_alpha=recipe.alpha,
-        target_modules=recipe.target_modules,
-        task_type="CAUSAL_LM",
-    )
+def convert_gguf(file: Path) -> Path:
+    """Dequantize a GGUF file, once, to a model folder in the cache, which reference model, vLLM and export can read."""
+    stat = file.stat()
+    key = hashlib.sha256(f"{file.resolve()}:{stat.st_size}:{stat.st_mtime_ns}".encode()).hexdigest()[:12]
+    return made_once("gguf", f"{file.stem}-{key}", lambda folder: _convert(file, folder))
+
+
+def _convert(file: Path, folder: Path) -> None:
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        _plain_copy(loaded).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except Exception as error:
+        raise ModelError(f"'{file}' cannot be read as a GGUF model: {type(error).__name__}: {error}") from error
+
+
+def _plain_copy(loaded: PreTrainedModel) -> PreTrainedModel:
+    """The same weights in a model without a quantization config."""
+    config = loaded.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    state = loaded.state_dict()
+    head, embedding = state.get("lm_head.weight"), state.get("model.embed_tokens.weight")
+    if head is not None and embedding is not None and head.shape == embedding.shape:
+        difference = torch.linalg.vector_norm(head - embedding) / torch.linalg.vector_norm(head)
+        if difference < TIED_TOLERANCE:
+            # One matrix stored at two precisions: the head's copy has the higher one.
+            config.tie_word_embeddings = True
+            state["model.embed_tokens.weight"] = head
+    plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    plain.load_state_dict(state)
+    return plain

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fastslow.recipe import Recipe
+
 GIB = 2**30
 USABLE = 0.9
 """Share of free memory that is planned with; the rest is for fragments, workspaces and what the formulas leave out."""
@@ -35,8 +37,6 @@ ENOUGH_TOKENS = 2**13
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a decoder."""
-
     layers: int
     hidden: int
     intermediate: int
@@ -93,7 +93,6 @@ class Shape:
 
     @property
     def linear_weights(self) -> int:
-        """Weights of all blocks' linear layers."""
         *attention, gate, up, down = (one * other for one, other in self._matrices())
         return self.layers * (sum(attention) + round(self.experts * (gate + up + down)))
 
@@ -120,7 +119,6 @@ class Footprint:
     weights: int
     """Weights of the model, without an adapter."""
     trained: int
-    """Weights that the optimizer updates."""
     rank: int | None
     """Of the adapter; None if all weights are trained."""
     bf16: bool
@@ -129,6 +127,12 @@ class Footprint:
     """Whether a copy of the base model is loaded for the KL penalty."""
     distilled: bool = False
     """Whether a teacher is compared with: a copy of the trained weights."""
+
+    @classmethod
+    def of(cls, recipe: Recipe, shape: Shape, weights: int, trained: int, *, bf16: bool) -> Footprint:
+        lora, distilled = recipe.model.lora, recipe.method == "distill"
+        reference = lora is None and ((bool(recipe.slow.kl) and not distilled) or recipe.evaluation.divergence)
+        return cls(shape, weights, trained, lora.rank if lora else None, bf16, reference, distilled)
 
     @property
     def loaded(self) -> int:
@@ -144,7 +148,6 @@ class Footprint:
 
     @property
     def moments(self) -> int:
-        """Bytes of AdamW's state."""
         return 8 * self.trained
 
     @property

@@ -25,7 +25,7 @@ def resolve(name: str) -> str:
     if path.suffix == ".gguf":
         if not path.is_file():
             raise ModelError(f"no GGUF file '{name}'; give the path of an existing .gguf file")
-        from fastslow.models.gguf import convert_gguf
+        from fastslow.models.load import convert_gguf
 
         return str(convert_gguf(path))
     if path.is_dir():
@@ -57,11 +57,9 @@ class Described:
     max_length: int | None
     """Maximum sequence length, prompt and completion together, if the config has one."""
     ends: Sequence[int]
-    """Tokens that end a completion."""
 
 
 def read_config(name: str, *, trust_remote_code: bool) -> Any:
-    """The config of a model."""
     from transformers import AutoConfig
 
     source = resolve(name)
@@ -72,7 +70,6 @@ def read_config(name: str, *, trust_remote_code: bool) -> Any:
 
 
 def describe(name: str, *, trust_remote_code: bool) -> Described:
-    """Load the tokenizer and the config of a model."""
     config = read_config(name, trust_remote_code=trust_remote_code).get_text_config()
     try:
         tokenizer = read_tokenizer(resolve(name), trust_remote_code=trust_remote_code)

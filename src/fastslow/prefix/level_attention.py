@@ -55,13 +55,11 @@ class Store:
         return self.layers[number]
 
     def select(self, rows: Tensor) -> None:
-        """Keep only these rows."""
         self.rows = len(rows)
         for number, (keys, values) in self.layers.items():
             self.layers[number] = keys.index_select(0, rows), values.index_select(0, rows)
 
     def widen(self, columns: int) -> None:
-        """Add columns up to this number."""
         for number, pair in self.layers.items():
             first, second = (torch.nn.functional.pad(each, (0, 0, 0, columns - self.columns)) for each in pair)
             self.layers[number] = first, second
@@ -188,19 +186,8 @@ class Pass:
         window = None if window is None or window > self.farthest else window
         if isinstance(self.column, Tensor) and has_kernel(query, key, value, dtype):
             levels = [(level, *level.store.layers[layer]) for level in self.levels]
-            return _kernels().attend(  # type: ignore[union-attr]
-                query,
-                key,
-                value,
-                (keys, values),
-                levels,
-                self.positions,
-                self.column,
-                scale,
-                window,
-                softcap,
-                self.ended,
-            )
+            rest = self.positions, self.column, scale, window, softcap, self.ended
+            return _kernels().attend(query, key, value, (keys, values), levels, *rest)  # type: ignore[union-attr]
         if isinstance(self.column, int):
             keys, values = keys[:, :, : self.column + new], values[:, :, : self.column + new]
             keys[:, :, self.column :] = key
@@ -366,7 +353,6 @@ def _attend(
     softcap: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """An attention function of transformers."""
     for name in ("s_aux", "position_bias"):
         if options.get(name) is not None:
             raise ModelError(f"attention with {name} is not supported with shared prefixes")

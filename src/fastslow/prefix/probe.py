@@ -19,8 +19,8 @@ from transformers.integrations.fsdp import is_fsdp_managed_module
 from fastslow.base.errors import ModelError
 from fastslow.prefix import tree_attention
 from fastslow.prefix.level_attention import implementation_of
-from fastslow.prefix.logprobs import completion_logprobs, layer_windows
 from fastslow.prefix.sampling import SharedSampler
+from fastslow.prefix.tree_attention import completion_logprobs, layer_windows
 from fastslow.records import Sampling
 
 TRAINED, GRADIENT, SAMPLED = (1e-4, 0.15), (1e-3, 0.3), (0.01, 0.2)
@@ -55,7 +55,6 @@ def why_not_sample(model: PreTrainedModel) -> str | None:
 
 
 def _base(model: Any) -> Any:
-    """The model without a PEFT wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 

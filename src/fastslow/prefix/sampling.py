@@ -2,8 +2,8 @@
 
 Shared beginnings are found among the token ids (`tree.prompt_tree`), and their keys and values are stored once for all rows
 under them (`level_attention`). Completed rows are removed from the batch. What a row draws depends only on the seed and the
-row's number, not on the other rows (`draw`). On a GPU a decoding step is recorded as a CUDA graph and replayed, because
-launching its hundreds of small kernels one by one takes several times longer than running them.
+row's number, not on the other rows: a token is drawn from one uniform number. On a GPU a decoding step is recorded as a CUDA
+graph and replayed, because launching its hundreds of small kernels one by one takes several times longer than running them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from fastslow.base.errors import Diverged
-from fastslow.prefix.draw import draw, uniforms
 from fastslow.prefix.level_attention import Level, Pass, Store, shared_prefixes
 from fastslow.prefix.tree import PromptTree, Tokens, lexicographic, prompt_tree
 from fastslow.records import Completion, Enough, Ready, Sampling
@@ -29,21 +29,23 @@ READ, START = 160, 64
 operations per byte of the device's memory, and the decoding steps in whose time a later call starts."""
 TILE = 128
 """Rows that a GPU multiplies in the time of one: reading the weights takes that long."""
+SUMMED = 512
+"""Tokens of the vocabulary whose probabilities are added up first when one is drawn."""
 UNBOUNDED = 2**60
 """Room for any number of tokens."""
 NO_PROBABILITIES = "the model's probabilities are not numbers (NaN), so its weights are damaged"
 
 
 class SharedSampler:
-    """Samples from one model."""
-
     def __init__(self, model: PreTrainedModel, eos_ids: Sequence[int], sampling: Sampling) -> None:
         self.model: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.device = self.model.device
         self.eos = torch.tensor(list(eos_ids), dtype=torch.long, device=self.device)
         self.eos_ids, self.sampling = frozenset(eos_ids), sampling
         gpu = self.device.type == "cuda"
-        self.graphs = gpu and _recordable(self.model)
+        # A recorded step runs the same kernels at every length; some models rescale positions as sequences grow.
+        kinds = [str(getattr(module, "rope_type", "default")) for module in self.model.modules()]
+        self.graphs = gpu and not any("dynamic" in kind or "longrope" in kind for kind in kinds)
         self.check_every = 16 if gpu else 1
         """Steps between two checks for completed rows; on a GPU a check waits for the device."""
         self.compact_below = 0.5 if gpu else 0.875
@@ -311,7 +313,6 @@ class _Decoding:
         self._select([place for place, end in enumerate(ended) if not end])
 
     def _select(self, places: Sequence[int]) -> None:
-        """Keep only these rows."""
         self.rows = [self.rows[place] for place in places]
         if not places:
             return
@@ -340,7 +341,57 @@ def _together(begun: Sequence[int], room: int) -> int:
     return len(begun)
 
 
-def _recordable(model: PreTrainedModel) -> bool:
-    """Whether a decoding step runs the same kernels at every length; some models rescale positions as sequences grow."""
-    kinds = (getattr(module, "rope_type", "default") for module in model.modules())
-    return not any("dynamic" in str(kind) or "longrope" in str(kind) for kind in kinds)
+# Drawing a token -------------------------------------------------------------------------------------------------------
+
+
+def uniforms(seed: int, rows: Sequence[int], count: int) -> Tensor:
+    """`count` numbers in [0, 1) for each row, which depend only on the seed and the row's number."""
+    return torch.from_numpy(
+        np.stack([np.random.Generator(np.random.Philox(key=[seed, row])).random(count) for row in rows])
+    )
+
+
+def draw(logits: Tensor, sampling: Sampling, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """A token for every row, and its log-probability as the trainer computes it: with the temperature, without top-p."""
+    if sampling.temperature != 1:  # of rows × vocabulary, and most runs sample at 1
+        logits = logits.float() / sampling.temperature
+    probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)
+    kept = probabilities if sampling.top_p >= 1 else _nucleus(probabilities, sampling.top_p)
+    token = _first_above(kept, uniform)
+    return token, probabilities.gather(1, token[:, None])[:, 0].log()
+
+
+def _first_above(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """The first token at which the cumulative sum exceeds this share of the whole sum, for every row.
+
+    Sums are in fp64, because vocabularies are large: first of blocks, then within one block, so that every probability is
+    read once only.
+    """
+    size = probabilities.shape[1]
+    if size <= SUMMED:
+        sums = probabilities.double().cumsum_(1)
+        return _search(sums, uniform * sums[:, -1])[:, 0]
+    whole = size // SUMMED * SUMMED
+    blocks = probabilities[:, :whole].unflatten(1, (-1, SUMMED)).sum(-1, dtype=torch.float64)
+    rest = probabilities[:, whole:].sum(-1, keepdim=True, dtype=torch.float64)
+    sums = torch.cat([blocks, rest], 1).cumsum_(1)
+    target = uniform * sums[:, -1]
+    block = _search(sums, target)
+    target -= torch.nn.functional.pad(sums, (1, 0)).gather(1, block)[:, 0]
+    place = block * SUMMED + torch.arange(SUMMED, device=block.device)
+    inside = probabilities.gather(1, place.clamp(max=size - 1)).double().masked_fill_(place >= size, 0.0).cumsum_(1)
+    return (block * SUMMED + _search(inside, target))[:, 0].clamp_(max=size - 1)
+
+
+def _search(sums: Tensor, target: Tensor) -> Tensor:
+    """The first place of a sum above the target, which rounding may have moved to the last sum."""
+    below = torch.minimum(target, sums[:, -1] * (1 - 1e-15))
+    return torch.searchsorted(sums, below[:, None], right=True).clamp_(max=sums.shape[1] - 1)
+
+
+def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+    """Sets tokens outside the nucleus to 0: the smallest set of likely tokens that reaches `top_p`, as in transformers."""
+    rising, order = probabilities.sort(dim=-1)
+    dropped = rising.cumsum(-1) <= 1 - top_p
+    dropped[:, -1] = False
+    return probabilities.masked_fill(torch.zeros_like(dropped).scatter_(1, order, dropped), 0.0)

@@ -41,7 +41,6 @@ def sort_by_prefix(rows: Sequence[Ids]) -> tuple[list[int], list[int]]:
 
 
 def _common(left: Integers, right: Integers) -> int:
-    """How many leading tokens two rows share."""
     length = min(len(left), len(right))
     different = np.flatnonzero(left[:length] != right[:length])
     return int(different[0]) if len(different) else length

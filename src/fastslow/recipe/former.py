@@ -10,8 +10,6 @@ from fastslow.recipe.parts import SLOTS, set_key
 
 @dataclass(frozen=True)
 class Removed:
-    """A key that is gone."""
-
     was: Any
     """What a run without it does; a stored recipe with another value cannot be resumed."""
     now: str = "leave it out"
@@ -57,7 +55,6 @@ VALUES: dict[tuple[str, str], str | None] = {
 
 
 def explain_key(key: str) -> str | None:
-    """What to write in place of a former key."""
     new = KEYS.get(key)
     if isinstance(new, Removed):
         return f"{key} was removed: {new.now}"

@@ -357,15 +357,10 @@ class Recipe(Section):
     seed: int = Field(default=0, ge=0)
     """Everything random follows from this number."""
 
-    @field_validator("model", mode="before")
+    @field_validator("model", "task", mode="before")
     @classmethod
-    def _model_name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
-    @field_validator("task", mode="before")
-    @classmethod
-    def _task_name(cls, value: Any) -> Any:
-        if isinstance(value, list):
+    def _by_name(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, list) and info.field_name == "task":
             return [{"name": item} if isinstance(item, str) else item for item in value]
         return {"name": value} if isinstance(value, str) else value
 

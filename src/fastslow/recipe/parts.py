@@ -17,14 +17,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    SerializationInfo,
-    ValidationInfo,
-    create_model,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, SerializationInfo, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
@@ -119,10 +112,8 @@ class Slot:
             try:
                 kind = self.options(name)
             except FastSlowError as error:
-                if not stored:
-                    raise ValueError(
-                        str(error).encode("utf-8", "replace").decode()
-                    ) from None  # pydantic takes no others
+                if not stored:  # pydantic takes no other characters
+                    raise ValueError(str(error).encode("utf-8", "replace").decode()) from None
         return kind.model_validate({**options, "name": name})
 
     def current(self, stored: dict[str, Any]) -> dict[str, Any]:
@@ -159,76 +150,36 @@ _OBJECT = re.compile(r"[\w.]+:[^\W\d]\w*|.*\.py:[^\W\d]\w*")
 
 @functools.cache
 def _of_signature(function: Any) -> type[Part]:
-    given = {
-        name: parameter
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
-    hints = {name: parameter.annotation for name, parameter in given.items()}
-    read = typing.get_type_hints(SimpleNamespace(__annotations__=hints), function.__globals__, include_extras=True)
-    fields: dict[str, Any] = {
-        name: (read[name], ... if parameter.default is parameter.empty else parameter.default)
-        for name, parameter in given.items()
-    }
-    return create_model(function.__name__, __base__=Part, **fields)
+    given = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    hints = SimpleNamespace(__annotations__={each.name: each.annotation for each in given})
+    read = typing.get_type_hints(hints, function.__globals__, include_extras=True)
+    fields = {each.name: (read[each.name], ... if each.default is each.empty else each.default) for each in given}
+    return create_model(function.__name__, __base__=Part, **fields)  # type: ignore[call-overload]
 
 
-LOSS = Slot(
-    "slow.loss",
-    "name",
-    "cispo",
-    Registry(
-        "loss",
-        "fastslow.losses",
-        {name: f"fastslow.slow.losses:{name}" for name in ("cispo", "grpo", "dr_grpo", "dapo", "gspo")},
-    ),
+def _built_in(package: str, names: str) -> dict[str, str]:
+    """Where the parts are that come with the library, from `module:Name`, or `name=module:Name` where the two differ."""
+    found = (each.rpartition("=") for each in names.split())
+    return {name or place.partition(":")[0]: f"fastslow.{package}.{place}" for name, _, place in found}
+
+
+_LOSSES = {name: f"fastslow.slow.losses:{name}" for name in ("cispo", "grpo", "dr_grpo", "dapo", "gspo")}
+_OPTIMIZERS = (
+    "gepa:Gepa digest:Digest ape:Ape opro:Opro evoprompt:EvoPrompt promptbreeder:Promptbreeder textgrad:TextGrad "
+    "reflexion:Reflexion ace:Ace mipro:Mipro dspy-gepa=dspy_gepa:DSPyGepa"
 )
+_REFLECTORS = "lessons=kinds:LessonsKind litellm=kinds:LiteLLMKind local=kinds:LocalKind policy=kinds:PolicyKind"
+LOSS = Slot("slow.loss", "name", "cispo", Registry("loss", "fastslow.losses", _LOSSES))
 OPTIMIZER = Slot(
-    "fast.optimizer",
-    "name",
-    "gepa",
-    Registry(
-        "optimizer",
-        "fastslow.optimizers",
-        {
-            "gepa": "fastslow.fast.optimizers.gepa:Gepa",
-            "digest": "fastslow.fast.optimizers.digest:Digest",
-            "ape": "fastslow.fast.optimizers.ape:Ape",
-            "opro": "fastslow.fast.optimizers.opro:Opro",
-            "evoprompt": "fastslow.fast.optimizers.evoprompt:EvoPrompt",
-            "promptbreeder": "fastslow.fast.optimizers.promptbreeder:Promptbreeder",
-            "textgrad": "fastslow.fast.optimizers.textgrad:TextGrad",
-            "reflexion": "fastslow.fast.optimizers.reflexion:Reflexion",
-            "ace": "fastslow.fast.optimizers.ace:Ace",
-            "mipro": "fastslow.fast.optimizers.mipro:Mipro",
-            "dspy-gepa": "fastslow.fast.optimizers.dspy_gepa:DSPyGepa",
-        },
-    ),
+    *("fast.optimizer", "name", "gepa"),
+    Registry("optimizer", "fastslow.optimizers", _built_in("fast.optimizers", _OPTIMIZERS)),
 )
 REFLECTOR = Slot(
-    "fast.reflection",
-    "kind",
-    "lessons",
-    Registry(
-        "reflector",
-        "fastslow.reflectors",
-        {
-            "lessons": "fastslow.fast.reflection.kinds:LessonsKind",
-            "litellm": "fastslow.fast.reflection.kinds:LiteLLMKind",
-            "local": "fastslow.fast.reflection.kinds:LocalKind",
-            "policy": "fastslow.fast.reflection.kinds:PolicyKind",
-        },
-    ),
+    *("fast.reflection", "kind", "lessons"),
+    Registry("reflector", "fastslow.reflectors", _built_in("fast.reflection", _REFLECTORS)),
 )
 ENGINE = Slot(
-    "engine",
-    "kind",
-    "local",
-    Registry(
-        "engine",
-        "fastslow.engines",
-        {"local": "fastslow.engine.local:Local", "tinker": "fastslow.engine.tinker:Tinker"},
-    ),
+    "engine", "kind", "local", Registry("engine", "fastslow.engines", _built_in("engine", "local:Local tinker:Tinker"))
 )
 SLOTS = {slot.key: slot for slot in (LOSS, OPTIMIZER, REFLECTOR, ENGINE)}
 

@@ -136,16 +136,12 @@ def _plain(value: Any) -> Any:
         if left < 0 or depth > DEEPEST:
             raise ValueError(f"more than {MOST_VALUES:,} values, or nested more than {DEEPEST} deep")
         if isinstance(value, dict):
-            return {_key(key): copied(inner, depth + 1) for key, inner in value.items()}
+            if unusual := [key for key in value if not isinstance(key, str)]:
+                raise ValueError(f"the key {one_line(repr(unusual[0]), 60)} is not text")
+            return {key: copied(inner, depth + 1) for key, inner in value.items()}
         return [copied(inner, depth + 1) for inner in value] if isinstance(value, list) else value
 
     return copied(value, 0)
-
-
-def _key(key: Any) -> str:
-    if not isinstance(key, str):
-        raise ValueError(f"the key {one_line(repr(key), 60)} is not text")
-    return key
 
 
 def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str], *, stored: bool = False) -> Recipe:
@@ -275,7 +271,6 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 
 
 def _setting(override: str) -> tuple[str, Any]:
-    """The key and the value of an override."""
     key, separator, text = override.partition("=")
     if not separator or not key:
         raise RecipeError(f"override '{override}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")
@@ -298,17 +293,13 @@ def _meant(problems: Sequence[Any]) -> list[Any]:
         at = next((index for index, part in enumerate(where) if _KIND.fullmatch(str(part))), len(where))
         return where[:at], where[at : at + 1]
 
+    places = [split(problem) for problem in problems]
     depths: dict[tuple[Any, ...], dict[Any, int]] = {}
-    for problem in problems:
-        key, kind = split(problem)
+    for problem, (key, kind) in zip(problems, places, strict=True):
         kinds = depths.setdefault(key, {})
         kinds[kind] = max(kinds.get(kind, 0), len(problem["loc"]))
-    return [
-        problem
-        for problem in problems
-        for key, kind in [split(problem)]
-        if depths[key][kind] == max(depths[key].values())
-    ]
+    furthest = [depths[key][kind] == max(depths[key].values()) for key, kind in places]
+    return [problem for problem, kept in zip(problems, furthest, strict=True) if kept]
 
 
 def _explain(problem: Any, data: dict[str, Any]) -> str:
@@ -318,9 +309,8 @@ def _explain(problem: Any, data: dict[str, Any]) -> str:
     part = _part(dotted, data)
     if unknown:
         return explain_key(dotted) or f"unknown recipe key '{dotted}'; {_advice(dotted, part)}"
-    if problem["type"] == "literal_error" and (
-        former := explain_value(dotted, problem["input"], problem["ctx"]["expected"])
-    ):
+    expected = problem["ctx"]["expected"] if problem["type"] == "literal_error" else ""
+    if expected and (former := explain_value(dotted, problem["input"], expected)):
         return former
     if problem["type"] == "missing" and part is not None:
         return f"{part[0].registry.what} '{part[1]}' needs {where[-1]}: set {dotted}=…"
@@ -383,19 +373,12 @@ def walk(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """The resolved recipe as YAML."""
     text = yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100)
     return redacted(text)
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted keys."""
-    return dict(_flat(data, prefix))
-
-
-def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    found: dict[str, Any] = {}
     for key, value in data.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found

@@ -1,28 +1,40 @@
-"""Runs rollouts: each is a coroutine that awaits its completions, tools and grader, independently of the others."""
+"""Runs rollouts: each is a coroutine that awaits its completions, tools and grader, independently of the others.
+
+A task that raises, returns something other than feedback, or runs out of time or turns costs its rollout: the rollout scores
+0, is counted as faulty and is shown to no reflector. Its error is for people. Too many of them stop the run, because its
+rewards would mean nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from pathlib import Path
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import FastSlowError, RecipeError, RunError, TaskError
 from fastslow.base.text import one_line
+from fastslow.base.world import wait_for
 from fastslow.engine.base import Engine
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import GradingRecipe
 from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
-from fastslow.rollouts.chat import ChatFormat
-from fastslow.rollouts.faults import FAULT, FaultyGrades, describe
-from fastslow.rollouts.groups import Pending
-from fastslow.rollouts.rounds import InFlight, Rounds, Settled
-from fastslow.sandbox.watch import Watch
+from fastslow.rollouts.rounds import InFlight, Pending, Rounds, Settled
+from fastslow.sandbox.process import Watch
 from fastslow.tasks.base import Answer, Ask, Task
+from fastslow.tasks.scripted import follow_script
 
+Prompts = list[tuple[int, ...]]
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
 """Added to the feedback on a wrong, truncated answer: graders see only its text."""
+FAULT = "grader"
+"""The name under which a rollout and the ledger count a faulty grade."""
+LEAST = 20
+"""Rollouts of a step before its share of faulty grades is judged; at the end of a step any number is."""
+_OWN = str(Path(__file__).parent.parent)
 
 
 @dataclass
@@ -51,20 +63,22 @@ class Player:
         self.faulty = FaultyGrades(self.limits.faulty)
 
     def play(
-        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
+        self,
+        pairs: Sequence[tuple[Example, Context]],
+        sampling: Sampling,
+        *,
+        policy_step: int,
+        seed: int,
+        strict: bool = True,
     ) -> tuple[list[Rollout], Timing]:
-        """One rollout per pair, in order, the same on every process; each process runs its share."""
-        rollouts, timing = self.attempt(pairs, sampling, policy_step=policy_step, seed=seed)
-        self.faulty.count(rollouts)
-        return rollouts, timing
-
-    def attempt(
-        self, pairs: Sequence[tuple[Example, Context]], sampling: Sampling, *, policy_step: int, seed: int
-    ) -> tuple[list[Rollout], Timing]:
-        """`play`, whatever the share of faulty grades."""
+        """One rollout per pair, in order, the same on every process; each process runs its share. Without `strict`, faulty
+        grades are not counted."""
         pending = [Pending(example, context, policy_step) for example, context in pairs]
         timing = self.advance(pending, sampling, seed=seed)
-        return [each.rollout for each in pending if each.rollout], timing
+        rollouts = [each.rollout for each in pending if each.rollout]
+        if strict:
+            self.faulty.count(rollouts)
+        return rollouts, timing
 
     def advance(
         self, pending: Sequence[Pending], sampling: Sampling, *, seed: int, step: int = 0, until: Settled | None = None
@@ -148,7 +162,7 @@ class Player:
         try:
             returned = await watch.run(self.task.rollout(example, context.texts, ask))
             if _is_feedback(returned):
-                feedback = _with_advice(_plain(returned), truncated, sampling.max_tokens)
+                feedback = _with_advice(returned, truncated, sampling.max_tokens)
             else:
                 problem = f"it returned {one_line(repr(returned), 200)}, expected Feedback with numbers in [0, 1]"
         except RecipeError as error:  # the settings are wrong, so every score would be
@@ -178,28 +192,46 @@ class Player:
             )
         return prompt
 
+    def replay(self, rollouts: Sequence[Rollout], contexts: Sequence[Context]) -> list[Prompts | None]:
+        """The prompts of each rollout's turns under another context; each process replays its share.
+
+        The task runs again on the recorded answers, all but the last, so nothing is sampled or graded. None if this fails:
+        the task makes fewer calls, or a prompt is too long for the model.
+        """
+        rank, size = self.world.rank, self.world.size
+        pairs = list(zip(rollouts, contexts, strict=True))
+
+        async def mine() -> list[Prompts | None]:
+            return [await self._replayed(rollout, context.texts) for rollout, context in pairs[rank::size]]
+
+        shares = self.world.gather(wait_for(mine()))
+        return [shares[index % size][index // size] for index in range(len(pairs))]
+
+    async def _replayed(self, rollout: Rollout, texts: Mapping[str, str]) -> Prompts | None:
+        if not rollout.turns:
+            return []
+        try:
+            answers = [Answer(turn.answer, turn.completion.ids) for turn in rollout.turns[:-1]]
+            asks = (await follow_script(self.task, rollout.example, answers, texts)).asks
+            lengths = [len(turn.completion.ids) for turn in rollout.turns]
+            return [tuple(self.prompt(*asked, texts)) for asked in zip(asks, lengths, strict=True)]
+        except Exception:  # a task can raise anything; only this rollout is lost
+            return None
+
 
 def _is_feedback(returned: object) -> bool:
     return (
         isinstance(returned, Feedback)
-        and _in_unit_interval(returned.score)
-        and _in_unit_interval(returned.progress)
+        and all(isinstance(n, Real) and 0 <= float(n) <= 1 for n in (returned.score, returned.progress))
         and isinstance(returned.text, str)
         and isinstance(returned.by_component, Mapping)
         and all(isinstance(words, str) for words in returned.by_component.values())
     )
 
 
-def _in_unit_interval(number: object) -> bool:
-    return isinstance(number, Real) and 0 <= float(number) <= 1
-
-
-def _plain(returned: Feedback) -> Feedback:
-    return replace(returned, score=float(returned.score), progress=float(returned.progress))
-
-
 def _with_advice(feedback: Feedback, truncated: Collection[str], limit: int) -> Feedback:
-    """Feedback with advice for the components whose answers were truncated."""
+    """Feedback in plain numbers, with advice for the components whose answers were truncated."""
+    feedback = replace(feedback, score=float(feedback.score), progress=float(feedback.progress))
     if not truncated or feedback.score >= 1:
         return feedback
     advice = KEEP_IT_SHORT.format(limit)
@@ -208,3 +240,51 @@ def _with_advice(feedback: Feedback, truncated: Collection[str], limit: int) -> 
         for name, words in feedback.by_component.items()
     }
     return replace(feedback, text=f"{feedback.text}\n{advice}".strip(), by_component=own)
+
+
+class GradingError(TaskError):
+    """Too many grades are faulty."""
+
+
+class FaultyGrades:
+    """Counts the grades of a step and refuses more faulty ones than `limit`, a share."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._graded = 0
+        self._faulty: list[Rollout] = []
+
+    def count(self, rollouts: Sequence[Rollout]) -> None:
+        self._graded += len(rollouts)
+        self._faulty += [rollout for rollout in rollouts if is_faulty(rollout)]
+        if self._graded >= LEAST:
+            self._check()
+
+    def end_step(self) -> None:
+        """Judge the step, and begin the next."""
+        self._check()
+        self._graded, self._faulty = 0, []
+
+    def _check(self) -> None:
+        if len(self._faulty) > self.limit * self._graded:
+            raise GradingError(
+                f"{len(self._faulty)} of {self._graded} grades are faulty, and grading.faulty={self.limit:g} allows a share "
+                f"of {self.limit:.0%} in a step; {first_error(self._faulty)}; correct the grader, or raise grading.faulty"
+            )
+
+
+def is_faulty(rollout: Rollout) -> bool:
+    return FAULT in rollout.faults
+
+
+def first_error(faulty: Sequence[Rollout]) -> str:
+    """The first of some faulty grades, for people."""
+    return f"the first is problem '{one_line(faulty[0].example.id, 60)}': {faulty[0].error}"
+
+
+def describe(error: BaseException) -> str:
+    """An error of a task on one line, with the line of the code outside this package that it came from."""
+    words = one_line(error) if isinstance(error, TaskError) else f"{type(error).__name__}: {one_line(error)}"
+    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
+    places = [f"{frame.filename}:{frame.lineno}" for frame in frames if not frame.filename.startswith(_OWN)]
+    return f"{words.rstrip('.')} ({places[-1]})" if places else words.rstrip(".")

@@ -1,12 +1,11 @@
-"""How rollouts get their completions: batched over all waiting rollouts, or one request at a time.
+"""Rollouts in play, and how they get their completions: batched over all waiting rollouts, or one request at a time.
 
 A rollout has a seat. It calls `sample` any number of times, also concurrently, and `leave` when it is done.
 
-When enough rollouts are finished, the others may be set aside and played on later. One that is set aside keeps what was drawn
-for it, finished or not. To play on, its task starts again and is given the answers that it had, found by their prompts, until
-it asks for an unfinished one; of equal prompts the first ask has the first answer, and so on. The policy of the moment reads
-the prompt and the tokens so far, and draws the rest. Every token keeps the log-probability under the policy that drew it. So
-a task of several turns runs its tools again; if they return something else, its prompts change and are answered anew.
+When enough rollouts are finished, the others may be set aside with what was drawn for them, and played on later. Their tasks
+then start again and are given the answers that they had, found by their prompts, until one asks for an unfinished one; of
+equal prompts the first ask has the first answer. The policy of the moment draws the rest, and every token keeps the
+log-probability under the policy that drew it. Tools run again; if they return something else, prompts are answered anew.
 """
 
 from __future__ import annotations
@@ -15,16 +14,68 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.engine.base import Engine
-from fastslow.records import Completion, Sampling
-from fastslow.rollouts.groups import Drawn, Pending
+from fastslow.records import Completion, Context, Example, Rollout, Sampling
 
 Prompt = Sequence[int]
 Settled = Callable[[Collection[int]], bool]
 """Whether playing may stop, given the seats of the rollouts that are not finished."""
+
+NOTHING = Completion((), (), ended=False)
+
+
+@dataclass
+class Drawn:
+    """What was drawn for a prompt so far."""
+
+    prompt: tuple[int, ...]
+    completion: Completion = NOTHING
+
+    def add(self, new: Completion, step: int | None) -> None:
+        """Add the tokens that were drawn after these, by the policy of a step if that is to be known."""
+        before = self.completion
+        steps = () if step is None else (*before.steps, *[step] * len(new.ids))
+        self.completion = Completion((*before.ids, *new.ids), (*before.logprobs, *new.logprobs), steps, new.ended)
+
+
+@dataclass(eq=False)
+class Pending:
+    """A rollout that is being played."""
+
+    example: Example
+    context: Context
+    begun: int
+    """The step in which it was begun."""
+    drawn: list[Drawn] = field(default_factory=list)
+    """Unless it is finished: what was drawn, in the order in which it was first asked for."""
+    rollout: Rollout | None = None
+    """The finished rollout."""
+    reused: bool = False
+    """It was sampled, and booked, for another purpose."""
+
+
+@dataclass(eq=False)
+class Group:
+    """A problem's rollouts in a step."""
+
+    example: Example
+    members: list[Pending] = field(default_factory=list)
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """Those that are finished."""
+        return [member.rollout for member in self.members if member.rollout]
+
+    @property
+    def unfinished(self) -> list[Pending]:
+        return [member for member in self.members if member.rollout is None]
+
+    @property
+    def informative(self) -> bool:
+        return len({rollout.score for rollout in self.rollouts}) > 1
 
 
 @dataclass

@@ -36,16 +36,14 @@ class Checkpoints:
         path = self.begin(step)
         try:
             fill(path)
-        except Exception as error:
+        except BaseException as error:
             self.abandon(step)
-            raise self._not_saved(step, error) from error
-        except BaseException:
-            self.abandon(step)
+            if isinstance(error, Exception):
+                raise self._not_saved(step, error) from error
             raise
         return self.commit(step)
 
     def temporary(self, step: int) -> Path:
-        """The folder of an unfinished checkpoint."""
         return self.folder / f"{files.TEMPORARY}{_name(step)}"
 
     def begin(self, step: int) -> Path:
@@ -82,7 +80,6 @@ class Checkpoints:
         shutil.rmtree(self.temporary(step), ignore_errors=True)
 
     def steps(self) -> list[int]:
-        """The steps that have a checkpoint, oldest first."""
         names = (path.name.removeprefix("step-") for path in self.folder.glob("step-*") if path.is_dir())
         return sorted(int(name) for name in names if name.isdecimal())
 

@@ -151,16 +151,9 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
             raise
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file. A last line without a newline is partial, left by a kill, and is ignored."""
-    return read_rows_until(path, lambda _: True, damaged_at_end=False)
-
-
-def read_rows_until(
-    path: Path, wanted: Callable[[dict[str, Any]], bool], *, damaged_at_end: bool = True
-) -> list[dict[str, Any]]:
-    """The wanted rows, which come first. A line that is no row raises, unless, with `damaged_at_end`, no wanted row follows
-    it."""
+def read_rows(path: Path, wanted: Callable[[dict[str, Any]], bool] | None = None) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines file, or the wanted ones, which come first. A line that is no row raises, unless only wanted
+    rows are read and none follows it. A last line without a newline is partial, left by a kill, and is ignored."""
     try:
         *lines, _partial = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -172,9 +165,9 @@ def read_rows_until(
         row = parse_row(line)
         if row is None:
             damaged = damaged or number
-        elif wanted(row):
+        elif wanted is None or wanted(row):
             rows.append(row)
-        if damaged and (not damaged_at_end or (row is not None and wanted(row))):
+        if damaged and (wanted is None or (row is not None and wanted(row))):
             raise RunError(
                 f"line {damaged} of '{path}' is not a JSON object; restore the file from a copy, or remove that line to do "
                 "without it"

@@ -200,7 +200,7 @@ class RunFolder:
         for name in LOGS:
             path = self._log(name)
             if path.exists():
-                files.write_rows(path, files.read_rows_until(path, lambda row: (row.get("step") or 0) <= step))
+                files.write_rows(path, files.read_rows(path, lambda row: (row.get("step") or 0) <= step))
         with files.explained(self.path):
             for number, path in files.numbered(self.path / "rollouts", "step-*.parquet").items():
                 if number > step:

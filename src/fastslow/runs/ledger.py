@@ -1,14 +1,26 @@
-"""What a run spent, by purpose. Every call of the policy or the reflection model is booked exactly once."""
+"""What a run spent, by purpose, and as tables by cycle and by step.
+
+Every call of the policy or the reflection model is booked exactly once.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fastslow.base.text import number
 from fastslow.recipe import PricesRecipe
 from fastslow.records import Rollout
+from fastslow.runs import files
+
+if TYPE_CHECKING:
+    from fastslow.runs.folder import RunFolder
 
 Purpose = Literal["slow", "fast-score", "fast-minibatch", "rescore", "evaluation", "reflection", "preflight"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
@@ -18,6 +30,17 @@ RETRIES = "service"
 """The fault under which requests are counted that a training service, or a vLLM server, made the engine repeat."""
 TRAINING: tuple[Purpose, ...] = ("slow", *FAST, "reflection")
 """The purposes that training itself needs: neither evaluation nor the calls before step 1."""
+FORMER = {"cut_off": "truncated"}
+"""Former names of faults, which older run folders contain, and their present names."""
+NARROW = {
+    "fast-score": "fast\nscore",
+    "fast-minibatch": "mini-\nbatch",
+    "evaluation": "evalu-\nation",
+    "reflections": "reflec-\ntions",
+    "prompt tokens": "prompt\ntokens",
+    "completion tokens": "compl.\ntokens",
+}
+"""Headings in two lines, so that a table fits 80 columns."""
 
 
 @dataclass(frozen=True)
@@ -63,42 +86,21 @@ class Ledger:
     def __getitem__(self, purpose: Purpose) -> Entry:
         return self.entries[purpose]
 
-    def book(
-        self,
-        purpose: Purpose,
-        *,
-        rollouts: int = 0,
-        calls: int = 0,
-        prompt_tokens: int = 0,
-        completion_tokens: int = 0,
-        seconds: float = 0.0,
-        cost: float = 0.0,
-        faults: Mapping[str, int] | None = None,
-        reused: int = 0,
-    ) -> None:
-        self.entries[purpose] += Entry(
-            rollouts, calls, prompt_tokens, completion_tokens, seconds, cost, dict(faults or {}), reused
-        )
+    def book(self, purpose: Purpose, spent: Entry) -> None:
+        self.entries[purpose] += spent
 
     def book_rollouts(
         self, purpose: Purpose, rollouts: Sequence[Rollout], seconds: float, *, prices: PricesRecipe | None = None
     ) -> None:
-        """Book the cost of sampled rollouts; reused ones are booked by number, with `book(reused=…)`."""
+        """Book the cost of sampled rollouts; reused ones are booked by number, with `Entry(reused=…)`."""
         faults: Counter[str] = Counter()
         for rollout in rollouts:
             faults.update(rollout.faults)
+        calls = sum(len(rollout.turns) for rollout in rollouts)
         prompt_tokens = sum(rollout.prompt_tokens for rollout in rollouts)
         completion_tokens = sum(rollout.completion_tokens for rollout in rollouts)
-        self.book(
-            purpose,
-            rollouts=len(rollouts),
-            calls=sum(len(rollout.turns) for rollout in rollouts),
-            prompt_tokens=prompt_tokens,
-            completion_tokens=completion_tokens,
-            seconds=seconds,
-            cost=(prices.prompt * prompt_tokens + prices.completion * completion_tokens) / 1e6 if prices else 0.0,
-            faults=faults,
-        )
+        cost = (prices.prompt * prompt_tokens + prices.completion * completion_tokens) / 1e6 if prices else 0.0
+        self.book(purpose, Entry(len(rollouts), calls, prompt_tokens, completion_tokens, seconds, cost, faults))
 
     def total(self, purposes: Iterable[Purpose] | None = None) -> Entry:
         """The sum over some purposes, or over all."""
@@ -136,3 +138,122 @@ class Ledger:
     @classmethod
     def from_dict(cls, data: Mapping[str, Mapping[str, Any]]) -> Ledger:
         return cls({purpose: Entry(**data.get(purpose, {})) for purpose in PURPOSES})
+
+
+def spending(run: RunFolder, *, steps: bool) -> dict[str, Any]:
+    """What a run spent by purpose, by cycle and, with `steps`, by step."""
+    rows = run.rows("ledger")
+
+    def entries(ledger: Ledger) -> dict[str, Any]:
+        return {name: {**asdict(entry), "faults": dict(_faults(entry))} for name, entry in _entries(ledger).items()}
+
+    with files.understood(run.path):
+        found: dict[str, Any] = {"run": run.path, "spent": entries(sum_rows(rows))}
+        for key in ("cycle", "step") if steps else ("cycle",):
+            found[f"{key}s"] = [{key: at, "spent": entries(spent)} for at, spent in sums_by(rows, key).items()]
+        return found
+
+
+def show_ledger(run: RunFolder, console: Console, *, steps: bool) -> None:
+    """Print the totals by purpose and by cycle, and with `steps` by step."""
+    rows = run.rows("ledger")
+    if not rows:
+        console.print(
+            Text(f"'{run.path}' has no entries in ledger.jsonl yet; the first is written with the first step")
+        )
+        return
+    with files.understood(run.path):
+        total = sum_rows(rows)
+        console.print(_by_purpose(total))
+        for name, entry in _entries(total).items():
+            if (faults := _faults(entry)) and name in PURPOSES:
+                said = ", ".join(f"{count:,} {fault}" for fault, count in faults.items())
+                console.print(Text(f"faults of {name}: {said}"))
+        for key in ("cycle", "step") if steps else ("cycle",):
+            console.print(_by(key, sums_by(rows, key)))
+    console.print(
+        Text(
+            "Rollouts, calls and tokens count under the purpose they were sampled for; reused rollouts were sampled for "
+            "another purpose. Columns of zeros are left out; --json has every number.",
+            style="dim",
+        )
+    )
+
+
+def sum_rows(rows: Iterable[Mapping[str, Any]]) -> Ledger:
+    """The sum of rows of `ledger.jsonl`."""
+    total = Ledger()
+    for row in rows:
+        total.add(Ledger.from_dict(row["spent"]))
+    return total
+
+
+def sums_by(rows: Sequence[Mapping[str, Any]], key: str) -> dict[int, Ledger]:
+    """The sums of rows of each step or cycle."""
+    values = dict.fromkeys(row[key] for row in rows)
+    return {value: sum_rows(row for row in rows if row[key] == value) for value in values}
+
+
+def _entries(ledger: Ledger) -> dict[str, Entry]:
+    """Every purpose, their sum in training, and all of it."""
+    purposes: dict[str, Entry] = {purpose: ledger[purpose] for purpose in PURPOSES}
+    return purposes | {"training": ledger.total(TRAINING), "all": ledger.total()}
+
+
+def _by_purpose(ledger: Ledger) -> Table:
+    columns = ("rollouts", "reused", "calls", "prompt_tokens", "completion_tokens", "seconds", "cost")
+    headings = {column: "cost $" if column == "cost" else column.replace("_", " ") for column in columns}
+    rows = {
+        name: {heading: getattr(entry, column) for column, heading in headings.items()}
+        for name, entry in _entries(ledger).items()
+    }
+    return _table("spent, by purpose", "purpose", rows, bold=("training", "all"))
+
+
+def _by(name: str, ledgers: Mapping[int, Ledger]) -> Table:
+    """Rollouts by purpose, one row per ledger; reflection has calls instead of rollouts, and preflight is before step 1."""
+    purposes = [purpose for purpose in PURPOSES if purpose not in ("reflection", "preflight")]
+    rows = {}
+    for value, ledger in ledgers.items():
+        total = ledger.total()
+        rows[str(value)] = {
+            **{str(purpose): ledger[purpose].rollouts for purpose in purposes},
+            "reused": total.reused,
+            "reflections": ledger["reflection"].calls,
+            "tokens": total.prompt_tokens + total.completion_tokens,
+            "seconds": total.seconds,
+            "cost $": total.cost,
+        }
+    return _table(f"rollouts, by {name}", name, rows)
+
+
+def _table(title: str, first: str, rows: Mapping[str, Mapping[str, float]], bold: tuple[str, ...] = ()) -> Table:
+    """Rows of amounts by column, without the columns that are zero in every row."""
+    columns = [name for name in next(iter(rows.values())) if any(row[name] for row in rows.values())]
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for name in columns:
+        table.add_column(NARROW.get(name, name), justify="right", no_wrap=True)
+    for name, row in rows.items():
+        cells = (_amount(column, row[column]) for column in columns)
+        table.add_row(name, *cells, style="bold" if name in bold else "")
+    return table
+
+
+def _amount(column: str, amount: float) -> str:
+    if column == "cost $":
+        return f"{amount:.4f}" if amount < 10 else f"{amount:,.2f}"
+    if column == "seconds":
+        return f"{amount:,.1f}" if amount < 1e4 else f"{amount:,.0f}"
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e5, "k")):
+        if amount >= size:
+            return f"{amount / size:.2f}{unit}" if unit != "k" else f"{amount / 1e3:.0f}k"
+    return number(amount)
+
+
+def _faults(entry: Entry) -> Counter[str]:
+    """The faults under their present names."""
+    faults: Counter[str] = Counter()
+    for name, count in entry.faults.items():
+        faults[FORMER.get(name, name)] += count
+    return faults

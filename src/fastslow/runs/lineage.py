@@ -18,15 +18,12 @@ EDIT = ("child", "parent", "component", "before", "after", "accepted", "score", 
 
 @dataclass
 class Node:
-    """One context over the whole run."""
-
     id: str
     texts: Mapping[str, str]
     parents: Sequence[str] = ()
     born: int | None = None
     """The cycle it was proposed in."""
     edit: dict[str, Any] | None = None
-    """The edit that made it."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """Its scores, one for each cycle it was scored in."""
 
@@ -159,7 +156,6 @@ class Member:
 
     id: str
     texts: dict[str, str]
-    """By component."""
     parents: list[str]
     born: int
     """The cycle it was proposed in; 0 for the seed text."""
@@ -168,7 +164,6 @@ class Member:
     scored_at: int | None = None
     """The step of the policy it was last scored under."""
     in_pool: bool = False
-    """A member of the present pool."""
     best: bool = False
     edits: list[dict[str, Any]] = field(default_factory=list)
     """The accepted edits that led to it."""

@@ -17,24 +17,20 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self._descriptor: int | None = None
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise RunError(f"run folder '{path.parent}' cannot be locked: {cause(error)}") from error
-        try:
+            descriptor = self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
         except BlockingIOError:
             holder = os.read(descriptor, 32).decode() or "unknown"
-            os.close(descriptor)
+            self.release()
             raise RunError(
                 f"run folder '{path.parent}' is in use by process {holder}; wait for it or stop it, or choose another "
                 f"output.folder"
             ) from None
         except OSError as error:
-            os.close(descriptor)
+            self.release()
             raise RunError(f"run folder '{path.parent}' cannot be locked: {cause(error)}") from error
-        self._descriptor = descriptor
         _held.add(self)
 
     def release(self) -> None:

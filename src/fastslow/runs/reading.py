@@ -176,7 +176,6 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a JSON list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,20 +14,18 @@ from fastslow.base.errors import Diverged, RunError, cause
 from fastslow.engine.base import Engine, Numbers, Update
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
-from fastslow.rollouts.ahead import token_ages
-from fastslow.rollouts.faults import is_faulty
-from fastslow.rollouts.play import Timing
+from fastslow.rollouts.play import Timing, is_faulty
 from fastslow.runs.checkpoint import Checkpoints, write_witness
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import FAST, RETRIES, Purpose
+from fastslow.runs.ledger import FAST, RETRIES, Entry, Purpose
 from fastslow.runs.trackers import Trackers
 from fastslow.runs.view import View
 from fastslow.tasks.base import Task
 from fastslow.tasks.stages import Stages
 
 if TYPE_CHECKING:
-    from fastslow.evaluation.during import Measured
-    from fastslow.rollouts.groups import Group
+    from fastslow.evaluation.measure import Measured
+    from fastslow.rollouts.rounds import Group
     from fastslow.slow.update import Signal
     from fastslow.state import State
 
@@ -53,6 +52,7 @@ class Recorder:
     ) -> None:
         self.recipe, self.engine, self.state = recipe, engine, state
         self.folder, self.run, self.view = folder, run, view
+        self.prices = recipe.prices
         self.stages = task if isinstance(task, Stages) else None
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self._written = state.ledger.snapshot()
@@ -100,7 +100,7 @@ class Recorder:
 
     def book(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
         """Book sampled rollouts."""
-        self.state.ledger.book_rollouts(purpose, rollouts, timing.total, prices=self.recipe.prices)
+        self.state.ledger.book_rollouts(purpose, rollouts, timing.total, prices=self.prices)
         self._book_service(purpose)
         self.view.spent(self.state.ledger.training_rollouts)
         self.view.sampled(rollouts)
@@ -108,24 +108,18 @@ class Recorder:
     def book_step(self, rollouts: Sequence[Rollout], reused: int, timing: Timing) -> None:
         """Book the rollouts sampled for a slow step, or for a round of it, and the number of reused ones."""
         self.book("slow", rollouts, timing)
-        self.state.ledger.book("slow", reused=reused)
+        self.state.ledger.book("slow", Entry(reused=reused))
         self.state.clock.count({"sampling": timing.sampling, "grading": timing.grading})
 
     def _book_service(self, purpose: Purpose, cost: float = 0.0) -> None:
         """Book what a training service charged beyond rollouts, and the requests repeated since the last call."""
         repeated, self._retries = self.engine.retries - self._retries, self.engine.retries
-        self.state.ledger.book(purpose, cost=cost, faults={RETRIES: repeated} if repeated else {})
+        self.state.ledger.book(purpose, Entry(cost=cost, faults={RETRIES: repeated} if repeated else {}))
 
     def step(
-        self,
-        groups: Sequence[Group],
-        played: Sequence[Rollout],
-        update: Update,
-        signal: Signal,
-        numbers: Numbers,
-        advantages: Sequence[float] | None,
+        self, groups: Sequence[Group], played: Sequence[Rollout], update: Update, signal: Signal, numbers: Numbers
     ) -> None:
-        """Write a row for the completed step; `played` are its rollouts that were not reused, `advantages` those of all."""
+        """Write a row for the completed step; `played` are its rollouts that were not reused."""
         state, clock = self.state, self.state.clock
         self._book_service("slow", numbers.get("cost") or 0.0)
         rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -166,7 +160,7 @@ class Recorder:
         if self.run:
             self.run.append("metrics", row)
             if self.recipe.output.save_rollouts:
-                self.run.save_rollouts(state.step, rollouts, advantages=advantages)
+                self.run.save_rollouts(state.step, rollouts, advantages=signal.advantages)
         if self._trackers:
             shown = {f"fastslow/{key}": row[key] for key in (*TRACKED, *self._spent())}
             self._trackers.log(state.step, {**numbers, **shown})
@@ -193,11 +187,11 @@ class Recorder:
     def evaluation(self, measured: Measured, seconds: float) -> None:
         """Write a row for an evaluation after `seconds` of training."""
         state = self.state
-        prices = self.recipe.prices
-        state.ledger.book_rollouts("evaluation", measured.rollouts, measured.seconds, prices=prices)
-        state.ledger.book_rollouts(
-            "evaluation", measured.divergence_rollouts, measured.divergence_seconds, prices=prices
-        )
+        for rollouts, took in (
+            (measured.rollouts, measured.seconds),
+            (measured.divergence_rollouts, measured.divergence_seconds),
+        ):
+            state.ledger.book_rollouts("evaluation", rollouts, took, prices=self.prices)
         self._book_service("evaluation")
         state.clock.phases["evaluation"] = measured.seconds
         row = {
@@ -290,3 +284,13 @@ class Recorder:
     def _stage(self) -> dict[str, str]:
         """The stage of the last completed step, if the recipe has stages."""
         return {"stage": self.stages.behind(self.state.step).name} if self.stages else {}
+
+
+def token_ages(rollouts: Iterable[Rollout], step: int) -> dict[int, int]:
+    """How many tokens of these rollouts are how many steps older than the policy of a step."""
+    ages: Counter[int] = Counter()
+    for rollout in rollouts:
+        for turn in rollout.turns:
+            drawn = turn.completion.steps or [rollout.policy_step] * len(turn.completion.ids)
+            ages.update(step - each for each in drawn)
+    return dict(sorted(ages.items()))

@@ -42,12 +42,17 @@ class Trackers:
     def __init__(self, names: Sequence[str], folder: Path, recipe: Recipe, warn: Callable[[str], None]) -> None:
         self._started: dict[str, Any] = {}
         self._warn = warn
+        # As recipe.yaml has it, without secrets, as values that every tracker takes.
+        stored = flat(yaml.safe_load(dump_recipe(recipe))) if names else {}
+        settings = {
+            key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in stored.items()
+        }
         for name in names:
             try:
                 tracker = _make(name, folder)
                 tracker.start()
                 self._started[name] = tracker
-                tracker.store_init_configuration(_settings(recipe))
+                tracker.store_init_configuration(settings)
             except Exception as error:
                 self.close()
                 raise RunError(
@@ -91,11 +96,3 @@ def _make(name: str, folder: Path) -> Any:
     if name in ("wandb", "trackio"):
         return kind(project, name=folder.name)
     return kind(project, folder) if kind.requires_logging_directory else kind(project)
-
-
-def _settings(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as recipe.yaml has it, without secrets, as values that every tracker takes."""
-    settings = flat(yaml.safe_load(dump_recipe(recipe)))
-    return {
-        key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings.items()
-    }

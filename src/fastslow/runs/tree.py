@@ -189,7 +189,6 @@ def _diff(component: str, before: str, after: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _lines(text: str) -> list[str]:
-    """The lines of a text as a terminal may show them."""
     return printable(text).splitlines()
 
 

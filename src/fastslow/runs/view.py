@@ -6,7 +6,7 @@ import math
 import textwrap
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -26,7 +26,6 @@ NARROWEST, LOWEST = 50, 15
 FRAME = 4
 """Columns of the frame and its padding; as many lines are left for the frame and for messages."""
 LABELS = 12
-"""Columns of the labels."""
 LEAST_FOR_A_SAMPLE = 8
 """Lines left below which the best context gets them all."""
 MOST_SHOWN = 40
@@ -34,8 +33,8 @@ MOST_SHOWN = 40
 POLICY_METRICS = {"entropy": "entropy", "response_length": "length", "zero_variance": "zero variance"}
 
 
-class View(Protocol):
-    """Receives the events of a run. Any metric may be missing; `close` may be called at any time, also after an error."""
+class View:
+    """Receives the events of a run, here in silence. Any metric may be missing; `close` may be called at any time."""
 
     def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
         """A run starts, or resumes after `step` steps and `rollouts` training rollouts."""
@@ -80,7 +79,7 @@ def make_view(console: Console | None = None) -> View:
     return LiveView(console) if drawable and roomy else PlainView(console)
 
 
-class PlainView:
+class PlainView(View):
     """One line per event, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
@@ -111,12 +110,6 @@ class PlainView:
         of = f"/{total}" if self._limit is None else ""
         self._print(f"step {step}{of}: " + ", ".join(parts or ["done"]))
 
-    def spent(self, rollouts: int) -> None:
-        pass
-
-    def sampled(self, rollouts: Sequence[Rollout]) -> None:
-        pass
-
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         lines = (_evaluation_line(label, result) for label, result in results.items())
         self._print(f"evaluation at step {step}: " + "; ".join(lines))
@@ -130,9 +123,6 @@ class PlainView:
     def finish(self, summary: dict[str, Any]) -> None:
         self._print("finished: " + ", ".join(f"{key} {number(value)}" for key, value in summary.items()))
 
-    def close(self) -> None:
-        pass
-
     def _print(self, line: str) -> None:
         # A character that the log cannot encode must not end the run.
         encoding = self.console.encoding
@@ -140,7 +130,7 @@ class PlainView:
         self.console.print(Text(shown), soft_wrap=True)
 
 
-class LiveView:
+class LiveView(View):
     """One screen that stays in place; messages scroll above it. The numbers come first; the best context and a sampled
     rollout get the lines that are left."""
 
@@ -315,7 +305,6 @@ def _grid(rows: Sequence[tuple[str, RenderableType]]) -> Table:
 
 
 def _labelled(metrics: dict[str, Any], labels: dict[str, str]) -> list[str]:
-    """Those of the metrics that are there, with their labels."""
     return [f"{label} {number(metrics[key])}" for key, label in labels.items() if metrics.get(key) is not None]
 
 
@@ -357,7 +346,6 @@ def _evaluation_line(label: str, result: dict[str, Any], *, problems: bool = Tru
 
 
 def _rollouts_line(metrics: dict[str, Any]) -> str:
-    """Rollouts used so far, by purpose."""
     used = {name: metrics.get(f"rollouts_{name}") for name in ("slow", "fast", "evaluation")}
     line = " + ".join(f"{number(count)} {name}" for name, count in used.items() if count is not None)
     reused = metrics.get("rollouts_reused")

@@ -85,7 +85,10 @@ def run_tests(
     limits = Limits(seconds, megabytes, packages, layers)
     if isinstance(tests[0], Stdio):
         return _run_programs(source, [test for test in tests if isinstance(test, Stdio)], shown, limits)
-    given = {"tests": [_as_json(test, entry) for test in tests], "setup": _without_classes(setup), "entry": entry}
+    # The answer may not replace the setup's modules and functions, which the tests use. Objects of its classes are made where
+    # the answer is, because it must be able to work with them.
+    kept = [ast.unparse(node) for node in ast.parse(setup).body if not isinstance(node, ast.ClassDef)]
+    given = {"tests": [_as_json(test, entry) for test in tests], "setup": "\n".join(kept), "entry": entry}
     outcome, said = run(source, given, limits, setup=setup)
     if said.get("verdict") == "passed":
         return 1.0, "Correct: all tests pass."
@@ -136,13 +139,6 @@ def _as_json(test: Test, entry: str | None) -> dict[str, Any]:
     return {"code": f"{test}\n\ncheck({entry})" if entry and "check" in defined else test}
 
 
-def _without_classes(setup: str) -> str:
-    """What the tests themselves use of the code before the answer, which the answer may not replace: modules and functions.
-    Objects of classes are made where the answer is, because it must be able to work with them."""
-    body = [node for node in ast.parse(setup).body if not isinstance(node, ast.ClassDef)]
-    return "\n".join(map(ast.unparse, body))
-
-
 _OVER = {
     "time": ("does not come to an end within {:g} seconds", FEWER_STEPS),
     "memory": ("needs more memory than there is", LESS_MEMORY),
@@ -174,46 +170,34 @@ class _Words:
         verdict = self._said.get("verdict")
         if self._reason == "output" or (self._reason in _OVER and verdict in ("ended", None)):
             return _over(self._reason, self._where, self._seconds)
+        fact, advice = "brings the tests to a stop", STAY_INSIDE
         match verdict:
             case "failed":
-                return self._failed()
+                fact, advice = self._failed()
             case "raised":
-                return self._raised()
-            case "broken":
-                return self._broken()
+                error = one_line(self._said["error"], 300)
+                line = f", in line {self._said['line']}" if self._said.get("line") else ""
+                code = f" (`{one_line(self._said['code'], 120)}`)" if line and self._said.get("code") else ""
+                fact, advice = f"raises {error}{line}{code}", _advice(error)
+            case "broken":  # the test cannot continue: a name is not there, or it cannot use what it was given
+                if undefined := _UNDEFINED.match(self._said["error"]):
+                    return [f"The code does not define `{undefined[1]}`.", RIGHT_NAME]
+                words = f" ({one_line(self._said['error'], 200)})" if self._quoted else ""
+                fact, advice = f"gives something that the test cannot use{words}", MATCH_TYPES
+            case "ended" if (self._said.get("status") or 0) < 0:
+                fact, advice = f"crashes Python itself (signal {-self._said['status']})", BASE_CASE
             case "ended":
-                return self._stopped()
-        return [f"{self._where} the code brings the tests to a stop.", STAY_INSIDE]
+                fact, advice = "ends the program instead of returning", NO_EXIT
+        return [f"{self._where} the code {fact}.", advice]
 
-    def _failed(self) -> list[str]:
+    def _failed(self) -> tuple[str, str]:
         got, kinds = self._said.get("got"), self._said.get("kinds") or ["", ""]
-        fact = f"{self._where} the code gives a wrong result"
+        fact = "gives a wrong result"
         if self._quoted and got is not None:
             fact += f": `{one_line(self._said['call'], 200)}` is {one_line(got, 200)}"
             if self._said["expected"] not in self._statement:
                 fact += f", {'instead of' if kinds[0] else 'compared with'} {one_line(self._said['expected'], 200)}"
-        advice = RETURN_IT if got == "None" else MATCH_TYPES if kinds[0] != kinds[1] else TRACE
-        return [f"{fact}.", advice]
-
-    def _raised(self) -> list[str]:
-        error = one_line(self._said["error"], 300)
-        line = f", in line {self._said['line']}" if self._said.get("line") else ""
-        code = f" (`{one_line(self._said['code'], 120)}`)" if line and self._said.get("code") else ""
-        return [f"{self._where} the code raises {error}{line}{code}.", _advice(error)]
-
-    def _broken(self) -> list[str]:
-        """The test itself could not continue: it asks for a name that is not there, or cannot use what it was given."""
-        undefined = _UNDEFINED.match(self._said["error"])
-        if undefined:
-            return [f"The code does not define `{undefined[1]}`.", RIGHT_NAME]
-        fact = f"{self._where} the code gives something that the test cannot use"
-        return [f"{fact} ({one_line(self._said['error'], 200)})." if self._quoted else f"{fact}.", MATCH_TYPES]
-
-    def _stopped(self) -> list[str]:
-        status = self._said.get("status")
-        if status is not None and status < 0:
-            return [f"{self._where} the code crashes Python itself (signal {-status}).", BASE_CASE]
-        return [f"{self._where} the code ends the program instead of returning.", NO_EXIT]
+        return fact, RETURN_IT if got == "None" else MATCH_TYPES if kinds[0] != kinds[1] else TRACE
 
 
 def _run_programs(source: str, tests: list[Stdio], shown: int | None, limits: Limits) -> tuple[float, str]:

@@ -204,7 +204,12 @@ _FORK_SERVER = _ForkServer()
 
 def _run(job: dict[str, Any], tests: dict[str, Any], stdin: str) -> tuple[Outcome, dict[str, Any]]:
     with contextlib.ExitStack() as stack:
-        files = [_file(stack, text) for text in (json.dumps(job), json.dumps(tests), stdin)]
+        files = []
+        for text in (json.dumps(job), json.dumps(tests), stdin):
+            file = stack.enter_context(tempfile.TemporaryFile())  # whatever its size, nobody waits for it to be read
+            file.write(text.encode("utf-8", "surrogatepass"))
+            file.seek(0)
+            files.append(file.fileno())
         report, report_end = socket.socketpair()
         stack.enter_context(report)
         (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
@@ -261,11 +266,3 @@ def _reason(said: dict[str, Any], errors: str, seconds: int) -> str:
     if status is None or status < 0:
         return "crash"
     return "memory" if errors.rstrip().rpartition("\n")[2].startswith("MemoryError") else "error"
-
-
-def _file(stack: contextlib.ExitStack, text: str) -> int:
-    """A file without a name: whatever its size, nobody has to wait for it to be read."""
-    file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-    file.write(text.encode("utf-8", "surrogatepass"))
-    file.seek(0)
-    return file.fileno()

@@ -1,16 +1,43 @@
-"""From the rollouts of a step to the rows of one update: each turn is a row with its rollout's advantage."""
+"""From the rollouts of a step to the rows of one update: advantages, token weights, and what there is to learn from.
+
+Arrays have one entry, `_N`, for each rollout of the step. Each turn is a row with its rollout's advantage.
+
+FST-distill is on-policy distillation of the contexts into the weights. The student is the policy under the seed text. The
+teacher is the same model under an evolved context, with its weights at the start of the cycle. The student samples; the loss
+at each of its tokens is the reverse KL(student ‖ teacher) over the whole vocabulary, both at the sampling temperature,
+without a gradient through the sampled tokens. Each context of the pool teaches an equal share of a group. Rewards are
+recorded but not trained on: the weights learn only from the contexts. There is no KL penalty to the base model, and
+zero-variance groups are kept.
+
+Imitation, after training, is supervised learning on solved rollouts: what the model answered with a text becomes what it
+answers without. The prompts are those of the seed text, the targets the tokens of the answers. The update is the policy loss
+with advantage 1 and importance ratios of 1, which has the gradient of cross-entropy: a mean over the tokens of each rollout,
+then over rollouts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastslow.engine.base import Row, Update
+from fastslow.base.errors import Diverged
+from fastslow.base.world import derive_seed
+from fastslow.engine.base import Numbers, Row, Update
 from fastslow.recipe import SlowRecipe
-from fastslow.records import Rollout
-from fastslow.slow.advantages import Floats, Integers, advantages, baseline_groups, informative, prompt_mean_scale
+from fastslow.records import Completion, Rollout, Turn
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Baseline = Literal["problem", "prompt"]
+Solved = Mapping[str, Sequence[Rollout]]
+"""Solved rollouts by problem."""
+EPSILON = 1e-4  # TRL's, so that one update equals stock TRL's
 
 
 @dataclass(frozen=True)
@@ -21,6 +48,8 @@ class Signal:
     """Fraction of groups whose rewards are all equal: they have no gradient."""
     informative: float
     """Fraction of the rollouts that are in the other groups."""
+    advantages: Sequence[float] | None = field(default=None, compare=False)
+    """Of each rollout, without the factor of the aggregation; None where rewards are not trained on."""
 
 
 def build_update(
@@ -29,35 +58,135 @@ def build_update(
     """Rows for one step; rollouts are grouped by problem, `slow.group` each or as many as `sizes` says.
 
     Groups whose rewards are all equal are left out."""
-    problems_N, rewards_N, groups_N = _grouped(rollouts, slow, sizes)
-    tokens_N = np.array([r.completion_tokens for r in rollouts])
-    varied_N = informative(rewards_N, groups_N)
-    kept_N = varied_N & (tokens_N > 0)
-    scales_N = prompt_mean_scale(tokens_N, kept_N, problems_N)
-    rows = [
-        Row(turn, float(advantage), rollout.policy_step, float(scale))
-        for rollout, advantage, scale, kept in zip(
-            rollouts, advantages(rewards_N, groups_N, slow.std), scales_N, kept_N, strict=True
-        )
-        if kept
-        for turn in rollout.turns
-    ]
-    group_varied = [varied_N[groups_N == group].any() for group in np.unique(groups_N)]
-    return Update(step, rows), Signal(1 - float(np.mean(group_varied)), float(varied_N.mean()))
-
-
-def rollout_advantages(rollouts: Sequence[Rollout], slow: SlowRecipe, sizes: Sequence[int] = ()) -> list[float]:
-    """The advantage of each rollout, without the factor of the aggregation."""
-    _, rewards_N, groups_N = _grouped(rollouts, slow, sizes)
-    found: list[float] = advantages(rewards_N, groups_N, slow.std).tolist()
-    return found
-
-
-def _grouped(rollouts: Sequence[Rollout], slow: SlowRecipe, sizes: Sequence[int]) -> tuple[Integers, Floats, Integers]:
-    """Problem, reward and baseline group of every rollout."""
     sizes = sizes or [slow.group] * (len(rollouts) // slow.group)
     problems_N = np.repeat(np.arange(len(sizes)), sizes)
     numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
     contexts_N = np.array([numbers[r.context.id] for r in rollouts])
     rewards_N = np.array([r.score for r in rollouts], dtype=np.float64)
-    return problems_N, rewards_N, baseline_groups(problems_N, contexts_N, slow.baseline)
+    tokens_N = np.array([r.completion_tokens for r in rollouts])
+    groups_N = baseline_groups(problems_N, contexts_N, slow.baseline)
+    varied_N = informative(rewards_N, groups_N)
+    kept_N = varied_N & (tokens_N > 0)
+    scales_N = prompt_mean_scale(tokens_N, kept_N, problems_N)
+    advantages_N = advantages(rewards_N, groups_N, slow.std)
+    rows = [
+        Row(turn, float(advantage), rollout.policy_step, float(scale))
+        for rollout, advantage, scale, kept in zip(rollouts, advantages_N, scales_N, kept_N, strict=True)
+        if kept
+        for turn in rollout.turns
+    ]
+    group_varied = [varied_N[groups_N == group].any() for group in np.unique(groups_N)]
+    return Update(step, rows), Signal(1 - float(np.mean(group_varied)), float(varied_N.mean()), advantages_N.tolist())
+
+
+def build_distillation(
+    rollouts: Sequence[Rollout], prompts: Sequence[Sequence[Sequence[int]] | None], slow: SlowRecipe, step: int
+) -> tuple[Update, Signal]:
+    """Rows for one step from the student's rollouts, grouped by problem, and the teacher's prompt for each turn.
+
+    Rollouts without teacher prompts (None) are left out.
+    """
+    problems_N = np.arange(len(rollouts)) // slow.group
+    rewards_N = np.array([rollout.score for rollout in rollouts], dtype=np.float64)
+    tokens_N = np.array([rollout.completion_tokens for rollout in rollouts])
+    kept_N = np.array([prompt is not None for prompt in prompts]) & (tokens_N > 0)
+    by_problem = slow.loss.options.get("aggregation", "problem") == "problem"
+    weights_N = prompt_mean_scale(tokens_N, kept_N, problems_N) if by_problem else np.ones(len(rollouts))
+    rows = [
+        Row(turn, float(weight), rollout.policy_step, teacher_prompt=tuple(prompt))
+        for rollout, teacher_prompts, weight, kept in zip(rollouts, prompts, weights_N, kept_N, strict=True)
+        if kept and teacher_prompts is not None
+        for turn, prompt in zip(rollout.turns, teacher_prompts, strict=True)
+    ]
+    share = float(informative(rewards_N, problems_N).mean())  # groups of one size
+    return Update(step, rows), Signal(1 - share, share)
+
+
+def build_imitation(rollouts: Sequence[Rollout], step: int) -> Update:
+    """Rows for one step from solved rollouts, whose prompts are already those of the seed text."""
+    tokens_N = np.array([rollout.completion_tokens for rollout in rollouts])
+    weights = prompt_mean_scale(tokens_N, tokens_N > 0, np.arange(len(rollouts)))
+    rows = [
+        Row(_of_current_policy(turn), float(weight), step - 1)
+        for rollout, weight in zip(rollouts, weights, strict=True)
+        if weight
+        for turn in rollout.turns
+    ]
+    return Update(step, rows)
+
+
+def _of_current_policy(turn: Turn) -> Turn:
+    """The turn with unknown log-probabilities of sampling: the engine then takes the current policy's, for a ratio of 1."""
+    ids = turn.completion.ids
+    return replace(turn, completion=Completion(ids, (math.nan,) * len(ids)))
+
+
+def hold_back(problems: Sequence[str], share: float, seed: int) -> tuple[list[str], list[str]]:
+    """Problems to learn from and problems to stop early by: at least one of each, unless the share is 0 or there is one."""
+    shuffled = sorted(problems)
+    random.Random(derive_seed(seed, "held back")).shuffle(shuffled)
+    count = min(max(1, round(share * len(shuffled))), len(shuffled) - 1) if share else 0
+    return shuffled[count:], shuffled[:count]
+
+
+def epoch_batches(solved: Solved, problems: Sequence[str], batch: int, epoch: int, seed: int) -> list[list[Rollout]]:
+    """One rollout of every problem, in batches of almost equal size: however often a problem was solved, it counts once.
+
+    Later epochs take the next of a problem's rollouts.
+    """
+    chosen = [solved[problem][epoch % len(solved[problem])] for problem in sorted(problems)]
+    random.Random(derive_seed(seed, "imitation", epoch)).shuffle(chosen)
+    count = math.ceil(len(chosen) / batch)
+    return [chosen[place::count] for place in range(count)]
+
+
+def baseline_groups(problems_N: Integers, contexts_N: Integers, baseline: Baseline) -> Integers:
+    """A group number per rollout; rollouts of one group share a baseline."""
+    return problems_N if baseline == "problem" else problems_N * (contexts_N.max() + 1) + contexts_N
+
+
+def advantages(rewards_N: Floats, groups_N: Integers, std: Literal["group", "batch", "none"]) -> Floats:
+    """(r − group mean) / (std + ε), with the std of the group or of the batch; `none` does not divide."""
+    result_N = np.zeros_like(rewards_N, dtype=np.float64)
+    for group in np.unique(groups_N):
+        members = groups_N == group
+        rewards = rewards_N[members]
+        centred = rewards - rewards.mean()
+        by_group = std == "group" and len(rewards) > 1
+        result_N[members] = centred / (rewards.std(ddof=1) + EPSILON) if by_group else centred
+    if std == "batch":
+        result_N /= rewards_N.std(ddof=1) + EPSILON
+    return result_N
+
+
+def informative(rewards_N: Floats, groups_N: Integers) -> NDArray[np.bool_]:
+    """Which rollouts are in a group with reward variance; the others have no gradient."""
+    result_N = np.zeros(rewards_N.shape, dtype=bool)
+    for group in np.unique(groups_N):
+        members = groups_N == group
+        result_N[members] = np.ptp(rewards_N[members]) > 0
+    return result_N
+
+
+def prompt_mean_scale(tokens_N: Integers, kept_N: NDArray[np.bool_], problems_N: Integers) -> Floats:
+    """Factors that turn a mean over all tokens into a mean over each problem's tokens, then over problems.
+
+    The loss divides by the number N of kept tokens. A problem with T of them should be divided by T, and by the number P of
+    problems that have any, so the factor is N / (P · T). A problem with more rollouts than another counts as much as it.
+    """
+    tokens_N = np.where(kept_N, tokens_N, 0)
+    per_problem_P = np.bincount(problems_N, tokens_N)
+    present = np.count_nonzero(per_problem_P)
+    scale_P = np.divide(
+        tokens_N.sum(), present * per_problem_P, out=np.zeros(len(per_problem_P)), where=per_problem_P > 0
+    )
+    return np.asarray(scale_P[problems_N], dtype=np.float64)
+
+
+def require_finite(update: Update, numbers: Numbers) -> None:
+    """Raise `Diverged` if the loss, the gradient or a weight of an update is not a finite number."""
+    measured = {"loss": "the loss", "grad_norm": "the gradient norm"} if update.rows else {}
+    for key, name in {**measured, "largest_weight": "the largest weight"}.items():
+        value = numbers.get(key)
+        if value is not None and not math.isfinite(value):
+            raise Diverged(f"{name} is {value}")

@@ -14,8 +14,7 @@ from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS,
 from fastslow.recipe.model import Method
 from fastslow.recipe.parts import SLOTS
 from fastslow.runs.folder import RunFolder
-from fastslow.study.curves import Curve, read_curve
-from fastslow.study.intervals import Estimate, over_seeds
+from fastslow.study.curves import Curve, Estimate, over_seeds, read_curve
 
 OPTIMIZER = "fast.optimizer.name"
 MOST_NAMED = 2

@@ -10,12 +10,11 @@ from typing import Any
 from rich.table import Table
 
 from fastslow.recipe import Recipe
+from fastslow.study import figures
 from fastslow.study.arms import Arm
-from fastslow.study.figures import arms as figures
-from fastslow.study.intervals import Estimate, over_seeds, unknown
+from fastslow.study.curves import Estimate, over_seeds, unknown
 from fastslow.study.measures import Comparison
-from fastslow.study.sentences import divergence_title, largest_margin, oriented, ranking, title
-from fastslow.study.tables import shown
+from fastslow.study.sentences import divergence_title, largest_margin, oriented, ranking, shown, title
 
 Numbers = list[tuple[str, str, Estimate, int]]
 """Arm, measure, estimate and the digits to show."""
@@ -168,16 +167,9 @@ def reuse(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     return Conclusion(finding, figures.reward_figure(found, subtitle), numbers)
 
 
+_CONCLUSIONS = (data_efficiency, asymptote, divergence, plasticity, continual, star_graph, ceiling, ablations, reuse)
 CONCLUSIONS: dict[str, Callable[[Sequence[Arm], str], Conclusion]] = {
-    "data-efficiency": data_efficiency,
-    "asymptote": asymptote,
-    "divergence": divergence,
-    "plasticity": plasticity,
-    "continual": continual,
-    "star-graph": star_graph,
-    "ceiling": ceiling,
-    "ablations": ablations,
-    "reuse": reuse,
+    conclude.__name__.replace("_", "-"): conclude for conclude in _CONCLUSIONS
 }
 
 

@@ -12,8 +12,7 @@ from typing import Any
 from fastslow.base.errors import FastSlowError
 from fastslow.evaluation.asymptote import Asymptote, fit_asymptote
 from fastslow.study.arms import Arm
-from fastslow.study.curves import COSTS, Cost
-from fastslow.study.intervals import Estimate, difference, over_seeds, ratio, unknown
+from fastslow.study.curves import COSTS, Cost, Estimate, difference, over_seeds, ratio, unknown
 
 COLUMNS = {
     **{"steps": "step", "rollouts": "rollouts", "tokens": "tokens", "seconds": "seconds"},

@@ -15,15 +15,14 @@ from rich.text import Text
 
 from fastslow.base.errors import Interrupted
 from fastslow.base.text import number, printable
-from fastslow.launch.assembly import choose_seed_texts
-from fastslow.launch.snapshot import open_snapshot
+from fastslow.launch.assembly import choose_seed_texts, open_snapshot
 from fastslow.recipe import Recipe, load_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs import files
 from fastslow.study.arms import LOOKS
 from fastslow.study.curves import Curve, read_curve
-from fastslow.study.figures.arms import draw_curves
-from fastslow.study.tables import shown
+from fastslow.study.figures import draw_curves
+from fastslow.study.sentences import shown
 from fastslow.study.training import METHODS, check_methods, finished, run_method
 from fastslow.tasks.registry import build_task
 
@@ -60,7 +59,12 @@ def run_quickstart(overrides: Sequence[str], folder: Path, console: Console) -> 
     bands = f"one seed; bands: 95% intervals over {recipe.evaluation.problems} validation problems"
     subtitle = f"{tasks}, model {recipe.model.name}, {bands}"
     draw_curves({method: [curve] for method, curve in curves.items()}, folder / "curves.png", subtitle)
-    console.print("\n", results_table(curves), "\n", texts_table(recipe, folder), sep="")
+    title = "What the model reads"
+    texts = Table("seed text", "context evolved by FST", title=title, title_justify="left", expand=True)
+    after = open_snapshot(folder / "fst").pool.best.context.texts
+    for component, text in choose_seed_texts(build_task(recipe), recipe.fast.seed_text).items():
+        texts.add_row(Text(printable(text)), Text(printable(after[component])))
+    console.print("\n", results_table(curves), "\n", texts, sep="")
     console.print(_next_steps(recipe, folder), soft_wrap=True)
 
 
@@ -78,18 +82,6 @@ def results_table(curves: Mapping[Method, Curve]) -> Table:
     ]
     head = ("method", reward, "training\nrollouts", "KL from\nbase", "training\nseconds")
     return shown("Three methods at equal rollouts", head, rows)
-
-
-def texts_table(recipe: Recipe, folder: Path) -> Table:
-    """The seed text beside the final best context of FST."""
-    before = choose_seed_texts(build_task(recipe), recipe.fast.seed_text)
-    after = open_snapshot(folder / "fst").pool.best.context.texts
-    table = Table(
-        "seed text", "context evolved by FST", title="What the model reads", title_justify="left", expand=True
-    )
-    for component, text in before.items():
-        table.add_row(Text(printable(text)), Text(printable(after[component])))
-    return table
 
 
 def program() -> str:

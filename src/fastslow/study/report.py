@@ -1,4 +1,5 @@
-"""Runs compared, as `fastslow compare` prints and writes them, and as a Python object for a notebook or a script."""
+"""Runs compared: as `fastslow compare` prints and writes them, as a Python object for a notebook or a script, and as one HTML
+page with findings, tables, figures, the evolved contexts with their lineage, and the recipes."""
 
 from __future__ import annotations
 
@@ -12,16 +13,19 @@ from rich.console import Console
 from rich.text import Text
 
 from fastslow.base.errors import FastSlowError, RunError
+from fastslow.recipe import dump_recipe
 from fastslow.runs import files
+from fastslow.runs.board.page import shared_style
+from fastslow.runs.board.text import detail
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tables import write_csv
-from fastslow.study import page, tables
+from fastslow.runs.frames import write_csv
+from fastslow.runs.lineage import Lineage
+from fastslow.runs.reading import Place
 from fastslow.study.arms import Arm, gather
 from fastslow.study.conclusions import continual, kept
-from fastslow.study.figures.arms import report_figures
-from fastslow.study.figures.drawing import save
+from fastslow.study.figures import as_svg, report_figures, save
 from fastslow.study.measures import Comparison
-from fastslow.study.sentences import findings, title
+from fastslow.study.sentences import findings, shown, summaries, title, write_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,12 +80,12 @@ class ComparedRuns:
     def save(self, folder: str | Path) -> Path:
         """Write the tables, the figures and report.html to a folder, as `fastslow compare --out` does."""
         out, figures = Path(folder), self.figures
-        tables.write_known(out / "table.csv", self.comparison.rows())
-        tables.write_known(out / "points.csv", self.comparison.points())
+        write_known(out / "table.csv", self.comparison.rows())
+        write_known(out / "points.csv", self.comparison.points())
         for name, figure in figures.items():
             save(figure, out, name)
         said = {"title": self.title, "subtitle": self.subtitle, "findings": self.said, "remarks": self.remarks}
-        files.write_bytes(out / "report.html", files.encode(page.render(self.comparison, figures, **said)))
+        files.write_bytes(out / "report.html", files.encode(render(self.comparison, figures, **said)))
         return out
 
     def __repr__(self) -> str:
@@ -92,7 +96,7 @@ class ComparedRuns:
 
     def _repr_html_(self) -> str:
         parts = [f"<h4>{escape(self.title)}</h4>", f"<p>{escape(self.subtitle)}</p>"]
-        for table in tables.summaries(self.comparison):
+        for table in summaries(self.comparison):
             cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in (table.head, *table.rows)]
             body = "".join(f"<tr>{each}</tr>" for each in cells)
             parts.append(f"<p><b>{escape(table.title)}</b></p><table>{body}</table>")
@@ -153,26 +157,25 @@ def compare_runs(
 
 def show(comparison: Comparison, console: Console) -> None:
     """Print the tables of a comparison."""
-    for summary in tables.summaries(comparison):
+    for summary in summaries(comparison):
         # Folded: arms differ at the end of names.
-        console.print(tables.shown(summary.title, summary.head, summary.rows, fold=True))
+        console.print(shown(summary.title, summary.head, summary.rows, fold=True))
 
 
 def described(arms: Sequence[Arm]) -> str:
     """What was compared, in one line."""
     recipe = arms[0].runs[0].recipe
-    tasks = " and ".join(" ".join([task.name, *_options(task.options)]) for task in recipe.tasks)
+    named = [
+        [task.name, *(value if isinstance(value, str) else f"{name}={value}" for name, value in task.options.items())]
+        for task in recipe.tasks
+    ]
     meanings = {
         1: f"bands of one seed: 95% intervals over {recipe.evaluation.problems} problems",
         2: "faint: each seed, bold: their mean; bars: 95% intervals over seeds",
     }
     counts = sorted({len(arm.curves) for arm in arms})
     shown = [meanings.get(count, "bands and bars: 95% intervals over seeds") for count in counts]
-    return "; ".join([tasks, _origin(arms), *dict.fromkeys(shown)])
-
-
-def _options(options: Mapping[str, Any]) -> list[str]:
-    return [value if isinstance(value, str) else f"{name}={value}" for name, value in options.items()]
+    return "; ".join([" and ".join(map(" ".join, named)), _origin(arms), *dict.fromkeys(shown)])
 
 
 def _origin(arms: Sequence[Arm]) -> str:
@@ -224,3 +227,52 @@ def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, cons
     for line in (*(f"· {line}" for line in remarks), where):
         console.print(Text(line))
     return {"title": found.finding, "remarks": list(remarks), "measures": found.rows(), "figure": out / "stages.png"}
+
+
+TEMPLATE = Path(__file__).with_name("page.html.j2")
+READING = (
+    "Numbers are means over seeds with 95% intervals over seeds in brackets (Student's t; ratios on a logarithmic scale, "
+    "seed by seed where both arms have the same seeds). One seed has no interval. A run is evaluated under the context that "
+    "was best on training problems; RL only and FST-distill are evaluated under the seed text. A peak counts as reached at "
+    "the first evaluation that shows it."
+)
+
+
+def render(comparison: Comparison, figures: Mapping[str, Any], **said: str | Sequence[str]) -> str:
+    """Render the page, with the title, subtitle, findings and remarks that are said."""
+    from jinja2 import Environment
+
+    arms = comparison.arms
+    return (
+        Environment(autoescape=True, trim_blocks=True)
+        .from_string(TEMPLATE.read_text())
+        .render(
+            **said,
+            style=shared_style(),
+            tables=summaries(comparison),
+            colours=[arm.look.colour for arm in arms],
+            reading=READING,
+            figures={name: as_svg(figure) for name, figure in figures.items()},
+            runs=[shown for arm in arms for run in arm.runs for shown in _contexts(arm, run)],
+            recipes=[{"label": arm.label, "text": dump_recipe(arm.runs[0].recipe)} for arm in arms if arm.folders],
+        )
+    )
+
+
+def _contexts(arm: Arm, run: RunFolder) -> list[dict[str, Any]]:
+    """The final best context of a run that evolves contexts, and the lineage of the survivors, as the board shows it."""
+    if not (cycles := run.cycles()):
+        return []
+    last, path = cycles[-1], run.path.resolve()
+    lineage = Lineage(Place(path.name, path, path))
+    lineage.refresh()
+    return [
+        {
+            "label": arm.label,
+            "colour": arm.look.colour,
+            "seed": run.recipe.seed,
+            "where": f"{run.path}, context {last['best']}",
+            "texts": next(member["texts"] for member in last["population"] if member["id"] == last["best"]),
+            "lineage": [found for node in lineage.survivors() if (found := detail(lineage, node.id)) is not None],
+        }
+    ]

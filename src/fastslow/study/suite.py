@@ -1,11 +1,14 @@
-"""`fastslow suite`: GEPA only from the base model and from each run's weights, on several tasks.
+"""`fastslow suite`: GEPA only from the base model and from each run's weights, on several tasks; a table and a radar chart.
 
 All start from the task's own seed text with the same budget, and are scored before and after.
 """
 
 from __future__ import annotations
 
+import math
 import re
+import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,25 +16,21 @@ from typing import Any
 
 import yaml
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from fastslow.base.errors import FastSlowError, Interrupted
+from fastslow.launch.assembly import Snapshot, open_snapshot
 from fastslow.launch.export import save_policy
-from fastslow.launch.snapshot import Snapshot, open_snapshot
 from fastslow.models.tokenizer import ADAPTER
 from fastslow.recipe import Recipe, build_recipe, load_recipe, read_stored_recipe
 from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.trust import require_trust
-from fastslow.study.arms import LOOKS
-from fastslow.study.figures.drawing import save
-from fastslow.study.figures.radar import Spoke, over, radar, radar_title
-from fastslow.study.intervals import Estimate, over_seeds
-from fastslow.study.tables import shown, write_known
+from fastslow.study.arms import BASE, LOOKS
+from fastslow.study.curves import Estimate, over_seeds
+from fastslow.study.figures import new_figure, save
+from fastslow.study.sentences import shown, write_known
 from fastslow.study.training import finished, refuse_other_settings, train_or_resume
-
-BASE = "Base"
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,15 @@ def run_suite(
             raise Interrupted("interrupted; repeat the command to resume") from None
     spokes = collect(out, list(named), sources)
     write_known(out / "suite.csv", [spoke.row() for spoke in spokes])
-    console.print(suite_table(spokes, k))
+    found = {(spoke.task, spoke.source, spoke.when, spoke.measure): spoke.score.words() for spoke in spokes}
+    columns = [(when, measure) for measure in ("mean", "best") for when in ("before", "after")]
+    rows = [
+        (task, source, *(found[task, source, when, measure] for when, measure in columns))
+        for task, source in dict.fromkeys((spoke.task, spoke.source) for spoke in spokes)
+    ]
+    heads = ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA")
+    title = f"GEPA only from each starting point; 95% intervals over {over(spokes)}"
+    console.print(shown(title, heads, rows, left=2))
     if len(named) >= 3:
         save(radar(spokes, k), out, "radar")
         where = f"{radar_title(spokes)}. The radar chart is in {out / 'radar.png'}, the table is in suite.csv."
@@ -123,7 +130,7 @@ def find_sources(runs: Sequence[str | Path], trust: bool = False) -> list[Source
             )
         found[key] = source
     seeds = sorted({seed for _, seed in found})
-    return [*(Source(BASE, None, seed) for seed in seeds), *(found[key] for key in sorted(found))]
+    return [*(Source("Base", None, seed) for seed in seeds), *(found[key] for key in sorted(found))]
 
 
 def collect(out: Path, tasks: Sequence[str], sources: Sequence[Source]) -> list[Spoke]:
@@ -144,17 +151,6 @@ def collect(out: Path, tasks: Sequence[str], sources: Sequence[Source]) -> list[
                         score = Estimate(results[0][measure], results[0][low], results[0][high])
                     spokes.append(Spoke(task, label, method, when, measure, score, results[0]["problems"]))
     return spokes
-
-
-def suite_table(spokes: Sequence[Spoke], k: int) -> Table:
-    found = {(spoke.task, spoke.source, spoke.when, spoke.measure): spoke.score.words() for spoke in spokes}
-    columns = [(when, measure) for measure in ("mean", "best") for when in ("before", "after")]
-    rows = [
-        (task, source, *(found[task, source, when, measure] for when, measure in columns))
-        for task, source in dict.fromkeys((spoke.task, spoke.source) for spoke in spokes)
-    ]
-    head = ("task", "from", f"mean@{k} before", "after GEPA", f"best@{k} before", "after GEPA")
-    return shown(f"GEPA only from each starting point; 95% intervals over {over(spokes)}", head, rows, left=2)
 
 
 def read_task(text: str, option: str = "--task") -> dict[str, Any]:
@@ -198,3 +194,98 @@ def _recipe(template: Recipe, task: dict[str, Any], source: Source, weights: str
     data["evaluation"] |= {"every": steps, "k": k, "divergence": False}
     data["output"] |= {"folder": None, "checkpoint_every": steps, "save_rollouts": False}
     return build_recipe(data)
+
+
+@dataclass(frozen=True)
+class Spoke:
+    """One score: on a task, from some weights, before or after GEPA."""
+
+    task: str
+    source: str
+    method: Method | None
+    when: str
+    measure: str
+    score: Estimate
+    problems: int
+
+    def row(self) -> dict[str, Any]:
+        score = {"score": self.score.mean, "low": self.score.low, "high": self.score.high, "seeds": self.score.seeds}
+        named = {"task": self.task, "source": self.source, "when": self.when, "measure": self.measure}
+        return {**named, **score, "problems": self.problems}
+
+
+def radar_title(spokes: Sequence[Spoke], measure: str = "mean") -> str:
+    """On how many tasks the best starting point is highest, ties included, and on how many its interval is apart."""
+    after = [spoke for spoke in spokes if spoke.when == "after" and spoke.measure == measure]
+    ends = {(spoke.task, spoke.source): spoke.score for spoke in after}
+    wins, clear = Counter[str](), Counter[str]()
+    for (task, source), mine in ends.items():
+        others = [score for (other, _), score in ends.items() if other == task and score is not mine]
+        wins[source] += all(mine.mean >= score.mean for score in others)
+        clear[source] += mine.has_interval and all(score.has_interval and mine.low > score.high for score in others)
+    most = max(wins.values())
+    best = [source for source, count in wins.items() if count == most]
+    on = f"highest on {most} of {len({task for task, _ in ends})} tasks"
+    if len(best) > 1:
+        return f"After GEPA, {' and '.join(best)} are each {on}"
+    return f"After GEPA, {best[0]} is {on}, beyond the intervals on {clear[best[0]]}"
+
+
+def over(spokes: Sequence[Spoke]) -> str:
+    """What the intervals are over."""
+    seeds = max(spoke.score.seeds for spoke in spokes)
+    return f"{seeds} seeds" if seeds > 1 else f"{spokes[0].problems} problems, one seed"
+
+
+def radar(spokes: Sequence[Spoke], k: int) -> Any:
+    """Two charts, mean@k and best@k: dashed before GEPA, solid after."""
+    figure = new_figure((11, 6.4))
+    panels = figure.subplots(1, 2, subplot_kw={"projection": "polar"})
+    tasks = list(dict.fromkeys(spoke.task for spoke in spokes))
+    for panel, measure in zip(panels, ("mean", "best"), strict=True):
+        _draw(panel, [spoke for spoke in spokes if spoke.measure == measure], tasks, labelled=measure == "mean")
+        panel.set_title(f"{measure}@{k} (reward, 0 to 1)", fontsize=10, pad=28)
+        panel.set_ylim(0, min(1.0, max(0.1, 1.15 * max(spoke.score.mean for spoke in spokes))))
+    figure.suptitle(f"{radar_title(spokes)}\n", x=0.01, ha="left", fontsize=11.5, weight="bold")
+    figure.text(
+        0.012, 0.93, f"whiskers (shifted for legibility): 95% intervals over {over(spokes)}", fontsize=9, color="0.3"
+    )
+    figure.legend(loc="outside lower center", ncols=len({spoke.source for spoke in spokes}), frameon=False)
+    return figure
+
+
+def _draw(panel: Any, spokes: Sequence[Spoke], tasks: Sequence[str], labelled: bool) -> None:
+    angles = [2 * math.pi * index / len(tasks) for index in range(len(tasks))]
+    sources = list(dict.fromkeys((spoke.source, spoke.method) for spoke in spokes))
+    for place, (source, method) in enumerate(sources):
+        look = LOOKS[method] if method else BASE
+        shift = 0.035 * (place - (len(sources) - 1) / 2)
+        for when, style in (("before", "--"), ("after", "-")):
+            found = {spoke.task: spoke.score for spoke in spokes if spoke.source == source and spoke.when == when}
+            ring = [found[task].mean for task in (*tasks, tasks[0])]
+            after = when == "after"
+            label = f"{source} → GEPA" if after else f"{source}, before"
+            panel.plot(
+                [*angles, angles[0]], ring, color=look.colour, linestyle=style, marker=look.marker if after else None,
+                markersize=6, linewidth=2 if after else 1.2, label=label if labelled else None,
+            )  # fmt: skip
+            for angle, task in zip(angles, tasks, strict=True):
+                if after and found[task].has_interval:
+                    ends = [found[task].low, found[task].high]
+                    panel.plot([angle + shift] * 2, ends, color=look.colour, linewidth=1.2, alpha=0.6)
+    panel.set_theta_offset(math.pi / 2)
+    panel.set_theta_direction(-1)
+    panel.set_xticks(angles, _short(tasks), fontsize=9)
+    for label, angle in zip(panel.get_xticklabels(), angles, strict=True):
+        side = math.sin(angle)  # names right of the middle start at the rim, those on the left end there
+        label.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
+    panel.set_rlabel_position(180 / len(tasks))
+    panel.tick_params(axis="y", labelsize=8, labelcolor="0.4")
+
+
+def _short(tasks: Sequence[str]) -> list[str]:
+    """Names without the words that all of them share."""
+    words = [task.replace("/", " ").split() for task in tasks]
+    shared = set(words[0]).intersection(*words)
+    own = [" ".join(word for word in each if word not in shared) for each in words]
+    return [textwrap.fill(short or task, 20) for short, task in zip(own, tasks, strict=True)]

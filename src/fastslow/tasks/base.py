@@ -16,14 +16,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from fastslow.base.concurrency import in_thread
 from fastslow.base.errors import TaskError
+from fastslow.base.world import in_thread
 from fastslow.records import Component, Example, Feedback
-from fastslow.sandbox.watch import unwatched
+from fastslow.sandbox.process import unwatched
 
 Split = Literal["train", "validation", "test"]
 Message = dict[str, str]
@@ -154,7 +156,7 @@ class Task(ABC):
         return asyncio.Semaphore(self.grades_at_once)
 
     def shown(self, example: Example) -> object:
-        """What distinguishes a problem when splits are compared (see contamination.py); None where it cannot be compared,
+        """What distinguishes a problem when splits are compared (see stages.py); None where it cannot be compared,
         because the first question does not distinguish it, as in games that all begin alike."""
         return None
 
@@ -186,3 +188,14 @@ def _advance(game: Generator[Ask, str, Any], answer: str | None) -> Any:
         return next(game) if answer is None else game.send(answer)
     except StopIteration as stop:  # which no coroutine may raise
         return stop.value
+
+
+def require_package(task: str, module: str, package: str, extra: str = "tasks") -> Path:
+    """The folder of a package that only some tasks need, found without importing it; an error says how to install it."""
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise TaskError(
+            f"task '{task}' needs the package {package}, which is not installed; "
+            f"install the task families' packages with: pip install 'fastslow[{extra}]'"
+        )
+    return Path(next(iter(spec.submodule_search_locations)))

@@ -4,7 +4,6 @@ objects (`task: my_module:my_task`). A family with variants is named `FAMILY/NAM
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,8 +13,7 @@ from fastslow.base.registry import Registry, did_you_mean, load_named
 from fastslow.base.text import one_line
 from fastslow.recipe import Recipe, StageRecipe, TaskByName, TaskRecipe
 from fastslow.tasks.base import Options, Task
-from fastslow.tasks.mixture import Mixture, Part
-from fastslow.tasks.stages import Stage, Stages
+from fastslow.tasks.stages import Mixture, Part, Stage, Stages
 
 GIVEN = "given"
 """The name in a recipe for a task that is given as a Python object."""
@@ -27,7 +25,7 @@ TASKS = Registry(
         "dataset": "fastslow.tasks.adapters.dataset:DatasetTask",
         "trl": "fastslow.tasks.adapters.trl_rewards:TRLRecipeTask",
         "rulebook": "fastslow.tasks.families.rulebook.task:Rulebook",
-        "handbook": "fastslow.tasks.families.handbook.task:HandbookTask",
+        "handbook": "fastslow.tasks.families.handbook:HandbookTask",
         "formats": "fastslow.tasks.families.formats.task:Formats",
         "manual": "fastslow.tasks.families.manual.task:Manual",
         "codeio": "fastslow.tasks.families.codeio:CodeIO",
@@ -72,29 +70,20 @@ def task_class(name: str) -> type[Task]:
 def build_task(recipe: Recipe) -> Task:
     """The task a recipe asks for, or the mixture or the stages of its tasks, with data read and options checked."""
     if recipe.stages:
-        return _build_stages(recipe.stages)
+        built: list[tuple[StageRecipe, Task]] = []
+        for stage in recipe.stages:  # those of the same task with the same options share it
+            known = (task for other, task in built if (other.name, other.options) == (stage.name, stage.options))
+            built.append((stage, next(known, None) or _build(stage)))
+        return Stages([Stage(stage.name, stage.steps, task) for stage, task in built])
     parts = [Part(part.name, part.weight, _build(part)) for part in recipe.tasks if isinstance(part, TaskRecipe)]
     return parts[0].task if len(parts) == 1 else Mixture(parts)
-
-
-def _build_stages(recipes: Sequence[StageRecipe]) -> Stages:
-    """Stages of the same task with the same options share it."""
-    built: list[tuple[StageRecipe, Task]] = []
-    for recipe in recipes:
-        known = (task for other, task in built if (other.name, other.options) == (recipe.name, recipe.options))
-        built.append((recipe, next(known, None) or _build(recipe)))
-    return Stages([Stage(recipe.name, recipe.steps, task) for recipe, task in built])
 
 
 def check_options(recipe: Recipe) -> None:
     """Refuse unknown tasks and wrong options without reading any data."""
     for part in recipe.tasks:
-        if not _is_object(part):
+        if ":" not in part.name:
             _options(part)
-
-
-def _is_object(recipe: TaskByName) -> bool:
-    return ":" in recipe.name
 
 
 def _load_object(recipe: TaskByName) -> Task:
@@ -129,7 +118,7 @@ def _options(recipe: TaskByName) -> Options:
 
 
 def _build(recipe: TaskByName) -> Task:
-    task = _load_object(recipe) if _is_object(recipe) else task_class(recipe.name)(_options(recipe))
+    task = _load_object(recipe) if ":" in recipe.name else task_class(recipe.name)(_options(recipe))
     if not len(task.examples("train")):
         raise TaskError(f"task '{recipe.name}' has no training problems; expected at least one, check its options")
     return task

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fastslow.base.concurrency import wait_for
+from fastslow.base.world import wait_for
 from fastslow.records import Example, Feedback
 from fastslow.tasks.base import Ask, Task
 

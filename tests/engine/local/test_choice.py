@@ -12,8 +12,8 @@ from helpers import local_engine
 from slow_helpers import make_recipe
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from fastslow.engine.local import choice, engine, estimate
-from fastslow.engine.local.choice import Choice, choose
+from fastslow.engine.local import engine, estimate
+from fastslow.engine.local.estimate import Choice, choose
 from fastslow.launch import doctor
 from fastslow.models import kernels
 from fastslow.models.load import Policy
@@ -25,7 +25,7 @@ CARD = 80 * 2**30
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (choice, estimate, doctor):
+    for module in (estimate, doctor):
         monkeypatch.setattr(module, "vllm_installed", lambda: True)
 
 
@@ -80,7 +80,7 @@ def test_kernels_are_there_for_all_of_a_step_or_do_not_count(
     for name, value in launched.items():
         monkeypatch.setenv(name, value)
     recipe = ModelRecipe.model_validate({"name": "any", "device": "cuda", **settings})
-    assert choice.own_kernels(recipe, recipe.device, meta_model(family, head)) == found
+    assert estimate.own_kernels(recipe, recipe.device, meta_model(family, head)) == found
 
 
 def meta_model(family: str, head: int, *, heads: int = 4, layers: int = 1, intermediate: int = 64) -> PreTrainedModel:
@@ -119,7 +119,7 @@ def test_check_says_what_the_run_takes(
 
 
 def test_without_the_package_it_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "vllm_installed", lambda: False)
+    monkeypatch.setattr(estimate, "vllm_installed", lambda: False)
     ours = Choice("transformers", "the package vllm is not installed")
     assert choose(SamplingRecipe(), 8 * 10**9, CARD) == ours
 

@@ -19,8 +19,8 @@ from slow_helpers import make_recipe
 from test_engine_contract import PROMPTS, sample, update
 from test_sharded_run import FSDP2
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RecipeError, RunError
+from fastslow.base.world import wait_for
 from fastslow.engine.local import servers as servers_module
 from fastslow.engine.local.engine import LocalEngine
 from fastslow.engine.local.servers import Servers

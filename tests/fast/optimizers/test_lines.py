@@ -17,7 +17,7 @@ from fastslow.fast.optimizers.lines import (
     cross,
     demonstration,
     distinct,
-    shown,
+    plain_lines,
     vary,
 )
 from fastslow.fast.reflection import Attempt, ReflectionFailed
@@ -92,7 +92,7 @@ def test_the_same_line_in_another_dress_is_the_same_line() -> None:
 
 def test_problems_become_single_lines() -> None:
     assert demonstration(Attempt("2 +\n 2", "4", "", 1.0)) == "For 2 + 2 the answer is 4."
-    assert shown("one\n\n  two ") == ["one", "two"]
+    assert list(plain_lines([], ["one\n\n  two "]))[-2:] == ["one", "two"]
     assert len(demonstration(Attempt("x " * 999, "4", "", 1.0))) == 300
 
 

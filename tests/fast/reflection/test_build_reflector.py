@@ -8,9 +8,9 @@ from fake_engine import FakeEngine
 from fastslow.fast.reflection import LanguageModelReflector, Lessons, LiteLLMChat, LocalChat
 from fastslow.fast.reflection.chats import PolicyChat
 from fastslow.models import load
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import build_recipe
 from fastslow.recipe.parts import REFLECTOR
-from fastslow.rollouts.chat import ChatFormat
 
 
 def built(reflection: Any) -> Any:

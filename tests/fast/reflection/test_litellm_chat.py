@@ -104,7 +104,7 @@ def test_the_server_may_say_when_to_come_back(server: OpenAIServer, monkeypatch:
 
 def record_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     pauses: list[float] = []
-    monkeypatch.setattr("fastslow.fast.reflection.litellm_chat.time.sleep", pauses.append)
+    monkeypatch.setattr("fastslow.fast.reflection.chats.time.sleep", pauses.append)
     return pauses
 
 

@@ -17,14 +17,14 @@ from rich.console import Console
 
 from fastslow.fast.reflection import Lessons
 from fastslow.loop import Loop
+from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.records import Example, Feedback
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.runs.board.server import make_app
 from fastslow.runs.board.views import Views
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import Ledger
+from fastslow.runs.ledger import Entry, Ledger
 from fastslow.runs.view import make_view
 
 HOSTILE = (
@@ -71,7 +71,7 @@ def make_run(folder: Path, method: str = "fst", *, task: Numbered | None = None,
     engine.fails_at = fails_at
     player = Player(task, engine, ChatFormat(engine.tokenizer))  # type: ignore[arg-type]
     before = Ledger()
-    before.book("preflight", rollouts=1, calls=1, prompt_tokens=8, completion_tokens=2)
+    before.book("preflight", Entry(rollouts=1, calls=1, prompt_tokens=8, completion_tokens=2))
     with RunFolder.create(folder, recipe) as run:
         view = make_view(Console(file=io.StringIO()))
         loop = Loop(recipe, player, task.seed_texts, Lessons(), folder, run, view)

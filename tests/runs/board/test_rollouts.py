@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastslow.runs.board.conversation import read_rollout, shaded
-from fastslow.runs.board.index import Filter, RolloutIndex
+from fastslow.runs.board.index import Filter, RolloutIndex, read_rollout, shaded
 from fastslow.runs.board.views import Views
 from fastslow.runs.reading import Place
 

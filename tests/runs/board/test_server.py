@@ -11,9 +11,8 @@ from board_helpers import HOSTILE, Hostile, make_run, serving
 
 from fastslow.base.errors import RunError
 from fastslow.runs.board.page import FILES, write_snapshot
-from fastslow.runs.board.server import is_local
+from fastslow.runs.board.server import EVERY, Watch, is_local
 from fastslow.runs.board.views import Views
-from fastslow.runs.board.watch import EVERY, Watch
 
 VIEWS = ("runs", "run", "curves", "spending", "text", "matrix", "rollouts")
 
@@ -106,7 +105,7 @@ def test_a_change_is_told_to_every_viewer(tmp_path: Path) -> None:
         changed = json.loads(told.partition("data: ")[2])
         assert changed["run"] == ["metrics"]
         assert "run" in changed["another"]
-    assert watch.viewers == 0
+    assert not watch.viewers
 
 
 def test_a_snapshot_holds_everything_and_runs_nothing_foreign(tmp_path: Path) -> None:

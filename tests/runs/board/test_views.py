@@ -16,8 +16,7 @@ from helpers import ROOT
 from fastslow.runs.board.curves import curves
 from fastslow.runs.board.views import NotFound, RunViews, Views
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import PURPOSES
-from fastslow.runs.spending import sum_rows
+from fastslow.runs.ledger import PURPOSES, sum_rows
 
 
 def views_of(folder: Path) -> RunViews:

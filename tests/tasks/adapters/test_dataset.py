@@ -21,9 +21,8 @@ from pydantic import ValidationError
 
 import fastslow
 from fastslow.base.errors import TaskError
-from fastslow.tasks.adapters import grader as grading
-from fastslow.tasks.adapters.dataset import DatasetOptions, DatasetTask, RowsTask
-from fastslow.tasks.adapters.grader import GraderError, exact_match
+from fastslow.tasks.adapters import dataset as grading
+from fastslow.tasks.adapters.dataset import DatasetOptions, DatasetTask, GraderError, RowsTask, exact_match
 from fastslow.tasks.base import Example, Feedback, Split
 from fastslow.tasks.scripted import scripted_rollout
 

@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 import fastslow
 from fastslow.base.errors import TaskError
 from fastslow.base.world import World
+from fastslow.models.chat import ChatFormat
 from fastslow.records import Completion, Context, Sampling
-from fastslow.rollouts.chat import ChatFormat
 from fastslow.rollouts.play import Player
 from fastslow.tasks.adapters.dspy_program import UNNAMED, DSPyTask
 from fastslow.tasks.base import Ask, Feedback, Options, Split, Task
-from fastslow.tasks.contamination import refuse_contamination
-from fastslow.tasks.mixture import Mixture, Part
 from fastslow.tasks.scripted import scripted_rollout
+from fastslow.tasks.stages import Mixture, Part, refuse_contamination
 
 ONE = letters(1)
 TEXTS = {"turn": "Turn it.\nLast comes first.", "shift": "Shift it.\n  - by one\n  - to the left"}
@@ -438,7 +437,7 @@ def test_problems_have_stable_names_and_travel_between_processes() -> None:
         assert len({example.id for example in task.examples(split)}) == size
     assert [example.id for example in task.examples("train")] == [example.id for example in again.examples("train")]
     travelled = pickle.loads(pickle.dumps(task.examples("train")[0]))
-    assert travelled.data["gold"].inputs().toDict() == letters(4)[0].toDict()
+    assert travelled.data["problem"].inputs().toDict() == letters(4)[0].toDict()
 
 
 def test_without_a_valset_the_trainset_is_evaluated_on() -> None:

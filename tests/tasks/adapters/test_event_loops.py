@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
+from fastslow.tasks.adapters.foreign import lasting_loop, run_on
 
 Say = Callable[[str], Coroutine[Any, Any, str]]
 

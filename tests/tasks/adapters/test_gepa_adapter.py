@@ -15,11 +15,11 @@ from gepa.core.adapter import EvaluationBatch
 
 import fastslow
 from fastslow.base.errors import FastSlowError, TaskError
+from fastslow.tasks.adapters.dataset import GraderError
 from fastslow.tasks.adapters.gepa_adapter import UNNAMED, GEPATask, Policy
-from fastslow.tasks.adapters.grader import GraderError
 from fastslow.tasks.base import Ask, Feedback, Task
-from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.scripted import scripted_rollout
+from fastslow.tasks.stages import refuse_contamination
 
 SEED = {"system_prompt": "Answer the question."}
 RULE = "zorka means : write the list backwards."

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastslow.tasks.adapters.in_thread import Abandoned, run_in_thread
+from fastslow.tasks.adapters.foreign import Abandoned, run_in_thread
 
 Ask = Callable[[int], int]
 

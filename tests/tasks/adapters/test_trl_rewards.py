@@ -29,7 +29,7 @@ from fastslow.models import load
 from fastslow.recipe import Recipe, build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.tasks.adapters import trl_reward_model
-from fastslow.tasks.adapters.grader import GraderError
+from fastslow.tasks.adapters.dataset import GraderError
 from fastslow.tasks.adapters.trl_rewards import TRLRecipeTask, TRLTask
 from fastslow.tasks.base import Answer, Split
 from fastslow.tasks.registry import build_task

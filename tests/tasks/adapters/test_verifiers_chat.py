@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastslow.base.errors import TaskError
-from fastslow.tasks.adapters.verifiers_env.chat import content_text, plain_messages, read_calls
+from fastslow.tasks.adapters.verifiers_env.environment import content_text, plain_messages, read_calls
 
 TOOL = {"name": "look", "description": "Look it up.", "parameters": {"type": "object", "properties": {}}}
 

@@ -18,8 +18,8 @@ from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.tasks.adapters.verifiers_env.task import WRITE_CALLS, Verifiers
 from fastslow.tasks.base import Ask
-from fastslow.tasks.contamination import refuse_contamination
 from fastslow.tasks.scripted import scripted_rollout
+from fastslow.tasks.stages import refuse_contamination
 
 if find_spec("verifiers") is None or Version(version("verifiers")) >= Version("0.4"):
     pytest.skip("needs verifiers before 0.4", allow_module_level=True)

@@ -168,7 +168,7 @@ def test_tools_of_one_rollout_know_nothing_of_another() -> None:
 
 
 def test_a_rollout_that_is_cancelled_cleans_up_its_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastslow.tasks.adapters.verifiers_env.tools import Tools
+    from fastslow.tasks.adapters.verifiers_env.taskset import Tools
 
     task = load("nano-tools", holdout=0)
     closed: list[Tools] = []

@@ -306,7 +306,7 @@ def test_the_functions_of_reasoning_gym_are_the_default() -> None:
 
 
 def test_a_missing_package_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastslow.tasks.imports.find_spec", lambda name: None)
+    monkeypatch.setattr("fastslow.tasks.base.find_spec", lambda name: None)
     with pytest.raises(
         TaskError, match=r"task 'codeio' needs the package reasoning-gym.*pip install 'fastslow\[tasks\]'"
     ):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fastslow.base.errors import RecipeError
 from fastslow.recipe import build_recipe
 from fastslow.tasks.base import Example
-from fastslow.tasks.data.generated import split_of
+from fastslow.tasks.data import split_of
 from fastslow.tasks.families.formats.fields import FIELDS
 from fastslow.tasks.families.formats.task import AS_GIVEN, FORM, Formats, FormatsOptions, read_fields
 from fastslow.tasks.registry import build_task

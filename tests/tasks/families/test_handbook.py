@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from fastslow.base.errors import RecipeError
 from fastslow.recipe import build_recipe
-from fastslow.tasks.data.generated import split_of
-from fastslow.tasks.families.handbook.domains import DOMAINS
-from fastslow.tasks.families.handbook.task import FORM, Handbook, HandbookOptions, HandbookTask, Rule, read_label
+from fastslow.tasks.data import split_of
+from fastslow.tasks.families.handbook import DOMAINS, FORM, Handbook, HandbookOptions, HandbookTask, Rule, read_label
 from fastslow.tasks.registry import build_task
 
 handbooks = st.builds(

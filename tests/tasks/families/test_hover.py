@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from fastslow.base.errors import TaskError
 from fastslow.tasks.base import Ask, Example, Feedback, Split
-from fastslow.tasks.families import hover, passages
-from fastslow.tasks.families.hover import Hover, HoverOptions
-from fastslow.tasks.families.passages import Passages, same_title
+from fastslow.tasks.families import hover
+from fastslow.tasks.families.hover import Hover, HoverOptions, Passages, same_title
 from fastslow.tasks.scripted import scripted_rollout
 
 pytest.importorskip("bm25s")
@@ -275,8 +274,8 @@ def test_the_index_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(first) == 2
     assert [page.title for page in first.search("beta", 5)] == ["Two"]
     built: list[Path] = []
-    original = passages._build
-    monkeypatch.setattr(passages, "_build", lambda path, to: (built.append(path), original(path, to)))
+    original = hover._build
+    monkeypatch.setattr(hover, "_build", lambda path, to: (built.append(path), original(path, to)))
     copy = tmp_path / "copy.jsonl"  # the content counts, not the name
     copy.write_bytes(file.read_bytes())
     again = Passages(str(copy))
@@ -343,6 +342,6 @@ def test_the_real_claims_are_read(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastslow.tasks.imports.find_spec", lambda name: None)
+    monkeypatch.setattr("fastslow.tasks.base.find_spec", lambda name: None)
     with pytest.raises(TaskError, match=r"task 'hover' needs the package bm25s.*pip install 'fastslow\[tasks\]'"):
         build(tmp_path, [claim()])

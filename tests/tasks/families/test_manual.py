@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fastslow.base.errors import RecipeError
 from fastslow.recipe import build_recipe
 from fastslow.tasks.base import Example
-from fastslow.tasks.data.generated import split_of
+from fastslow.tasks.data import split_of
 from fastslow.tasks.families.manual.language import BRACKETS, MARKS, MOST_STEPS, NAMES, Language, Step, evaluate
 from fastslow.tasks.families.manual.task import FORM, SHORT, WHOLE, Manual, ManualOptions, read_expression
 from fastslow.tasks.registry import build_task

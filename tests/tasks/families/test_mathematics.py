@@ -265,6 +265,6 @@ def test_every_answer_of_gsm8k_is_read_and_scores() -> None:
 
 
 def test_a_missing_package_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastslow.tasks.imports.find_spec", lambda name: None)
+    monkeypatch.setattr("fastslow.tasks.base.find_spec", lambda name: None)
     with pytest.raises(TaskError, match=r"task 'math' needs the package math-verify.*pip install 'fastslow\[tasks\]'"):
         build(tmp_path, [{"question": "Q", "answer": "1"}])

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from fastslow.base.errors import RecipeError
 from fastslow.base.world import World
 from fastslow.engine.kind import EngineKind, Finding, Rollouts, Source
-from fastslow.recipe import Part, VllmServers
-
-if TYPE_CHECKING:
-    from fastslow.recipe import Recipe
+from fastslow.engine.local.estimate import vllm_installed
+from fastslow.recipe import Part, Recipe, VllmServers
 
 
 class LocalOptions(Part):
@@ -46,7 +41,7 @@ class Local(EngineKind):
 
     @classmethod
     def require(cls, recipe: Recipe) -> None:
-        if recipe.sampling.backend == "vllm" and "vllm" not in sys.modules and find_spec("vllm") is None:
+        if recipe.sampling.backend == "vllm" and not vllm_installed():
             raise RecipeError("sampling.backend=vllm needs the package vllm: pip install 'fastslow[vllm]'")
 
     @classmethod

@@ -68,13 +68,11 @@ def tensors(rows: Sequence[Row | None], step: int, pad_id: int, device: torch.de
 
 
 def unpadded(batch: Tensors, *parts: str) -> list[list[Integers]]:
-    """The rows of each part without padding."""
     arrays = [(batch[f"{part}_ids"].cpu().numpy(), batch[f"{part}_mask"].bool().cpu().numpy()) for part in parts]
     return [[row[kept] for row, kept in zip(ids, mask, strict=True)] for ids, mask in arrays]
 
 
 def some(batch: Tensors, which: slice | Tensor) -> Tensors:
-    """Some rows of a batch."""
     return {key: value[which] for key, value in batch.items()}
 
 

@@ -1,4 +1,4 @@
-"""The loss and the teacher of FST-distill (slow/distillation.py describes the method)."""
+"""The loss and the teacher of FST-distill (slow/update.py describes the method)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fastslow.engine.local.batch import unpadded
 from fastslow.engine.local.hidden import Head, check_halves, chunk_tokens, output_head, written_states
+from fastslow.engine.local.sampler import evaluating
 from fastslow.prefix.tree import Ids
 
 FILE = "teacher.safetensors"
@@ -56,7 +57,6 @@ class Teacher:
 
     @torch.no_grad()
     def freeze(self) -> None:
-        """Copy the current weights."""
         for name, parameter in self._trained().items():
             if name in self.copies:
                 self.copies[name].copy_(parameter)
@@ -74,12 +74,8 @@ class Teacher:
 
     @torch.no_grad()
     def hidden(self, prompts: Sequence[Ids], written: Sequence[Ids], shared: bool) -> torch.Tensor:
-        training = self.model.training
-        self.model.eval()
-        try:
+        with evaluating(self.model):
             return written_states(self.model, prompts, written, shared=shared, frozen=self.copies)
-        finally:
-            self.model.train(training)
 
     def head(self, temperature: float) -> Head:
         trained = self._trained()

@@ -1,20 +1,35 @@
-"""What a run on this machine would need, for `fastslow check`: the sampler, and the memory of a GPU."""
+"""What a run on this machine would need, for `fastslow check`: the memory of a GPU, and the sampler: which one
+`sampling.backend=auto` takes, and why.
+
+Measured on one H200 (docs/scale.md). With 8 billion weights our sampler is as fast as vLLM if it has kernels for the model,
+and it needs neither a second copy of the weights nor the time to start vLLM. With kernels for attention alone a decoding step
+takes 1.7 times vLLM's, without any 2.4 times. With 0.5 to 1.5 billion weights and answers of 64 to 256 tokens, ours was as
+fast without kernels too. The limits below lie between the two.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
 from fastslow.base.errors import FastSlowError
 from fastslow.engine.kind import Finding
-from fastslow.engine.local.choice import Choice, choose, own_kernels, vllm_installed
 from fastslow.models.memory import GIB, PREFILL, Footprint, Shape, answers_that_fit
 from fastslow.models.tokenizer import read_config, resolve
-from fastslow.recipe import Recipe, VllmServers
+from fastslow.recipe import ModelRecipe, Recipe, SamplingRecipe, VllmServers
 
+LARGE, LONG = 3 * 10**9, 512
+"""vLLM pays from this many weights and this `sampling.max_tokens` on, where our sampler has no kernels for the model."""
+FILLED = 0.8
+"""The most of vLLM's share of the card that the weights, 2 bytes each, may take; the rest holds keys and values."""
 CARDS = (16, 24, 40, 48, 80, 96, 141, 192)
 """Memory of usual GPUs, in GB."""
 MEMORY_OF_CARD = 0.98
@@ -102,20 +117,16 @@ def _on_gpu(recipe: Recipe, shape: Shape, weights: int, prompt: float) -> Findin
     card, name = _card()
     if card is not None:
         found = _plan(recipe, shape, weights, prompt, card)
-        return Finding("GPU", f"on {name}, calculated: {found or TOO_LARGE}", missing=found is None and _fitted(recipe))
+        # Where the run chooses everything by itself, what it cannot fit does not fit.
+        fitted = recipe.slow.microbatch == "auto" and recipe.model.gradient_checkpointing is not False
+        return Finding("GPU", f"on {name}, calculated: {found or TOO_LARGE}", missing=found is None and fitted)
     for size in CARDS:
         if found := _plan(recipe, shape, weights, prompt, int(MEMORY_OF_CARD * size * 10**9)):
             return Finding("GPU", f"this machine has none; a card of {size} GB fits, calculated: {found}")
     return Finding("GPU", f"this machine has none; on a card of {CARDS[-1]} GB, calculated: {TOO_LARGE}")
 
 
-def _fitted(recipe: Recipe) -> bool:
-    """Whether the run chooses everything by itself: what it cannot fit then does not fit."""
-    return recipe.slow.microbatch == "auto" and recipe.model.gradient_checkpointing is not False
-
-
 def _card() -> tuple[int | None, str]:
-    """Memory and name of this machine's GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -127,11 +138,7 @@ def _card() -> tuple[int | None, str]:
 def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) -> str | None:
     """How a run fits a card with this many bytes; None if it does not."""
     slow, sampling, lora = recipe.slow, recipe.sampling, recipe.model.lora
-    trained = shape.adapter_weights(lora.rank) if lora else weights
-    rank, distilled = (lora.rank if lora else None), recipe.method == "distill"
-    penalty = bool(slow.kl) and not distilled
-    reference = lora is None and (penalty or recipe.evaluation.divergence)
-    needed = Footprint(shape, weights, trained, rank, bf16=True, reference=reference, distilled=distilled)
+    needed = Footprint.of(recipe, shape, weights, shape.adapter_weights(lora.rank) if lora else weights, bf16=True)
     evolved = 0 if recipe.method == "rl" else recipe.fast.max_tokens
     longest = round(prompt) + evolved + sampling.max_tokens
     rollouts = slow.problems * slow.group
@@ -172,7 +179,6 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
 
 
 def _weights(recipe: Recipe, shape: Shape | None) -> int | None:
-    """Weights of the model, from its files or else from its shape."""
     return _count_weights(Path(resolve(recipe.model.name))) or (shape.weights if shape else None)
 
 
@@ -187,3 +193,51 @@ def _count_weights(folder: Path) -> int | None:
         except (SafetensorError, OSError):
             return None
     return total or None
+
+
+@dataclass(frozen=True)
+class Choice:
+    backend: Literal["transformers", "vllm"]
+    why: str
+
+
+def vllm_installed() -> bool:
+    return "vllm" in sys.modules or find_spec("vllm") is not None
+
+
+def own_kernels(recipe: ModelRecipe, device: str, model: Any) -> bool:
+    """Whether all of a decoding step of our sampler has kernels for this model, and one process has all weights."""
+    from fastslow.models.kernels import why_no_kernels
+    from fastslow.prefix.level_attention import kernels_for
+
+    sharded = os.environ.get("ACCELERATE_USE_FSDP") == "true"
+    if why_no_kernels(device, model) or recipe.precision == "fp32" or sharded:
+        return False
+    shape = Shape.of(model.config)
+    return shape is not None and kernels_for(shape.head_size)
+
+
+def choose(sampling: SamplingRecipe, weights: int | None, card: int | None, kernels: bool = False) -> Choice:
+    """What `auto` takes for a number of weights (None: unknown) and the bytes of the CUDA GPU (None: there is none), with or
+    without `own_kernels`."""
+    if sampling.ahead:
+        why = f"sampling.ahead={sampling.ahead:g} stops answers and continues them, which vLLM does not"
+    elif not vllm_installed():
+        why = "the package vllm is not installed"
+    elif card is None:
+        why = "no CUDA GPU is used"
+    elif weights is None:
+        why = "the size of the model is unknown"
+    elif weights < LARGE:
+        why = f"the model has {weights / 1e9:.1f} billion weights; vLLM pays from {LARGE / 1e9:g} billion on"
+    elif sampling.max_tokens < LONG:
+        why = f"sampling.max_tokens={sampling.max_tokens}; vLLM pays from {LONG} on"
+    elif kernels:
+        why = "as fast as vLLM for this model, and needs no second copy of the weights"
+    elif 2 * weights > FILLED * (room := card / 2):  # the trainer has the weights too
+        size = f"{2 * weights / 2**30:.0f} GiB"
+        why = f"the weights, {size}, do not fit {room / 2**30:.0f} GiB of the card with keys and values"
+    else:
+        why = f"{weights / 1e9:.1f} billion weights and answers of up to {sampling.max_tokens} tokens"
+        return Choice("vllm", why)
+    return Choice("transformers", why)

@@ -18,9 +18,8 @@ from uuid import uuid4
 import torch
 from torch.distributed.tensor import DTensor
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RecipeError, RunError, cause
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed, wait_for
 from fastslow.engine.local.http import Refused, Unavailable
 from fastslow.engine.local.sampler import evaluating
 from fastslow.engine.local.servers import Adapter, Server, connect, request_body
@@ -38,8 +37,6 @@ TOLERANCE = 0.25
 
 
 class Fleet:
-    """vLLM servers that follow a trainer's adapter."""
-
     def __init__(self, trainer: Trainer, recipe: Recipe, folder: Path) -> None:
         self.trainer, self.recipe, self.world = trainer, recipe, trainer.world
         self.servers = connect(recipe)
@@ -85,7 +82,11 @@ class Fleet:
         started = time.perf_counter()
         adapter = self._write()
         self.world.from_main(lambda: wait_for(self.servers.publish(adapter)))
-        self._tally = _added(self.world.gather(self.servers.tally()))
+        tallies = self.world.gather(self.servers.tally())
+        self._tally = {
+            address: {key: sum(tally[address][key] for tally in tallies) for key in counts}
+            for address, counts in tallies[0].items()
+        }
         return time.perf_counter() - started
 
     def _write(self) -> Adapter:
@@ -122,9 +123,11 @@ class Fleet:
             if adapter is not None:
                 await server.load(adapter)
         except (Unavailable, Refused) as error:
+            assert self.recipe.model.lora is not None, "the recipe check"
+            rank = max(8, 1 << (self.recipe.model.lora.rank - 1).bit_length())  # vLLM takes powers of two from 8 on
             raise RecipeError(
                 f"{where} does not load the adapter of the run folder ({error}); start it with "
-                f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank {self._rank}, and put "
+                f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank {rank}, and put "
                 "output.folder where it can read"
             ) from error
         asked = {"model": adapter.name if adapter else server.model, "ignore_eos": True}
@@ -159,16 +162,6 @@ class Fleet:
         return float((own.cpu() - torch.tensor(answer.logprobs)).abs().mean())
 
     @property
-    def max_length(self) -> int:
-        return self.servers.max_length
-
-    @property
-    def _rank(self) -> int:
-        """The least --max-lora-rank: vLLM takes powers of two from 8 on."""
-        assert self.recipe.model.lora is not None, "the recipe check"
-        return max(8, 1 << (self.recipe.model.lora.rank - 1).bit_length())
-
-    @property
     def tally(self) -> Mapping[str, Mapping[str, Any]]:
         """Requests by server; those of other processes as of the last step."""
         return self.servers.tally() if self.world.size == 1 else self._tally
@@ -178,10 +171,3 @@ class Fleet:
         if self._folder is not None:
             wait_for(self.servers.close())
             self._folder.cleanup()
-
-
-def _added(tallies: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, Any]]:
-    return {
-        address: {key: sum(tally[address][key] for tally in tallies) for key in counts}
-        for address, counts in tallies[0].items()
-    }

@@ -22,19 +22,6 @@ from fastslow.prefix.sampling import NO_PROBABILITIES
 from fastslow.records import Completion, Enough, Sampling
 
 
-def generation_settings(sampling: Sampling, pad_id: int, eos_ids: Sequence[int]) -> dict[str, Any]:
-    """Sampling without top-k; the default of transformers is top_k=50."""
-    return {
-        "do_sample": True,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": 0,
-        "max_new_tokens": sampling.max_tokens,
-        "pad_token_id": pad_id,
-        "eos_token_id": list(eos_ids),
-    }
-
-
 class _Recorder(LogitsProcessor):
     """Records log-probabilities. A token is known only at the next step, so one step is pending."""
 
@@ -139,7 +126,16 @@ def _generated(
     criteria: Sequence[StoppingCriteria],
 ) -> list[tuple[list[int], list[float]]]:
     """The tokens of one batch and their log-probabilities, with what follows an end token."""
-    config = GenerationConfig(**generation_settings(sampling, pad_id, eos_ids), disable_compile=True)
+    config = GenerationConfig(
+        do_sample=True,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=0,  # the default of transformers is 50
+        max_new_tokens=sampling.max_tokens,
+        pad_token_id=pad_id,
+        eos_token_id=list(eos_ids),
+        disable_compile=True,
+    )
     width = max(map(len, prompts))
     ids = torch.full((len(prompts), width), pad_id)
     mask = torch.zeros_like(ids)

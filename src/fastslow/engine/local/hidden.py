@@ -16,8 +16,9 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 
 from fastslow.base.errors import ModelError
-from fastslow.prefix.logprobs import tree_inputs
+from fastslow.engine.local.sampler import evaluating
 from fastslow.prefix.tree import Ids
+from fastslow.prefix.tree_attention import tree_inputs
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """Hidden states (…, width) to logits (…, vocabulary)."""
@@ -132,11 +133,8 @@ def check_halves(model: Any) -> None:
     Call it under the same autocast as training.
     """
     ids = torch.arange(4, device=next(model.parameters()).device)[None]
-    training = model.training
-    model.eval()
-    with hidden_states(model) as caught:
+    with evaluating(model), hidden_states(model) as caught:
         whole = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.float()
-    model.train(training)
     if not torch.allclose(output_head(model)(caught[0]), whole, atol=5e-2, rtol=5e-2):
         name = type(causal_model(model)).__name__
         raise ModelError(

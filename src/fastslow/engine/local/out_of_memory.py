@@ -14,14 +14,8 @@ from fastslow.recipe import Recipe
 
 HERE = "fastslow.engine.local"
 PHASES = {
-    "sampling": (f"{HERE}.sampler", f"{HERE}.generate", f"{HERE}.vllm", "fastslow.rollouts", "trl.generation", "vllm"),
-    "updating": (
-        f"{HERE}.trainer",
-        f"{HERE}.batch",
-        f"{HERE}.distill",
-        "trl",
-        "torch.optim",
-    ),
+    "sampling": (f"{HERE}.sampler", f"{HERE}.generate", "fastslow.rollouts", "trl.generation", "vllm"),
+    "updating": (f"{HERE}.trainer", f"{HERE}.batch", f"{HERE}.distill", "trl", "torch.optim"),
     "measuring the divergence": (f"{HERE}.scoring",),
 }
 """Modules of each phase; the first match counts."""

@@ -1,21 +1,26 @@
-"""The sampler of both loops and of evaluation; it always uses the trainer's current weights."""
+"""The sampler of both loops and of evaluation; it always uses the trainer's current weights.
+
+vLLM in the trainer's process is started, and given the weights, by TRL's class. It caches shared prompt prefixes itself;
+contexts come first in a prompt, so it can share them.
+"""
 
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import PreTrainedModel
 
 from fastslow.base.errors import FastSlowWarning
 from fastslow.engine.local.fit import free_memory
 from fastslow.engine.local.generate import generate
-from fastslow.engine.local.merged import merged
-from fastslow.engine.local.vllm import Vllm, start_vllm
 from fastslow.models.memory import Shape, answers_that_fit
 from fastslow.prefix import SharedSampler, why_not_sample
 from fastslow.prefix.sampling import UNBOUNDED
@@ -135,7 +140,6 @@ def halving(
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode in this block, then the former mode."""
     training = model.training
     model.eval()
     try:
@@ -155,3 +159,66 @@ def without_checkpointing(model: PreTrainedModel) -> Iterator[None]:
     finally:
         if enabled:
             model.gradient_checkpointing_enable()
+
+
+@contextmanager
+def merged(model: torch.nn.Module) -> Iterator[None]:
+    """Merges a model's adapter in this block and then restores the weights bit for bit; needs memory for a copy of them.
+    An unmerged adapter costs several extra small kernels per layer and token.
+
+    Does nothing if an adapted layer shares its weights with the embedding, which must stay unchanged."""
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    weights = [layer.get_base_layer().weight.data for layer in layers]
+    tied = isinstance(model, PeftModel) and model.get_base_model().get_input_embeddings().weight.data_ptr()
+    if not isinstance(model, PeftModel) or any(weight.data_ptr() == tied for weight in weights):
+        yield
+        return
+    kept = [weight.clone() for weight in weights]
+    try:
+        model.merge_adapter()
+        yield
+    finally:
+        for layer, weight, before in zip(layers, weights, kept, strict=True):
+            weight.copy_(before)
+            layer.merged_adapters.clear()
+
+
+def start_vllm(trainer: Trainer) -> Any:
+    """vLLM with a trainer's model, in the share of the card that was calculated for it."""
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    slow = trainer.recipe.slow
+    return VLLMGeneration(
+        model=trainer.model,
+        accelerator=trainer.accelerator,
+        processing_class=trainer.tokenizer,
+        gpu_memory_utilization=trainer.vllm_share,
+        max_model_length=trainer.max_length,
+        max_num_seqs=slow.problems * slow.group // trainer.world.size,
+        trust_remote_code=trainer.recipe.model.trust_remote_code,
+    )
+
+
+class Vllm:
+    def __init__(self, trainer: Trainer, engine: Any) -> None:
+        self.trainer, self.engine = trainer, engine
+        self.loaded = -1
+        """The version of the weights that it has."""
+
+    def sync(self) -> float:
+        """Load the weights if they are out of date; return the seconds that took."""
+        if self.loaded == self.trainer.version:
+            return 0.0
+        started = time.perf_counter()
+        self.engine.sync_weights()
+        self.loaded = self.trainer.version
+        return time.perf_counter() - started
+
+    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[Completion]:
+        self.sync()
+        engine = self.engine
+        engine.temperature, engine.top_p = sampling.temperature, sampling.top_p
+        engine.max_completion_length = sampling.max_tokens
+        _, ids, logprobs, _ = engine.generate([list(prompt) for prompt in prompts], images=None, num_generations=1)
+        # Of each token the log-probabilities of the most likely ones, here of the sampled one alone.
+        return [Completion(tuple(i), tuple(p for p, *_ in each)) for i, each in zip(ids, logprobs, strict=True)]

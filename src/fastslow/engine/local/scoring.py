@@ -25,7 +25,6 @@ ROWS = 32
 
 @torch.no_grad()
 def score_turns(trainer: Trainer, turns: Sequence[Turn]) -> list[TokenScores]:
-    """Per-token scores of every completion."""
     policy = trainer.accelerator.unwrap_model(trainer.model)
     found: list[TokenScores] = []
     with evaluating(policy), trainer.accelerator.autocast():

@@ -23,8 +23,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import RecipeError, RunError
+from fastslow.base.world import wait_for
 from fastslow.engine.local.http import Busy, Refused, Unavailable, most_connections, request
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.records import Completion, Sampling
@@ -72,10 +72,6 @@ class _Models(_Part):
     data: list[_Card]
 
 
-class _Version(_Part):
-    version: str
-
-
 P = TypeVar("P", bound=_Part)
 
 
@@ -102,17 +98,14 @@ class Server:
 
     address: str
     model: str = ""
-    """The name of its base model."""
     version: str = ""
     max_length: int = 0
     open: int = 0
-    """Requests under way."""
     answered: int = 0
     failed: int = 0
     died: int = 0
     """How often it stopped answering."""
     problem: str = ""
-    """Why it last failed."""
     rests_until: float | None = None
     """When it may be tried again; None while it works."""
     busy_until: float = 0.0
@@ -133,8 +126,8 @@ class Server:
         if length < self.max_length:
             raise Unavailable(f"it served sequences of {self.max_length} tokens and now serves {length}")
         self.model, self.max_length = model, length
-        with suppress(Unavailable, Refused):
-            self.version = _read(_Version, await request(self.address, "/version", timeout=QUICK)).version
+        with suppress(Unavailable, Refused, TypeError, KeyError):
+            self.version = str((await request(self.address, "/version", timeout=QUICK))["version"])
 
     async def load(self, adapter: Adapter) -> None:
         """Hand over an adapter, and take away those before the one in use until now."""
@@ -189,8 +182,6 @@ def connect(recipe: Recipe) -> Servers:
 
 
 class Servers:
-    """The servers of a run."""
-
     def __init__(self, addresses: Sequence[str], timeout: float) -> None:
         self.servers = [Server(address) for address in addresses]
         self.timeout = timeout

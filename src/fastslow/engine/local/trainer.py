@@ -27,22 +27,12 @@ from transformers.trainer_utils import align_special_tokens
 from trl.trainer import add_fused_lm_head
 
 from fastslow.base.errors import FastSlowWarning
-from fastslow.base.seeds import derive_seed
-from fastslow.base.world import World
+from fastslow.base.world import World, derive_seed
 from fastslow.engine.base import Batch, Objective, Update
+from fastslow.engine.local import fit
 from fastslow.engine.local.batch import Tensors, nothing, share_of, some, tensors, unpadded
 from fastslow.engine.local.distill import Teacher, distillation
-from fastslow.engine.local.fit import Fit, by_tokens, vllm_share
 from fastslow.engine.local.sampler import without_checkpointing
-from fastslow.engine.local.setup import (
-    balance_factor,
-    cut,
-    end_tokens,
-    leave_inputs_in_bf16,
-    make_accelerator,
-    parameter_groups,
-    refuse_sharded,
-)
 from fastslow.models.load import Policy, load_pretrained
 from fastslow.prefix import completion_logprobs, why_not_train
 from fastslow.recipe import Recipe, VllmServers
@@ -53,30 +43,26 @@ MAX_GRAD_NORM = 1.0
 """Gradients are clipped to this norm, as in TRL."""
 
 
-def adamw(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.Optimizer:
-    """The optimizer of every run."""
-    return torch.optim.AdamW(groups, learning_rate, betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, fused=True)
-
-
 class Trainer:
-    """A policy that makes one optimizer step at a time."""
-
-    make_optimizer = staticmethod(adamw)
     max_grad_norm = MAX_GRAD_NORM
+
+    @staticmethod
+    def make_optimizer(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(groups, learning_rate, betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, fused=True)
 
     def __init__(self, policy: Policy, recipe: Recipe, world: World, objective: Objective) -> None:
         self.recipe, self.world, self.objective = recipe, world, objective
         self.tokenizer, self.max_length, self.bf16 = policy.tokenizer, policy.max_length, policy.autocast
         self.pad_id = int(policy.tokenizer.pad_token_id)
-        self.rows, self.passes = cut(recipe, policy, world)
+        self.rows, self.passes = fit.cut(recipe, policy, world)
         if recipe.sampling.backend == "vllm":
-            self.vllm_share = vllm_share(recipe, policy)  # before the model is on the card
-        self.accelerator = make_accelerator(policy, recipe)
+            self.vllm_share = fit.vllm_share(recipe, policy)  # before the model is on the card
+        self.accelerator = fit.make_accelerator(policy, recipe)
         self.device = self.accelerator.device
         self.sharded = self.accelerator.distributed_type == DistributedType.FSDP
         if self.sharded:
-            refuse_sharded(recipe)
-        self.eos_token_ids = end_tokens(policy)
+            fit.refuse_sharded(recipe)
+        self.eos_token_ids = fit.end_tokens(policy)
         set_seed(recipe.seed)  # adapters start with random weights
         self.model: Any = policy.model
         self.model.config.get_text_config().pad_token_id = self.model.generation_config.pad_token_id = self.pad_id
@@ -94,14 +80,17 @@ class Trainer:
         self.penalized = bool(recipe.slow.kl) and (recipe.method != "distill" or recipe.evaluation.divergence)
         self.reference = self._load_reference(temperature) if self.penalized and not policy.lora else None
         """The base model, where all weights are trained; otherwise it is the model with its adapter disabled."""
-        self.balance = balance_factor(self.model)
+        config = self.model.config.get_text_config()
+        mixture = hasattr(config, "output_router_logits")
+        self.balance = float(getattr(config, "router_aux_loss_coef", 0.0)) if mixture else 0.0
+        """The factor of a mixture's loss for unevenly used experts."""
         set_seed(recipe.seed, device_specific=True)
-        self.fit: Fit | None = None
+        self.fit: fit.Fit | None = None
         """Chooses what passes through the model at a time; None where the recipe gives a number of rows."""
-        if by_tokens(recipe, policy.device):
-            self.fit = Fit(self.model, recipe, world, bf16=self.bf16, sharded=self.sharded)
+        if fit.by_tokens(recipe, policy.device):
+            self.fit = fit.Fit(self.model, recipe, world, bf16=self.bf16, sharded=self.sharded)
         if self.bf16:
-            leave_inputs_in_bf16(self.model)
+            fit.leave_inputs_in_bf16(self.model)
         self.teacher: Teacher | None = None
         if recipe.method == "distill":
             with self.accelerator.autocast():
@@ -128,7 +117,7 @@ class Trainer:
         if self.recipe.model.gradient_checkpointing is True:
             self.model.gradient_checkpointing_enable()
         align_special_tokens(self.model, self.tokenizer)
-        optimizer = self.make_optimizer(parameter_groups(self.model), slow.learning_rate)
+        optimizer = self.make_optimizer(fit.parameter_groups(self.model), slow.learning_rate)
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, optimizer)
         if self.sharded:
             self.model = self.wrapped
@@ -183,13 +172,15 @@ class Trainer:
         if not self.shared_prefix:  # with it, rows that share a prefix stay together
             batch = some(batch, torch.randperm(len(batch["advantages"])))
         parts = self._parts(batch, len(batch["advantages"]) // self.passes)
-        count, every_batch = self._most(parts), self._synchronizes_each
+        # A launcher may ask for gradients to be synchronized after every micro-batch.
+        each = bool(self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False))
+        count = self._most(parts)
         sums: Counter[str] = Counter()
         inputs: Tensors = {}
         for number in range(count):
             inputs = some(batch, parts[number]) if number < len(parts) else nothing(inputs)
             last = number == count - 1
-            with nullcontext() if last or every_batch else self.accelerator.no_sync(model=self.wrapped):
+            with nullcontext() if last or each else self.accelerator.no_sync(model=self.wrapped):
                 loss, found = self.loss(inputs, update, count)
                 # accelerate averages gradients over processes; the loss is a sum over them.
                 self.accelerator.backward(loss * self.world.size)
@@ -290,13 +281,9 @@ class Trainer:
         if by_vllm or any(row.policy_step < update.step - 1 for row in update.rows):
             batch["behaviour"] = self._behaviour(batch)
         if self.penalized:
-            batch["reference"] = self.reference_logprobs(batch)
+            with self.base() as model:
+                batch["reference"] = self.score(model, batch)
         return batch
-
-    def reference_logprobs(self, batch: Tensors) -> Tensor:
-        """Log-probabilities under the base model."""
-        with self.base() as model:
-            return self.score(model, batch)
 
     def _behaviour(self, batch: Tensors) -> Tensor:
         """The sampler's log-probabilities; for rows where some are missing, the current policy's."""
@@ -339,11 +326,6 @@ class Trainer:
     def _most(self, parts: Sequence[slice]) -> int:
         """Passes that every process makes, as many as one of them has parts: sharded weights are gathered in each."""
         return self.world.largest(len(parts)) if self.fit else len(parts)
-
-    @property
-    def _synchronizes_each(self) -> bool:
-        """Whether gradients are synchronized after every micro-batch, as a launcher may ask for."""
-        return bool(self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False))
 
     def _largest_weight(self) -> float:
         """The largest absolute value of a trained weight; NaN or infinity if one is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -12,10 +12,7 @@ from fastslow.base.errors import FastSlowError
 from fastslow.base.text import has_credentials
 from fastslow.base.world import World
 from fastslow.engine.kind import EngineKind, Finding, Rollouts, Source
-from fastslow.recipe import Part, PricesRecipe
-
-if TYPE_CHECKING:
-    from fastslow.recipe import Recipe
+from fastslow.recipe import Part, PricesRecipe, Recipe
 
 
 class TinkerOptions(Part):

@@ -9,6 +9,7 @@ sampling, so older weights are never sampled once newer ones exist.
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 import time
 import warnings
@@ -19,15 +20,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from fastslow.base.concurrency import wait_for
 from fastslow.base.errors import FastSlowWarning, RunError
-from fastslow.base.seeds import derive_seed
-from fastslow.base.world import World
+from fastslow.base.world import World, derive_seed, wait_for
 from fastslow.engine.base import Numbers, TokenScores, Update
-from fastslow.engine.tinker.reduction import find_reduction, gradient_norm
-from fastslow.engine.tinker.rows import Reduction, completion_part, measure, rescaled, sequences, weighted
-from fastslow.engine.tinker.saved import Saved, read_saved, write_saved
-from fastslow.engine.tinker.service import Adam, Adapter, Lost, Refused, Sampler, Service, Unreachable
+from fastslow.engine.tinker.rows import (
+    Adam,
+    Reduction,
+    completion_part,
+    find_reduction,
+    gradient_norm,
+    measure,
+    rescaled,
+    sequences,
+    weighted,
+)
+from fastslow.engine.tinker.sdk import Adapter, Lost, Refused, Sampler, Service, Unreachable, server_name
 from fastslow.models.tokenizer import Described
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Enough, Ready, Sampling, Turn
@@ -37,6 +44,8 @@ TRIES = 4
 PAUSE = 1.0
 """Seconds before the second try; doubled before each further one."""
 LARGEST_SEED = 2**31
+FILE = "tinker.json"
+"""The part of a checkpoint that says where the server keeps the state of the adapter."""
 Failures = (Lost, Unreachable, TimeoutError)
 
 T = TypeVar("T")
@@ -59,7 +68,8 @@ class TinkerEngine:
         self._sampler: Sampler | None = None
         self._base: Sampler | None = None
         self._published: str | None = None
-        self._saved = Saved(None, 0)
+        self._state: str | None = None
+        """The newest saved state; None is a new adapter."""
         self._kept: set[str | None] = {None}
         """States that a checkpoint refers to; others are deleted when a newer one is saved."""
         self._since: list[Update] = []
@@ -94,11 +104,7 @@ class TinkerEngine:
     ) -> list[Completion]:
         async def one(index: int, prompt: Sequence[int]) -> Completion:
             chosen = (derive_seed(seed, index) if index else seed) % LARGEST_SEED
-
-            async def ask() -> Completion:
-                return await (await self._current()).sample(prompt, sampling, chosen, self.ends)
-
-            completion = await self._read(ask)
+            completion = await self._read(lambda sampler: sampler.sample(prompt, sampling, chosen, self.ends))
             if ready is not None:
                 ready(index, completion)
             return completion
@@ -108,24 +114,14 @@ class TinkerEngine:
     def score(self, turns: Sequence[Turn]) -> list[TokenScores]:
         async def one(turn: Turn) -> TokenScores:
             tokens, length = (*turn.prompt_ids, *turn.completion.ids), len(turn.completion.ids)
-
-            async def policy() -> list[float]:
-                return await (await self._current()).score(tokens)
-
-            async def base() -> list[float]:
-                return await (await self._base_model()).score(tokens)
-
-            scores = [await self._read(policy), await self._read(base)]
-            return TokenScores(scores[0][-length:], scores[1][-length:], None)
+            policy = await self._read(lambda sampler: sampler.score(tokens))
+            base = await self._read(lambda sampler: sampler.score(tokens), base=True)
+            return TokenScores(policy[-length:], base[-length:], None)
 
         async def every() -> list[TokenScores]:
             return list(await asyncio.gather(*map(one, turns)))
 
         return wait_for(every())
-
-    async def _current(self) -> Sampler:
-        """The sampler of the newest weights; until the first update they are those of the base model."""
-        return self._sampler or await self._base_model()
 
     async def _base_model(self) -> Sampler:
         if self._base is None:
@@ -137,24 +133,21 @@ class TinkerEngine:
     def prepare(self, checkpoint: Path | None = None) -> None:
         async def start() -> None:
             if checkpoint is not None:
-                self._saved = read_saved(checkpoint, self.recipe)
-                self._step = self._saved.step
-                self._kept.add(self._saved.state)
+                self._step = self._read_saved(checkpoint)
             await self._start(optimizer=True)
             if self._reduction is None:
                 self._reduction = await find_reduction(self.service)
 
-        self._setting_up(start, checkpoint)
+        self._set_up(start, checkpoint)
 
     def load(self, checkpoint: Path) -> None:
         async def start() -> None:
-            self._saved = read_saved(checkpoint, self.recipe)
-            self._kept.add(self._saved.state)
+            self._read_saved(checkpoint)
             await self._start(optimizer=False)
 
-        self._setting_up(start, checkpoint)
+        self._set_up(start, checkpoint)
 
-    def _setting_up(self, start: Callable[[], Awaitable[None]], checkpoint: Path | None) -> None:
+    def _set_up(self, start: Callable[[], Awaitable[None]], checkpoint: Path | None) -> None:
         """Nothing was trained yet, so a failure is a mistake or an outage, and says so."""
 
         async def limited() -> None:
@@ -166,7 +159,7 @@ class TinkerEngine:
             if checkpoint is None:
                 raise RunError(f"{self.service.address} does not create an adapter: {error}") from error
             raise RunError(
-                f"'{checkpoint}' was saved on {self.service.address} as {self._saved.state}, which cannot be loaded there: "
+                f"'{checkpoint}' was saved on {self.service.address} as {self._state}, which cannot be loaded there: "
                 f"{error}; use the server, and the storage, that the run was started with"
             ) from error
         except (Unreachable, TimeoutError) as error:
@@ -186,14 +179,13 @@ class TinkerEngine:
         return numbers
 
     async def _updated(self, update: Update) -> dict[str, float | None]:
-        numbers = await self._write(lambda: self._apply(update))
+        numbers = await self._tried(lambda: self._apply(update))
         self._since.append(update)
         started = time.perf_counter()
-        await self._write(self._sync)
+        await self._tried(self._sync)
         return {**numbers, "sync_seconds": time.perf_counter() - started}
 
     async def _apply(self, update: Update) -> dict[str, float | None]:
-        """The gradient of an update and one optimizer step."""
         slow, adapter = self.recipe.slow, self._adapter
         assert adapter is not None, "prepare was called"
         rows, base = sequences(update), None
@@ -213,17 +205,11 @@ class TinkerEngine:
             made = weighted(update, policy, base or policy, slow.loss.ratio_cap, slow.kl)
             await adapter.backward(self._fit(made), "importance_sampling", {})
         rate = slow.learning_rate * min(1.0, update.step / max(1, slow.warmup_steps))
-        found = await adapter.step(Adam(rate))
-        measured = measure(update, policy, base, slow.loss.ratio_cap, slow.kl)
-        norm = gradient_norm(found)
+        norm = gradient_norm(await adapter.step(Adam(rate)))
         self._warn_of_clipping(norm)
-        return {
-            "loss": measured.loss,
-            "grad_norm": norm,
-            "kl": measured.kl,
-            "sampler_mismatch": measured.sampler_mismatch,
-            "cost": self._cost(sum(len(row.tokens) for row in rows)),
-        }
+        measured = measure(update, policy, base, slow.loss.ratio_cap, slow.kl)
+        cost = self._cost(sum(len(row.tokens) for row in rows))
+        return {"loss": measured.pop("loss"), "grad_norm": norm, **measured, "cost": cost}
 
     def _fit(self, rows: Sequence[Any]) -> list[Any]:
         """The rows as this server needs them."""
@@ -255,8 +241,8 @@ class TinkerEngine:
 
     async def _save(self) -> None:
         assert self._adapter is not None, "prepare was called"
-        former, state = self._saved.state, await self._adapter.save(self._new_name("state"))
-        self._saved, self._since = Saved(state, self._step), []
+        former, state = self._state, await self._adapter.save(self._new_name("state"))
+        self._state, self._since = state, []
         if former not in self._kept:
             await self._delete(former)
 
@@ -279,25 +265,27 @@ class TinkerEngine:
     async def _start(self, *, optimizer: bool) -> None:
         """A new adapter, from the saved state if there is one."""
         self._base = self._sampler = self._published = None
-        if self._saved.state is None:
+        if self._state is None:
             self._adapter = await self.service.create(
                 self.recipe.engine.rank, derive_seed(self.recipe.seed) % LARGEST_SEED
             )
         else:
-            self._adapter = await self.service.restore(self._saved.state, optimizer=optimizer)
+            self._adapter = await self.service.restore(self._state, optimizer=optimizer)
             await self._publish()
 
     # Failures ------------------------------------------------------------------------------------------------------------
 
-    async def _read(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """A request that changes nothing: sent again after a failure, in a new session if the old one is lost."""
-        return await self._tried(ask, (Lost,))
+    async def _read(self, ask: Callable[[Sampler], Awaitable[T]], *, base: bool = False) -> T:
+        """A request to the newest weights, until the first update those of the base model, or to the base model. It changes
+        nothing: it is sent again after a failure, in a new session if the old one is lost."""
 
-    async def _write(self, change: Callable[[], Awaitable[T]]) -> T:
-        """A change of the weights: after any failure it is made again from the last saved state."""
-        return await self._tried(change, Failures)
+        async def request() -> T:
+            return await ask((None if base else self._sampler) or await self._base_model())
 
-    async def _tried(self, ask: Callable[[], Awaitable[T]], losing: tuple[type[Exception], ...]) -> T:
+        return await self._tried(request, (Lost,))
+
+    async def _tried(self, ask: Callable[[], Awaitable[T]], losing: tuple[type[Exception], ...] = Failures) -> T:
+        """A change of the weights: after any failure that may have lost it, it is made again from the last saved state."""
         for attempt in range(TRIES):
             generation = self._generation
             try:
@@ -324,7 +312,7 @@ class TinkerEngine:
                     await asyncio.wait_for(self._replace(), TRIES * self.recipe.engine.timeout)
                 except Refused as error:
                     raise RunError(
-                        f"{self.service.address} has lost the session, and {self._saved.state or 'a new adapter'} cannot be "
+                        f"{self.service.address} has lost the session, and {self._state or 'a new adapter'} cannot be "
                         f"loaded: {error}; correct the server, then resume the run"
                     ) from error
                 except Failures as error:
@@ -358,10 +346,10 @@ class TinkerEngine:
 
     def save(self, folder: Path, *, teacher: bool = False) -> None:
         async def save() -> None:
-            if self._since or self._saved.state is None:
-                await self._write(self._save)
+            if self._since or self._state is None:
+                await self._tried(self._save)
             if self._published is None:
-                await self._write(self._publish)
+                await self._tried(self._publish)
             assert self._published is not None, "published just now"
             await self.service.download(self._published, folder)
 
@@ -369,8 +357,24 @@ class TinkerEngine:
             wait_for(save())
         except (Lost, Refused, Unreachable) as error:
             raise RunError(str(error)) from error
-        self._kept.add(self._saved.state)
-        write_saved(folder, Saved(self._saved.state, self._step), self.recipe)
+        self._kept.add(self._state)
+        engine = self.recipe.engine
+        data = {"state": self._state, "step": self._step, "model": server_name(self.recipe), "rank": engine.rank}
+        (folder / FILE).write_text(json.dumps(data, indent=2))
+
+    def _read_saved(self, checkpoint: Path) -> int:
+        """Take the state of a checkpoint, and return its step."""
+        try:
+            data = json.loads((checkpoint / FILE).read_text())
+            self._state, step = str(data["state"]), int(data["step"])
+        except FileNotFoundError:
+            raise RunError(
+                f"'{checkpoint}' has no {FILE}: it was saved by another engine and cannot be used with engine.kind=tinker"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"'{checkpoint / FILE}' cannot be read: {error}") from error
+        self._kept.add(self._state)
+        return step
 
     def export(self, folder: Path) -> None:
         from fastslow.models.load import load_trained  # merging needs torch

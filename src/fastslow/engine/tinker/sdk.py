@@ -1,8 +1,12 @@
-"""`Service` by the `tinker` package.
+"""What the engine needs from a server of the Tinker API, by the `tinker` package; tests have the same in memory.
 
 The package sends requests from a thread of its own, repeats those that fail in transit under the same number, so that a
 server carries each out once, and polls for results. Its errors become `Lost`, `Refused` or `Unreachable` here. Its telemetry
 is switched off. The API key comes from the environment and is written nowhere.
+
+Requests that only read (sampling, scoring, a forward pass) may be repeated. Requests that change the weights are never
+repeated on the same adapter: when it is unknown whether one was carried out, the adapter counts as lost, and the engine
+starts a new one from the last saved state.
 """
 
 from __future__ import annotations
@@ -13,15 +17,17 @@ import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from fastslow.base.concurrency import wait_for
+from packaging.specifiers import SpecifierSet
+
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import one_line
-from fastslow.engine.tinker.saved import server_name
-from fastslow.engine.tinker.service import Adam, Loss, Lost, Refused, Sequenced, Unreachable
+from fastslow.base.world import wait_for
+from fastslow.engine.tinker.rows import Adam, Sequenced
 from fastslow.models.tokenizer import ADAPTER
 from fastslow.recipe import Recipe
 from fastslow.records import Completion, Sampling
@@ -30,8 +36,9 @@ if TYPE_CHECKING:
     import httpx
     import tinker
 
-OLDEST, NEWEST = (0, 25), (0, 26)
-"""Versions of the package: from the first, before the second. SkyRL 0.4.0 needs 0.25; later ones fail when it samples."""
+Loss = Literal["cispo", "importance_sampling"]
+SUPPORTED = SpecifierSet(">=0.25,<0.26")
+"""Versions of the package. SkyRL 0.4.0 needs 0.25; later ones fail when it samples."""
 HOSTED = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 NO_KEY = "tml-none"
 """The package insists on a key; a server of one's own needs none."""
@@ -41,14 +48,30 @@ FORGOTTEN = ("not loaded", "not found", "stale", "expired", "unknown session", "
 """Words by which servers say that they no longer have an adapter, a session or a result."""
 
 
-def connect(recipe: Recipe) -> SdkService:
+class Lost(Exception):
+    """The server no longer has the adapter or the session: it was restarted, or the session has expired."""
+
+
+class Refused(Exception):
+    """The server does not accept the request; repeating it would not help."""
+
+
+class Unreachable(Exception):
+    """The server does not answer, or answers with errors of its own for too long."""
+
+
+def server_name(recipe: Recipe) -> str:
+    return recipe.engine.model or recipe.model.name
+
+
+def connect(recipe: Recipe) -> Service:
     """A session with the recipe's server. A wrong package, address, key or model is a `RecipeError`."""
     require_package()
     address = recipe.engine.base_url or os.environ.get("TINKER_BASE_URL") or HOSTED
     key = os.environ.get("TINKER_API_KEY")
     if key is None and address == HOSTED:
         raise RecipeError("engine.kind=tinker with the hosted service needs an API key; set TINKER_API_KEY")
-    service = SdkService(address, server_name(recipe), key or NO_KEY)
+    service = Service(address, server_name(recipe), key or NO_KEY)
     try:
         _require_server(address)
         wait_for(service.check())
@@ -59,21 +82,18 @@ def connect(recipe: Recipe) -> SdkService:
 
 
 def require_package() -> None:
-    wanted = f"{_dotted(OLDEST)} or later, before {_dotted(NEWEST)}"
+    oldest, newest = sorted(each.version for each in SUPPORTED)
+    wanted = f"{oldest} or later, before {newest}"
     try:
         version = metadata.version("tinker")
     except metadata.PackageNotFoundError:
         raise RecipeError(
             f"engine.kind=tinker needs the package tinker, version {wanted}: pip install 'fastslow[tinker]'"
         ) from None
-    if not OLDEST <= tuple(int(part) for part in version.split(".")[:2]) < NEWEST:
+    if not SUPPORTED.contains(version, prereleases=True):
         raise RecipeError(
             f"tinker {version} is installed, but engine.kind=tinker needs {wanted}: pip install 'fastslow[tinker]'"
         )
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 def _require_server(address: str) -> None:
@@ -101,13 +121,14 @@ def _wrong_key(address: str) -> RecipeError:
     return RecipeError(f"{address} does not accept {given}; set TINKER_API_KEY to a valid key of this server")
 
 
-class SdkService:
-    """See `Service`."""
+class Service:
+    """A server, and a session with it."""
 
     def __init__(self, address: str, model: str, key: str) -> None:
         os.environ.setdefault("TINKER_TELEMETRY", "0")
         self.address, self.model, self._key = address, model, key
         self.repeated = 0
+        """Requests that were sent again so far: refused for the moment (429), failed in the server (5xx), or interrupted."""
         self._client = self._open()
 
     def _open(self) -> tinker.ServiceClient:
@@ -139,12 +160,13 @@ class SdkService:
                 f"{', '.join(names[:20]) or 'none'}"
             )
 
-    async def create(self, rank: int, seed: int) -> SdkAdapter:
+    async def create(self, rank: int, seed: int) -> Adapter:
         async with _explained(self.address):
             client = await self._client.create_lora_training_client_async(base_model=self.model, rank=rank, seed=seed)
-        return SdkAdapter(client, self.address)
+        return Adapter(client, self.address)
 
-    async def restore(self, state: str, *, optimizer: bool = True) -> SdkAdapter:
+    async def restore(self, state: str, *, optimizer: bool = True) -> Adapter:
+        """A new adapter with the weights, and the optimizer, of a saved state."""
         client = self._client
         make = (
             client.create_training_client_from_state_with_optimizer_async
@@ -152,14 +174,16 @@ class SdkService:
             else client.create_training_client_from_state_async
         )
         async with _explained(self.address):
-            return SdkAdapter(await make(state), self.address)
+            return Adapter(await make(state), self.address)
 
-    async def sampler(self, weights: str | None) -> SdkSampler:
+    async def sampler(self, weights: str | None) -> Sampler:
+        """Of published weights, or of the base model."""
         named = {"base_model": self.model} if weights is None else {"model_path": weights}
         async with _explained(self.address):
-            return SdkSampler(await self._client.create_sampling_client_async(**named), self.address)
+            return Sampler(await self._client.create_sampling_client_async(**named), self.address)
 
     async def download(self, weights: str, folder: Path) -> None:
+        """Write published weights to a folder as an adapter of PEFT."""
         import httpx
 
         run, _, name = weights.removeprefix("tinker://").partition("/")
@@ -181,10 +205,12 @@ class SdkService:
     async def delete(self, saved: str) -> None:
         run, _, name = saved.removeprefix("tinker://").partition("/")
         async with _explained(self.address):
-            await self._client.create_rest_client().delete_checkpoint_async(run, _kind(name))
+            # SkyRL leaves the kind out of the addresses of published weights.
+            named = name if "/" in name else f"sampler_weights/{name}"
+            await self._client.create_rest_client().delete_checkpoint_async(run, named)
 
     async def reconnect(self) -> None:
-        from fastslow.base.concurrency import in_thread
+        from fastslow.base.world import in_thread
 
         self._client = await in_thread(self._open)
 
@@ -205,16 +231,12 @@ def complete_config(folder: Path) -> None:
     file.write_text(json.dumps({**config, "target_modules": sorted(layers), "task_type": "CAUSAL_LM"}, indent=2))
 
 
-def _kind(name: str) -> str:
-    """The name of something saved, with its kind: SkyRL leaves that out of the addresses of published weights."""
-    return name if "/" in name else f"sampler_weights/{name}"
+@dataclass(frozen=True)
+class Sampler:
+    """One version of the weights, or the base model."""
 
-
-class SdkSampler:
-    """See `Sampler`."""
-
-    def __init__(self, client: tinker.SamplingClient, address: str) -> None:
-        self._client, self._address = client, address
+    _client: tinker.SamplingClient
+    _address: str
 
     async def sample(self, prompt: Sequence[int], sampling: Sampling, seed: int, ends: Sequence[int]) -> Completion:
         from tinker import types
@@ -234,6 +256,7 @@ class SdkSampler:
         return Completion(tuple(sequence.tokens), tuple(map(float, sequence.logprobs)))
 
     async def score(self, tokens: Sequence[int]) -> list[float]:
+        """Log-probabilities of the tokens from the second on."""
         from tinker import types
 
         async with _explained(self._address):
@@ -245,13 +268,15 @@ class SdkSampler:
         return values
 
 
-class SdkAdapter:
-    """See `Adapter`."""
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter with its optimizer."""
 
-    def __init__(self, client: tinker.TrainingClient, address: str) -> None:
-        self._client, self._address = client, address
+    _client: tinker.TrainingClient
+    _address: str
 
     async def forward(self, sequences: Sequence[Sequenced], loss: Loss) -> list[list[float]]:
+        """Log-probabilities of the tokens of each sequence from the second on; no gradient."""
         async with _explained(self._address):
             done = await self._client.forward_async(list(map(_datum, sequences)), loss)
             return _logprobs(await done)
@@ -310,7 +335,7 @@ def _logprobs(answer: Any) -> list[list[float]]:
 
 @asynccontextmanager
 async def _explained(address: str) -> AsyncIterator[None]:
-    """Turn the errors of the package into those of `service.py`."""
+    """Turn the errors of the package into those above."""
     import httpx
     import tinker
     from tinker.lib.retryable_exception import RetryableException
@@ -328,7 +353,7 @@ async def _explained(address: str) -> AsyncIterator[None]:
         raise (Lost if any(word in words.lower() for word in FORGOTTEN) else Refused)(words) from error
 
 
-def _transport(service: SdkService) -> httpx.AsyncBaseTransport:
+def _transport(service: Service) -> httpx.AsyncBaseTransport:
     """A transport that counts the requests that will be sent again."""
     import httpx
 

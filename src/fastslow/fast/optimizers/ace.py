@@ -4,9 +4,8 @@ Keeps: items below the text that the run began with, each with counts of how oft
 minibatch a small list of changes (add, update, remove, and marks for the counters), which is applied without testing whether
 it helps; the least helpful items are dropped when the playbook grows too long, and duplicates are merged.
 
-Leaves out: separate requests for reflecting and curating, which are one here; sections, and ids of items, which are numbered
-for the request; counters in the text that the policy reads; similarity by embeddings: duplicates have the same words.
-Playbooks are scored on all anchors every few steps and at the end, because only a scored one can be kept.
+Reflecting and curating are one request, for which items are numbered; the policy reads no counters; duplicates have the same
+words. Playbooks are scored on all anchors every few steps and at the end, because only a scored one can be kept.
 
 Without a model: an item is marked by the outcome of the attempts whose problem shares a word with it; lines of the feedback
 are added, or replace a harmful item about the same word; items that do more harm than good are removed.

@@ -3,8 +3,7 @@
 Keeps: candidates induced from pairs of problem and right answer; a minibatch that screens all of them, after which only the
 best are scored on all anchors; then rounds of candidates that reword the best so far. It learns from scores alone.
 
-Leaves out: the likelihood score and the insertion mode, which need a model's logits; gold answers, which a task does not
-give: a demonstration is an attempt of this cycle that scored 1, and without any only problems are shown.
+A demonstration is an attempt of this cycle that scored 1; without any, only problems are shown.
 
 Without a model: an induced instruction is the first line of the best text with demonstrations, lines of problems or generic
 advice below it; a rewording has one line moved, dropped, added or exchanged.

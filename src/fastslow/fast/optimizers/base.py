@@ -14,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from fastslow.base.errors import FastSlowError
-from fastslow.base.seeds import derive_seed
+from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Evaluator
-from fastslow.fast.kinds import Refusal
 from fastslow.fast.memory import LEAST_SHARE
 from fastslow.fast.pool import Member, Pool, mean_score, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
+from fastslow.fast.reflection.base import Refusal
 from fastslow.recipe import FastRecipe, Part, Recipe
 from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Context, Rollout
-from fastslow.rollouts.faults import is_faulty
+from fastslow.rollouts.play import is_faulty
 from fastslow.runs.ledger import Purpose
 
 PATIENCE = 4
@@ -232,7 +232,7 @@ class Optimizer(ABC):
             component=component,
             text=parent.texts[component],
             attempts=attempts,
-            proposer=self.recipe.optimizer.options.get("proposer", "light"),
+            proposer=getattr(self.recipe.optimizer, "proposer", "light"),
             max_tokens=self.recipe.max_tokens,
             count_tokens=self.count_tokens,
             seed=seed,

@@ -101,7 +101,7 @@ class DSPySearch(Steps, dspy.utils.callback.BaseCallback):
                 if whole:
                     self.score([context])
                     return
-                (rollouts,) = self.draw([(context, [anchors[problem] for problem in problems])])
+                (rollouts,) = self.evaluator.minibatches([(context, [anchors[problem] for problem in problems])])
         except Exception as error:  # DSPy would ignore it, but a failure to sample must stop the run
             self.broken = error
             return

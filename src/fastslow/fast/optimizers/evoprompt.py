@@ -4,8 +4,7 @@ Keeps: its genetic algorithm. Two parents are drawn from the population by roule
 scores; their child is crossed from both and then mutated; a generation has as many children as the population has members,
 and the best of old and new survive. It learns from scores alone.
 
-Leaves out: its differential evolution; its first population of hand-written prompts: where there is only one text, children
-are mutations of it.
+Where there is only one text, children are mutations of it.
 
 Without a model: crossing keeps the lines that both parents have and each other line with an even chance; a mutation adds,
 exchanges, drops or moves one line, where new lines come from the population and from generic advice.

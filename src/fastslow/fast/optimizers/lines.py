@@ -47,20 +47,14 @@ def distinct(lines: Iterable[str]) -> list[str]:
 
 
 def demonstration(attempt: Attempt) -> str:
-    """A solved problem as one line."""
     return _flat(f"For {attempt.question} the answer is {attempt.answer}.")
-
-
-def shown(question: str) -> list[str]:
-    """The lines that a problem shows."""
-    return [_flat(line) for line in lines_of(question)]
 
 
 def plain_lines(solved: Sequence[Attempt], questions: Sequence[str]) -> dict[str, float]:
     """Lines to add without a model and without the grader's feedback: advice, problems, demonstrations."""
     return {
         **dict.fromkeys(GENERIC, 1.0),
-        **{line: 1.0 for question in questions for line in shown(question)},
+        **{_flat(line): 1.0 for question in questions for line in lines_of(question)},
         **{demonstration(attempt): 3.0 for attempt in solved},
     }
 

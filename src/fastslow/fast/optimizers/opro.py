@@ -3,8 +3,7 @@
 Keeps: the best texts so far with their scores, worst first, a few problems, and the request for a text that scores higher;
 several proposals per step (`fast.optimizer.proposals`), each scored on all anchors. It learns from scores alone.
 
-Leaves out: scores of earlier policies, so the history starts with each cycle's re-scored population; gold answers, which are
-replaced by attempts that scored 1; the choice of where in the prompt the text goes.
+The history starts with each cycle's re-scored population.
 
 Without a model: a text is drawn from the history, better ones more often, and one line of it is added, exchanged, dropped or
 moved, where new lines come from the other texts of the history by their scores, from problems, solved or not, and from

@@ -5,8 +5,7 @@ by a mutated copy of the winner; mutation operators drawn at random: by the unit
 of thinking, from the list of the population, from a solved problem, by taking over another unit's text, and by a mutation of
 the mutation prompt before it is used. It learns from scores alone.
 
-Leaves out: two texts per unit, few-shot examples, lineages as a source, the filter by embeddings. Fitness is the score on all
-anchors and not on a batch, and the next population is the best of all that was scored, not the survivors.
+Fitness is the score on all anchors, and the next population is the best of all that was scored, not the survivors.
 
 Without a model: a mutation prompt consists of sentences from `SENTENCES`, each of which names an operation on lines, and the
 operations are applied one after the other; mutating it adds, drops or exchanges a sentence. New lines come from generic

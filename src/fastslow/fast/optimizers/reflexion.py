@@ -3,11 +3,9 @@
 Keeps: a memory of lessons per problem, each written from a single failed attempt and its feedback, and a second try at the
 same problem with its own lessons in the context (the last three, as in the original).
 
-Leaves out: more than one retry in a row; memories of what happened beside the lessons. The original retries the same
-problems, while here only new ones count. We decided what these are shown: the text that the memory began with, and below it
-the most recent lessons that helped their own problem on its second try, as many as fit. That context is scored and trained
-under; lessons that did not help stay in the memory of their problem. The memory is carried from cycle to cycle with the
-contexts, and dropped with them.
+The original retries the same problems, while here only new ones count. These are shown the text that the memory began with,
+and below it the most recent lessons that helped their own problem on its second try, as many as fit. That context is scored
+and trained under; the memory is carried from cycle to cycle with the contexts, and dropped with them.
 
 Without a model: a lesson is one line of the feedback on the attempt.
 """

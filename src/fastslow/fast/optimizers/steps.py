@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
 
-from fastslow.base.seeds import derive_seed
-from fastslow.fast.evaluator import Evaluator
+from fastslow.base.world import derive_seed
+from fastslow.fast.evaluator import Evaluator, Item
 from fastslow.fast.optimizers.base import Optimizer
 from fastslow.fast.optimizers.lines import Source, lines_of
 from fastslow.fast.pool import Member, Pool, mean_score
@@ -30,9 +30,6 @@ LIKELY = 0.25
 
 ByHand = Callable[[random.Random], Sequence[str]]
 """Writes the lines of a text without a model; raises `ReflectionFailed` where it cannot."""
-
-Items = Sequence[tuple[Context, Sequence[Example]]]
-"""Contexts, each with the problems to play it on."""
 
 
 @dataclass(frozen=True)
@@ -128,14 +125,10 @@ class Steps(Optimizer):
     def minibatch(self) -> list[Example]:
         return self.chance.sample(self.anchors, self.batch_size)
 
-    def draw(self, items: Items) -> list[list[list[Rollout]]]:
-        """Rollouts by item and problem."""
-        return self.evaluator.minibatches(items)
-
-    def try_out(self, items: Items) -> list[Trial]:
+    def try_out(self, items: Sequence[Item]) -> list[Trial]:
         """Play contexts on a minibatch each, all as one batch."""
         trials = []
-        for (context, _), rollouts in zip(items, self.draw(items), strict=True):
+        for (context, _), rollouts in zip(items, self.evaluator.minibatches(items), strict=True):
             scores = {drawn[0].example.id: mean_score(drawn) for drawn in rollouts}
             first = {drawn[0].example.id: self.attempt(drawn[0], self.component) for drawn in rollouts}
             attempts = {problem: attempt for problem, attempt in first.items() if attempt is not None}

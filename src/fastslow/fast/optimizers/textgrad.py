@@ -4,9 +4,8 @@ Keeps: one text that is improved step by step. A minibatch is played under it; a
 failures happen (the gradient); a second request applies the criticism to the text (the step); the new text is kept unless it
 does worse on the same problems.
 
-Leaves out: gradients through a chain of several calls: each component has its own criticism; momentum, and constraints beside
-the token budget. A text can be kept only with a score on all anchors, so a step that was not worse on the minibatch is scored
-on all of them, and the search continues from it only if it is not worse there either.
+A text can be kept only with a score on all anchors, so a step that was not worse on the minibatch is scored on all of them,
+and the search continues from it only if it is not worse there either.
 
 Without a model: the criticism is up to three lines of the feedback on the failed attempts, those that are likely to be rules
 (several attempts agree on them, or they quote none); the edit adds one or more of them.

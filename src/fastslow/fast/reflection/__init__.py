@@ -16,10 +16,9 @@ from fastslow.fast.reflection.base import (
     TextRequest,
     Usage,
 )
-from fastslow.fast.reflection.chats import LocalChat
+from fastslow.fast.reflection.chats import LiteLLMChat, LocalChat
 from fastslow.fast.reflection.language_model import LanguageModelReflector
 from fastslow.fast.reflection.lessons import Lessons
-from fastslow.fast.reflection.litellm_chat import LiteLLMChat
 
 __all__ = [
     "Attempt",

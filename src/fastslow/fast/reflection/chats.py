@@ -1,16 +1,28 @@
-"""Chats with models that this process holds: one that was loaded to be asked, and the policy in training."""
+"""The models that a reflector can ask: a hosted one by name, any OpenAI-compatible server by address, one that this process
+has loaded, and the policy in training."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import difflib
+import email.utils
+import os
+import time
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from fastslow.base.concurrency import wait_for
+from fastslow.base.text import redacted
+from fastslow.base.world import wait_for
 from fastslow.engine.base import Engine
 from fastslow.fast.reflection.base import ChatFailed, Reply
-from fastslow.models.encode import TextEncoder
+from fastslow.models.chat import ChatFormat, TextEncoder, defused_for_servers
+from fastslow.recipe.parts import REFLECTOR
 from fastslow.records import Sampling
-from fastslow.rollouts.chat import ChatFormat
+
+LONGEST_PAUSE = 300.0
+"""The longest pause, in seconds, even if a server asks for a longer one."""
+PERMANENT = {401, 402, 403, 404}
+"""Statuses about the key, the account or the model, which fail every prompt; a 400 may concern one that is too long."""
 
 
 @dataclass
@@ -66,10 +78,7 @@ class LocalChat:
             with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
                 torch.manual_seed(seed)
                 output = self.model.generate(
-                    input_ids=prompt,
-                    attention_mask=torch.ones_like(prompt),
-                    max_new_tokens=limit,
-                    **self._sampling(),
+                    input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=limit, **self._sampling()
                 )
         finally:
             self.model.train(was_training)
@@ -104,3 +113,138 @@ class LocalChat:
 
     def _pad_id(self) -> int | None:
         return self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self._end_ids()[0]
+
+
+@dataclass
+class LiteLLMChat:
+    """Answers with `litellm.completion`. Transient faults are retried with doubling pauses; others fail at once."""
+
+    model: str
+    base_url: str | None = None
+    _: KW_ONLY
+    temperature: float = 1.0
+    max_tokens: int = 4096
+    timeout: float = 120.0
+    retries: int = 4
+    first_pause: float = 1.0
+
+    def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
+        litellm = _litellm()
+        arguments = self._arguments(litellm, messages, seed)
+        retries = 0
+        while True:
+            try:
+                response = litellm.completion(**arguments)
+                break
+            except Exception as error:  # litellm lets some faults of its own through beside the openai classes
+                if not _is_transient(litellm, error):
+                    permanent = getattr(error, "status_code", None) in PERMANENT
+                    raise ChatFailed(self._reason(error), retries, permanent) from error
+                if retries == self.retries:
+                    raise ChatFailed(f"{self._reason(error)} (after {retries} retries)", retries) from error
+                time.sleep(_pause(error, self.first_pause * 2**retries))
+                retries += 1
+        return _reply(litellm, response, retries)
+
+    def _arguments(self, litellm: Any, messages: list[dict[str, str]], seed: int) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{**message, "content": defused_for_servers(message["content"])} for message in messages],
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "seed": seed % 2**31,
+            "timeout": self.timeout,
+            # Retries are ours to count, and the client below litellm has its own.
+            "num_retries": 0,
+            "max_retries": 0,
+            # Not every provider knows a seed, and some models accept no temperature but 1.
+            "drop_params": True,
+        }
+        if self.base_url is not None:
+            provider = self.model.partition("/")[0] if "/" in self.model else ""
+            # Only a known provider is a prefix: in "Qwen/Qwen3-8B" the part before the slash belongs to the name.
+            if provider not in {getattr(known, "value", known) for known in litellm.provider_list}:
+                arguments["model"], provider = f"openai/{self.model}", "openai"
+            arguments["api_base"] = self.base_url
+            if provider == "openai" and not os.environ.get("OPENAI_API_KEY"):
+                arguments["api_key"] = "none-needed"
+        else:
+            self._check_name()
+        return arguments
+
+    def _check_name(self) -> None:
+        # Asked first: the call itself gives an unknown name as any bad request and a missing key as a server's 500.
+        provider = provider_of(self.model)
+        if provider == "openai" and not os.environ.get("OPENAI_API_KEY"):
+            raise ChatFailed(
+                f"reflection model '{self.model}' needs an API key; set OPENAI_API_KEY in the environment, or "
+                f"fast.reflection.base_url for a server that needs none",
+                permanent=True,
+                asked=False,
+            )
+
+    def _reason(self, error: Exception) -> str:
+        where = f" at {self.base_url}" if self.base_url else ""
+        name, words = type(error).__name__, " ".join(str(error).split())
+        words = words.removeprefix("litellm.").removeprefix(f"{name}: ").removeprefix(f"{name}: ")  # it says it twice
+        return redacted(f"reflection model '{self.model}'{where}: {name}: {words[:500]}")
+
+
+def provider_of(model: str) -> str:
+    """The provider that LiteLLM asks for a model; raises `ChatFailed` if it knows none."""
+    litellm = _litellm()
+    try:
+        return litellm.get_llm_provider(model)[1]
+    except litellm.BadRequestError as error:
+        near = difflib.get_close_matches(model.lower(), REFLECTOR.registry.names(), n=1)
+        advice = f"did you mean '{near[0]}'? To ask a model, write" if near else "write"
+        raise ChatFailed(
+            f"reflection model '{model}' names no provider LiteLLM knows; {advice} PROVIDER/MODEL such as openai/gpt-5.2, or "
+            f"set fast.reflection.base_url for a server of your own",
+            permanent=True,
+            asked=False,
+        ) from error
+
+
+def _litellm() -> Any:
+    # Prices come with the package; without this the import fetches them from the network and complains when it cannot.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    litellm.suppress_debug_info = True
+    litellm.telemetry = False
+    return litellm
+
+
+def _is_transient(litellm: Any, error: Exception) -> bool:
+    kinds = (litellm.Timeout, litellm.RateLimitError, litellm.APIConnectionError)
+    return isinstance(error, kinds) or (getattr(error, "status_code", None) or 0) >= 500
+
+
+def _pause(error: Exception, planned: float) -> float:
+    headers = getattr(error, "litellm_response_headers", None) or {}
+    after = headers.get("retry-after")
+    if after is None:
+        return planned
+    with contextlib.suppress(ValueError):
+        return min(max(0.0, float(after)), LONGEST_PAUSE)
+    with contextlib.suppress(ValueError):
+        return min(max(0.0, email.utils.parsedate_to_datetime(after).timestamp() - time.time()), LONGEST_PAUSE)
+    return planned
+
+
+def _reply(litellm: Any, response: Any, retries: int) -> Reply:
+    choice = response.choices[0] if response.choices else None  # a content filter may leave none
+    usage = getattr(response, "usage", None)
+    try:
+        cost = float(litellm.completion_cost(completion_response=response))
+    except Exception:  # it raises a bare Exception for a model without a price
+        cost = 0.0
+    return Reply(
+        text=(choice and choice.message.content) or "",
+        prompt_tokens=getattr(usage, "prompt_tokens", 0) or 0,
+        completion_tokens=getattr(usage, "completion_tokens", 0) or 0,
+        cost=cost,
+        retries=retries,
+        truncated=choice is not None and choice.finish_reason == "length",
+    )

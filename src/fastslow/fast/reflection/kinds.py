@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import has_credentials
 from fastslow.fast.reflection.base import ChatFailed, Reflector
+from fastslow.fast.reflection.chats import LiteLLMChat, LocalChat, PolicyChat, provider_of
 from fastslow.fast.reflection.language_model import LanguageModelReflector
 from fastslow.fast.reflection.lessons import Lessons
 from fastslow.recipe.parts import Part
@@ -17,8 +18,8 @@ from fastslow.records import Sampling
 
 if TYPE_CHECKING:
     from fastslow.engine.base import Engine
+    from fastslow.models.chat import ChatFormat
     from fastslow.recipe import Recipe
-    from fastslow.rollouts.chat import ChatFormat
 
 
 class ReflectorKind:
@@ -91,8 +92,6 @@ class LiteLLMKind(ReflectorKind):
 
     @classmethod
     def require(cls, recipe: Recipe) -> None:
-        from fastslow.fast.reflection.litellm_chat import provider_of
-
         options = recipe.fast.reflection
         if options.base_url:
             return
@@ -108,8 +107,6 @@ class LiteLLMKind(ReflectorKind):
 
     @classmethod
     def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
-        from fastslow.fast.reflection.litellm_chat import LiteLLMChat
-
         return LanguageModelReflector(LiteLLMChat(**recipe.fast.reflection.options))
 
 
@@ -121,8 +118,7 @@ class LocalKind(ReflectorKind):
 
     @classmethod
     def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
-        from fastslow.fast.reflection.chats import LocalChat
-        from fastslow.models.load import choose_device, load_to_ask  # they import torch
+        from fastslow.models.load import choose_device, load_to_ask  # it imports torch
 
         options = recipe.fast.reflection
         model, tokenizer = load_to_ask(options.model, choose_device(recipe.model.device))
@@ -136,8 +132,6 @@ class PolicyKind(ReflectorKind):
 
     @classmethod
     def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
-        from fastslow.fast.reflection.chats import PolicyChat
-
         options = recipe.fast.reflection
         sampling = Sampling(max(options.temperature, 1e-3), 1.0, options.max_tokens)
         return LanguageModelReflector(PolicyChat(engine, chat, sampling))

@@ -1,14 +1,17 @@
-"""Columns for the curves and the spending of a run, from its logs."""
+"""What the list of runs, the curves and the spending show of a run, from its recipe and its logs."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
+import yaml
+
 from fastslow.runs.ledger import PURPOSES, TRAINING
-from fastslow.runs.reading import column, mapping, number, rounded
+from fastslow.runs.reading import Place, column, mapping, number, rounded
 
 Rows = Sequence[Mapping[str, Any]]
 NUMBERS = ("reward", "kl", "entropy", "response_length", "truncated", "zero_variance", "grad_norm", "contexts")
@@ -16,6 +19,11 @@ FORMER = {"truncated": ("cut_off",)}
 """Former names of columns of metrics.jsonl."""
 SPENT = {"slow": "rollouts_slow", "fast": "rollouts_fast", "evaluation": "rollouts_evaluation"}
 AMOUNTS = ("rollouts", "tokens", "seconds", "cost")
+SPARK = 60
+"""Points of the small curve."""
+SILENT = 600.0
+"""Seconds without a new file after which a run that says it is running is called silent."""
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def curves(metrics: Rows, evals: Rows, ledger: Rows) -> dict[str, Any]:
@@ -75,7 +83,6 @@ def _marks(rows: Rows, key: str) -> list[list[Any]]:
 
 
 def _tokens_by_step(ledger: Rows) -> dict[int, float]:
-    """Training tokens so far, by step."""
     total, found = 0.0, dict[int, float]()
     for row in ledger:
         spent = mapping(row.get("spent"))
@@ -118,7 +125,6 @@ def spending(metrics: Rows, ledger: Rows, totals: Mapping[str, Any]) -> dict[str
 
 
 def _entry(value: Any) -> dict[str, Any]:
-    """What was spent for one purpose, as numbers."""
     entry = mapping(value)
     names = ("rollouts", "seconds", "cost", "reused", "calls", "prompt_tokens", "completion_tokens")
     found: dict[str, Any] = {name: number(entry.get(name)) or 0 for name in names}
@@ -145,3 +151,85 @@ def _by_cycle(ledger: Rows) -> list[dict[str, Any]]:
             cycle["cost"] += entry["cost"]
             cycle["seconds"] += entry["seconds"]
     return list(cycles.values())
+
+
+# The list of runs ------------------------------------------------------------------------------------------------------
+
+
+def read_recipe(place: Place) -> tuple[dict[str, Any], str]:
+    """The recipe as plain data and as its text; empty where it is missing or damaged."""
+    path = place.file("recipe.yaml")
+    if path is None:
+        return {}, ""
+    try:
+        text = path.read_text(errors="replace")
+        data = yaml.load(text, LOADER)
+    except (OSError, yaml.YAMLError, RecursionError) as error:
+        place.notes["recipe.yaml"] = f"skipped: not readable as YAML ({type(error).__name__})"
+        return {}, ""
+    return (data if isinstance(data, dict) else {}), text
+
+
+def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows) -> dict[str, Any]:
+    state = place.json("run.json")
+    last = metrics[-1] if metrics else evals[-1] if evals else {}
+    written = max(place.stamp(name)[0] for name in ("run.json", "metrics.jsonl", "evals.jsonl", "contexts")) / 1e9
+    status = state.get("status")
+    if status == "running" and time.time() - written > SILENT:
+        status = "silent"
+    rewards = [value for row in metrics if (value := number(row.get("reward"))) is not None]
+    slow = mapping(recipe.get("slow"))
+    return {
+        "name": place.name,
+        "status": status if isinstance(status, str) else "unknown",
+        "error": str(state.get("error") or ""),
+        "started": str(state.get("started") or ""),
+        "written": written,
+        "method": str(recipe.get("method") or ""),
+        "optimizer": _name(mapping(recipe.get("fast")).get("optimizer")),
+        "model": _name(recipe.get("model")).rstrip("/").rpartition("/")[2],
+        "task": _task(recipe),
+        "seed": number(recipe.get("seed")),
+        "step": number(last.get("step")) or 0,
+        "steps": number(slow.get("steps")),
+        "budget": number(recipe.get("rollouts")),
+        "reward": rounded(rewards[-1]) if rewards else None,
+        "spark": thinned(rewards, SPARK),
+        "validation": _validation(evals),
+        "rollouts": training_rollouts(last),
+        "notes": dict(place.notes),
+    }
+
+
+def thinned(values: Sequence[float], count: int) -> list[float]:
+    """Means over equal stretches, where there are more values than points."""
+    if len(values) <= count:
+        return [round(value, 4) for value in values]
+    edges = [round(index * len(values) / count) for index in range(count + 1)]
+    parts = (values[start:stop] for start, stop in pairwise(edges))
+    return [round(sum(part) / len(part), 4) for part in parts]
+
+
+def _validation(rows: Rows) -> dict[str, Any] | None:
+    results = mapping(rows[-1].get("results")) if rows else {}
+    for label in ("best context", "seed", *results):
+        if found := mapping(results.get(label)):
+            return {"label": label, **{key: rounded(found.get(key)) for key in ("mean", "low", "high")}}
+    return None
+
+
+def _name(part: Any) -> str:
+    """Of a model or an optimizer, in its short or its long form."""
+    return str(mapping(part).get("name") or part or "")
+
+
+def _task(recipe: Mapping[str, Any]) -> str:
+    """The names of the tasks, with the option that tells one family's tasks apart."""
+    tasks = recipe.get("stages") or recipe.get("task")
+    names = []
+    for task in tasks if isinstance(tasks, list) else [tasks]:
+        options = mapping(mapping(task).get("task") or task)
+        name = options.get("name") or task or ""
+        book = options.get("book")
+        names.append(f"{name}/{book}" if isinstance(book, str) else str(name))
+    return ", ".join(names)

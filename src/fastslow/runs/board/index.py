@@ -1,4 +1,5 @@
-"""Browsing rollouts: an index of the short columns in memory, and texts read only for the rows on the page.
+"""Browsing rollouts: an index of the short columns in memory, and texts read only for the rows on the page; and one rollout
+in full: its turns, the grader's words, and the log-probability of every token.
 
 Files are indexed newest first, for a limited time per request and the rest in the background, so that the first page of a
 long run comes at once. 500,000 rollouts take about 20 MB.
@@ -6,16 +7,18 @@ long run comes at once. 500,000 rollouts take about 20 MB.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastslow.runs.reading import Place, rounded
+from fastslow.runs.reading import Place, mapping, rounded
+from fastslow.runs.rollout_files import PIECES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +27,8 @@ PREVIEW = 160
 """Characters of an answer that the table shows."""
 PATIENCE = 0.25
 """Seconds that a request spends on indexing before it answers with what there is."""
+REACH = 4
+"""Characters that a token which cannot be decoded alone may stand for."""
 KEPT = 24
 """Files whose previews are kept."""
 SHORT = ("example", "context", "policy_step", "score", "faults", "completion_tokens", "purpose", "advantage")
@@ -44,29 +49,11 @@ class Filter:
     purpose: str = ""
 
 
-class Codes:
-    """Numbers for strings that repeat."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        if text not in self._numbers:
-            self._numbers[text] = len(self.texts)
-            self.texts.append(text)
-        return self._numbers[text]
-
-    def find(self, text: str) -> int:
-        return self._numbers.get(text, -1)
-
-
 class RolloutIndex:
-    """The rollouts of one run."""
-
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.examples, self.contexts, self.faults, self.purposes = Codes(), Codes(), Codes(), Codes()
+        self._codes: dict[str, dict[str, int]] = {name: {} for name in ("example", "context", "purpose", "faults")}
+        """Numbers for strings that repeat."""
         self._chunks: dict[str, dict[str, np.ndarray]] = {}
         self._stamps: dict[str, tuple[int, int]] = {}
         self._files: list[str] = []
@@ -135,29 +122,25 @@ class RolloutIndex:
         number = int(name.rpartition("-")[2].partition(".")[0])
         fast = name.startswith("rollouts/cycle-")
 
-        def coded(column: str, codes: Codes, default: str) -> np.ndarray:
-            if column not in table.column_names:
-                return np.full(count, codes(default), np.int32)
-            found = table[column].combine_chunks().dictionary_encode()
-            mine = np.array([codes(str(text)) for text in found.dictionary.to_pylist()] or [0], np.int32)
-            return mine[_plain(found.indices, np.int32)]
+        def values(column: str, default: Any) -> list[Any]:
+            return table[column].to_pylist() if column in table.column_names else [default] * count
+
+        def coded(column: str, texts: Iterable[str]) -> np.ndarray:
+            codes = self._codes[column]
+            return np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
 
         def numbers(column: str, kind: type) -> np.ndarray:
-            if column not in table.column_names:
-                return np.full(count, np.nan if kind is np.float32 else 0, kind)
-            return _plain(table[column].combine_chunks(), kind)
+            missing = np.nan if kind is np.float32 else 0
+            return np.array([missing if value is None else value for value in values(column, None)], kind)
 
-        steps = numbers("policy_step", np.int32)
-        listed = table["faults"].to_pylist() if "faults" in table.column_names else [()] * count
-        faults = np.array([self.faults(", ".join(names or ())) for names in listed], np.int32)
         return {
             "row": np.arange(count, dtype=np.int32),
             # A step trains the policy of the step before it; the fast loop's rollouts count for the step they prepare.
-            "step": steps if fast else np.full(count, number, np.int32),
-            "example": coded("example", self.examples, ""),
-            "context": coded("context", self.contexts, ""),
-            "purpose": coded("purpose", self.purposes, "slow"),
-            "faults": faults,
+            "step": numbers("policy_step", np.int32) if fast else np.full(count, number, np.int32),
+            "example": coded("example", map(str, values("example", ""))),
+            "context": coded("context", map(str, values("context", ""))),
+            "purpose": coded("purpose", map(str, values("purpose", "slow"))),
+            "faults": coded("faults", (", ".join(names or ()) for names in values("faults", ()))),
             "score": numbers("score", np.float32),
             "advantage": numbers("advantage", np.float32),
             "tokens": numbers("completion_tokens", np.int32),
@@ -188,10 +171,11 @@ class RolloutIndex:
             if not table:
                 return {"total": 0, "all": 0, "offset": 0, "rows": [], "facets": {}, **indexed}
             found = self._sorted(np.flatnonzero(self._mask(table, chosen)), table, sort, descending)
-            rows = [self._row(table, int(index)) for index in found[offset : offset + limit]]
+            texts = {name: list(codes) for name, codes in self._codes.items()}
+            rows = [self._row(table, texts, int(index)) for index in found[offset : offset + limit]]
             self._add_previews(rows)
             counts = {"total": len(found), "all": len(table["row"]), "offset": offset}
-            return {**counts, "rows": rows, "facets": self._facets(table), **indexed}
+            return {**counts, "rows": rows, "facets": _facets(table, texts), **indexed}
 
     def _mask(self, table: Mapping[str, np.ndarray], chosen: Filter) -> np.ndarray:
         mask = np.ones(len(table["row"]), bool)
@@ -200,15 +184,12 @@ class RolloutIndex:
                 mask &= table[column] >= low
             if high is not None:
                 mask &= table[column] <= high
-        for text, codes, column in (
-            (chosen.context, self.contexts, "context"),
-            (chosen.purpose, self.purposes, "purpose"),
-        ):
+        for text, column in ((chosen.context, "context"), (chosen.purpose, "purpose")):
             if text:
-                mask &= table[column] == codes.find(text)
-        for text, codes, column in ((chosen.problem, self.examples, "example"), (chosen.fault, self.faults, "faults")):
+                mask &= table[column] == self._codes[column].get(text, -1)
+        for text, column in ((chosen.problem, "example"), (chosen.fault, "faults")):
             if text:
-                mask &= np.array([text in each for each in codes.texts], bool)[table[column]]
+                mask &= np.array([text in each for each in self._codes[column]], bool)[table[column]]
         return mask
 
     def _sorted(self, found: np.ndarray, table: Mapping[str, np.ndarray], sort: str, descending: bool) -> np.ndarray:
@@ -218,24 +199,13 @@ class RolloutIndex:
         values = np.nan_to_num(table[key][found], nan=-np.inf)
         return found[np.argsort(-values if descending else values, kind="stable")]
 
-    def _row(self, table: Mapping[str, np.ndarray], index: int) -> dict[str, Any]:
+    def _row(self, table: Mapping[str, np.ndarray], texts: Mapping[str, Sequence[str]], index: int) -> dict[str, Any]:
         row = {name: column[index] for name, column in table.items()}
         return {
             "file": self._files[row["file"]].removeprefix("rollouts/").removesuffix(".parquet"),
             **{name: int(row[name]) for name in ("row", "step", "tokens")},
-            "example": self.examples.texts[row["example"]],
-            "context": self.contexts.texts[row["context"]],
-            "purpose": self.purposes.texts[row["purpose"]],
-            "faults": self.faults.texts[row["faults"]],
+            **{name: known[row[name]] for name, known in texts.items()},
             **{name: rounded(float(row[name])) for name in ("score", "advantage")},
-        }
-
-    def _facets(self, table: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        return {
-            "contexts": self.contexts.texts,
-            "purposes": self.purposes.texts,
-            "faults": sorted({name for text in self.faults.texts for name in text.split(", ") if name}),
-            "steps": [int(table["step"][0]), int(table["step"][-1])],
         }
 
     def _add_previews(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -259,10 +229,91 @@ class RolloutIndex:
             return name if name in self._files else None
 
 
-def _plain(array: pa.Array, kind: type) -> np.ndarray:
-    """The numbers of an array; a null is not a number, or 0. pyarrow's own way imports pandas, which takes a second."""
-    if array.null_count:
-        missing = np.nan if kind is np.float32 else 0
-        return np.array([missing if value is None else value for value in array.to_pylist()], kind)
-    stored = np.frombuffer(array.buffers()[1], np.dtype(array.type.to_pandas_dtype()))
-    return stored[array.offset : array.offset + len(array)].astype(kind)
+def _facets(table: Mapping[str, np.ndarray], texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    return {
+        "contexts": texts["context"],
+        "purposes": texts["purpose"],
+        "faults": sorted({name for text in texts["faults"] for name in text.split(", ") if name}),
+        "steps": [int(table["step"][0]), int(table["step"][-1])],
+    }
+
+
+# One rollout in full ---------------------------------------------------------------------------------------------------
+
+
+def read_rollout(place: Place, name: str, row: int) -> dict[str, Any] | None:
+    table = place.table(name)
+    if table is None or not 0 <= row < table.num_rows:
+        return None
+    return rollout_data(table, row, _pieces(table))
+
+
+def read_group(place: Place, name: str, example: str) -> list[dict[str, Any]]:
+    """All rollouts of one problem in a file: the same problem under every context."""
+    table = place.table(name)
+    if table is None:
+        return []
+    rows, pieces = [row for row, found in enumerate(table["example"].to_pylist()) if found == example], _pieces(table)
+    return [rollout_data(table, row, pieces) | {"row": row} for row in rows]
+
+
+def rollout_data(table: pa.Table, row: int, pieces: Mapping[str, Any]) -> dict[str, Any]:
+    """A rollout as the page shows it. Columns that an older file lacks are empty."""
+    data = table.slice(row, 1).to_pylist()[0]
+
+    def of_turn(column: str, turn: int) -> Any:
+        values = data.get(column) or ()
+        return values[turn] if turn < len(values) else None
+
+    turns = []
+    for turn, answer in enumerate(str(each or "") for each in data.get("answers") or ()):
+        tokens, logprobs = of_turn("tokens", turn) or [], of_turn("logprobs", turn) or []
+        texts = [str(pieces.get(str(token), "")) for token in tokens]
+        turns.append(
+            {
+                "component": of_turn("components", turn),
+                "question": of_turn("questions", turn),
+                "answer": answer,
+                "tokens": shaded(answer, texts, [float(number) for number in logprobs]) if pieces else [],
+            }
+        )
+    return {
+        **{name: str(data.get(name)) for name in ("example", "context")},
+        **{name: data.get(name) for name in ("policy_step", "prompt_tokens", "completion_tokens")},
+        **{name: rounded(data.get(name)) for name in ("score", "advantage")},
+        **{name: str(data.get(name) or "") for name in ("feedback", "error")},
+        "purpose": data.get("purpose") or "slow",
+        "faults": [str(name) for name in data.get("faults") or ()],
+        "turns": turns,
+    }
+
+
+def _pieces(table: pa.Table) -> Mapping[str, Any]:
+    try:
+        return mapping(json.loads((table.schema.metadata or {}).get(PIECES, b"{}")))
+    except ValueError:
+        return {}
+
+
+def shaded(answer: str, pieces: Sequence[str], logprobs: Sequence[float]) -> list[list[Any]]:
+    """The answer split into tokens with their log-probabilities.
+
+    Decoded alone, a token may lose a leading space or be half a character: what stands between two tokens that are found
+    joins the earlier one, and tokens that are not found share the lowest log-probability of their stretch.
+    """
+    found: list[list[Any]] = []
+    position, lost = 0, list[float]()
+    for piece, logprob in zip(pieces, logprobs, strict=False):
+        at = answer.find(piece, position) if piece.strip("\ufffd") and piece != "" else -1
+        gap = answer[position:at] if at >= 0 else ""
+        if at < 0 or len(gap.strip()) > REACH * len(lost):
+            lost.append(logprob)
+            continue
+        if lost:
+            found.append([gap, rounded(min(lost))])
+            gap, lost = "", []
+        found.append([gap + piece, rounded(logprob)])
+        position = at + len(piece)
+    if answer[position:]:
+        found.append([answer[position:], rounded(min(lost)) if lost else None])
+    return found

@@ -13,8 +13,7 @@ from typing import Any
 
 from fastslow.base.errors import RunError
 from fastslow.runs import files
-from fastslow.runs.board.conversation import read_rollout
-from fastslow.runs.board.index import Filter
+from fastslow.runs.board.index import Filter, read_rollout
 from fastslow.runs.board.views import RunViews, Views
 
 STATIC = Path(__file__).parent / "static"

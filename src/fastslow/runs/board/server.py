@@ -1,14 +1,18 @@
-"""The board over HTTP: it only reads, and only what views.py offers."""
+"""The board over HTTP: it only reads, and only what views.py offers. What changed in the run folders is noticed once for all
+viewers, and only while somebody looks."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
@@ -19,10 +23,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastslow.runs.board.index import Filter
 from fastslow.runs.board.page import FILES, live_page, static_file
 from fastslow.runs.board.views import NotFound, RunViews, Views
-from fastslow.runs.board.watch import Watch
 
 T = TypeVar("T")
 COOKIE = "fastslow-board"
+EVERY = 0.8
+"""Seconds between two looks at the folders."""
+QUIET = 15.0
+"""Seconds after which a comment is sent, so that a broken connection is noticed."""
+WAITING = 50
+"""Events that wait for a viewer at most."""
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -48,8 +57,6 @@ def make_app(
                 return _json(read(views[asked.text("run")], asked))
             except NotFound as error:
                 return PlainTextResponse(str(error), 404)
-            except _BadNumber as error:
-                return PlainTextResponse(str(error), 400)
 
         return endpoint
 
@@ -63,15 +70,8 @@ def make_app(
         Route("/api/events", events),
         *(Route(f"/api/{name}", of_run(read)) for name, read in READ.items()),
     ]
-    middleware = [
-        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
-        Middleware(_Headers),
-    ]
-    if token is not None:
-        middleware.append(Middleware(_Token, token=token))
-    app = Starlette(routes=routes, middleware=middleware)
-    app.state.watch = watch
-    return app
+    trusted = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
+    return Starlette(routes=routes, middleware=[trusted, Middleware(_Guard, token=token)])
 
 
 def warm_up() -> None:
@@ -87,35 +87,27 @@ def is_local(host: str) -> bool:
         return False
 
 
-class _BadNumber(Exception):
-    pass
-
-
 class _Asked:
-    """The query of a request."""
-
     def __init__(self, query: Mapping[str, str]) -> None:
         self.query = query
 
     def text(self, name: str, default: str = "") -> str:
         return self.query.get(name, default)
 
-    def whole(self, name: str) -> int | None:
-        return self._number(name, int)
-
-    def real(self, name: str) -> float | None:
-        return self._number(name, float)
-
-    def _number(self, name: str, kind: Callable[[str], T]) -> T | None:
+    def number(self, name: str, kind: Callable[[str], T]) -> T | None:
         text = self.text(name)
         try:
             return kind(text) if text else None
         except ValueError:
-            raise _BadNumber(f"{name}={text}: expected a number") from None
+            raise HTTPException(400, f"{name}={text}: expected a number") from None
+
+    def whole(self, name: str) -> int | None:
+        return self.number(name, int)
 
     def filter(self) -> Filter:
         texts = {name: self.text(name) for name in ("problem", "context", "fault", "purpose")}
-        return Filter(self.whole("from"), self.whole("to"), self.real("low"), self.real("high"), **texts)
+        low, high = self.number("low", float), self.number("high", float)
+        return Filter(self.whole("from"), self.whole("to"), low, high, **texts)
 
 
 READ: dict[str, Callable[[RunViews, _Asked], bytes]] = {
@@ -146,11 +138,12 @@ def _static(request: Request) -> Response:
     return Response(body, media_type=kind)
 
 
-class _Headers:
-    """Adds the security headers to every answer."""
+class _Guard:
+    """Adds the security headers to every answer, and asks for the token, if there is one: once in the address, then in a
+    cookie that scripts cannot read."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self.app, self.token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Any) -> None:
@@ -158,30 +151,68 @@ class _Headers:
                 message["headers"] += [(key.encode(), value.encode()) for key, value in HEADERS.items()]
             await send(message)
 
-        await self.app(scope, receive, with_headers)
+        asks = self.token is not None and scope["type"] == "http"
+        await (self._answer(Request(scope), self.token or "") if asks else self.app)(scope, receive, with_headers)
 
+    def _answer(self, request: Request, token: str) -> ASGIApp:
+        def right(given: str) -> bool:
+            return hmac.compare_digest(given.encode(), token.encode())
 
-class _Token:
-    """Asks for the token: once in the address, then in a cookie that scripts cannot read."""
-
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self.app, self.token = app, token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        request = Request(scope)
-        response: ASGIApp = self.app
-        given = request.query_params.get("token")
-        if given is not None and self._right(given):
+        if right(request.query_params.get("token", "")):
             rest = [(key, value) for key, value in request.query_params.multi_items() if key != "token"]
             redirect = RedirectResponse(request.url.path + (f"?{urlencode(rest)}" if rest else ""), 303)
-            redirect.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
-            response = redirect
-        elif not self._right(request.cookies.get(COOKIE, "")):
-            response = PlainTextResponse("open the address with ?token=… that `fastslow board` printed", 401)
-        await response(scope, receive, send)
+            redirect.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            return redirect
+        if right(request.cookies.get(COOKIE, "")):
+            return self.app
+        return PlainTextResponse("open the address with ?token=… that `fastslow board` printed", 401)
 
-    def _right(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.token.encode())
+
+class Watch:
+    """Sends `change` events: which parts of which runs are new."""
+
+    def __init__(self, views: Views) -> None:
+        self.views = views
+        self.viewers: set[asyncio.Queue[str]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    async def events(self) -> AsyncIterator[str]:
+        queue: asyncio.Queue[str] = asyncio.Queue(WAITING)
+        self.viewers.add(queue)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._look())
+        try:
+            yield "retry: 1000\nevent: hello\ndata: {}\n\n"
+            while True:
+                try:
+                    yield await asyncio.wait_for(queue.get(), QUIET)
+                except TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            self.viewers.discard(queue)
+
+    async def _look(self) -> None:
+        before = await asyncio.to_thread(self._versions)
+        while self.viewers:
+            await asyncio.sleep(EVERY)
+            now = await asyncio.to_thread(self._versions)
+            if changed := differences(before, now):
+                event = f"event: change\ndata: {json.dumps(changed)}\n\n"
+                for queue in self.viewers:
+                    if not queue.full():  # a viewer that sleeps finds out with its next fetch
+                        queue.put_nowait(event)
+            before = now
+
+    def _versions(self) -> dict[str, dict[str, Any]]:
+        return {name: run.version() for name, run in self.views.find().items()}
+
+
+def differences(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """The changed parts by run; a run that is new or gone has all parts changed."""
+    changed = {}
+    for name in {**before, **now}:
+        old, new = before.get(name, {}), now.get(name, {})
+        parts = [part for part in {**old, **new} if old.get(part) != new.get(part)]
+        if parts:
+            changed[name] = parts
+    return changed

@@ -11,12 +11,9 @@ from typing import Any
 
 from fastslow.base.errors import FastSlowError
 from fastslow.runs import files
-from fastslow.runs.board.conversation import read_group, read_rollout
-from fastslow.runs.board.curves import curves, spending
-from fastslow.runs.board.index import Filter, RolloutIndex
-from fastslow.runs.board.overview import read_recipe, summary
-from fastslow.runs.board.rules import rules
-from fastslow.runs.board.text import detail, matrix, tree
+from fastslow.runs.board.curves import curves, read_recipe, spending, summary
+from fastslow.runs.board.index import Filter, RolloutIndex, read_group, read_rollout
+from fastslow.runs.board.text import detail, matrix, rules, tree
 from fastslow.runs.lineage import Lineage
 from fastslow.runs.reading import Log, Place, Places
 
@@ -38,8 +35,6 @@ class NotFound(FastSlowError):
 
 
 class RunViews:
-    """The views of one run."""
-
     def __init__(self, place: Place) -> None:
         self.place = place
         self.lock = threading.RLock()
@@ -110,14 +105,12 @@ class RunViews:
         return encode({**page, "told": self.told()})
 
     def rollout(self, file: str, row: int) -> bytes:
-        """One rollout with the texts of its context."""
         found = read_rollout(self.place, self._file(file), row)
         if found is None:
             raise NotFound(f"'{file}' of run '{self.place.name}' has no readable row {row}")
         return encode(found | {"texts": self.texts(found["context"])})
 
     def group(self, file: str, example: str) -> bytes:
-        """All rollouts of one problem in a file."""
         rows = read_group(self.place, self._file(file), example)
         return encode({"rows": rows, "texts": {key: self.texts(key) for key in {row["context"] for row in rows}}})
 
@@ -148,8 +141,6 @@ class RunViews:
 
 
 class Views:
-    """All runs under the named folders."""
-
     def __init__(self, roots: Sequence[Path]) -> None:
         self.places = Places(roots)
         self._runs: dict[str, RunViews] = {}

@@ -1,10 +1,16 @@
 """What a process gives up for good: the network, other processes and the machine's files (namespaces, or Landlock in their
-place), its privileges, and all use beyond its limits. See seccomp.py for its system calls."""
+place), its privileges, all use beyond its limits, and system calls.
+
+The filter of calls refuses the network, new processes, a hand on another process and what administers the machine. It
+names what is refused, and refuses all newer calls. Python and its libraries work as before, and a program that asks for the
+forbidden gets "Operation not permitted". It needs no privileges and cannot be taken off again.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import resource
 import stat
@@ -168,3 +174,99 @@ def limit(seconds: int, megabytes: int, file_megabytes: int, open_files: int, th
         if highest != resource.RLIM_INFINITY:  # never above what this machine allows anyway
             soft, hard = min(soft, highest), min(hard, highest)
         resource.setrlimit(kind, (soft, hard))
+
+
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+"""By machine: the kernel's number for it, and the column of the tables below (- where it has no such call)."""
+_REFUSED = """
+socket 41 198         connect 42 203          bind 49 200              listen 50 201          accept 43 202
+accept4 288 242       sendmsg 46 211          sendmmsg 307 269         fork 57 -              vfork 58 -
+execve 59 221         execveat 322 281        ptrace 101 117           kcmp 312 272           process_vm_readv 310 270
+process_vm_writev 311 271                     setpriority 141 140      ioprio_set 251 30      sched_setscheduler 144 119
+sched_setparam 142 118                        sched_setattr 314 274    migrate_pages 256 238  sched_setaffinity 203 122
+move_pages 279 239    rt_sigqueueinfo 129 138 rt_tgsigqueueinfo 297 240                       tkill 200 130
+mount 165 40          umount2 166 39          pivot_root 155 41        chroot 161 51          unshare 272 97
+setns 308 268         bpf 321 280             perf_event_open 298 241  userfaultfd 323 282    keyctl 250 219
+add_key 248 217       request_key 249 218     kexec_load 246 104       init_module 175 105    kexec_file_load 320 294
+finit_module 313 273  delete_module 176 106   reboot 169 142           swapon 167 224         swapoff 168 225
+acct 163 89           quotactl 179 60         settimeofday 164 170     clock_settime 227 112  adjtimex 159 171
+clock_adjtime 305 266 sethostname 170 161     setdomainname 171 162    iopl 172 -             ioperm 173 -
+syslog 103 116        personality 135 92      name_to_handle_at 303 264                        open_by_handle_at 304 265
+fanotify_init 300 262 modify_ldt 154 -        vhangup 153 58           memfd_create 319 279   shmget 29 194
+shmat 30 196          msgget 68 186           semget 64 190            mq_open 240 180
+"""
+_WRITING = """
+creat 85 -            mkdir 83 -              mkdirat 258 34           rmdir 84 -             unlink 87 -
+unlinkat 263 35       rename 82 -             renameat 264 38          renameat2 316 276      link 86 -
+linkat 265 37         symlink 88 -            symlinkat 266 36         mknod 133 -            mknodat 259 33
+chmod 90 -            fchmod 91 52            fchmodat 268 53          chown 92 -             fchown 93 55
+lchown 94 -           fchownat 260 54         truncate 76 45           utime 132 -            utimes 235 -
+futimesat 261 -       utimensat 280 88        setxattr 188 5           lsetxattr 189 6        fsetxattr 190 7
+removexattr 197 14    lremovexattr 198 15     fremovexattr 199 16
+"""
+_CLONE, _KILL, _TGKILL, _PRLIMIT = (56, 220), (62, 129), (234, 131), (302, 261)
+_SENDTO, _FCNTL, _IOCTL, _OPEN, _OPENAT = (44, 206), (72, 25), (16, 29), (2, None), (257, 56)
+_FIRST_NEW = 424
+_NEW_AND_HARMLESS = (436, 439, 441, 449)
+"""close_range, faccessat2, epoll_pwait2, futex_waitv; the rest of what is new has an older way that Python falls back to."""
+_CLONE_THREAD = 0x10000
+_OPEN_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_SET_OWNER = {_FCNTL: (8, 15), _IOCTL: (0x8901, 0x8902)}
+"""Commands that choose a process to be sent signals."""
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL_PROCESS, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+_MODE_FILTER = 2
+
+
+def refuse_calls(writing: bool) -> None:
+    """From now on and for good, in this process. With `writing`, files may also be written as far as they can be reached."""
+    program = _filter(writing)
+    instructions = ctypes.create_string_buffer(program, len(program))
+    whole = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(instructions))
+    prctl(PR_SET_NO_NEW_PRIVS)
+    prctl(PR_SET_SECCOMP, _MODE_FILTER, ctypes.create_string_buffer(whole, len(whole)))
+
+
+def _filter(writing: bool) -> bytes:
+    """A program for the kernel's filter machine: rules one after another, each of which returns or falls through."""
+    if os.uname().machine not in _ARCHITECTURES:
+        raise OSError(errno.ENOSYS, f"system calls cannot be filtered on {os.uname().machine}")
+    architecture, column = _ARCHITECTURES[os.uname().machine]
+    steps = [_step(_LOAD, 4), _step(_EQUAL, architecture, 1, 0), _step(_RETURN, _KILL_PROCESS), _step(_LOAD, 0)]
+
+    def rule(number: int | None, *then: bytes) -> None:
+        if number is not None:
+            steps.extend([_step(_EQUAL, number, 0, len(then)), *then])
+
+    def argument(place: int, upper: bool = False) -> bytes:
+        return _step(_LOAD, 16 + 8 * place + 4 * upper)
+
+    allow, refuse = _step(_RETURN, _ALLOW), _step(_RETURN, _ERROR | errno.EPERM)
+    for number in _NEW_AND_HARMLESS:
+        rule(number, allow)
+    steps += [_step(_AT_LEAST, _FIRST_NEW, 0, 1), _step(_RETURN, _ERROR | errno.ENOSYS)]
+    for number in _numbers(_REFUSED, column) + ([] if writing else _numbers(_WRITING, column)):
+        rule(number, refuse)
+    rule(_CLONE[column], argument(0), _step(_ANY_BIT, _CLONE_THREAD, 0, 1), allow, refuse)
+    for own in (_KILL, _TGKILL):
+        rule(own[column], argument(0), _step(_EQUAL, os.getpid(), 0, 1), allow, refuse)
+    rule(_PRLIMIT[column], argument(0), _step(_EQUAL, 0, 0, 1), allow, refuse)
+    address = [argument(4), _step(_EQUAL, 0, 0, 3), argument(4, upper=True), _step(_EQUAL, 0, 0, 1), allow, refuse]
+    rule(_SENDTO[column], *address)
+    for setting, commands in _SET_OWNER.items():
+        checks = [_step(_EQUAL, command, len(commands) - place, 0) for place, command in enumerate(commands)]
+        rule(setting[column], argument(1), *checks, allow, refuse)
+    if not writing:
+        for opening, place in ((_OPEN, 1), (_OPENAT, 2)):
+            rule(opening[column], argument(place), _step(_ANY_BIT, _OPEN_TO_WRITE, 1, 0), allow, refuse)
+    return b"".join([*steps, allow])
+
+
+def _numbers(table: str, column: int) -> list[int]:
+    words = table.split()
+    return [int(number) for number in words[1 + column :: 3] if number != "-"]
+
+
+def _step(code: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:
+    return struct.pack("HBBI", code, if_so, if_not, value)

@@ -15,16 +15,74 @@ import copy
 import importlib
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from . import wire
 from .pieces import Piece, names_of
-from .stand_in import StandIn, is_known
 
 _LONGEST = 300
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """The one part of what Python shows that is another one every time."""
+
+
+class StandIn:
+    """Something of the answer's that is not plain data: a function, a class, an object, a generator.
+
+    It can be called and looked into. It is compared and computed with only where the other side is a stand-in too: what the
+    answer's own __eq__ says about the expected value is no evidence.
+    """
+
+    def __init__(self, judge: Judge, number: int, known: str | None = None) -> None:
+        object.__setattr__(self, "_judge", judge)
+        object.__setattr__(self, "_number", number)
+        # The name of the function or type of Python's own that it is. It only says what it equals: it is called over there.
+        object.__setattr__(self, "_known", known)
+
+    def _ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
+        judge: Judge = object.__getattribute__(self, "_judge")
+        return judge.ask(do, self, *args, **kwargs)
+
+    def __bool__(self) -> bool:
+        return self._ask("bool") is True
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, StandIn) and self._ask("isinstance", value) is True
+
+
+def _asking(do: str, kind: Callable[[Any], Any] = lambda reply: reply) -> Callable[..., Any]:
+    return lambda self, *args, **kwargs: kind(self._ask(do, *args, **kwargs))
+
+
+def _between_stand_ins(do: str) -> Callable[[Any, Any], Any]:
+    def compute(self: StandIn, other: Any) -> Any:
+        if do in ("eq", "ne") and is_known(self, other):
+            return do == "eq"
+        return self._ask(do, other) if isinstance(other, StandIn) else NotImplemented
+
+    return compute
+
+
+for _name in ("call", "getattr", "setattr", "getitem", "setitem", "iter", "next"):
+    setattr(StandIn, f"__{_name}__", _asking(_name))
+for _name, _kind in {"len": int, "str": str, "repr": str}.items():
+    setattr(StandIn, f"__{_name}__", _asking(_name, _kind))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "matmul", "and", "or", "xor"):
+    setattr(StandIn, f"__{_name}__", _between_stand_ins(f"{_name}_" if _name in ("and", "or") else _name))
+
+
+def is_known(left: Any, right: Any) -> bool:
+    """Whether one side is a function or type of Python's own, and the other what the answer says is the same."""
+    for one, other in ((left, right), (right, left)):
+        if type(one) is StandIn and type(other) is not StandIn:
+            name = object.__getattribute__(one, "_known")
+            return name is not None and vars(builtins).get(name, one) is other
+    return False
+
+
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Eq": operator.eq,
     "NotEq": operator.ne,
@@ -37,8 +95,6 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "In": lambda item, whole: item in whole,
     "NotIn": lambda item, whole: item not in whole,
 }
-
-
 _ENDS = ("StopIteration", "StopAsyncIteration")
 _ALIASES = {"np": "numpy", "pd": "pandas"}
 """What tests call by another name than its own. What the answer calls so does not count."""
@@ -73,7 +129,10 @@ class Judge:
         """What is to be said about the answer, under the key `verdict` in one word. `setup` runs before the tests, here."""
         pieces = [Piece(test) for test in tests]
         try:
-            space = self._space(self._loaded(), pieces, setup, entry)
+            names = self._reply()["value"]
+            if not isinstance(names, list):
+                raise self._ended()
+            space = self._space({name for name in names if isinstance(name, str)}, pieces, setup, entry)
             suspects = {name for name, value in space.items() if isinstance(value, StandIn)}
             for number, piece in enumerate(pieces):
                 self._at(number, piece.text)
@@ -98,17 +157,11 @@ class Judge:
             self._place = place
             self._tell({"at": place})
 
-    def _loaded(self) -> list[str]:
-        names = self._reply()["value"]
-        if not isinstance(names, list):
-            raise self._ended()
-        return [name for name in names if isinstance(name, str)]
-
-    def _space(self, names: list[str], pieces: list[Piece], setup: str, entry: str | None) -> dict[str, Any]:
+    def _space(self, names: set[str], pieces: list[Piece], setup: str, entry: str | None) -> dict[str, Any]:
         """The names that tests see: stand-ins for the answer's. An answer may not replace what the tests compare with, so
         one that goes by a built-in name is seen only where it is what the tests are about."""
         space: dict[str, Any] = {"__name__": "tests", "__check__": self._check, "__true__": self._true}
-        used = names_of(setup).union(*(piece.names for piece in pieces), [entry] if entry else []) & set(names)
+        used = names_of(setup).union(*(piece.names for piece in pieces), [entry] if entry else []) & names
         own = {name for name in used if name not in vars(builtins)}
         for name in (own | ({entry} if entry in used else set())) or used:
             kind, value = self.ask("name", name)
@@ -239,7 +292,10 @@ class Judge:
     def _kind(self, ancestry: tuple[str, ...], ends_iteration: bool = False) -> type[Exception]:
         key = (ends_iteration, *ancestry)
         if key not in self._exceptions:
-            base = _nearest_error([name for name in ancestry if ends_iteration or name not in _ENDS])
+            names = [name for name in ancestry if ends_iteration or name not in _ENDS]
+            kinds = [kind for name in names if isinstance(kind := vars(builtins).get(name), type)]
+            # The first of Python's own errors among a class and its parents. SystemExit is none: it must not end the judge.
+            base = next((kind for kind in kinds if issubclass(kind, Exception)), Exception)
             self._exceptions[key] = base if base.__name__ == ancestry[0] else type(ancestry[0], (base,), {})
         return self._exceptions[key]
 
@@ -279,15 +335,6 @@ def _verdict(error: BaseException) -> dict[str, Any]:
     if isinstance(error, AssertionError):
         return {"verdict": "failed"}
     return {"verdict": "broken", "error": f"{type(error).__name__}: {error}"[:_LONGEST].replace("StandIn", "object")}
-
-
-def _nearest_error(ancestry: Sequence[str]) -> type[Exception]:
-    """The first of Python's own errors among a class and its parents. SystemExit is none: it must not end the judge."""
-    for name in ancestry:
-        kind = vars(builtins).get(name)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            return kind
-    return Exception
 
 
 def _same(value: Any, expected: Any) -> bool:

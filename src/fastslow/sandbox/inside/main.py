@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import isolation, program, seccomp, wire
+from . import isolation, program, wire
 from .judge import Judge
 
 _PATIENCE = 0.5
@@ -32,15 +32,20 @@ def main(connection: str) -> None:
     """Fork for every message until the caller hangs up. A message brings open files: what to run, what to test it with (not
     read before it is needed), input, output, errors and the socket for the report."""
     calls = socket.socket(fileno=int(connection))
-    _reset_signals()
+    # Signals as in any Python: whether the caller ignores or blocks some (a job in the background ignores Ctrl-C) is neither
+    # to decide how a program ends nor to keep this process from being ended.
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores these two
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the supervisors here
     while (received := socket.recv_fds(calls, 1, 6))[0]:
         job, tests, *streams, report = received[1]
         if os.fork() == 0:
             calls.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
+            for place, stream in enumerate(streams):
+                os.dup2(stream, place)
                 os.close(stream)
             with open(job, encoding="utf-8") as file:
                 supervisor = _Supervisor(json.load(file), tests, report)
@@ -48,15 +53,6 @@ def main(connection: str) -> None:
             os._exit(0)
         for each in received[1]:
             os.close(each)
-
-
-def _reset_signals() -> None:
-    """Signals as in any Python: whether the caller ignores or blocks some (a job in the background ignores Ctrl-C) is neither
-    to decide how a program ends nor to keep the fork server from being ended."""
-    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores these two
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 class _Supervisor:
@@ -79,8 +75,14 @@ class _Supervisor:
         lives, living = os.pipe()  # ends when the child does
         above, name = os.path.split(self._job["folder"])
         outside = os.open(above, os.O_PATH)
+        folder = self._job["folder"]
         try:
-            self._enter()
+            if "namespaces" in self._layers:  # the isolation that only this process has the privileges for
+                isolation.enter(folder, self._readable, self._user, self._job["disk"], self._job["files"])
+            else:
+                os.chmod(folder, 0o755)
+                os.chdir(folder)
+            os.environ.update(dict.fromkeys(("HOME", "TMPDIR"), os.getcwd()))
             child = os.fork()
         except OSError as error:
             self._tell({"refused": str(error.strerror or error)})
@@ -90,33 +92,19 @@ class _Supervisor:
             os.close(outside)
             self._stay_beside(living)
         os.close(living)
-        how = self._wait(lives)
+        events = select.poll()
+        events.register(lives, select.POLLIN)
+        events.register(self._report, select.POLLIN)
+        ready = {place for place, _ in events.poll(1000 * self._job["wall"])}  # or the caller wants no more
+        how = "done" if lives in ready else "stopped" if ready else "time"
         _end_all(child)
         with contextlib.suppress(OSError):  # the caller may have been quicker; it may also be dead
             os.rmdir(name, dir_fd=outside)
         self._tell({"ended": how})
 
-    def _wait(self, lives: int) -> str:
-        """Until the child has ended, the time is up or the caller wants no more; says which."""
-        events = select.poll()
-        events.register(lives, select.POLLIN)
-        events.register(self._report, select.POLLIN)
-        ready = {place for place, _ in events.poll(1000 * self._job["wall"])}
-        return "done" if lives in ready else "stopped" if ready else "time"
-
     def _tell(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # nobody may be listening any more
             wire.send(self._report, message)
-
-    def _enter(self) -> None:
-        """The isolation that only this process has the privileges for."""
-        folder = self._job["folder"]
-        if "namespaces" in self._layers:
-            isolation.enter(folder, self._readable, self._user, self._job["disk"], self._job["files"])
-        else:
-            os.chmod(folder, 0o755)
-            os.chdir(folder)
-        os.environ.update(dict.fromkeys(("HOME", "TMPDIR"), os.getcwd()))
 
     def _stay_beside(self, living: int) -> NoReturn:
         """The process beside the program. In a process namespace it is the first: when it ends, all others end with it."""
@@ -125,7 +113,13 @@ class _Supervisor:
             isolation.become(self._user)
             isolation.prctl(isolation.PR_SET_PDEATHSIG, signal.SIGKILL)
             isolation.prctl(isolation.PR_SET_DUMPABLE, 0)  # others of the same user may not look into this process
-            _check_library()
+            folder = os.path.dirname(os.__file__)  # the program's user must be able to read what every program needs
+            if not os.access(folder, os.R_OK | os.X_OK):
+                raise PermissionError(
+                    errno.EACCES,
+                    f"Python's library {folder} can be read by root alone, and model-written code is not run as root; "
+                    "use a Python that every user can read, or be another user than root",
+                )
             if "landlock" in self._layers:
                 isolation.read_only([*self._readable, *isolation.DEVICES])
             requests, replies = os.pipe(), os.pipe()
@@ -165,7 +159,7 @@ class _Supervisor:
         self._confine(self._job["seconds"], self._job["megabytes"])
         source, setup = self._job["source"], self._job["setup"]
         if self._job["judged"]:
-            program.serve(setup, source, requests, replies)
+            program.Server(requests, replies).serve(setup, source)
         else:
             os.close(requests)
             os.close(replies)
@@ -175,18 +169,7 @@ class _Supervisor:
     def _confine(self, seconds: int, megabytes: int) -> None:
         isolation.limit(seconds, megabytes, self._job["disk"], self._job["open_files"], self._threads)
         if "seccomp" in self._layers:
-            seccomp.refuse_calls(writing="namespaces" in self._layers)
-
-
-def _check_library() -> None:
-    """The program's user must be able to read what every program needs."""
-    folder = os.path.dirname(os.__file__)
-    if not os.access(folder, os.R_OK | os.X_OK):
-        raise PermissionError(
-            errno.EACCES,
-            f"Python's library {folder} can be read by root alone, and model-written code is not run as root; "
-            "use a Python that every user can read, or be another user than root",
-        )
+            isolation.refuse_calls(writing="namespaces" in self._layers)
 
 
 def _end_all(child: int) -> None:

@@ -47,7 +47,8 @@ class Piece:
             if part.tb_frame.f_code.co_filename == TESTS:
                 line = part.tb_lineno
             part = part.tb_next
-        around = [node for node in ast.walk(self._tree) if isinstance(node, ast.stmt) and _covers(node, line)]
+        statements = [node for node in ast.walk(self._tree) if isinstance(node, ast.stmt)]
+        around = [node for node in statements if node.lineno <= line <= (node.end_lineno or node.lineno)]
         return ast.unparse(around[-1]) if around else self.text
 
 
@@ -73,29 +74,20 @@ class _Assertions(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> ast.stmt | list[ast.stmt]:
         if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And):
             parts = [ast.copy_location(ast.Assert(part, node.msg), node) for part in node.test.values]
-            return [each for part in parts for each in _listed(self.visit_Assert(part))]
+            visited = [self.visit_Assert(part) for part in parts]
+            return [each for found in visited for each in (found if isinstance(found, list) else [found])]
         if any(isinstance(each, _OTHERWISE_INSIDE) for each in ast.walk(node.test)):
             return node
         compare, text = node.test, ast.Constant(ast.unparse(node))
         if not isinstance(compare, ast.Compare) or len(compare.ops) != 1:
             return _call("__true__", [text, _later(node.test)], node)
         sides = [compare.left, compare.comparators[0]]
-        texts, from_answer = (
-            [ast.unparse(side) for side in sides],
-            [bool(_used(side) & self.suspects) for side in sides],
-        )
-        if any(from_answer):  # the other side is computed again, from arguments that the answer has not changed
-            sides = [
-                side if ours else self._computed.visit(side) for side, ours in zip(sides, from_answer, strict=True)
-            ]
-        arguments = [
-            ast.Constant(type(compare.ops[0]).__name__),
-            text,
-            _pair(texts),
-            _pair(from_answer),
-            *map(_later, sides),
-        ]
-        return _call("__check__", arguments, node)
+        texts = _pair([ast.unparse(side) for side in sides])
+        ours = [bool(_used(side) & self.suspects) for side in sides]
+        if any(ours):  # the other side is computed again, from arguments that the answer has not changed
+            sides = [side if own else self._computed.visit(side) for side, own in zip(sides, ours, strict=True)]
+        operation = ast.Constant(type(compare.ops[0]).__name__)
+        return _call("__check__", [operation, text, texts, _pair(ours), *map(_later, sides)], node)
 
 
 class _Computed(ast.NodeTransformer):
@@ -136,10 +128,6 @@ def _later(expression: ast.expr) -> ast.expr:
     return ast.Lambda(ast.arguments([], [], None, [], [], None, []), expression)
 
 
-def _listed(node: ast.stmt | list[ast.stmt]) -> list[ast.stmt]:
-    return node if isinstance(node, list) else [node]
-
-
 def _spread(tree: ast.AST, suspects: set[str]) -> None:
     """Add the names that are bound by a statement, or in a comprehension, that uses a suspect."""
     bindings = []
@@ -172,7 +160,3 @@ def _assertions(node: ast.AST, above: tuple[ast.AST, ...] = ()) -> Any:
         yield above
     for child in ast.iter_child_nodes(node):
         yield from _assertions(child, (*above, node))
-
-
-def _covers(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)

@@ -24,26 +24,26 @@ def run_script(source: str) -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        error.__traceback__ = _own_part(error)
+        part = error.__traceback__  # from where the answer's code begins; nothing of it where that never began
+        while part is not None and part.tb_frame.f_code.co_filename not in (FILE, SETUP):
+            part = part.tb_next
+        error.__traceback__ = part
         traceback.print_exception(error)
         sys.exit(1)
 
 
-def serve(setup: str, source: str, requests: int, replies: int) -> None:
-    """Load the answer, then do what the judge asks for until it asks no more. What the answer makes of this process is its
+class Server:
+    """Loads the answer, then does what the judge asks for until it asks no more. What the answer makes of this process is its
     own affair: all that leaves it is data."""
-    _Server(requests, replies).serve({SETUP: setup, FILE: source})
 
-
-class _Server:
     def __init__(self, requests: int, replies: int) -> None:
         self._requests, self._replies = requests, replies
         self._kept: list[Any] = []
         self._names: dict[str, Any] = {}
 
-    def serve(self, sources: dict[str, str]) -> None:
+    def serve(self, setup: str, source: str) -> None:
         try:
-            self._names = _execute("answer", sources)
+            self._names = _execute("answer", {SETUP: setup, FILE: source})
             reply = {"value": sorted(self._names)}
         except BaseException as error:  # SystemExit too: an answer that leaves has no functions to call
             reply = _raised(error)
@@ -130,14 +130,6 @@ def _execute(name: str, sources: dict[str, str]) -> dict[str, Any]:
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         exec(compile(source, file, "exec", dont_inherit=True), vars(module))
     return vars(module)
-
-
-def _own_part(error: BaseException) -> Any:
-    """The traceback from where the answer's code begins; all of it where that never began."""
-    part = error.__traceback__
-    while part is not None and part.tb_frame.f_code.co_filename not in (FILE, SETUP):
-        part = part.tb_next
-    return part
 
 
 def _raised(error: BaseException) -> dict[str, Any]:

@@ -136,10 +136,6 @@ def unpack(packed: Any, find: Callable[[Any], Any]) -> Any:
     return find(packed)
 
 
-def _named(data: Any, find: Callable[[Any], Any]) -> Any:
-    return namedtuple(data[0], data[1])(*unpack(data[2], find))
-
-
 def _from_text(data: Any, _: Callable[[Any], Any]) -> Any:
     home, name, text = data
     if (home, name) not in _FROM_TEXT:
@@ -153,7 +149,7 @@ def _from_numpy(data: Any, find: Callable[[Any], Any]) -> Any:
 
 
 _RARITIES: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
-    "named": _named,
+    "named": lambda data, find: namedtuple(data[0], data[1])(*unpack(data[2], find)),
     "text": _from_text,
     "numpy": _from_numpy,
 }

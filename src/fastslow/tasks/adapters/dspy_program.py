@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, SupportsFloat
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.grader import GraderError
-from fastslow.tasks.adapters.in_thread import run_in_thread
-from fastslow.tasks.base import SYSTEM, Ask, Asking, Component, Example, Feedback, Message, Options, Split, Task
-from fastslow.tasks.data.source import content_id, name_examples
+from fastslow.tasks.adapters.dataset import GraderError, blaming
+from fastslow.tasks.adapters.foreign import ProgramTask
+from fastslow.tasks.base import SYSTEM, Ask, Feedback, Message, Split
 
 try:
     import dspy
@@ -35,7 +34,7 @@ _COMPONENT = "_fastslow_component"
 """The attribute in which a predictor knows its name; copies that a program makes of its predictors keep it."""
 
 
-class DSPyTask(Task):
+class DSPyTask(ProgramTask):
     """A dspy program with its metric and examples.
 
     The policy answers every call of the program, whatever LM its predictors were given; only where the program itself says
@@ -61,37 +60,19 @@ class DSPyTask(Task):
         valset: Sequence[dspy.Example] | None = None,
         testset: Sequence[dspy.Example] = (),
     ) -> None:
-        super().__init__(Options())
-        self.program, self.metric = program, metric
-        self._seed_texts = _instructions(program)
+        sets: dict[Split, Sequence[dspy.Example] | None] = {"train": trainset, "validation": valset, "test": testset}
+        texts = _instructions(program)
         _check_metric(metric)
-        sets = {"trainset": trainset, "valset": trainset if valset is None else valset, "testset": testset}
-        if not len(trainset):
-            raise TaskError("trainset is empty; expected at least one dspy.Example")
-        rows = {name: [_checked(name, place, gold) for place, gold in enumerate(golds)] for name, golds in sets.items()}
-        splits: dict[Split, str] = {"train": "trainset", "validation": "valset", "test": "testset"}
-        self._examples = name_examples(
-            {split: [{"gold": gold} for gold in rows[name]] for split, name in splits.items()},
-            lambda row: content_id(row["gold"].toDict()),
-        )
-        self._trained_on = {example.id for example in self._examples["validation"]} if valset is None else set()
-        """Problems to validate on that are the trainset's by design."""
+        for name, golds in zip(("trainset", "valset", "testset"), sets.values(), strict=True):
+            for place, gold in enumerate(golds or ()):
+                _check(f"{name}[{place}]", gold)
+        super().__init__(texts, sets, lambda gold: gold.toDict(), "dspy.Example")
+        self.program, self.metric = program, metric
         self._playable = lru_cache(maxsize=PROGRAMS)(self._make_playable)
 
-    @property
-    def components(self) -> Sequence[Component]:
-        return [Component(name, seed=text) for name, text in self._seed_texts.items()]
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
-
-    def shown(self, example: Example) -> object:
+    def _asked(self, problem: dspy.Example) -> object:
         """The inputs of the program, in one order whatever the example's own."""
-        return None if example.id in self._trained_on else str(dict(sorted(example.data["gold"].inputs().items())))
-
-    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
-        program = self._playable(tuple(texts[name] for name in self._seed_texts))
-        return await run_in_thread(partial(self._attempt, program, example.data["gold"]), ask)
+        return str(dict(sorted(problem.inputs().items())))
 
     def program_under(self, texts: Mapping[str, str]) -> dspy.Module:
         """A copy of the program with a context's texts as its predictors' instructions."""
@@ -101,39 +82,31 @@ class DSPyTask(Task):
         return program
 
     def _make_playable(self, texts: tuple[str, ...]) -> dspy.Module:
-        program = self.program_under(dict(zip(self._seed_texts, texts, strict=True)))
+        program = self.program_under(dict(zip(self._texts, texts, strict=True)))
         for name, predictor in program.named_predictors():
             predictor.lm = None  # the policy, which the context names
             setattr(predictor, _COMPONENT, name)
         return program
 
-    def _attempt(self, program: dspy.Module, gold: dspy.Example, ask: Callable[[Ask], str]) -> Feedback:
-        """Run the program and measure what it predicts."""
-        outcome = self._run(program, gold, ask)
-        return outcome if isinstance(outcome, Feedback) else self._grade(gold, *outcome)
-
-    def _run(
-        self, program: dspy.Module, gold: dspy.Example, ask: Callable[[Ask], str]
-    ) -> tuple[Any, list[Any]] | Feedback:
-        """What the program predicts, and the trace of its predictors; feedback where an answer cannot be read."""
-        policy = _Policy(ask)
+    def _attempt(self, problem: dspy.Example, texts: Mapping[str, str], ask: Callable[[Ask], str]) -> Feedback:
+        program, policy = self._playable(tuple(texts[name] for name in self._texts)), _Policy(ask)
         trace: list[Any] = []
         lm = dspy.LM("fastslow/policy", engine=policy, cache=False, num_retries=0)
         with dspy.context(lm=lm, trace=trace, disable_history=True):
             try:
-                return program(**gold.inputs()), trace
+                prediction = program(**problem.inputs())
             except AdapterParseError as error:
                 words = _what_is_unreadable(error)
-                return Feedback(
-                    0.0, words, by_component={**dict.fromkeys(self._seed_texts, ""), policy.component: words}
-                )
+                by_component = {**dict.fromkeys(self._texts, ""), policy.component: words}
+                return Feedback(0.0, words, by_component=by_component)
             except Exception as error:  # a user's program can fail in any way
                 raise TaskError(f"the program raised {type(error).__name__}: {one_line(error)}") from error
+        return self._grade(problem, prediction, trace)
 
     def _grade(self, gold: dspy.Example, prediction: Any, trace: list[Any]) -> Feedback:
         score, text = self._measure(gold, prediction, None, None, None)
         own: dict[str, str] = {}
-        for name in self._seed_texts if score < 1 else ():
+        for name in self._texts if score < 1 else ():
             if calls := [call for call in trace if getattr(call[0], _COMPONENT, None) == name]:
                 own[name] = self._measure(gold, prediction, trace, name, calls)[1] or text
         said = "\n".join(f"{name}: {words}" for name, words in own.items() if words)
@@ -142,10 +115,8 @@ class DSPyTask(Task):
     def _measure(self, *arguments: Any) -> tuple[float, str]:
         """Score and feedback text, from what the metric returns."""
         name = getattr(self.metric, "__name__", type(self.metric).__name__)
-        try:
+        with blaming(f"metric '{name}'"):
             returned = self.metric(*arguments)
-        except Exception as error:
-            raise GraderError(f"metric '{name}' raised {type(error).__name__}: {one_line(error)}") from error
         given = returned if isinstance(returned, (dspy.Example, Mapping)) else {"score": returned}
         score = given.get("score")
         if not isinstance(score, SupportsFloat) or not 0 <= float(score) <= 1:  # false for NaN too
@@ -219,13 +190,12 @@ def _check_metric(metric: Metric) -> None:
         ) from None
 
 
-def _checked(name: str, place: int, gold: Any) -> dspy.Example:
+def _check(name: str, gold: Any) -> None:
     if not isinstance(gold, dspy.Example):
-        raise TaskError(f"{name}[{place}] is {one_line(repr(gold), 100)}; expected a dspy.Example")
+        raise TaskError(f"{name} is {one_line(repr(gold), 100)}; expected a dspy.Example")
     try:
         gold.inputs()
     except ValueError:
         raise TaskError(
-            f"{name}[{place}] does not say which of its fields are inputs; call .with_inputs(…) on the examples"
+            f"{name} does not say which of its fields are inputs; call .with_inputs(…) on the examples"
         ) from None
-    return gold

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, SupportsFloat
 
 from gepa.adapters.default_adapter.default_adapter import DefaultAdapter
@@ -13,10 +12,10 @@ from pydantic import BaseModel
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.grader import GraderError
-from fastslow.tasks.adapters.in_thread import run_in_thread
-from fastslow.tasks.base import Ask, Asking, Component, Example, Feedback, Message, Options, Split, Task
-from fastslow.tasks.data.source import content_id, name_examples
+from fastslow.tasks.adapters.dataset import GraderError, blaming
+from fastslow.tasks.adapters.foreign import ProgramTask
+from fastslow.tasks.base import Ask, Feedback, Message
+from fastslow.tasks.data import content_id
 
 Policy = Callable[[str | Sequence[Message]], str]
 """What an adapter calls instead of its LM: chat messages, or the text of one user message, to the answer."""
@@ -27,7 +26,7 @@ SHOWN_ELSEWHERE = ("Inputs", "Generated Outputs")
 """Keys of a reflective record that the fast loop has anyway: a rollout keeps its questions and answers."""
 
 
-class GEPATask(Task):
+class GEPATask(ProgramTask):
     """The arguments of `gepa.optimize` as a task: every component of the candidate is a text that evolves.
 
         task = fastslow.GEPATask(seed_candidate, trainset, valset, evaluator=evaluator)
@@ -56,51 +55,36 @@ class GEPATask(Task):
         evaluator: Callable[[Any, str], Any] | None = None,
         perfect_score: float = 1.0,
     ) -> None:
-        super().__init__(Options())
-        self._seed_texts = _checked_candidate(seed_candidate)
+        if not isinstance(seed_candidate, Mapping) or not seed_candidate:
+            shown = one_line(repr(seed_candidate), 100)
+            raise TaskError(f"seed_candidate is {shown}; expected a dict from component to text")
+        for name, text in seed_candidate.items():
+            if not isinstance(text, str):
+                raise TaskError(f"seed_candidate['{name}'] is of type {type(text).__name__}; expected a text")
         self._make = _checked_adapter(adapter, evaluator)
         if not perfect_score > 0:
             raise TaskError(f"{perfect_score=}; expected a number above 0")
         self._perfect = perfect_score
-        if not len(trainset):
-            raise TaskError("trainset is empty; expected at least one problem")
-        held_out = trainset if valset is None else valset
-        sets: dict[Split, Sequence[Any]] = {"train": trainset, "validation": held_out, "test": testset}
-        self._examples = name_examples(
-            {split: [{"data": data} for data in rows] for split, rows in sets.items()},
-            lambda row: content_id(_plain(row["data"])),
+        super().__init__(
+            dict(seed_candidate), {"train": trainset, "validation": valset, "test": testset}, _plain, "problem"
         )
-        self._trained_on = {example.id for example in self._examples["validation"]} if valset is None else set()
-        """Problems to validate on that are the trainset's, as in gepa."""
 
-    @property
-    def components(self) -> Sequence[Component]:
-        return [Component(name, seed=text) for name, text in self._seed_texts.items()]
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
-
-    def shown(self, example: Example) -> object:
-        if example.id in self._trained_on:
-            return None
-        data = _plain(example.data["data"])
+    def _asked(self, problem: Any) -> object:
+        data = _plain(problem)
         asked = data.get("input", data) if isinstance(data, Mapping) else data
         return asked if isinstance(asked, str) else content_id(asked)
 
-    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
-        return await run_in_thread(partial(self._attempt, example.data["data"], dict(texts)), ask)
+    def _attempt(self, problem: Any, texts: Mapping[str, str], ask: Callable[[Ask], str]) -> Feedback:
+        candidate = dict(texts)
 
-    def _attempt(self, data: Any, candidate: dict[str, str], ask: Callable[[Ask], str]) -> Feedback:
         def policy(asked: str | Sequence[Message]) -> str:
             messages = _messages(asked)
             return str(ask(Ask(_component(messages, candidate), messages, complete=True)))
 
         adapter = self._make(policy)
         name = type(adapter).__name__
-        try:
-            batch = adapter.evaluate([data], dict(candidate), capture_traces=True)
-        except Exception as error:  # a user's adapter can fail in any way
-            raise TaskError(f"{name}.evaluate raised {type(error).__name__}: {one_line(error)}") from error
+        with blaming(f"{name}.evaluate", TaskError):
+            batch = adapter.evaluate([problem], dict(candidate), capture_traces=True)
         score = self._score(name, batch)
         if score >= 1:
             return Feedback(score)
@@ -125,11 +109,8 @@ class GEPATask(Task):
 
 def _reflection(adapter: Any, candidate: dict[str, str], batch: Any, component: str) -> str:
     """What the records of the adapter's reflective dataset say about one component."""
-    try:
+    with blaming(f"{type(adapter).__name__}.make_reflective_dataset"):
         dataset = adapter.make_reflective_dataset(dict(candidate), batch, [component])
-    except Exception as error:
-        name = type(adapter).__name__
-        raise GraderError(f"{name}.make_reflective_dataset raised {type(error).__name__}: {one_line(error)}") from error
     return "\n".join(words for record in dataset.get(component, ()) if (words := _words(record)))
 
 
@@ -158,16 +139,6 @@ def _messages(asked: str | Sequence[Message]) -> list[Message]:
                 f"the policy was asked {one_line(repr(message), 100)}; expected a text, or messages with role and content"
             )
     return [{"role": str(message["role"]), "content": message["content"]} for message in messages]
-
-
-def _checked_candidate(candidate: Any) -> dict[str, str]:
-    if not isinstance(candidate, Mapping) or not candidate:
-        raise TaskError(f"seed_candidate is {one_line(repr(candidate), 100)}; expected a dict from component to text")
-    if wrong := [name for name, text in candidate.items() if not isinstance(text, str)]:
-        raise TaskError(
-            f"seed_candidate['{wrong[0]}'] is of type {type(candidate[wrong[0]]).__name__}; expected a text"
-        )
-    return dict(candidate)
 
 
 def _checked_adapter(adapter: Any, evaluator: Any) -> MakeAdapter:

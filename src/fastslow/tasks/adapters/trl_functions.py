@@ -6,15 +6,14 @@ import asyncio
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
-from fastslow.tasks.adapters.grader import GraderError
+from fastslow.tasks.adapters.dataset import GraderError, blaming
+from fastslow.tasks.adapters.foreign import lasting_loop, run_on
 
 RewardFunction = Callable[..., Any] | str
 """What GRPOTrainer takes: a function, a reward model, or the name of one."""
@@ -68,12 +67,14 @@ class Reward:
 
     def words(self, prompt: Any, completion: Any, columns: Mapping[str, Any]) -> str:
         """What to do better: what the function says itself, else the beginning of its docstring, else its name."""
-        plain = _unwrapped(self.function)
+        plain = self.function
+        while isinstance(plain, functools.partial):
+            plain = plain.func
         own = getattr(self.function, "feedback", None) or getattr(plain, "feedback", None)
         if not callable(own):
             purpose = one_line((inspect.getdoc(plain) or "").partition("\n\n")[0])
             return f"Answers are judged by {self.name}: {purpose}" if purpose else f"Answers are judged by {self.name}."
-        with _blaming(f"the feedback of reward function '{self.name}'"):
+        with blaming(f"the feedback of reward function '{self.name}'"):
             said = own(prompt=prompt, completion=completion, **columns)
         if not isinstance(said, str):
             raise GraderError(
@@ -121,23 +122,13 @@ def make_rewards(
     return rewards
 
 
-def call_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What each plain function returns for one completion, by name."""
-    returned = {}
-    for reward in rewards:
-        if not reward.is_async:
-            with _blaming(f"reward function '{reward.name}'"):
-                returned[reward.name] = reward.function(**given)
-    return returned
-
-
 async def await_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> dict[str, Any]:
     """What each async function returns for one completion, by name. They wait together, on one loop for the process, as in
     TRL's trainer: clients that a function keeps are bound to it."""
     waiting = [reward for reward in rewards if reward.is_async]
 
     async def call(reward: Reward) -> Any:
-        with _blaming(f"reward function '{reward.name}'"):
+        with blaming(f"reward function '{reward.name}'"):
             return await reward.function(**given)
 
     async def call_all() -> list[Any]:
@@ -147,24 +138,7 @@ async def await_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> 
     return {reward.name: value for reward, value in zip(waiting, returned, strict=True)}
 
 
-def read_rewards(rewards: Sequence[Reward], returned: Mapping[str, Any], *, clip: bool) -> list[float | None]:
-    """The number in what each function returned, checked against its bounds; None where it does not apply."""
-    values = [_value(reward, returned[reward.name]) for reward in rewards]
-    return [_bounded(rewards, place, value, clip) for place, value in enumerate(values)]
-
-
-@contextmanager
-def _blaming(what: str) -> Iterator[None]:
-    """A user's code can fail in any way, which costs one answer; reading what is withheld would fail every time."""
-    try:
-        yield
-    except RecipeError as error:
-        raise RecipeError(f"{what}: {error}") from None
-    except Exception as error:
-        raise GraderError(f"{what} raised {type(error).__name__}: {one_line(error)}") from error
-
-
-def _value(reward: Reward, returned: Any) -> float | None:
+def read_reward(reward: Reward, returned: Any) -> float | None:
     """The one number in what a function returned for one completion; as in TRL, not-a-number is the same as None."""
     try:
         (value,) = returned
@@ -179,13 +153,13 @@ def _value(reward: Reward, returned: Any) -> float | None:
     return None if math.isnan(number) else number
 
 
-def _bounded(rewards: Sequence[Reward], place: int, value: float | None, clip: bool) -> float | None:
-    reward = rewards[place]
+def bounded(rewards: Sequence[Reward], reward: Reward, value: float | None, clip: bool) -> float | None:
+    """A reward within the bounds of its function, or refused."""
     if value is None:
         return None
-    bounded = min(max(value, reward.low), reward.high)
-    if clip or abs(value - bounded) <= ROUNDING * (reward.high - reward.low):
-        return bounded
+    nearest = min(max(value, reward.low), reward.high)
+    if clip or abs(value - nearest) <= ROUNDING * (reward.high - reward.low):
+        return nearest
     option = "low" if value < reward.low else "high"
     needed = [value if each is reward else getattr(each, option) for each in rewards]
     raise RecipeError(
@@ -244,9 +218,3 @@ def _check_call(name: str, function: Callable[..., Any], given: Mapping[str, Any
             f"reward function '{name}' cannot be called: {error}; it is given {', '.join(given)}, so name columns of the "
             "dataset and take the rest as **kwargs"
         ) from None
-
-
-def _unwrapped(function: Any) -> Any:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function

@@ -10,7 +10,7 @@ from trl.trainer.utils import get_config_model_id
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.models.encode import TextEncoder
+from fastslow.models.chat import TextEncoder
 from fastslow.models.load import choose_device, dtype_to_ask
 
 

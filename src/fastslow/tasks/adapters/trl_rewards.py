@@ -15,19 +15,18 @@ from pydantic import BeforeValidator
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.grader import JUDGES, GraderError
+from fastslow.tasks.adapters.dataset import JUDGES, GraderError, blaming
 from fastslow.tasks.adapters.trl_functions import (
     Numbers,
     RewardFunction,
     Withheld,
     await_rewards,
-    call_rewards,
+    bounded,
     make_rewards,
-    read_rewards,
+    read_reward,
 )
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import SourceOptions, complete_splits, content_id, name_examples, read_splits
+from fastslow.tasks.data import ListedTask, Row, SourceOptions, complete_splits, content_id, name_examples, read_splits
 
 PROMPT = "prompt"
 _NOT_PASSED_ON = (PROMPT, "completion", "completion_ids")
@@ -43,7 +42,7 @@ def _forget(*_: Any) -> None:
     """In the place of TRL's log_extra and log_metric."""
 
 
-class TRLTask(QuestionTask):
+class TRLTask(ListedTask, QuestionTask):
     """The reward functions and the dataset of a TRL GRPO script.
 
     `reward_funcs`, `train_dataset`, `eval_dataset`, `reward_processing_classes` and `reward_weights` are what `GRPOTrainer`
@@ -97,9 +96,6 @@ class TRLTask(QuestionTask):
         self.seed_text = next(text for text in (seed_text, shared, QuestionTask.seed_text) if text is not None)
         self._examples = name_examples(rows, content_id)
 
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
-
     def messages(self, example: Example) -> list[Message]:
         messages = _messages(example.data[PROMPT])
         return messages[1:] if self._lifted else messages
@@ -110,7 +106,11 @@ class TRLTask(QuestionTask):
         if not isinstance(row[PROMPT], str):
             completion = [{"role": "assistant", "content": completion}]
         given = self._given(row, completion, getattr(answer, "ids", None if answer else []))
-        returned = call_rewards(self._rewards, given)
+        returned: dict[str, Any] = {}
+        for reward in self._rewards:
+            if not reward.is_async:
+                with blaming(f"reward function '{reward.name}'"):
+                    returned[reward.name] = reward.function(**given)
         if any(reward.is_async for reward in self._rewards):
             return self._grade_async(example, row, completion, given, returned)
         return self._feedback(example, row, completion, returned)
@@ -123,7 +123,8 @@ class TRLTask(QuestionTask):
 
     def _feedback(self, example: Example, row: Row, completion: Any, returned: Mapping[str, Any]) -> Feedback:
         """The score that the rewards amount to, and what the functions say about them."""
-        values = read_rewards(self._rewards, returned, clip=self._clip)
+        read = [(reward, read_reward(reward, returned[reward.name])) for reward in self._rewards]
+        values = [bounded(self._rewards, reward, value, self._clip) for reward, value in read]
         applied = [(reward, value) for reward, value in zip(self._rewards, values, strict=True) if value is not None]
         question = one_line(self.messages(example)[-1]["content"], 60)
         counted = [(reward, value) for reward, value in applied if reward.weight]

@@ -18,9 +18,8 @@ from fastslow.base.text import one_line
 from fastslow.sandbox import Stdio, protections, run_tests
 from fastslow.sandbox.grading import STANDARD_LIBRARY, Test, as_assertion, check_tests
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask
-from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import RowTask, SourceOptions, content_id, require_columns
-from fastslow.tasks.reading.answers import Reading, has_fence, last_fenced
+from fastslow.tasks.data import Row, RowTask, SourceOptions, content_id, require_columns
+from fastslow.tasks.reading import Reading, has_fence, last_fenced
 
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
 WRITE_A_BLOCK = "End the answer with the whole code in one block that opens with ```python and closes with ```."

@@ -23,12 +23,9 @@ from fastslow.base.cache import made_once
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.process import Worker
-from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
-from fastslow.tasks.data.rows import Row, read_rows
-from fastslow.tasks.data.source import complete_splits, content_id, name_examples, require_columns
-from fastslow.tasks.imports import require_package
-from fastslow.tasks.reading.answers import FENCE, Reading, has_fence, last_fenced
-from fastslow.tasks.reading.json_difference import Difference, first_difference, show, type_name
+from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, require_package
+from fastslow.tasks.data import ListedTask, Row, complete_splits, content_id, name_examples, read_rows, require_columns
+from fastslow.tasks.reading import FENCE, Difference, Reading, first_difference, has_fence, last_fenced, show, type_name
 
 FORM = " End your answer with the returned value as JSON, in a block that opens with ```json and closes with ```."
 
@@ -85,7 +82,7 @@ class CodeIOOptions(Options):
     """`difference` shows the expected value where the answer first goes wrong; `advice` keeps every result to itself."""
 
 
-class CodeIO(QuestionTask):
+class CodeIO(ListedTask, QuestionTask):
     """Predict as JSON what a call of a Python function returns."""
 
     Options = CodeIOOptions
@@ -95,8 +92,13 @@ class CodeIO(QuestionTask):
     def __init__(self, options: CodeIOOptions) -> None:
         super().__init__(options)
         source = options.path or "reasoning-gym's codeio data"
-        calls = read_calls(options.path, options.functions, options.calls, options.seed)
-        calls = [call for call in calls if fits(call, options.longest_input, options.longest_output)]
+        calls = [
+            call
+            for call in _read_calls(source, options)
+            if len(json.dumps(call["input"])) <= options.longest_input
+            # A result that holds a fence could not be read back.
+            if len(output := _written(call["output"])) <= options.longest_output and FENCE not in output
+        ]
         if not calls:
             raise TaskError(
                 f"no call of '{source}' has arguments within {options.longest_input} characters and a result within "
@@ -104,9 +106,6 @@ class CodeIO(QuestionTask):
             )
         rows = complete_splits({"train": calls}, options.holdout, lambda call: call["function"], source)
         self._examples = name_examples(rows, lambda call: f"{call['function']}/{content_id(call['input'])[:8]}")
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
 
     def messages(self, example: Example) -> list[Message]:
         call = example.data
@@ -127,9 +126,12 @@ class CodeIO(QuestionTask):
         difference = first_difference(example.data["output"], given)
         if difference is None:
             return Feedback(1.0, f"Correct: {call} returns {show(given)}.")
-        hidden = self.options.feedback == "advice"
-        words = [_hint(difference, call) if hidden else _fact(difference, call), _advice(difference)]
-        return Feedback(0.0, "\n".join(words), progress=0.75 if difference.kind == "value" else 0.5)
+        fact = _fact(difference, call)
+        if self.options.feedback == "advice":
+            kind = {"number": "type", "missing key": "keys", "extra key": "keys"}.get(difference.kind, difference.kind)
+            fact = f"For {call}, {show(difference.given)} has the wrong {kind}."
+        progress = 0.75 if difference.kind == "value" else 0.5
+        return Feedback(0.0, f"{fact}\n{_advice(difference)}", progress=progress)
 
 
 def _read(answer: str, call: str) -> tuple[Any, list[str]]:
@@ -182,11 +184,6 @@ def _fact(difference: Difference, call: str) -> str:
     return f"For {call}, {what} {here}: expected {show(expected)}, given {show(given)}."
 
 
-def _hint(difference: Difference, call: str) -> str:
-    kind = {"number": "type", "missing key": "keys", "extra key": "keys"}.get(difference.kind, difference.kind)
-    return f"For {call}, {show(difference.given)} has the wrong {kind}."
-
-
 def _advice(difference: Difference) -> str:
     if difference.kind != "value":
         wrapped = not difference.place and isinstance(difference.given, dict)
@@ -208,24 +205,21 @@ def _written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def read_calls(path: str | None, functions: int | None, calls: int, seed: int) -> list[Row]:
+def _read_calls(source: str, options: CodeIOOptions) -> list[Row]:
     """One row a call: function (a hash of its code), code, description, specification, input and output."""
-    source = path or "reasoning-gym's codeio data"
-    rows = read_rows(path) if path else _shipped()
+    rows = read_rows(options.path) if options.path else _shipped()
     ready = "output" in rows[0]
-    columns = ("code_sample", "input", "output") if ready else ("code_sample", "input_generator")
-    require_columns(source, rows, dict.fromkeys(columns[:2], "path"))
+    require_columns(source, rows, dict.fromkeys(("code_sample", "input" if ready else "input_generator"), "path"))
+    for number, row in enumerate(rows, 1):  # not require_columns: null is an output like any other
+        if ready and "output" not in row:
+            raise TaskError(f"'{source}' row {number} has no column 'output'; expected it in every row or in none")
+    kept = set(list(dict.fromkeys(map(_function, rows)))[: options.functions])
+    rows = [row for row in rows if _function(row) in kept]
     if ready:
-        _require_output(source, rows)
-    rows = _first_functions(rows, functions)
-    made = [_row(row, row["input"], row["output"]) for row in rows] if ready else _make(source, rows, calls, seed)
+        made = [_row(row, row["input"], row["output"]) for row in rows]
+    else:
+        made = _make(source, rows, options.calls, options.seed)
     return list({(row["function"], json.dumps(row["input"])): row for row in made}.values())
-
-
-def fits(row: Row, longest_input: int, longest_output: int) -> bool:
-    """Whether a call can be shown and its result be written; a result that holds a fence could not be read back."""
-    output = json.dumps(row["output"], ensure_ascii=False)
-    return len(json.dumps(row["input"])) <= longest_input and len(output) <= longest_output and FENCE not in output
 
 
 def _shipped() -> list[Row]:
@@ -239,25 +233,11 @@ def _shipped() -> list[Row]:
         ) from None
 
 
-def _require_output(source: str, rows: list[Row]) -> None:
-    for number, row in enumerate(rows, 1):  # not require_columns: null is an output like any other
-        if "output" not in row:
-            raise TaskError(f"'{source}' row {number} has no column 'output'; expected it in every row or in none")
-
-
-def _first_functions(rows: list[Row], count: int | None) -> list[Row]:
-    if count is None:
-        return rows
-    kept = set(list(dict.fromkeys(_function(row) for row in rows))[:count])
-    return [row for row in rows if _function(row) in kept]
-
-
 def _make(source: str, rows: list[Row], calls: int, seed: int) -> list[Row]:
-    seeds = [f"{seed}/{_function(row)}" for row in rows]
-    requests = [
-        {"code": row["code_sample"], "generator": row["input_generator"], "calls": calls, "seed": own}
-        for row, own in zip(rows, seeds, strict=True)
-    ]
+    requests = []
+    for row in rows:
+        functions = {"code": row["code_sample"], "generator": row["input_generator"]}
+        requests.append({**functions, "calls": calls, "seed": f"{seed}/{_function(row)}"})
     recipe = json.dumps([FORMAT, sys.version_info[:2], rows, requests], sort_keys=True)
     folder = made_once(
         "codeio", hashlib.sha256(recipe.encode()).hexdigest()[:16], lambda to: _write(to, rows, requests)

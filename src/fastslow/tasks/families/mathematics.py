@@ -14,11 +14,9 @@ from typing import Any, ClassVar, Literal
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.process import Worker
-from fastslow.tasks.base import Example, Feedback, Message, QuestionTask
-from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import RowTask, SourceOptions, content_id, require_columns
-from fastslow.tasks.imports import require_package
-from fastslow.tasks.reading.answers import Reading, has_box, last_boxed
+from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, require_package
+from fastslow.tasks.data import Row, RowTask, SourceOptions, content_id, require_columns
+from fastslow.tasks.reading import Reading, has_box, last_boxed
 
 FORM = "\n\nWrite the final answer inside \\boxed{}."
 

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Literal
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask
-from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import RowTask, SourceOptions, content_id, require_columns
-from fastslow.tasks.reading.answers import Reading, has_tag, last_tagged
+from fastslow.tasks.data import Row, RowTask, SourceOptions, content_id, require_columns
+from fastslow.tasks.reading import Reading, has_tag, last_tagged
 
 # Advice that holds for every question, each a whole sentence; what is true of one question goes on lines of its own.
 WRITE_TAGS = "End the answer with the letter of one option inside tags, as in <answer>A</answer>."
@@ -77,10 +76,14 @@ class Physics(RowTask, QuestionTask):
     def grade(self, example: Example, answer: str) -> Feedback:
         options, right = example.data["options"], example.data["right"]
         about = f"'{one_line(example.data['question'], 60)}'"
-        letter, faults = _read(answer, about)
-        if not faults and letter == right:
+        content, faults = READING.read(answer, about)
+        letter = content.strip()
+        if letter == right:
             return Feedback(1.0, f"Correct: {right} answers {about}.")
-        if not faults:
+        if not faults and letter not in tuple(LETTERS):
+            fault = f"'{one_line(letter, 60)}' between the tags for {about} is not one of the four letters."
+            faults = [f"The form is wrong: {fault}", ONLY_THE_LETTER]
+        elif not faults:
             chosen = one_line(options[LETTERS.index(letter)], 100)
             faults = [f"The form is right, but {letter} ('{chosen}') does not answer {about}.", REASON_FIRST, RULE_OUT]
         if self.options.feedback == "reference":
@@ -91,7 +94,11 @@ class Physics(RowTask, QuestionTask):
         # SciKnowEval mixes kinds of questions; rows that do not name theirs are taken at their word.
         chosen = [row for row in rows if str(row.get("type") or FOUR_OPTIONS) == FOUR_OPTIONS]
         domains = sorted({str(row["domain"]) for row in chosen if row.get("domain")})
-        chosen = [row for row in chosen if self._asked_for(row)]
+        domain, levels = self.options.domain, self.options.levels
+        chosen = [row for row in chosen if not domain or (row.get("domain") or domain) == domain]
+        details = [row.get("details") for row in chosen]
+        named = [each.get("level") if isinstance(each, Mapping) else None for each in details]
+        chosen = [row for row, level in zip(chosen, named, strict=True) if not levels or level in levels]
         if not chosen:
             raise TaskError(
                 f"'{source}' has no question with four options, domain {self.options.domain!r} and "
@@ -99,13 +106,6 @@ class Physics(RowTask, QuestionTask):
             )
         require_columns(source, chosen, dict.fromkeys(("question", "choices", "answerKey"), "path"))
         return [self._question(source, row) for row in chosen]
-
-    def _asked_for(self, row: Row) -> bool:
-        options = self.options
-        details = row.get("details")
-        level = details.get("level") if isinstance(details, Mapping) else None
-        right_domain = not options.domain or (row.get("domain") or options.domain) == options.domain
-        return right_domain and (not options.levels or level in options.levels)
 
     def _question(self, source: str, row: Row) -> Row:
         labels, texts = _choices(row["choices"])
@@ -136,17 +136,3 @@ def _choices(choices: Any) -> tuple[list[str], list[str]]:
     else:
         labels, texts = [], []
     return [str(label).strip() for label in labels], [str(text).strip() for text in texts]
-
-
-def _read(answer: str, about: str) -> tuple[str, list[str]]:
-    """The letter in the last tags, or what keeps it from being read: a fault of form, whatever the letter."""
-    content, faults = READING.read(answer, about)
-    content = content.strip()
-    if faults:
-        return "", faults
-    if content not in tuple(LETTERS):
-        fault = (
-            f"The form is wrong: '{one_line(content, 60)}' between the tags for {about} is not one of the four letters."
-        )
-        return "", [fault, ONLY_THE_LETTER]
-    return content, []

@@ -19,11 +19,9 @@ from pydantic import Field, model_validator
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.process import Worker
-from fastslow.tasks.base import Example, Feedback, Message, Options, Split
-from fastslow.tasks.data.generated import GeneratedTask, split_of
-from fastslow.tasks.data.source import content_id
-from fastslow.tasks.imports import require_package
-from fastslow.tasks.reading.answers import Reading, has_box, has_tag, last_boxed, last_tagged
+from fastslow.tasks.base import Example, Feedback, Message, Options, Split, require_package
+from fastslow.tasks.data import GeneratedTask, content_id, split_of
+from fastslow.tasks.reading import Reading, has_box, has_tag, last_boxed, last_tagged
 
 COMPOSITE = "composite"
 TRIES = 64
@@ -70,10 +68,7 @@ READINGS = {
         last_tagged,
         has_tag,
         missing=(f"{_NONE}: there are no <answer> tags.", _IN_TAGS),
-        unclosed=(
-            f"{_UNREAD}: the last <answer> is never closed.",
-            _CLOSE_TAGS,
-        ),
+        unclosed=(f"{_UNREAD}: the last <answer> is never closed.", _CLOSE_TAGS),
         empty=(f"{_NONE}: the last <answer> tags are empty.", _IN_TAGS),
         ask="End with the final answer inside <answer> and </answer>.",
         example="<answer>%s</answer>",

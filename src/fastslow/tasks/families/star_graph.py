@@ -16,8 +16,8 @@ from pydantic import Field, model_validator
 
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, Options, Split
-from fastslow.tasks.data.generated import GeneratedTask, draw_for
-from fastslow.tasks.reading.answers import Reading, has_box, last_boxed
+from fastslow.tasks.data import GeneratedTask, draw_for
+from fastslow.tasks.reading import Reading, has_box, last_boxed
 
 FORM = r" Write it inside \boxed{} as the nodes in the order they are visited, source and goal included, separated by commas."
 

@@ -15,9 +15,17 @@ from verifiers.utils.message_utils import normalize_messages
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.verifiers_env.chat import Call, Policy, content_text
-from fastslow.tasks.adapters.verifiers_env.environment import Outcome, Part, Problem, Reward, first_paragraph
-from fastslow.tasks.data.source import content_id
+from fastslow.tasks.adapters.verifiers_env.environment import (
+    Call,
+    Outcome,
+    Part,
+    Policy,
+    Problem,
+    Reward,
+    content_text,
+    first_paragraph,
+)
+from fastslow.tasks.data import content_id
 
 
 class ClassicEnvironment:

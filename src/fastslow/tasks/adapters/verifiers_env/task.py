@@ -15,9 +15,8 @@ from pydantic import Field, field_validator
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.event_loops import lasting_loop, run_on
-from fastslow.tasks.adapters.verifiers_env.chat import Policy
-from fastslow.tasks.adapters.verifiers_env.environment import Environment, Outcome, Part, Problem, Reward
+from fastslow.tasks.adapters.foreign import lasting_loop, run_on
+from fastslow.tasks.adapters.verifiers_env.environment import Environment, Outcome, Part, Policy, Problem, Reward
 from fastslow.tasks.base import (
     SYSTEM,
     Ask,
@@ -29,11 +28,9 @@ from fastslow.tasks.base import (
     Options,
     QuestionTask,
     Split,
-    Task,
+    require_package,
 )
-from fastslow.tasks.data.rows import Row
-from fastslow.tasks.data.source import hold_out, name_examples
-from fastslow.tasks.imports import require_package
+from fastslow.tasks.data import ListedTask, Row, hold_out, name_examples
 
 # Advice that holds for every problem; what is true of one goes on lines of its own.
 WRITE_CALLS = 'Write a tool call as JSON between tags, as in <tool_call>{"name": "NAME", "arguments": {}}</tool_call>.'
@@ -65,7 +62,7 @@ class VerifiersOptions(Options):
         return given
 
 
-class Verifiers(Task):
+class Verifiers(ListedTask):
     """Play an installed environment of Prime Intellect's `verifiers` library."""
 
     Options = VerifiersOptions
@@ -94,9 +91,6 @@ class Verifiers(Task):
     def components(self) -> Sequence[Component]:
         """The environment's system prompt, if it has one for all problems."""
         return [Component(SYSTEM, seed=self._system or QuestionTask.seed_text)]
-
-    def examples(self, split: Split) -> Sequence[Example]:
-        return self._examples[split]
 
     def shown(self, example: Example) -> object:
         """The whole row: games that begin alike differ in what is to be found."""
@@ -142,24 +136,19 @@ class Verifiers(Task):
 
 def _fact(problem: Problem, outcome: Outcome, policy: Policy, high: float) -> str:
     """What this problem earned, from which reward function, and how it came to an end."""
-    shares = ", ".join(_share(reward) for reward in outcome.rewards)
+    shares = ", ".join(
+        f"{each.name} took {-each.value * each.weight:.3g}"
+        if each.weight < 0
+        else f"{each.name} gave {each.value * each.weight:.3g} of {each.weight:.3g}"
+        for each in outcome.rewards
+    )
     end = f" It took {policy.answers} answers and ended by '{outcome.stop}'." if policy.answers > 1 else ""
     earned = f"'{one_line(problem.question, 60)}' earned {outcome.reward:.3g} of {high:.3g}"
     return f"{earned}{f': {shares}' if shares else ''}.{end}"
 
 
-def _share(reward: Reward) -> str:
-    if reward.weight < 0:
-        return f"{reward.name} took {-reward.value * reward.weight:.3g}"
-    return f"{reward.name} gave {reward.value * reward.weight:.3g} of {reward.weight:.3g}"
-
-
 def _advice(reward: Reward) -> str:
-    return (
-        f"Answers are judged by {reward.name}: {reward.about}"
-        if reward.about
-        else f"Answers are judged by {reward.name}."
-    )
+    return f"Answers are judged by {reward.name}{f': {reward.about}' if reward.about else '.'}"
 
 
 def _split(name: str, parts: Mapping[Part, Sequence[Problem]], share: float) -> dict[Split, list[Row]]:
@@ -185,13 +174,6 @@ def _split(name: str, parts: Mapping[Part, Sequence[Problem]], share: float) -> 
     return split
 
 
-def _lacks_what_verifiers_had(error: AttributeError | ImportError) -> bool:
-    """Whether an environment reaches for what the library no longer has, and not for a package that is not installed."""
-    if isinstance(error, ImportError):
-        return (error.name or "").partition(".")[0] == "verifiers"
-    return "module 'verifiers" in str(error)
-
-
 def _load(name: str, arguments: Mapping[str, Any]) -> Environment:
     """The environment, by the interface of the library it was written for."""
     require_package("verifiers", "verifiers", "verifiers", extra="verifiers")
@@ -204,7 +186,10 @@ def _load(name: str, arguments: Mapping[str, Any]) -> Environment:
     try:
         classic = not bundled and hasattr(importlib.import_module(module), "load_environment")
     except (AttributeError, ImportError) as error:
-        if not current or not _lacks_what_verifiers_had(error):
+        # Where it reaches for what the library no longer has, and not for a package that is not installed.
+        name_missing = isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "verifiers"
+        attribute_missing = isinstance(error, AttributeError) and "module 'verifiers" in str(error)
+        if not current or not (name_missing or attribute_missing):
             raise
         classic = True
     if classic and current:

@@ -8,32 +8,43 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from itertools import islice
 from statistics import fmean
 from typing import Any
 
 import verifiers.v1 as vf
+from mcp.server.mcpserver import MCPServer
 from pydantic import ValidationError
 from verifiers.v1 import graph
 from verifiers.v1.configs.agent import TimeoutConfig, agent_config_fields
 from verifiers.v1.configs.client import DEFAULT_PRIME_INFERENCE_URL, resolve_api_key
+from verifiers.v1.harnesses.utils.mcp import mcp_content_to_chat_content
 from verifiers.v1.interception import Interception, Slot
 from verifiers.v1.session import RolloutSession
 from verifiers.v1.utils.compile import resolve_runtime_config, validate_pairing
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.adapters.event_loops import lasting_loop
-from fastslow.tasks.adapters.verifiers_env.chat import Policy, content_text
-from fastslow.tasks.adapters.verifiers_env.environment import Outcome, Part, Problem, Reward, first_paragraph
-from fastslow.tasks.adapters.verifiers_env.tools import STATE, Tools
-from fastslow.tasks.data.source import content_id
+from fastslow.tasks.adapters.foreign import lasting_loop
+from fastslow.tasks.adapters.verifiers_env.environment import (
+    Outcome,
+    Part,
+    Policy,
+    Problem,
+    Reward,
+    content_text,
+    first_paragraph,
+)
+from fastslow.tasks.data import content_id
 
 # The clock would count the time in which all the other rollouts are sampled.
 _UNHURRIED = TimeoutConfig(rollout=1e9)
+STATE: ContextVar[Any] = ContextVar("the state of the rollout that calls a tool")
 
 
 class TasksetEnvironment:
@@ -221,6 +232,64 @@ class _Harness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused-ignore
             for tools in own:
                 await tools.open(task.data)
         return [*self._shared, *self._own[trace.id]]
+
+
+class Tools:
+    """The tools of one toolset, called in this process; the library would serve them from another one."""
+
+    def __init__(self, toolset: Any) -> None:
+        config = toolset.config
+        if getattr(config, "url", None) or not isinstance(config.runtime, vf.SubprocessConfig):
+            raise TaskError(
+                f"its tools '{type(toolset).__name__}' run on another machine; expected tools that run on this one"
+            )
+        self.offered: list[Any] = []
+        self._toolset = toolset
+        with _logging_kept():
+            self._server = MCPServer(toolset.server_name or type(toolset).__name__)
+
+    async def open(self, data: Any = None) -> None:
+        async def state() -> Any:
+            return STATE.get()
+
+        self._toolset._pull_state = state
+        await self._toolset.setup()
+        if data is not None:
+            await self._toolset.setup_task(data)
+        self._toolset.register(self._server)
+        for tool in await self._server.list_tools():
+            name = self._prefix + tool.name
+            self.offered.append(vf.Tool(name=name, description=tool.description or "", parameters=tool.input_schema))
+
+    def has(self, name: str) -> bool:
+        return any(tool.name == name for tool in self.offered)
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> Any:
+        try:
+            result = await self._server.call_tool(name.removeprefix(self._prefix), arguments)
+        except Exception as error:  # a tool can fail in any way, and the policy may learn from it
+            return f"error: {error}"
+        return mcp_content_to_chat_content(result.content)
+
+    async def close(self) -> None:
+        await self._toolset._exit_stack.aclose()
+
+    @property
+    def _prefix(self) -> str:
+        name = self._toolset.server_name
+        return f"{name}_" if name else ""
+
+
+@contextmanager
+def _logging_kept() -> Iterator[None]:
+    """A tool server sets up the logging of the whole process when it is made."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def _harness_config() -> Any:

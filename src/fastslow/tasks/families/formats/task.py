@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, Options, Split
-from fastslow.tasks.data.generated import GeneratedTask, draw_for
+from fastslow.tasks.data import GeneratedTask, draw_for
 from fastslow.tasks.families.formats.fields import FIELDS
 from fastslow.tasks.families.formats.values import DOCUMENTS, Ways
 

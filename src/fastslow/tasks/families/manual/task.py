@@ -16,7 +16,7 @@ from pydantic import Field
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, Options, Split
-from fastslow.tasks.data.generated import GeneratedTask, draw_for
+from fastslow.tasks.data import GeneratedTask, draw_for
 from fastslow.tasks.families.manual.language import (
     MOST_CHARACTERS,
     MOST_STEPS,
@@ -26,7 +26,7 @@ from fastslow.tasks.families.manual.language import (
     Step,
     evaluate,
 )
-from fastslow.tasks.reading.answers import last_fenced
+from fastslow.tasks.reading import last_fenced
 
 INTRODUCTION = (
     "Answer the request with one expression of the house's own query language: "

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from fastslow.base.text import one_line
 from fastslow.tasks.base import Example, Feedback, Message, Options, Split
-from fastslow.tasks.data.generated import GeneratedTask, split_of
+from fastslow.tasks.data import GeneratedTask, split_of
 from fastslow.tasks.families.rulebook import universe as u
 
 BookName = Literal["harbour", "orchard", "foundry", "library", "observatory"]

@@ -74,18 +74,6 @@ _APPLY: dict[str, Callable[[Items], Items]] = {
 OPERATIONS = tuple(Operation(name, apply) for name, apply in _APPLY.items())
 
 
-def _frame(left: str, right: str) -> Callable[[str], str]:
-    return lambda answer: f"{left} {answer} {right}"
-
-
-def _prefixed(word: str) -> Callable[[str], str]:
-    return lambda answer: f"{word} : {answer}"
-
-
-def _suffixed(word: str) -> Callable[[str], str]:
-    return lambda answer: f"{answer} {word}"
-
-
 def _separated(mark: str) -> Callable[[str], str]:
     return lambda answer: f" {mark} ".join(answer.split())
 
@@ -98,9 +86,12 @@ _SEPARATORS = {
     "+": ("plus sign", "plus signs"),
 }
 STYLES = (
-    *(Style(name, "frame", _frame(*marks), name) for name, marks in _FRAMES.items()),
-    *(Style(f"begin {word}", "prefix", _prefixed(word), word) for word in ("answer", "result", "output", "reply")),
-    *(Style(f"end {word}", "suffix", _suffixed(word), word) for word in ("done", "over", "finished", "okay")),
+    *(Style(name, "frame", f"{marks[0]} {{}} {marks[1]}".format, name) for name, marks in _FRAMES.items()),
+    *(
+        Style(f"begin {word}", "prefix", f"{word} : {{}}".format, word)
+        for word in ("answer", "result", "output", "reply")
+    ),
+    *(Style(f"end {word}", "suffix", f"{{}} {word}".format, word) for word in ("done", "over", "finished", "okay")),
     *(Style(many, "separator", _separated(mark), many, one) for mark, (one, many) in _SEPARATORS.items()),
 )
 

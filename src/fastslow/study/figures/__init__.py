@@ -1,1 +1,0 @@
-"""Figures of comparisons, studies and suites."""

@@ -1,1 +1,0 @@
-"""Office policies that only the grader knows."""
