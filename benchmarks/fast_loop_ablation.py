@@ -48,7 +48,7 @@ def in_full(self: Model, present: Array, about: Array) -> Array:
 
 
 ABLATIONS: dict[str, list[tuple[str, Any]]] = {
-    "belief": [(f"{DIGEST}.effects.TRUE_EFFECT", (0.0, 0.15))],
+    "belief": [(f"{DIGEST}.{room}.TRUE_EFFECT", (0.0, 0.15)) for room in ("effects", "model")],
     "judging-where-it-matters": [(f"{DIGEST}.model.Model._bearing", everywhere)],
     "topics": [(f"{DIGEST}.topics.COMMON", 0.0)],
     "doubting-the-grader": [(f"{DIGEST}.support.truth", lambda made, not_made: 0.9)],
