@@ -1,16 +1,16 @@
 """Read every graded rollout, believe what the grader says of several problems, and take out again what does not help.
 
 1. *Read.* Every rollout of either loop is evidence: which statements the grader made, about which problems, under which text
-   (`fast/digest/transcript.py`), with the values of single problems left out (`classes.py`). Statements about several problems
-   are rules, the others are mostly remarks (`support.py`).
+   (`fast/digest/transcript.py`), with the values of single problems left out (`classes.py`). Statements about several
+   problems are rules, the others are mostly remarks (`support.py`).
 2. *Be bold, then prune.* All statements that are expected to be worth their length enter the text at once, and stay unless
    the rollouts speak against them (`model.py`).
 3. *Judge where it matters.* A line's effect on the score is estimated on the problems it is about, pooled over all rollouts
    drawn with and without it (`effects.py`); and so is whether the grader stops saying it (`words.py`), which shows lines that
-   pay only together. Both decide which lines a text takes (`choice.py`). Each batch plays the best text beside texts drawn from
-   the posterior, so that doubtful lines are there in some and missing in others, on problems that those lines are about; the
-   text that the run began with is among them until it is surely beaten. The text with the greatest expected gain is kept as the
-   best, never the luckiest mean.
+   pay only together. Both decide which lines a text takes (`choice.py`). Each batch plays the best text beside texts drawn
+   from the posterior, so that doubtful lines are there in some and missing in others, on problems that those lines are about;
+   the text that the run began with is among them until it is surely beaten. The text with the greatest expected gain is kept
+   as the best, never the luckiest mean.
 4. *Show.* Where a line is in the text and is still not kept, a solved problem may enter as an example.
 
 A reflection model, where there is one, reads the counted statements with examples and writes the lines (`writing.py`);
