@@ -26,6 +26,20 @@ def test_names_and_quoted_values_of_problems_are_left_out_and_what_all_share_sta
     assert classes(*said, names=("Ilse", "Joren", "Mara", "Tobin")) == ["The form of … needs '…' and 2 copies."]
 
 
+def test_a_name_of_several_words_is_one_value() -> None:
+    vendors = ("Acme Ltd", "Bolt & Sons", "Cora", "Dune Trade Union")
+    said = [f"The vendor must be {name.upper()}, not {name}." for name in vendors]
+    known = {word.casefold() for name in vendors for word in name.replace("&", "").split()}
+
+    def names(value: str) -> bool:
+        return {word.casefold() for word in value.replace("&", "").split()} <= known
+
+    keys = [(str(place), text) for place, text in enumerate(said)]
+    problems = {key: {key[0]: 1} for key in keys}
+    texts, _ = generalized((cut(key, ("system",), key[1], names) for key in keys), problems)
+    assert set(texts.values()) == {"The vendor must be (in capital letters), not …."}
+
+
 def test_what_says_nothing_without_its_values_is_no_rule() -> None:
     assert classes(*(f"expected {7 * n}, got {n}." for n in range(1, 6))) == []
     assert classes(*(f"it must go to {n}." for n in range(1, 6))) == []

@@ -26,7 +26,9 @@ Said = tuple[str, str]
 """The key of a part, after that of the one before it where that leads on to it."""
 
 _QUOTED = r"\"[^\"]*\"|“[^”]*”|`[^`]*`|(?<!\w)'[^']*'(?!\w)"
-_VALUE = re.compile(rf"({_QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*)")
+_VALUE = re.compile(
+    rf"({_QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*)"
+)
 EMPTY = frozenset(
     re.findall(
         r"\w+",
