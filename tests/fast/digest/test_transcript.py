@@ -121,6 +121,39 @@ def test_rules_that_are_alike_but_for_a_number_stay() -> None:
     assert len(statements(heard(*said, questions=questions))) == 5
 
 
+VENDORS, DATES = ("Acme", "Bolt", "Cora", "Dune", "Elm"), ("7 March", "3 May", "12 June", "1 July", "9 Oct")
+TRACE = (
+    "Traceback (most recent call last):\n  File \"a.py\", line {n}, in solve\nAttributeError: 'Rows' has no 'filter'"
+)
+
+
+@pytest.mark.parametrize(
+    ("feedback", "found"),
+    [
+        (
+            [f"vendor: must be {each.upper()}, not {each}" for each in VENDORS],
+            "vendor: must be (in capital letters), not …",
+        ),
+        ([f"amount: must be {n}00, not {n}.00" for n in (12, 7, 88, 31, 5)], "amount: must be (digits only), not …"),
+        (
+            [f"--- expected\n+++ yours\n-total: {x:.2f}\n+total: {x:g}" for x in (12.5, 3.0, 7.25, 9.1, 40.0)],
+            "total: expected (with two decimals), got '…'",
+        ),
+        ([TRACE.format(n=n) for n in (3, 8, 21, 30, 4)], "AttributeError: 'Rows' has no 'filter'"),
+        ([f"$.date: '{each}' does not match '^[0-9-]+$'" for each in DATES], "$.date: '…' does not match '^[0-9-]+$'"),
+        (
+            [f"main.c:{n}:7: error: expected ';' after expression" for n in (3, 8, 21, 30)],
+            "expected ';' after expression",
+        ),
+        ([f"solve({n}, {2 * n}) returned {n}, expected {n + 2}" for n in (3, 8, 21, 30)], None),
+        (["Wrong."] * 5, None),
+    ],
+)
+def test_reports_of_all_kinds_become_statements_about_the_class(feedback: list[str], found: str | None) -> None:
+    questions = tuple(f"The form of {name}, no. {place}" for place, name in enumerate(VENDORS))
+    assert statements(heard(*feedback, questions=questions)) == ([found] if found else [])
+
+
 def test_a_label_is_what_a_short_answer_comes_to() -> None:
     assert label_words("I think so.\nANSWER: Amber desk") == {"amber", "desk"}
     assert label_words(r"It is \boxed{birch} I say, and nothing but that.") == {"birch"}

@@ -35,7 +35,8 @@ EMPTY = frozenset(
         """a an the this that these those it its is are was were be been being to of in on at by for from with and or but not
         no as you your i we they he she must should shall will would can could may do does did have has had here there so than
         then wrong right correct incorrect false true error failed fail passed pass expected got given answer answered value
-        result output well done good bad great yes ok okay instead rather go goes went one score points try again sorry""",
+        result output well done good bad great yes ok okay instead rather go goes went one score points try again sorry
+        returned assertionerror assertion""",
     )
 )
 """Words that state no rule by themselves."""
@@ -92,7 +93,7 @@ def generalized(
             if len(frozenset().union(*(problems[each.key] for each in group))) < 2:
                 continue
             text = _joined(frame, group)
-            if states_something(text.replace(LEFT_OUT, " ")) and (":" in frame[0] or _has_content(frame, text)):
+            if states_something(text.replace(LEFT_OUT, " ")) and _has_content(frame, text):
                 texts |= {each.key: text for each in group}
             else:
                 empty |= {each.key for each in group}
@@ -129,8 +130,10 @@ def _joined(frame: tuple[str, ...], group: Sequence[Variant]) -> str:
 
 
 def _has_content(frame: tuple[str, ...], text: str) -> bool:
-    """A value that ends a short sentence was all it had to say."""
-    return len([word for word in word_list(text) if word not in EMPTY]) >= 2 or bool(frame[-1].strip(" ."))
+    """A value that ends a short sentence was all it had to say, unless it stayed or its form is told."""
+    literal = "".join(frame[1:])
+    told = len(text.replace(LEFT_OUT, "").strip("'\"`. ")) > len(literal.strip("'\"`. "))
+    return told or len([word for word in word_list(literal) if word not in EMPTY]) >= 2
 
 
 def _described(values: Sequence[str], others: Sequence[str]) -> str:

@@ -39,6 +39,8 @@ _GIVEN = re.compile(
     rf"({_QUOTED.pattern}|[^\s\"'“`.,;:]+(?:[.:/-]\w+)*)"
 )
 """What may be a value of the answer: it stands after a word that tells what was given."""
+_FRAME = re.compile(r"\s*File \".*\", line \d+|Traceback \(most recent")
+"""Where in the answer's code something went wrong."""
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
@@ -215,9 +217,9 @@ class Transcript:
         found = Classes({}, {}, [])
         for pair in problems:
             whole = self.parts[pair[1]]
-            if pair in empty or not (states_something(whole.text) or whole.text.endswith(":")):
-                continue
             classed = _said(component_of(whole.key), texts[pair]) if pair in texts else whole
+            if pair in empty or not (states_something(classed.text) or classed.text.endswith(":")):
+                continue
             found.of[whole.key] = classed.key
             found.parts[classed.key] = classed
         for row in self.rows:
@@ -326,8 +328,10 @@ def read_feedback(component: str, feedback: str, answer: str, question: str = ""
     answer, question = _plain(answer), _plain(question)
     seen: set[str] = set()
     lines = []
-    for whole in feedback.splitlines():
+    for whole in compared(feedback.splitlines()):
         found = []
+        if _FRAME.match(whole) or (" " in (plain := _plain(whole)) and plain in answer):
+            continue
         line = _GIVEN.sub(lambda given: given[1] + _without_answer(given[2], answer), whole)
         for part in parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line)):
             if part.key not in seen and not _quotes(part.text, answer):
@@ -336,6 +340,25 @@ def read_feedback(component: str, feedback: str, answer: str, question: str = ""
         if found:
             lines.append(found)
     return lines
+
+
+def compared(lines: Sequence[str]) -> list[str]:
+    """The lines with those of a difference put together: what was expected, and what was given instead."""
+    reversed_ = any(re.match(r"\+\+\+ .*expect", line, re.IGNORECASE) for line in lines)
+    found: list[str] = []
+    for line in lines:
+        before = found[-1] if found else ""
+        if re.match(r"(---|\+\+\+|@@) ?", line):
+            continue
+        if line[:1] == "+" and before[:1] == "-":
+            one, other = before[1:].strip(), line[1:].strip()
+            name = re.match(r"[^:=]*[:=] ?", one)
+            same = name[0] if name and other.startswith(name[0]) else ""
+            values = [each.removeprefix(same) for each in ((other, one) if reversed_ else (one, other))]
+            found[-1] = f"{same}expected '{values[0]}', got '{values[1]}'"
+        else:
+            found.append(line)
+    return found
 
 
 def _quotes(text: str, answer: str) -> bool:
