@@ -143,7 +143,7 @@ TRACE = (
         ([f"$.date: '{each}' does not match '^[0-9-]+$'" for each in DATES], "$.date: '…' does not match '^[0-9-]+$'"),
         (
             [f"main.c:{n}:7: error: expected ';' after expression" for n in (3, 8, 21, 30)],
-            "expected ';' after expression",
+            "main.c:…: error: expected ';' after expression",
         ),
         ([f"solve({n}, {2 * n}) returned {n}, expected {n + 2}" for n in (3, 8, 21, 30)], None),
         (["Wrong."] * 5, None),
