@@ -1,0 +1,90 @@
+"""`digest` where the score says little: lines that pay only together, seed lines that harm, and examples."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from cycle_helpers import one_cycle, pool_of
+
+from fastslow.fast.optimizers.base import Cycle
+from fastslow.fast.pool import Pool
+from fastslow.fast.reflection import Lessons
+from fastslow.recipe import FastRecipe
+from fastslow.records import Completion, Context, Example, Feedback, Rollout, Turn
+
+simulated = importlib.import_module("benchmarks.simulated_conventions")
+
+
+def share(cycles: int = 2, seed: int = 3, **dials: Any) -> float:
+    """Of what the oracle's text gains, the part that the best text has after some cycles."""
+    world = simulated.ConventionWorld(simulated.ConventionDials(**dials), seed)
+    policy, pool = simulated.ConventionPolicy(world), Pool.from_texts({"system": world.seed_text})
+    for cycle in range(cycles):
+        pool = run(policy.play, pool, [world.problem("train", 96 * cycle + index) for index in range(96)], cycle).pool
+    seed_reward, oracle = world.reward(world.seed_text), world.reward(world.oracle_text)
+    return float((world.reward(pool.best.context.texts["system"]) - seed_reward) / (oracle - seed_reward))
+
+
+def run(play: Any, pool: Pool, anchors: Sequence[Example], cycle: int = 0, **settings: Any) -> Cycle:
+    recipe = FastRecipe(optimizer="digest", population=4, anchors=96, max_tokens=400)
+    named = {"cycle": cycle, "policy_step": cycle, "seed": cycle, "budget": 170} | settings
+    return one_cycle(recipe, Lessons(), play, pool, anchors, count_tokens=lambda text: len(text.split()), **named)
+
+
+@pytest.mark.parametrize(
+    "dials",
+    [
+        {"together": 3, "base": 0.0, "follow": 0.7},
+        {"together": 2, "fixed": 1, "follow": 0.5},
+        {"numbers": 1},
+        {"praise": 1, "base": 0.3},
+        {"bad_line": 0.4},
+        {"expected": 1},
+        {"breaking": 1, "together": 2, "base": 0.05, "follow": 0.7},
+    ],
+    ids=["silent", "together", "numbers", "praise", "bad line", "expected", "breaking"],
+)
+def test_what_scores_hide_is_found_in_the_words(dials: dict[str, Any]) -> None:
+    assert share(**dials) > 0.8
+
+
+def test_while_nothing_scores_people_are_told_how_far_the_words_have_come() -> None:
+    world = simulated.ConventionWorld(simulated.ConventionDials(together=3, base=0.0, follow=0.0), 0)
+    said: list[str] = []
+    anchors = [world.problem("train", index) for index in range(48)]
+    policy = simulated.ConventionPolicy(world)
+    run(policy.play, pool_of(world.seed_text), anchors, report=said.append)
+    assert any("every reward is 0; 0 of" in text for text in said)
+
+
+class Imitator:
+    """Answers rightly by chance, always where the text shows a right answer, and never because it is told a rule."""
+
+    def __init__(self) -> None:
+        self.chance, self.given_away = random.Random(0), 0
+
+    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> list[Rollout]:
+        return [self._rollout(*pair) for pair in pairs]
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        text, question = context.texts["system"], f"How is the {example.id} packed?"
+        shown = "Example of a right answer" in text
+        self.given_away += question in text
+        right = self.chance.random() < (0.9 if shown else 0.15)
+        turn = Turn("system", question, (), Completion((), ()), "in straw and paper" if right else "somehow or other")
+        return Rollout(example, context, 0, (turn,), Feedback(float(right), "" if right else "Pack it softly."))
+
+
+def test_an_example_enters_where_a_rule_is_not_followed_and_its_own_problem_does_not_count() -> None:
+    policy, anchors = Imitator(), [Example(f"vase{index}", {}) for index in range(96)]
+    pool = pool_of("Say how.")
+    for cycle in range(2):
+        found = run(policy.play, pool, anchors, cycle)
+        pool = found.pool
+    assert "Example of a right answer. The question:\nHow is the vase" in pool.best.context.texts["system"]
+    rows = pool.members[0].notes["digest"]["transcript"]["rows"]
+    assert policy.given_away == 32 + 2 * 170 - len(rows) > 0
