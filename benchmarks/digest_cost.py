@@ -13,12 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.fast_loop import READS_ON, RECIPE, SETTINGS, Simulated, open_world
-from benchmarks.simulated_policy import COMPONENT, count_tokens
-from fastslow.base.world import World as Processes
-from fastslow.base.world import derive_seed
-from fastslow.fast.evaluator import Evaluator
-from fastslow.fast.memory import Memory
+from benchmarks.fast_loop import READS_ON, RECIPE, SETTINGS, Simulated, evaluator_of, open_world
+from benchmarks.simulated_policy import COMPONENT
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe
@@ -57,22 +53,7 @@ def main() -> None:
     total, cycle = 0.0, 0
     while policy.rollouts < options.rollouts:
         anchors = [world.problem("train", cycle * fast.anchors + index) for index in range(fast.anchors)]
-        evaluator = Evaluator(
-            fast,
-            player,
-            anchors,
-            sampling=Sampling(),
-            cycle=cycle,
-            policy_step=cycle,
-            seed=derive_seed(1000, "fast", cycle),
-            budget=options.cycle,
-            evidence=None,
-            components=[],
-            count_tokens=count_tokens,
-            world=Processes(),
-            memory=Memory(fast),
-            book=lambda purpose, rollouts, timing: None,
-        )
+        evaluator = evaluator_of(fast, player, anchors, cycle, 1000, options.cycle)
         started, played = time.process_time(), player.seconds
         pool = OPTIMIZER.registry.find("digest")(fast).evolve(evaluator, Lessons(), pool).pool
         seconds = time.process_time() - started - (player.seconds - played)

@@ -128,6 +128,28 @@ def open_world(dials: AnyDials, seed: int) -> tuple[Any, Any]:
     return world, Policy(world)
 
 
+def evaluator_of(
+    fast: FastRecipe, player: Simulated, anchors: list[Example], cycle: int, seed: int, budget: int
+) -> Evaluator:
+    """One cycle's evaluator, without the run that it belongs to."""
+    return Evaluator(
+        fast,
+        player,
+        anchors,
+        sampling=Sampling(),
+        cycle=cycle,
+        policy_step=cycle,
+        seed=derive_seed(seed, "fast", cycle),
+        budget=budget,
+        evidence=None,
+        components=[],
+        count_tokens=count_tokens,
+        world=Processes(),
+        memory=Memory(fast),
+        book=lambda purpose, rollouts, timing: None,
+    )
+
+
 def run_one(
     optimizer: str, setting: Setting, seed: int, recipe: dict[str, Any], one_cycle: bool
 ) -> list[dict[str, Any]]:
@@ -150,22 +172,7 @@ def run_one(
             if optimizer in READS_ON:
                 rescored = FIRST_LOOK if first else 0
             budget = max(0, mark - policy.rollouts - rescored)
-            evaluator = Evaluator(
-                fast,
-                Simulated(policy),
-                anchors,
-                sampling=Sampling(),
-                cycle=cycle,
-                policy_step=cycle,
-                seed=derive_seed(seed, "fast", cycle),
-                budget=budget,
-                evidence=None,
-                components=[],
-                count_tokens=count_tokens,
-                world=Processes(),
-                memory=Memory(fast),
-                book=lambda purpose, rollouts, timing: None,
-            )
+            evaluator = evaluator_of(fast, Simulated(policy), anchors, cycle, seed, budget)
             pool = OPTIMIZER.registry.find(optimizer)(fast).evolve(evaluator, Lessons(), pool).pool
             reward = world.reward(pool.best.context.texts[COMPONENT], cycle)
             gain = oracle[cycle] - seed_reward[cycle]
