@@ -51,6 +51,7 @@ class DigestProposer:
         for component in components_to_update:
             for record in reflective_dataset.get(component, ()):
                 self._read(component, record, parts_of_texts(candidate), longer)
+        self._transcript.forget()
         model = Model(self._transcript.read(), writer, 0)
         texts = model.texts(model.best)
         if all(texts[component] == candidate[component] for component in components_to_update):

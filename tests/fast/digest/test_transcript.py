@@ -13,6 +13,8 @@ from fastslow.base.errors import RunError
 from fastslow.fast.digest.journal import key_of
 from fastslow.fast.digest.transcript import (
     FIELDS,
+    LAST_SAID,
+    MOST_ROWS,
     Graded,
     Transcript,
     label_words,
@@ -152,6 +154,19 @@ TRACE = (
 def test_reports_of_all_kinds_become_statements_about_the_class(feedback: list[str], found: str | None) -> None:
     questions = tuple(f"The form of {name}, no. {place}" for place, name in enumerate(VENDORS))
     assert statements(heard(*feedback, questions=questions)) == ([found] if found else [])
+
+
+def test_what_a_line_of_the_texts_says_is_not_forgotten_and_the_rest_is() -> None:
+    transcript = heard(
+        *(f"A parcel of {n} kg goes to amber." for n in range(1, 7)), "Ring twice.", questions=("a parcel",)
+    )
+    text = parts_of_texts({"system": "Task.\nA parcel of … kg goes to amber."})
+    for number in range(MOST_ROWS):
+        transcript.add(Graded(f"later {number}", text, 8, 1.0, 1), question="a parcel")
+    transcript.forget()
+    kept = [row for row in transcript.rows if row.said]
+    assert len(kept) == LAST_SAID
+    assert len(transcript.rows) == MOST_ROWS + LAST_SAID
 
 
 def test_a_label_is_what_a_short_answer_comes_to() -> None:

@@ -139,11 +139,9 @@ def _has_content(frame: tuple[str, ...], text: str) -> bool:
 def _described(values: Sequence[str], others: Sequence[str]) -> str:
     """What values have in common that others do not, in quotation marks where they were quoted; else a mark that something
     was left out."""
-    quoted = values[0][0] if not values[0][0].isalnum() and len(values[0]) > 1 and values[0][0] not in "+-" else ""
-    close = values[0][-1] if quoted else ""
-    plain, rest = [_bare(each) for each in values], [_bare(each) for each in others]
-    form = _form(plain, rest)
-    return f"({form})" if form else f"{quoted}{LEFT_OUT}{close}"
+    if form := _form([_bare(each) for each in values], [_bare(each) for each in others]):
+        return f"({form})"
+    return LEFT_OUT if _bare(values[0]) == values[0] else f"{values[0][0]}{LEFT_OUT}{values[0][-1]}"
 
 
 def _bare(value: str) -> str:

@@ -131,13 +131,19 @@ class Transcript:
             ],
         }
 
+    def forget(self) -> None:
+        """Drop evidence that has aged beyond use."""
+        self.rows, self._read_at = self._latest(), -1
+
     def _latest(self) -> list[Graded]:
         """The rows to keep: a line that works is not said any more, and must not be forgotten for it."""
         recent, left = self.rows[-MOST_ROWS:], Counter[str]()
-        kept = []
+        if len(recent) == len(self.rows):
+            return recent
+        kept, of = [], self._statements()[0].of
         texts = frozenset().union(*(row.parts for row in recent))
         for row in reversed(self.rows[:-MOST_ROWS]):
-            said = {part for line in row.said for part in line} & texts
+            said = {of.get(part, part) for line in row.said for part in line} & texts
             if any(left[part] < LAST_SAID for part in said):
                 left.update(said)
                 kept.append(row)
@@ -344,17 +350,18 @@ def read_feedback(component: str, feedback: str, answer: str, question: str = ""
 
 def compared(lines: Sequence[str]) -> list[str]:
     """The lines with those of a difference put together: what was expected, and what was given instead."""
-    reversed_ = any(re.match(r"\+\+\+ .*expect", line, re.IGNORECASE) for line in lines)
+    headed = any(line.startswith("--- ") for line in lines) and any(line.startswith("+++ ") for line in lines)
+    expected_last = any(re.match(r"\+\+\+ .*expect", line, re.IGNORECASE) for line in lines)
     found: list[str] = []
     for line in lines:
         before = found[-1] if found else ""
-        if re.match(r"(---|\+\+\+|@@) ?", line):
+        if headed and line.startswith(("--- ", "+++ ", "@@ ")):
             continue
         if line[:1] == "+" and before[:1] == "-":
             one, other = before[1:].strip(), line[1:].strip()
             name = re.match(r"[^:=]*[:=] ?", one)
             same = name[0] if name and other.startswith(name[0]) else ""
-            values = [each.removeprefix(same) for each in ((other, one) if reversed_ else (one, other))]
+            values = [each.removeprefix(same) for each in ((other, one) if expected_last else (one, other))]
             found[-1] = f"{same}expected '{values[0]}', got '{values[1]}'"
         else:
             found.append(line)
