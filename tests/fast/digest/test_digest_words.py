@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from cycle_helpers import one_cycle, pool_of
@@ -88,3 +88,34 @@ def test_an_example_enters_where_a_rule_is_not_followed_and_its_own_problem_does
     assert "Example of a right answer. The question:\nHow is the vase" in pool.best.context.texts["system"]
     rows = pool.members[0].notes["digest"]["transcript"]["rows"]
     assert policy.given_away == 32 + 2 * 170 - len(rows) > 0
+
+
+class Corrector(Imitator):
+    """Keeps none of three rules that it is told, but mends one at a time where it is shown its answer and what is wrong."""
+
+    RULES: ClassVar = {"in": "Begin with the way in.", "straw": "Name the straw.", "paper": "Name the paper."}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.retried = 0
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        text, question = context.texts["system"], f"How is the {example.id} packed?"
+        earlier = text.partition("An earlier answer to the question below was:\n")[2].partition("\n")[0]
+        self.retried += bool(earlier)
+        kept = [word for word in self.RULES if word in earlier.split()]
+        if "Example of a right answer" in text and self.chance.random() < 0.9:
+            kept = list(self.RULES)
+        elif earlier and self.chance.random() < 0.5:
+            kept += [word for word in self.RULES if word not in kept][:1]
+        wrong = [rule for word, rule in self.RULES.items() if word not in kept]
+        turn = Turn("system", question, (), Completion((), ()), " ".join(kept) or "somehow")
+        return Rollout(example, context, 0, (turn,), Feedback(float(not wrong), "\n".join(wrong)))
+
+
+def test_while_nothing_is_right_near_answers_are_tried_again_until_one_can_be_shown() -> None:
+    policy, anchors = Corrector(), [Example(f"vase{index}", {}) for index in range(96)]
+    found = run(policy.play, pool_of("Say how."), anchors)
+    assert "The answer:\nin straw paper" in found.pool.best.context.texts["system"]
+    assert "An earlier answer" not in "".join(member.context.texts["system"] for member in found.pool.members)
+    assert 0 < policy.retried <= 170 / 2

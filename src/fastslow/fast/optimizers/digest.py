@@ -11,7 +11,8 @@
    from the posterior, so that doubtful lines are there in some and missing in others, on problems that those lines are about;
    the text that the run began with is among them until it is surely beaten. The text with the greatest expected gain is kept
    as the best, never the luckiest mean.
-4. *Show.* Where a line is in the text and is still not kept, a solved problem may enter as an example.
+4. *Show.* Where a line is in the text and is still not kept, a solved problem may enter as an example. While none is solved,
+   the answers that came nearest are tried again with what the grader said of them.
 
 A reflection model, where there is one, reads the counted statements with examples and writes the lines (`writing.py`);
 without one the statements are the lines. Carried contexts are not scored anew: what was drawn earlier counts on, and less
@@ -25,12 +26,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fastslow.base.world import derive_seed
-from fastslow.fast.digest.journal import Said, component_of, key_of
+from fastslow.fast.digest.journal import component_of, key_of
 from fastslow.fast.digest.model import NOTHING, Choice, Model
 from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
 from fastslow.fast.digest.writing import (
@@ -39,6 +40,7 @@ from fastslow.fast.digest.writing import (
     Heard,
     Line,
     Writer,
+    another_try,
     demonstration,
     read_lines,
     wish,
@@ -63,11 +65,25 @@ MOST_DEMONSTRATIONS, MOST_ENTERED = 8, 2
 """Solved problems that may stand in texts as examples: in all, and that enter before one batch."""
 LONGEST_DEMONSTRATION = 0.25
 """The part of a text that one of them may take."""
+MOST_RETRIED = 4
+"""Wrong answers that one batch tries again, those that came nearest."""
+RETRYING = 0.5
+"""The part of a budget that trying again may take."""
 SURE = 1.0
 """Deviations by which a text's expected gain must exceed nothing to be kept as the best, where the base text has something to
 lose."""
 BEATEN = 0.02
 """The chance of being worse than the base text below which the base text is no longer played."""
+
+
+@dataclass(frozen=True)
+class Near:
+    """A wrong answer, and how far it came."""
+
+    far: tuple[float, float, int]
+    """Its score, its progress, and how little the grader found to say, in this order."""
+    example: Example
+    attempt: Attempt
 
 
 class Digest(Optimizer):
@@ -92,6 +108,9 @@ class Digest(Optimizer):
         """The attempts of this cycle that were not right, by component."""
         self._solved: dict[tuple[str, str], Attempt] = {}
         """By component and problem: a right one."""
+        self._nearest: dict[tuple[str, str], Near] = {}
+        """By component and problem: the wrong one that came nearest."""
+        self._retried = 0
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[str, tuple[frozenset[str], int]] = {}
         if self.evaluator.evidence is not None:
@@ -110,6 +129,8 @@ class Digest(Optimizer):
                 self._ask()
             model = self._demonstrated(self._model())
             self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts{self._silence(model)}")
+            if self._retry(model, min(size, left)):
+                continue
             designs = self._designs(model)
             contexts = [self._context(model, design) for design in designs]
             each = min(DRAWS, len(contexts))
@@ -146,7 +167,12 @@ class Digest(Optimizer):
         for rollout in rollouts:
             if self._is_given_away(rollout):
                 continue
-            lines = self._lines(rollout)
+            attempts = self._attempts(rollout)
+            lines = [
+                line
+                for component, each in attempts
+                for line in read_feedback(component, each.feedback, each.answer, each.question)
+            ]
             parts, longer = self._shape(rollout.context)
             keys = tuple(tuple(part.key for part in line) for line in lines)
             row = Graded(rollout.example.id, parts, longer, rollout.score, cycle, keys)
@@ -161,17 +187,22 @@ class Digest(Optimizer):
             self._shapes[context.id] = parts_of_texts(context.texts), tokens - base
         return self._shapes[context.id]
 
-    def _lines(self, rollout: Rollout) -> list[list[Said]]:
-        """What the grader said of a rollout."""
+    def _attempts(self, rollout: Rollout) -> list[tuple[str, Attempt]]:
+        """The components' parts of a rollout; those that may be shown later are kept."""
         found = []
         for component in self.components:
             attempt = self.attempt(rollout, component)
-            if attempt is not None:
-                if rollout.score < 1:
-                    self._failed.setdefault(component, []).append(attempt)
-                else:
-                    self._solved.setdefault((component, rollout.example.id), attempt)
-                found += read_feedback(component, attempt.feedback, attempt.answer, attempt.question)
+            if attempt is None:
+                continue
+            found.append((component, attempt))
+            place = component, rollout.example.id
+            if rollout.score >= 1:
+                self._solved.setdefault(place, attempt)
+                continue
+            self._failed.setdefault(component, []).append(attempt)
+            far = rollout.score, rollout.progress, -len(attempt.feedback.splitlines())
+            if attempt.feedback and (place not in self._nearest or far >= self._nearest[place].far):
+                self._nearest[place] = Near(far, rollout.example, attempt)
         return found
 
     # Asking ------------------------------------------------------------------------------------------------------------
@@ -211,6 +242,23 @@ class Digest(Optimizer):
             and self.transcript.declared[key][0] in rollout.context.texts[component_of(key)]
             for key, problem in self.transcript.examples.items()
         )
+
+    def _retry(self, model: Model, count: int) -> bool:
+        """While no answer is right and lines are not followed: try those that came nearest again, under a text that shows the
+        answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
+        unheeded = {place for place in self._nearest if model.unheeded(place[1])}
+        if self._solved or self.transcript.examples or not unheeded or self._retried + count > RETRYING * self.budget:
+            return False
+        nearest = sorted(unheeded, key=lambda place: (*self._nearest[place].far, place), reverse=True)[:MOST_RETRIED]
+        texts, pairs = model.texts(model.best), []
+        for place in itertools.islice(itertools.cycle(nearest), count):
+            near, component = self._nearest[place], place[0]
+            shown = {**texts, component: f"{texts[component]}\n{another_try(near.attempt)}"}
+            pairs.append((near.example, Context(shown, (self.base.id,), self.cycle)))
+        self._retried += count
+        for rollout in self.evaluator.draw(pairs, "fast-minibatch"):
+            self._attempts(rollout)
+        return True
 
     def _demonstrated(self, model: Model) -> Model:
         """Enter solved problems of which something was said that a line in the text does not change: an example may say it
