@@ -190,6 +190,11 @@ class Model:
                 found += len(self.journal.statements[key].problems) * (1 - kept)
         return found
 
+    def reached(self, problem: str, said: Sequence[str]) -> float:
+        """Of what is known to be said of a problem, how much an answer kept of which this was said."""
+        kept = self.journal.about(problem) - set(said)
+        return sum(self.order.passed(key, said) for key in sorted(kept)) if said else 0.0
+
     def expected(self, choice: Choice, problems: Sequence[str]) -> list[float]:
         """The scores to be expected of a text on these problems."""
         known = [self.journal.about(problem) for problem in problems]

@@ -210,6 +210,13 @@ class Transcript:
         found = {part for parts, each in statements.items() if each.key in wanted for part in parts}
         return frozenset(part for part in self.parts if classes.of.get(part, part) in found)
 
+    def statements_in(self, lines: Iterable[Sequence[Said]]) -> tuple[str, ...]:
+        """The keys of the statements that lines of a feedback make, as far as they are known."""
+        classes, statements = self._statements()
+        of_part = {part: each.key for parts, each in statements.items() for part in parts}
+        found = (of_part.get(classes.of.get(part.key, part.key)) for line in lines for part in line)
+        return tuple(dict.fromkeys(key for key in found if key))
+
     def _classes(self, topics: Topics) -> Classes:
         """What was said with the values of single problems left out."""
         problems: dict[tuple[str, str], Counter[str]] = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,8 @@ ONCE_MORE = 2.0
 """Problems that are imagined to have got past a statement without being told another."""
 SAID_NOISE, SAID_EFFECT = 0.15, 0.3
 """Variance of whether something is said of an answer, and prior deviation of what a line does to it."""
+BESIDE = 2.0
+"""Answers of which two statements are imagined to be made together, beside those of which they were or were not."""
 FLOOR = 0.02
 """The least chance that a statement is kept."""
 HALF_LIFE = 3.0
@@ -173,22 +175,37 @@ class Words:
 
 
 class Order:
-    """In which order a grader comes to its statements, as far as it says one thing at a time."""
+    """How far a grader had come when it said something: it may stop at the first fault, or pass over what a fault hides."""
 
     def __init__(self, journal: Journal) -> None:
-        blamed = [row for row in journal.rows if row.score < 1 and row.said]
-        self._together = {pair for row in blamed for pair in itertools.permutations(row.said, 2)}
-        """Pairs of statements that were made of one answer: who names both does not stop at the first."""
         self._first: Counter[tuple[str, str]] = Counter()
         """By two statements that were made of one problem: how often the first was said, and not the other though no line of
         the text says it."""
-        for row in blamed:
-            others = journal.about(row.problem) - row.lines - set(row.said)
+        self._both: Counter[tuple[str, str]] = Counter()
+        """How often they were made of one answer: who names both does not stop at the first."""
+        self._said: Counter[str] = Counter()
+        self._open: Counter[str] = Counter()
+        """How often each was said, and could have been: of problems that it was made of, under texts that do not say it."""
+        for row in journal.rows:
+            if row.score >= 1 or not row.said:
+                continue
+            said = set(row.said)
+            others = journal.about(row.problem) - row.lines - said
+            self._said.update(said)
+            self._open.update(said | others)
+            self._both.update(itertools.permutations(row.said, 2))
             self._first.update((key, other) for key in row.said for other in others)
 
-    def passed(self, key: str, said: Iterable[str]) -> float:
-        """The chance that a grader who said this had found the statement kept: he comes to it before."""
-        return max(1.0 if (key, other) in self._together else self._before(key, other) for other in said)
+    def passed(self, key: str, said: Sequence[str]) -> float:
+        """The chance that a grader who said this would have said the statement too, were it broken."""
+        beside = [self._beside(key, other) for other in said if self._both[key, other]]
+        return min(beside) if beside else max(self._before(key, other) for other in said)
 
     def _before(self, one: str, other: str) -> float:
         return self._first[one, other] / (self._first[one, other] + self._first[other, one] + 1.0)
+
+    def _beside(self, key: str, other: str) -> float:
+        """How often a statement is made beside another, compared with how often it is made without it."""
+        both, only = self._both[key, other], self._first[other, key]
+        usual = (self._said[key] - both + 1) / (self._open[key] - both - only + 1)
+        return min(1.0, (both + BESIDE) / (both + only + BESIDE) / min(1.0, usual))

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fastslow.base.world import derive_seed
-from fastslow.fast.digest.journal import component_of, key_of
+from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import NOTHING, Choice, Model
 from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
 from fastslow.fast.digest.writing import (
@@ -77,13 +77,14 @@ BEATEN = 0.02
 
 
 @dataclass(frozen=True)
-class Near:
-    """A wrong answer, and how far it came."""
+class Wrong:
+    """An answer that was not right, and what was said of it."""
 
-    far: tuple[float, float, int]
-    """Its score, its progress, and how little the grader found to say, in this order."""
     example: Example
     attempt: Attempt
+    score: float
+    progress: float
+    lines: list[list[Said]]
 
 
 class Digest(Optimizer):
@@ -104,12 +105,10 @@ class Digest(Optimizer):
         self.chance = random.Random(derive_seed(self.seed, "search"))
         self.normal = np.random.default_rng(derive_seed(self.seed, "posterior"))
         self.played: Counter[str] = Counter()
-        self._failed: dict[str, list[Attempt]] = {}
+        self._wrong: dict[str, list[Wrong]] = {}
         """The attempts of this cycle that were not right, by component."""
         self._solved: dict[tuple[str, str], Attempt] = {}
         """By component and problem: a right one."""
-        self._nearest: dict[tuple[str, str], Near] = {}
-        """By component and problem: the wrong one that came nearest."""
         self._retried = 0
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[str, tuple[frozenset[str], int]] = {}
@@ -167,12 +166,7 @@ class Digest(Optimizer):
         for rollout in rollouts:
             if self._is_given_away(rollout):
                 continue
-            attempts = self._attempts(rollout)
-            lines = [
-                line
-                for component, each in attempts
-                for line in read_feedback(component, each.feedback, each.answer, each.question)
-            ]
+            lines = self._lines(rollout)
             parts, longer = self._shape(rollout.context)
             keys = tuple(tuple(part.key for part in line) for line in lines)
             row = Graded(rollout.example.id, parts, longer, rollout.score, cycle, keys)
@@ -187,22 +181,20 @@ class Digest(Optimizer):
             self._shapes[context.id] = parts_of_texts(context.texts), tokens - base
         return self._shapes[context.id]
 
-    def _attempts(self, rollout: Rollout) -> list[tuple[str, Attempt]]:
-        """The components' parts of a rollout; those that may be shown later are kept."""
+    def _lines(self, rollout: Rollout) -> list[list[Said]]:
+        """What the grader said of a rollout; attempts that may be shown later are kept."""
         found = []
         for component in self.components:
             attempt = self.attempt(rollout, component)
             if attempt is None:
                 continue
-            found.append((component, attempt))
-            place = component, rollout.example.id
+            lines = read_feedback(component, attempt.feedback, attempt.answer, attempt.question)
             if rollout.score >= 1:
-                self._solved.setdefault(place, attempt)
-                continue
-            self._failed.setdefault(component, []).append(attempt)
-            far = rollout.score, rollout.progress, -len(attempt.feedback.splitlines())
-            if attempt.feedback and (place not in self._nearest or far >= self._nearest[place].far):
-                self._nearest[place] = Near(far, rollout.example, attempt)
+                self._solved.setdefault((component, rollout.example.id), attempt)
+            else:
+                wrong = Wrong(rollout.example, attempt, rollout.score, rollout.progress, lines)
+                self._wrong.setdefault(component, []).append(wrong)
+            found += lines
         return found
 
     # Asking ------------------------------------------------------------------------------------------------------------
@@ -212,8 +204,8 @@ class Digest(Optimizer):
         model = self._model()
         for component in self.components:
             heard = self._heard(component, model)
-            failed = self._failed.get(component, [])
-            shown = self.chance.sample(failed, min(MOST_EXAMPLES, len(failed)))
+            failed = self._wrong.get(component, [])
+            shown = [each.attempt for each in self.chance.sample(failed, min(MOST_EXAMPLES, len(failed)))]
             if not heard:
                 continue
             request = wish(
@@ -246,18 +238,29 @@ class Digest(Optimizer):
     def _retry(self, model: Model, count: int) -> bool:
         """While no answer is right and lines are not followed: try those that came nearest again, under a text that shows the
         answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
-        unheeded = {place for place in self._nearest if model.unheeded(place[1])}
-        if self._solved or self.transcript.examples or not unheeded or self._retried + count > RETRYING * self.budget:
+        if self._solved or self.transcript.examples or self._retried + count > RETRYING * self.budget:
             return False
-        nearest = sorted(unheeded, key=lambda place: (*self._nearest[place].far, place), reverse=True)[:MOST_RETRIED]
+        nearest: dict[tuple[str, str], tuple[tuple[float, float, float], Wrong]] = {}
+        for component, attempts in self._wrong.items():
+            for each in attempts:
+                problem = each.example.id
+                if not (each.lines and model.unheeded(problem)):
+                    continue
+                reached = model.reached(problem, self.transcript.statements_in(each.lines))
+                far = each.score, each.progress, reached
+                if (component, problem) not in nearest or far >= nearest[component, problem][0]:
+                    nearest[component, problem] = far, each
+        chosen = sorted(nearest, key=lambda place: (*nearest[place][0], place), reverse=True)[:MOST_RETRIED]
+        if not chosen:
+            return False
         texts, pairs = model.texts(model.best), []
-        for place in itertools.islice(itertools.cycle(nearest), count):
-            near, component = self._nearest[place], place[0]
-            shown = {**texts, component: f"{texts[component]}\n{another_try(near.attempt)}"}
-            pairs.append((near.example, Context(shown, (self.base.id,), self.cycle)))
+        for component, problem in itertools.islice(itertools.cycle(chosen), count):
+            each = nearest[component, problem][1]
+            shown = {**texts, component: f"{texts[component]}\n{another_try(each.attempt)}"}
+            pairs.append((each.example, Context(shown, (self.base.id,), self.cycle)))
         self._retried += count
         for rollout in self.evaluator.draw(pairs, "fast-minibatch"):
-            self._attempts(rollout)
+            self._lines(rollout)
         return True
 
     def _demonstrated(self, model: Model) -> Model:

@@ -69,6 +69,13 @@ class Step:
     value: int | str = 0
 
 
+SHOWN: tuple[tuple[Kind, str, str, int], ...] = (
+    ("keep", "depth", "greater", 30), ("sort", "depth", "smallest", 0), ("limit", "", "", 5), ("pick", "depth", "", 0),
+    ("count", "", "", 0), ("total", "depth", "", 0),
+)  # fmt: skip
+"""The steps that the rules are shown by, of a table that no request is about."""
+
+
 class Fault(Exception):
     """The first thing that breaks a rule, and how much was read before it: the start and whole steps."""
 
@@ -95,27 +102,32 @@ class Language:
         self.rules = self._rules()
 
     def _rules(self) -> dict[RuleName, str]:
-        """A sentence for each rule, in the order in which a writer needs them."""
+        """A sentence for each rule, in the order in which a writer needs them, with a piece of an expression to go by."""
         names = {kind: f"`{name}`" for kind, name in self.names.items()}
         more, less, equal = (f"`{word}`" for word in self.comparisons.values())
         smallest, largest = (f"`{word}`" for word in self.directions.values())
         one, two, three = self.keep_order
         ways = f"{smallest} for smallest first or {largest} for largest first"
         first, second = ("the column" if part == "column" else ways for part in self.sort_order)
+        left, right = BRACKETS[self.brackets]
+        shown = {kind: f"`{self._write_step(Step(kind, column, word, value))}`" for kind, column, word, value in SHOWN}
+        begun = self.start.format("rivers")
         return {
-            "start": f"An expression begins with {STARTS[self.start]}.",
-            "join": f"Every step has `{self.join}` before it.",
+            "start": f"An expression begins with {STARTS[self.start]}, as in `{begun}`.",
+            "join": f"Every step has `{self.join}` before it, as in `{begun} {self.join} {self._write_step(Step('count'))}`.",
             "brackets": f"What a step takes stands in {self.brackets} brackets right after its name, "
-            f"with {MARKS[self.between]} between its parts.",
-            "column": f"A column's name always has `{self.mark}` right before it.",
-            "keep": f"Rows are chosen by {names['keep']}, which takes the {one}, the {two} and the {three}, in this order.",
+            f"with {MARKS[self.between]} between its parts, as in `step{left}one{self.between}two{right}`.",
+            "column": f"A column's name always has `{self.mark}` right before it, as in `{self.mark}depth`.",
+            "keep": f"Rows are chosen by {names['keep']}, which takes the {one}, the {two} and the {three}, in this order, "
+            f"as in {shown['keep']}.",
             "compare": f"The comparisons are {more} for more than, {less} for less than and {equal} for equal to.",
-            "sort": f"Rows are sorted by {names['sort']}, which takes {first}, and then {second}.",
-            "limit": f"The first rows alone are left by {names['limit']}, which takes their number.",
-            "pick": f"The values of one column are listed by {names['pick']}, which takes the column.",
-            "number": f"Rows are counted by {names['count']}, with empty brackets, "
-            f"and a column is added up by {names['total']}, which takes the column.",
-            "end": f"An expression ends with `{self.end}` after the step that gives the result.",
+            "sort": f"Rows are sorted by {names['sort']}, which takes {first}, and then {second}, as in {shown['sort']}.",
+            "limit": f"The first rows alone are left by {names['limit']}, which takes their number, as in {shown['limit']}.",
+            "pick": f"The values of one column are listed by {names['pick']}, which takes the column, as in {shown['pick']}.",
+            "number": f"Rows are counted by {names['count']}, with empty brackets, as in {shown['count']}, "
+            f"and a column is added up by {names['total']}, which takes the column, as in {shown['total']}.",
+            "end": f"An expression ends with `{self.end}` after the step that gives the result, "
+            f"as in `{self._write_step(Step('pick', 'depth'))} {self.end}`.",
         }
 
     def write(self, table: str, steps: Sequence[Step]) -> str:
