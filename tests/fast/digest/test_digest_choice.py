@@ -17,7 +17,7 @@ parts = st.floats(-1, 1)
 
 
 def nothing_said(problems: int, lines: int) -> tuple[Chances, np.ndarray]:
-    return Chances(np.zeros((lines, 0)), np.zeros(0)), np.zeros((problems, 0))
+    return Chances(np.zeros((lines, 0)), np.zeros(0), np.zeros(lines)), np.zeros((problems, 0))
 
 
 @settings(max_examples=60, deadline=None)
@@ -65,7 +65,7 @@ def test_lines_that_pay_only_together_are_taken_together(said: list[tuple[float,
                       for n, pair in enumerate(said) if pair[2])])  # fmt: skip
     count = len(told)
     zero, cost, words = np.zeros(count), 0.0002, 0.4
-    chances, about = Chances(told, untold), np.ones((1, len(said)))
+    chances, about = Chances(told, untold, np.zeros(count)), np.ones((1, len(said)))
     taken = choose(
         Parts(zero, zero, zero, zero, -cost, words),
         chances,
@@ -84,3 +84,23 @@ def test_lines_that_pay_only_together_are_taken_together(said: list[tuple[float,
 
     best = max(worth(c) for n in range(count + 1) for c in itertools.combinations(range(count), n))
     assert worth(tuple(taken)) >= best - 0.01
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(1, 4), st.integers(1, 3))
+def test_chances_with_one_line_more_are_those_of_the_longer_text(data: st.DataObject, lines: int, said: int) -> None:
+    told = np.array(data.draw(st.lists(st.lists(st.sampled_from([0.0, 0.3, 0.6, 0.9]), min_size=said, max_size=said),
+                                       min_size=lines, max_size=lines)))  # fmt: skip
+    flags = st.lists(st.sampled_from([0.0, 1.0]), min_size=lines, max_size=lines)
+    chances, present = Chances(told, np.full(said, 0.2), np.array(data.draw(flags))), np.array(data.draw(flags))
+    found = chances.with_each(present)
+    for line in range(lines):
+        longer = present.copy()
+        longer[line] = 1.0
+        assert found[line] == pytest.approx(chances.under(longer))
+
+
+def test_an_example_counts_in_full_beside_a_line_that_says_the_same_and_little_without() -> None:
+    chances = Chances(np.array([[0.5], [0.9]]), np.array([0.1]), np.array([0.0, 1.0]))
+    texts = [[0, 0], [1, 0], [0, 1], [1, 1]]
+    assert [chances.under(np.array(text, float))[0] for text in texts] == pytest.approx([0.1, 0.5, 0.26, 0.9])

@@ -156,6 +156,14 @@ def test_reports_of_all_kinds_become_statements_about_the_class(feedback: list[s
     assert statements(heard(*feedback, questions=questions)) == ([found] if found else [])
 
 
+def test_what_only_tells_what_the_answer_was_is_no_rule_where_one_stands_beside_it() -> None:
+    starts, rule = ["sum(rows)", "stock.filter", "select", "rows[0]", "[age]"], "An expression begins with `use`."
+    facts = [f"The expression begins with '{start}'.\n{rule}" for start in starts]
+    assert statements(heard(*facts, "Sort it first.", answers=(*starts, "?"))) == [rule, "Sort it first."]
+    apart = [f"The expression begins with '{start}'." for start in starts]
+    assert any("begins with '…'" in each for each in statements(heard(*apart, answers=tuple(starts))))
+
+
 def test_what_a_line_of_the_texts_says_is_not_forgotten_and_the_rest_is() -> None:
     transcript = heard(
         *(f"A parcel of {n} kg goes to amber." for n in range(1, 7)), "Ring twice.", questions=("a parcel",)

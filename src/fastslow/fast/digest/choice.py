@@ -44,7 +44,8 @@ class Chooser:
         self._named = np.maximum(1.0, bearing.about.sum(axis=1))
         self._says = chances.told > 0
         self._present = np.zeros(len(fixed))
-        self._static = None if (self._says.sum(axis=0) > 1).any() else self._moves(chances.untold, chances.told)
+        overlap = chances.shows.any() or (self._says.sum(axis=0) > 1).any()
+        self._static = None if overlap else self._moves(chances.untold, chances.told)
         """What lines do to the chances, where no statement is said by two of them."""
         self._take_stock()
 
@@ -71,9 +72,7 @@ class Chooser:
         """What the text gains with (1) or without (-1) each of these lines: in full, and as far as all steps count alike."""
         moves = self._static
         if moves is None and sign > 0:
-            moves = self._moves(
-                self._kept, np.where(self._any_says(), np.maximum(self._kept, self.chances.told), self.chances.told)
-            )
+            moves = self._moves(self._kept, self.chances.with_each(self._present))
         elif moves is None:
             moves = self._moves(self._without(lines), np.broadcast_to(self._kept, self._says.shape))
         sums = [total[:, None] + sign * rows[:, lines] for total, rows in zip(self._sums, self._rows, strict=True)]
@@ -86,10 +85,6 @@ class Chooser:
             for new, now in zip(self._value(sums, logs, partly), self._now, strict=True)
         )
         return full, alike
-
-    def _any_says(self) -> Array:
-        """Whether some line of the text says each statement."""
-        return np.asarray(self._present @ self._says > 0)
 
     def _without(self, lines: Sequence[int] | NDArray[np.int64]) -> Array:
         """By line, the chances of all statements under the text without it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,8 +39,8 @@ PARTIAL = 0.1
 KEPT_MOSTLY, SEEN_TWICE = 0.5, 2.0
 """The chance from which a statement counts as kept, and the answers from which that is known."""
 
-HEEDED, TRIED = 0.4, 8.0
-"""The chance of being kept below which a line is not understood or not followed, and the answers from which that is known."""
+TRIED = 8.0
+"""Answers from which it is known whether a line is followed."""
 
 KEPT = 0.01
 """What a line of the base text is worth because somebody wrote it there: it goes only if it clearly does harm."""
@@ -181,14 +182,14 @@ class Model:
         heeded = [self.words.heeded(key) for key in made]
         return sum(kept >= KEPT_MOSTLY and tried >= SEEN_TWICE for kept, tried in heeded), len(made)
 
-    def unheeded(self, problem: str) -> float:
-        """How much was said of a problem that answers seldom keep although the text says it, by how often it is said."""
-        found = 0.0
-        for key in sorted(self.journal.about(problem) & self.words.place.keys()):
-            kept, tried = self.words.heeded(key)
-            if tried >= TRIED and kept < HEEDED:
-                found += len(self.journal.statements[key].problems) * (1 - kept)
-        return found
+    def wanting(self, problem: str) -> float:
+        """How much was said of a problem that answers do not keep although a text says it, by how often it is said; 0 where
+        all of it is mostly kept."""
+        heeded = {key: self.words.heeded(key) for key in sorted(self.journal.about(problem) & self.words.place.keys())}
+        tried = {key: 1 - kept for key, (kept, times) in heeded.items() if times >= TRIED}
+        if math.prod(kept for kept, _ in heeded.values()) >= KEPT_MOSTLY:
+            return 0.0
+        return sum(len(self.journal.statements[key].problems) * broken for key, broken in tried.items())
 
     def reached(self, problem: str, said: Sequence[str]) -> float:
         """Of what is known to be said of a problem, how much an answer kept of which this was said."""

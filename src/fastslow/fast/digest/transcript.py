@@ -26,6 +26,8 @@ LONGEST_LABEL = 3
 """Words of an answer that may be one of a few labels."""
 FILLINGS = 3
 """A sentence that is said with this many different labels in it may be a verdict."""
+LEAST_FACTS, BESIDE_FACTS = 4, 1.5
+"""How often a fact is told, and how much more often the rule beside it may be."""
 LONG_QUOTATION = 4
 """Words of the question that a grader quotes to say which problem it means."""
 
@@ -253,18 +255,20 @@ class Transcript:
             return self._known
         topics = Topics(self.words)
         classes = self._classes(topics)
-        found, problems = {}, {}
+        found, problems, rows = {}, {}, {}
         for parts in chains(line for lines in classes.lines for line in lines):
             text = " ".join(classes.parts[part].text for part in parts)
             if not text.endswith(":"):  # what only leads on to something else is no statement
                 found[parts] = _said(component_of(parts[0]), text)
-                problems[parts[0]] = Counter[str]()
-        for row, lines in zip(self.rows, classes.lines, strict=True):
+                problems[parts[0]], rows[parts[0]] = Counter[str](), set[int]()
+        for number, (row, lines) in enumerate(zip(self.rows, classes.lines, strict=True)):
             for part in itertools.chain(*lines):
                 if part in problems:
                     problems[part][row.problem] += 1
+                    rows[part].add(number)
         said = {each.key: problems[parts[0]] for parts, each in found.items()}
         passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics)
+        passed_over |= facts({each.key: (each.text, rows[parts[0]]) for parts, each in found.items()})
         kept = {parts: each for parts, each in found.items() if each.key not in passed_over}
         self._read_at, self._known = len(self.rows), (classes, kept)
         return self._known
@@ -324,6 +328,19 @@ def verdicts(
         if varied and not topics.shared(frame[1:], problems):
             found |= set(members)
     return frozenset(found)
+
+
+def facts(said: Mapping[str, tuple[str, set[int]]]) -> frozenset[str]:
+    """Statements with a value left out that are made beside one and the same other, and only there: they tell what the answer
+    was, and the other what is wrong with it. `said` has, by key, the text and the rollouts of which it was said."""
+    whole = [rows for text, rows in said.values() if LEFT_OUT not in text]
+    return frozenset(
+        key
+        for key, (text, rows) in said.items()
+        if LEFT_OUT in text
+        and len(rows) >= LEAST_FACTS
+        and any(rows <= others and len(others) <= BESIDE_FACTS * len(rows) for others in whole)
+    )
 
 
 def label_words(answer: str) -> frozenset[str]:

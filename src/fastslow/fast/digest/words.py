@@ -35,6 +35,8 @@ SAID_NOISE, SAID_EFFECT = 0.15, 0.3
 """Variance of whether something is said of an answer, and prior deviation of what a line does to it."""
 BESIDE = 2.0
 """Answers of which two statements are imagined to be made together, beside those of which they were or were not."""
+ALONE = 0.2
+"""How far an example is believed to do alone what it did beside lines."""
 FLOOR = 0.02
 """The least chance that a statement is kept."""
 HALF_LIFE = 3.0
@@ -49,11 +51,28 @@ class Chances:
     """Under a text with a line that says it: rows by line, columns by statement; 0 where the line does not say it."""
     untold: Array
     """Under a text without any such line."""
+    shows: Array
+    """1 for lines that are examples."""
 
     def under(self, present: Array) -> Array:
         """Of every statement under one text: the line that says it best counts."""
-        told = (present[:, None] * self.told).max(axis=0, initial=0.0)
-        return np.where(told > 0, told, self.untold)
+        return self._under(*self._best(present))
+
+    def with_each(self, present: Array) -> Array:
+        """By line, the chances under the text with that line too."""
+        said, shown = self._best(present)
+        example = self.shows[:, None]
+        return self._under(np.maximum(said, (1 - example) * self.told), np.maximum(shown, example * self.told))
+
+    def _best(self, present: Array) -> tuple[Array, Array]:
+        told = present[:, None] * self.told
+        example = self.shows[:, None]
+        return ((1 - example) * told).max(axis=0, initial=0.0), (example * told).max(axis=0, initial=0.0)
+
+    def _under(self, said: Array, shown: Array) -> Array:
+        """Examples are mostly seen beside the lines that say the same; without these little is believed of them."""
+        alone = self.untold + ALONE * np.maximum(0.0, shown - self.untold)
+        return np.where(said > 0, np.maximum(said, shown), np.where(shown > 0, alone, self.untold))
 
 
 class Words:
@@ -68,6 +87,7 @@ class Words:
         self.place = {key: index for index, key in enumerate(made)}
         self.covers = self.about(list(covers.values()))
         self._truth = truth
+        self._shows = np.array([float(line in journal.examples) for line in covers])
         self._told = np.zeros((len(covers), len(made), 2))
         self._untold = np.zeros((len(made), 2))
         saying: dict[str, dict[str, int]] = {}
@@ -102,7 +122,7 @@ class Words:
         ):
             kept, broken = np.moveaxis(counts + strength * prior, -1, 0)
             found.append(np.clip(draw(kept, broken), FLOOR, 1.0))
-        return Chances(found[0] * self.covers, found[1])
+        return Chances(found[0] * self.covers, found[1], self._shows)
 
     def sample(self, chance: np.random.Generator) -> Chances:
         """One draw from the posterior."""

@@ -244,7 +244,7 @@ class Digest(Optimizer):
         for component, attempts in self._wrong.items():
             for each in attempts:
                 problem = each.example.id
-                if not (each.lines and model.unheeded(problem)):
+                if not (each.lines and model.wanting(problem)):
                     continue
                 reached = model.reached(problem, self.transcript.statements_in(each.lines))
                 far = each.score, each.progress, reached
@@ -270,9 +270,9 @@ class Digest(Optimizer):
         longest = self.recipe.max_tokens * LONGEST_DEMONSTRATION
         found = []
         for (component, problem), attempt in self._solved.items():
-            unheeded, text = model.unheeded(problem), demonstration(attempt)
-            if unheeded and problem not in self.transcript.examples.values() and self.count_tokens(text) <= longest:
-                found.append((unheeded, component, problem, text))
+            wanting, text = model.wanting(problem), demonstration(attempt)
+            if wanting and problem not in self.transcript.examples.values() and self.count_tokens(text) <= longest:
+                found.append((wanting, component, problem, text))
         found.sort(key=lambda each: (-each[0], each[2]))
         for _, component, problem, text in found[: max(0, room)]:
             key = key_of(component, text)
