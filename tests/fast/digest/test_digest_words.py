@@ -80,14 +80,14 @@ class Imitator:
 
 
 def test_an_example_enters_where_a_rule_is_not_followed_and_its_own_problem_does_not_count() -> None:
-    policy, anchors = Imitator(), [Example(f"vase{index}", {}) for index in range(96)]
+    policy, anchors = Imitator(), [Example(f"vase{index}", {}) for index in range(24)]
     pool = pool_of("Say how.")
     for cycle in range(2):
         found = run(policy.play, pool, anchors, cycle)
         pool = found.pool
     assert "Example of a right answer. The question:\nHow is the vase" in pool.best.context.texts["system"]
     rows = pool.members[0].notes["digest"]["transcript"]["rows"]
-    assert policy.given_away == 32 + 2 * 170 - len(rows) > 0
+    assert policy.given_away == 24 + 2 * 170 - len(rows) > 0
 
 
 class Corrector(Imitator):
