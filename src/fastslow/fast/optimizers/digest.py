@@ -257,7 +257,9 @@ class Digest(Optimizer):
         for component, problem in itertools.islice(itertools.cycle(chosen), count):
             each = nearest[component, problem][1]
             shown = {**texts, component: f"{texts[component]}\n{another_try(each.attempt)}"}
-            pairs.append((each.example, Context(shown, (self.base.id,), self.cycle)))
+            context = Context(shown, (self.base.id,), self.cycle)
+            self.contexts[context.id] = context
+            pairs.append((each.example, context))
         self._retried += count
         for rollout in self.evaluator.draw(pairs, "fast-minibatch"):
             self._lines(rollout)
