@@ -69,11 +69,16 @@ MOST_RETRIED = 4
 """Wrong answers that one batch tries again, those that came nearest."""
 RETRYING = 0.5
 """The part of a budget that trying again may take."""
+FURTHER = 0.2
+"""The share of a batch that must come further than the answers that were tried again, for another such batch."""
 SURE = 1.0
 """Deviations by which a text's expected gain must exceed nothing to be kept as the best, where the base text has something to
 lose."""
 BEATEN = 0.02
 """The chance of being worse than the base text below which the base text is no longer played."""
+
+
+Far = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,8 @@ class Digest(Optimizer):
         """The attempts of this cycle that were not right, by component."""
         self._solved: dict[tuple[str, str], Attempt] = {}
         """By component and problem: a right one."""
-        self._retried = 0
+        self._retried, self._retries = 0, RETRYING * self.evaluator.budget
+        """Rollouts that tried answers again, and how many may."""
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[str, tuple[frozenset[str], int]] = {}
         if self.evaluator.evidence is not None:
@@ -238,32 +244,44 @@ class Digest(Optimizer):
     def _retry(self, model: Model, count: int) -> bool:
         """While no answer is right and lines are not followed: try those that came nearest again, under a text that shows the
         answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
-        if self._solved or self.transcript.examples or self._retried + count > RETRYING * self.budget:
+        if self._solved or self.transcript.examples or self._retried + count > self._retries:
             return False
-        nearest: dict[tuple[str, str], tuple[tuple[float, float, float], Wrong]] = {}
+        nearest: dict[tuple[str, str], tuple[Far, Wrong]] = {}
         for component, attempts in self._wrong.items():
             for each in attempts:
-                problem = each.example.id
-                if not (each.lines and model.wanting(problem)):
-                    continue
-                reached = model.reached(problem, self.transcript.statements_in(each.lines))
-                far = each.score, each.progress, reached
-                if (component, problem) not in nearest or far >= nearest[component, problem][0]:
-                    nearest[component, problem] = far, each
+                place = component, each.example.id
+                if each.lines and model.wanting(each.example.id):
+                    far = self._far(model, each)
+                    if place not in nearest or far >= nearest[place][0]:
+                        nearest[place] = far, each
         chosen = sorted(nearest, key=lambda place: (*nearest[place][0], place), reverse=True)[:MOST_RETRIED]
         if not chosen:
             return False
         texts, pairs = model.texts(model.best), []
-        for component, problem in itertools.islice(itertools.cycle(chosen), count):
-            each = nearest[component, problem][1]
-            shown = {**texts, component: f"{texts[component]}\n{another_try(each.attempt)}"}
+        for place in itertools.islice(itertools.cycle(chosen), count):
+            component, wrong = place[0], nearest[place][1]
+            shown = {**texts, component: f"{texts[component]}\n{another_try(wrong.attempt)}"}
             context = Context(shown, (self.base.id,), self.cycle)
             self.contexts[context.id] = context
-            pairs.append((each.example, context))
+            pairs.append((wrong.example, context))
         self._retried += count
+        before = {component: len(attempts) for component, attempts in self._wrong.items()}
         for rollout in self.evaluator.draw(pairs, "fast-minibatch"):
             self._lines(rollout)
+        further = sum(
+            self._far(model, each) > nearest[component, each.example.id][0]
+            for component, attempts in self._wrong.items()
+            for each in attempts[before[component] :]
+            if (component, each.example.id) in nearest
+        )
+        if further < FURTHER * count:
+            self._retries = 0.0
         return True
+
+    def _far(self, model: Model, wrong: Wrong) -> Far:
+        """How near an answer came: by its score, by the grader's progress, and by what was not said of it."""
+        said = self.transcript.statements_in(wrong.lines)
+        return wrong.score, wrong.progress, model.reached(wrong.example.id, said)
 
     def _demonstrated(self, model: Model) -> Model:
         """Enter solved problems of which something was said that a line in the text does not change: an example may say it
