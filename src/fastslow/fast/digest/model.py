@@ -39,8 +39,8 @@ PARTIAL = 0.1
 KEPT_MOSTLY, SEEN_TWICE = 0.5, 2.0
 """The chance from which a statement counts as kept, and the answers from which that is known."""
 
-TRIED = 8.0
-"""Answers from which it is known whether a line is followed."""
+HEEDED, TRIED = 0.4, 8.0
+"""The chance of being kept below which a line is not understood or not followed, and the answers from which that is known."""
 
 KEPT = 0.01
 """What a line of the base text is worth because somebody wrote it there: it goes only if it clearly does harm."""
@@ -62,6 +62,7 @@ class Model:
     def __init__(self, journal: Journal, writer: Writer, now: int) -> None:
         self.journal, self.writer = journal, writer
         self.order = Order(journal)
+        self.silent = sum(row.score for row in journal.rows) <= NOTHING * len(journal.rows)
         partial = sum(0 < row.score < 1 for row in journal.rows)
         self._partial = partial > PARTIAL * len(journal.rows)
         self.support = support(journal, self.order, now)
@@ -152,7 +153,7 @@ class Model:
         without = len(self.journal.rows) - self._seen.sum(axis=0)
         doubtful = [key for key in sorted(self.base & self.best.taken) if without[self.place[key]] < SEEN_WITHOUT]
         part = 0.5
-        if sum(row.score for row in self.journal.rows) <= NOTHING * len(self.journal.rows):
+        if self.silent:
             doubtful, part = sorted(self.best.taken), 0.25
         return self.judged(self.best.taken - {key for key in doubtful if chance.random() < part})
 
@@ -183,13 +184,15 @@ class Model:
         return sum(kept >= KEPT_MOSTLY and tried >= SEEN_TWICE for kept, tried in heeded), len(made)
 
     def wanting(self, problem: str) -> float:
-        """How much was said of a problem that answers do not keep although a text says it, by how often it is said; 0 where
-        all of it is mostly kept."""
+        """How much was said of a problem that answers seldom keep although a text says it, by how often it is said. While next
+        to nothing scores, all that is not kept counts, unless the problem is mostly passed."""
         heeded = {key: self.words.heeded(key) for key in sorted(self.journal.about(problem) & self.words.place.keys())}
-        tried = {key: 1 - kept for key, (kept, times) in heeded.items() if times >= TRIED}
-        if math.prod(kept for kept, _ in heeded.values()) >= KEPT_MOSTLY:
-            return 0.0
-        return sum(len(self.journal.statements[key].problems) * broken for key, broken in tried.items())
+        silent = self.silent and math.prod(kept for kept, _ in heeded.values()) < KEPT_MOSTLY
+        return sum(
+            len(self.journal.statements[key].problems) * (1 - kept)
+            for key, (kept, tried) in heeded.items()
+            if tried >= TRIED and (silent or kept < HEEDED)
+        )
 
     def reached(self, problem: str, said: Sequence[str]) -> float:
         """Of what is known to be said of a problem, how much an answer kept of which this was said."""

@@ -134,7 +134,7 @@ class Digest(Optimizer):
                 self._ask()
             model = self._demonstrated(self._model())
             self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts{self._silence(model)}")
-            if self._retry(model, min(size, left)):
+            if self._retry(model, min(LEAST_BATCH, left)):
                 continue
             designs = self._designs(model)
             contexts = [self._context(model, design) for design in designs]
