@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.base.errors import FastSlowError, RunError
-from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, flat
+from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, flat, removed_settings
+from fastslow.recipe.former import usual
 from fastslow.recipe.model import Method
 from fastslow.recipe.parts import SLOTS
 from fastslow.runs.folder import RunFolder
@@ -103,7 +104,9 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
             remarks.append(f"'{folder}' has no evaluations yet and was skipped")
     if not runs:
         raise RunError("none of the runs has an evaluation yet; train them with evaluation.every above 0")
-    settings = {run.path: flat(run.recipe.model_dump(mode="json")) for run in runs}
+    removed = {run.path: removed_settings(run.path / "recipe.yaml") for run in runs}
+    filled = {key: usual(key) for each in removed.values() for key in each}
+    settings = {run.path: {**filled, **flat(run.recipe.model_dump(mode="json")), **removed[run.path]} for run in runs}
     _require_same_measure(settings)
     groups: dict[tuple[Any, ...], list[RunFolder]] = {}
     for run in runs:
