@@ -104,9 +104,11 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
             remarks.append(f"'{folder}' has no evaluations yet and was skipped")
     if not runs:
         raise RunError("none of the runs has an evaluation yet; train them with evaluation.every above 0")
+    settings = {run.path: flat(run.recipe.model_dump(mode="json")) for run in runs}
     removed = {run.path: removed_settings(run.path / "recipe.yaml") for run in runs}
-    filled = {key: usual(key) for each in removed.values() for key in each}
-    settings = {run.path: {**filled, **flat(run.recipe.model_dump(mode="json")), **removed[run.path]} for run in runs}
+    for path, each in settings.items():
+        for key in dict.fromkeys(key for used in removed.values() for key in used):
+            each[key] = removed[path].get(key, each.get(key, usual(key)))
     _require_same_measure(settings)
     groups: dict[tuple[Any, ...], list[RunFolder]] = {}
     for run in runs:
