@@ -28,7 +28,7 @@ from fastslow.study.figures import dress, mean_line, new_figure, titled
 
 FAST = ("fast-score", "fast-minibatch", "rescore")
 """What the fast loop draws, on the ledger."""
-FREE = ["fast.rescore=from-rollouts", "fast.race=true"]
+FREE = ["fast.rescore=from-rollouts"]
 VARIANTS: dict[str, list[str]] = {
     "paper": [],
     "rl": ["method=rl"],

@@ -36,7 +36,6 @@ CASES: dict[str, list[str]] = {
         "slow.steps=12",
         "fast.reuse=true",
         "fast.rescore=from-rollouts",
-        "fast.race=true",
     ],
     "adaptive": [*SHORT, "fast.adaptive=true", "fast.reuse=true", "fast.samples=2"],
     "distill": [*SHORT, "method=distill"],

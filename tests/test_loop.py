@@ -155,7 +155,7 @@ def test_budgets_hold_and_everything_is_booked(whole: Whole, tmp_path: Path) -> 
     ("fails_at", "changes"),
     [
         (2, {}),
-        (5, {"reuse": True, "rescore": "from-rollouts", "race": True, "adaptive": True}),
+        (5, {"reuse": True, "rescore": "from-rollouts", "adaptive": True}),
     ],
 )
 def test_a_resumed_run_ends_as_if_never_interrupted(
@@ -227,26 +227,3 @@ def test_a_run_in_which_nothing_is_learnt_says_so(chance: float, budget: int, wa
     text = loop.record.view.console.file.getvalue()  # type: ignore[attr-defined]
     assert text.count(f"nothing is learnt: for {STEPS} steps") == warned
     assert (f"fastslow rollouts {tmp_path / 'run'}" in text.replace("\n", "")) == warned
-
-
-@pytest.mark.parametrize("method", ["fst", "rl"])
-def test_an_informative_step_spends_as_much_and_chooses_among_the_problems_near_it(method: str, whole: Whole) -> None:
-    loop, engine = whole(method, slow={"allocation": "informative"})
-    rows = loop.record.run.rows("metrics")
-    assert [row["rollouts_slow"] for row in rows] == [PROBLEMS * GROUP * step for step in range(1, STEPS + 1)]
-    # The engine is asked twice for a step; evaluations and the fast loop are asked for in between.
-    slow = [problems_of(texts) for texts in played(engine)]
-    assert [len(problems) for problems in slow] == [PROBLEMS * GROUP // 2] * STEPS
-    for step, problems in enumerate(slow):
-        near = loop.stream.take(0, (step - step % T + 2 * T) * PROBLEMS)
-        assert set(problems) <= {example.id for example in near}
-
-
-def test_an_informative_run_resumes_to_the_same_end(whole: Whole, tmp_path: Path) -> None:
-    changes = {"slow": {"allocation": "informative"}}
-    first = FakeEngine()
-    first.fails_at = 5
-    with pytest.raises(RuntimeError, match="the power is out"):
-        run(tmp_path / "run", recipe_of(**changes), first)
-    resume(tmp_path / "run", recipe_of(**changes))
-    assert outcome(tmp_path / "run") == outcome(whole("fst", **changes)[0].record.folder)

@@ -18,7 +18,7 @@ SMALL = [
     "fast.cycle=3", "fast.anchors=6", "fast.budget=40", "fast.minibatch=2", "fast.optimizer.proposals=2", "fast.population=2",
     "evaluation.problems=4", "evaluation.every=3", "output.checkpoint_every=1", "sampling.max_tokens=6",
 ]  # fmt: skip
-SAVING = ["fast.rescore=from-rollouts", "fast.race=true", "fast.adaptive=true", "fast.reuse=true"]
+SAVING = ["fast.rescore=from-rollouts", "fast.adaptive=true", "fast.reuse=true"]
 
 
 def test_an_interrupted_run_ends_as_if_left_alone(by_words: list[str], tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from fastslow.runs.ledger import PURPOSES, Ledger, sum_rows, sums_by
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "reuse": {"reuse": True},
-    "free scores": {"rescore": "from-rollouts", "race": True, "adaptive": True},
-    "all": {"rescore": "from-rollouts", "race": True, "adaptive": True, "reuse": True},
+    "free scores": {"rescore": "from-rollouts", "adaptive": True},
+    "all": {"rescore": "from-rollouts", "adaptive": True, "reuse": True},
 }
 
 
@@ -76,7 +76,6 @@ schedules = st.fixed_dictionaries(
         "optimizer": st.fixed_dictionaries({"proposals": st.integers(1, 3)}),
         "rescore": st.sampled_from(["all", "from-rollouts"]),
         "reuse": st.booleans(),
-        "race": st.booleans(),
         "adaptive": st.booleans(),
     }
 )

@@ -18,9 +18,9 @@ update, where the policy loss is a mean over problems.
 A cycle enters these files, which a reader meets in this order:
 - state.py (what a run holds), records.py (what the loops pass on);
 - fast/evolution.py (the cycle and its journal), fast/memory.py (rollouts that the loops share), fast/optimizers/base.py and
-  fast/optimizers/gepa.py (the search), fast/evaluator.py (plays, books, budget, racing), fast/pool.py (scores, selection),
+  fast/optimizers/gepa.py (the search), fast/evaluator.py (plays, books, budget), fast/pool.py (scores, selection),
   fast/reflection/base.py and fast/reflection/lessons.py (edits);
-- slow/allocation.py (the stream, which rollouts a step plays), slow/update.py (advantages, rows);
+- slow/stream.py (the stream, the groups of a step), slow/update.py (advantages, rows);
 - of both loops: rollouts/play.py (a rollout), tasks/base.py (its task), sandbox/process.py (its time limit), models/chat.py
   (its prompts), rollouts/rounds.py (its completions), engine/base.py (the protocol of what samples and trains);
 - runs/recorder.py (what is written), with runs/ledger.py, runs/folder.py, runs/files.py and runs/view.py;
@@ -29,7 +29,6 @@ A cycle enters these files, which a reader meets in this order:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,7 +47,7 @@ from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Entry, Ledger
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
-from fastslow.slow.allocation import FLOOR, Even, Informative, Plan, near_steps, open_stream, shared
+from fastslow.slow.stream import open_stream, shared
 from fastslow.slow.update import Signal, build_distillation, build_update, require_finite
 from fastslow.state import State
 from fastslow.tasks.stages import Stages
@@ -130,45 +129,26 @@ class Loop:
 
     def _play(self) -> tuple[list[Group], list[Rollout]]:
         """The groups of a step, and those of their rollouts that were sampled for it; the cache supplies the others."""
-        state, plan, sampled = self.state, self._plan(), list[Rollout]()
-        seed = (self.recipe.seed, "slow", state.step)
-        for number, pending in enumerate(plan.rounds()):
-            own = derive_seed(*seed, number) if number else derive_seed(*seed)
-            timing = self.player.advance(pending, self.sampling, seed=own, step=state.step, until=plan.settled)
-            taken = plan.take()
-            drawn = [each.rollout for each in taken if each.rollout and not each.reused]
-            self.player.faulty.count(drawn)
-            self.record.book_step(drawn, len(taken) - len(drawn), timing)
-            sampled += drawn
+        state, in_play = self.state, self.state.in_play
+        contexts = [self.seed_context] if self.distills else state.pool.active(self.recipe.slow.group)
+        begin = partial(state.memory.cache.begin, step=state.step)
+        pending = in_play.begin(self.stream, contexts, begin, state.step, state.horizon)
+        seed = derive_seed(self.recipe.seed, "slow", state.step)
+        timing = self.player.advance(pending, self.sampling, seed=seed, step=state.step, until=in_play.settled)
+        groups = in_play.take()
+        taken = [each for group in groups for each in group.members]
+        sampled = [each.rollout for each in taken if each.rollout and not each.reused]
+        self.player.faulty.count(sampled)
+        self.record.book_step(sampled, len(taken) - len(sampled), timing)
         state.memory.trained(sampled)
-        if state.memory.chances:
-            state.memory.chances.train([group.example.id for group in plan.groups], state.step)
-        return plan.groups, sampled
-
-    def _plan(self) -> Plan:
-        """What this step plays: the next problems, those begun ahead, or those near it in the stream that teach most."""
-        state, slow, memory = self.state, self.recipe.slow, self.state.memory
-        contexts = [self.seed_context] if self.distills else state.pool.active(slow.group)
-        begin = partial(memory.cache.begin, step=state.step)
-        if self.recipe.sampling.ahead:
-            state.ahead.begin(self.stream, contexts, begin, state.step, state.horizon)
-            return state.ahead
-        if memory.chances is None:
-            return Even(self.stream.take(state.step * slow.problems, slow.problems), contexts, slow.group, begin)
-        near = near_steps(self.player.task, state.step, self.recipe.fast.cycle)
-        problems = [each for step in near for each in self.stream.take(step * slow.problems, slow.problems)]
-        memory.chances.forget(state.step)
-        problems = memory.chances.least_trained(problems, 2 * self.recipe.fast.cycle * slow.problems)
-        expected = memory.chances.expect([each.id for each in problems], [each.id for each in contexts], state.step)
-        floor, rollouts = math.ceil(FLOOR * slow.problems), slow.problems * slow.group
-        return Informative(problems, contexts, slow.group, expected, floor, rollouts, begin)
+        return groups, sampled
 
     def _update(self, groups: Sequence[Group]) -> tuple[Update, Signal]:
         """The update made from the rollouts of a step, and how much there is to learn from."""
         state, slow = self.state, self.recipe.slow
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         if not self.distills:
-            return build_update(rollouts, slow, state.step + 1, [len(group.rollouts) for group in groups])
+            return build_update(rollouts, slow, state.step + 1)
         if state.cycle_due:
             self.engine.freeze_teacher()
         teachers = shared(state.pool.active(slow.group), slow.group) * (len(rollouts) // slow.group)

@@ -13,7 +13,7 @@ from fastslow.fast.pool import Pool
 from fastslow.recipe import Recipe
 from fastslow.runs import files
 from fastslow.runs.ledger import Ledger
-from fastslow.slow.allocation import Ahead, Stream
+from fastslow.slow.stream import InPlay, Stream
 
 STATE, MEMORY, AHEAD = "state.json", "memory.json.gz", "ahead.json.gz"
 
@@ -67,10 +67,9 @@ class State:
         """Slow steps completed."""
         self.pool = Pool.from_texts(seed_texts)
         self.ledger = Ledger()
-        predicts = recipe.method != "gepa" and recipe.slow.allocation == "informative"
-        self.memory = Memory(recipe.fast, evolves=recipe.method != "rl", predicts=predicts)
-        self.ahead = Ahead(recipe)
-        """The groups that were begun before their step; none unless `sampling.ahead` is set."""
+        self.memory = Memory(recipe.fast, evolves=recipe.method != "rl")
+        self.in_play = InPlay(recipe)
+        """Between two steps: the groups that were begun before their step; none unless `sampling.ahead` is set."""
         self.clock = Clock()
 
     @property
@@ -122,7 +121,7 @@ class State:
         if (memory := self.memory.to_data()) is not None:
             files.write_packed(folder / MEMORY, memory)
         if self.recipe.sampling.ahead:
-            files.write_packed(folder / AHEAD, self.ahead.to_data())
+            files.write_packed(folder / AHEAD, self.in_play.to_data())
 
     def restore(self, folder: Path, stream: Stream) -> None:
         """Read what `save` wrote; the stream supplies the problems of saved rollouts, all of the last step's cycle."""
@@ -134,4 +133,4 @@ class State:
         length = self.recipe.fast.cycle * self.recipe.slow.problems
         ahead = stream.take(self.last_cycle * length, length)
         self.memory.restore(files.read_packed(folder / MEMORY), ahead)
-        self.ahead.restore(files.read_packed(folder / AHEAD), stream)
+        self.in_play.restore(files.read_packed(folder / AHEAD), stream)

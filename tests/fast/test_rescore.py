@@ -179,36 +179,6 @@ def test_without_a_fast_loop_nothing_is_kept() -> None:
     assert memory.to_data() is None
 
 
-# Races -----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_race_spends_less_on_hopeless_children_and_finds_the_same_best() -> None:
-    """Children pass the minibatch by luck on the last problems and know nothing of the first ones."""
-    late = {e.id for e in AHEAD[6:]}
-
-    def score(texts: Mapping[str, str], example: Example) -> float:
-        return float(example.id in late) if "useless" in texts["system"] else 0.6 * (example.id not in late) + 0.4
-
-    def lucky(race: bool) -> tuple[Stage, Cycle]:
-        # The parent is right on the first half and so-so on the rest, where a child is right: some minibatches favour it.
-        stage = Stage(score)
-        loop = Loop(stage, Scripted(add_counter()), pool_of("A", "B"), race=race, budget=80, proposals=2)
-        return stage, loop.evolve(AHEAD)
-
-    (whole, found), (raced, again) = lucky(False), lucky(True)
-    assert found.pool.best.context == again.pool.best.context
-    stopped = [edit for edit in again.edits if "too far behind" in edit.reason]
-    assert stopped
-    assert all(not edit.accepted and edit.score is None for edit in stopped)
-    scored = sum(edit.accepted for edit in again.edits)
-    assert raced.booked["fast-score"] < 12 * (scored + len(stopped))
-    assert whole.booked["fast-score"] == 12 * sum(edit.accepted for edit in found.edits)
-    kept = {m.context.id for m in again.pool.members}
-    assert not kept & {edit.child for edit in stopped}
-    parents = {edit.parent for edit in again.edits}
-    assert not parents & {edit.child for edit in stopped}
-
-
 def test_without_switches_a_cycle_plays_what_it_always_played() -> None:
     """The pairs and the seed of every batch, as they were before there were any switches."""
     stage = rules()

@@ -11,7 +11,7 @@ from helpers import EXAMPLE, ROOT
 
 from fastslow.base.errors import RecipeError
 from fastslow.launch import start
-from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, read_stored_recipe, walk
+from fastslow.recipe import Recipe, build_recipe, dump_recipe, load_recipe, read_stored_recipe, removed_settings, walk
 from fastslow.recipe.former import KEYS, VALUES, Removed
 from fastslow.runs.folder import RunFolder
 
@@ -59,6 +59,17 @@ def test_the_error_says_what_to_write() -> None:
     for key, value, message in [
         ("sampling.chat", {}, "sampling.chat is now sampling.chat_template_kwargs"),
         ("fast.paired", True, "fast.paired was removed: leave it out"),
+        (
+            "fast.race",
+            True,
+            "fast.race was removed: leave it out; fast.optimizer=digest spends the fewest rollouts",
+        ),
+        (
+            "slow.allocation",
+            "informative",
+            "slow.allocation was removed: leave it out; graded rewards, or a higher sampling.temperature, give more groups a "
+            "gradient",
+        ),
         ("fast.rescore", "front", "fast.rescore=front was removed: use 'all' or 'from-rollouts'"),
         ("slow.loss.aggregation", "prompt", "slow.loss.aggregation=prompt is now slow.loss.aggregation=problem"),
         ("slow.ratio_cap", 3.0, "slow.ratio_cap is now slow.loss.ratio_cap"),
@@ -111,7 +122,12 @@ def test_a_stored_recipe_is_translated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("fast.paired", True), ("slow.rounds", 3), *(pair for pair, new in VALUES.items() if not new)],
+    [
+        ("fast.paired", True),
+        ("fast.race", True),
+        ("slow.rounds", 3),
+        *(pair for pair, new in VALUES.items() if not new),
+    ],
 )
 def test_a_removed_setting_in_use_can_be_read_but_not_resumed(key: str, value: Any, tmp_path: Path) -> None:
     path = stored(tmp_path, nested(key, value))
@@ -127,6 +143,7 @@ def test_every_run_folder_in_the_repository_loads() -> None:
     found = sorted((ROOT / "docs" / "results").glob("**/recipe.yaml"))
     assert len(found) > 100
     for path in found:
-        recipe = read_stored_recipe(path, exact=True)
+        recipe = read_stored_recipe(path)
+        assert removed_settings(path).keys() <= {"fast.race", "slow.allocation"}
         if (path.parent / "run.json").exists():
             assert RunFolder.open(path.parent).recipe == recipe

@@ -395,7 +395,6 @@ def test_what_does_not_fit_together_is_named_with_what_was_expected(change: dict
         ({"engine": "tinker"}, ["engine.kind=tinker"]),
         ({"sampling": {"ahead": 1, "backend": "vllm"}}, ["sampling.backend=vllm"]),
         ({"method": "distill"}, ["method=distill"]),
-        ({"slow": {"allocation": "informative"}}, ["slow.allocation=informative"]),
     ],
 )
 def test_what_cannot_be_combined_with_ahead(change: dict[str, Any], said: list[str]) -> None:

@@ -26,7 +26,7 @@ from fastslow.recipe import Recipe
 from fastslow.records import Context, Example, Sampling
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
-from fastslow.slow.allocation import Ahead, Stream
+from fastslow.slow.stream import InPlay, Stream
 from fastslow.tasks.base import Message
 from fastslow.tasks.stages import Stage, Stages
 
@@ -118,7 +118,7 @@ def test_every_rollout_is_booked_once_and_nothing_is_left_at_the_end(
     """Whether the steps or the rollouts end the run."""
     loop, engine = run_of(tmp_path / "run", recipe(method, 2.0, **({"rollouts": budget} if budget else {})))
     entry, total = loop.state.ledger["slow"], loop.state.ledger.total()
-    assert not loop.state.ahead.in_play
+    assert not loop.state.in_play.groups
     assert (
         entry.rollouts == sum(len(update.rows) for update in updates_of(engine)) == loop.state.step * PROBLEMS * GROUP
     )
@@ -253,7 +253,7 @@ class Measured(LengthyEngine):
 def test_any_lengths(problems: int, ahead: float, late: int, cycle: int, lengths: list[int]) -> None:
     """Never fewer groups than a step needs, each trained once and in time, and as many in play as the rule says."""
     slow = {"problems": problems, "group": 2, "steps": 12, "microbatch": 1}
-    queue = Ahead(recipe(ahead=ahead, slow=slow))
+    queue = InPlay(recipe(ahead=ahead, slow=slow))
     queue.late = late
     task = LongIsRight()
     engine = Measured({f"train-{number}": length for number, length in enumerate(lengths)})
@@ -267,22 +267,20 @@ def test_any_lengths(problems: int, ahead: float, late: int, cycle: int, lengths
     trained: list[str] = []
     for step in range(12):
         horizon = min(12, (step // cycle + 1) * cycle)
-        before, unfinished = len(queue.in_play), [place for place, each in queue.in_play.items() if each.unfinished]
+        before, unfinished = len(queue.groups), [place for place, each in queue.groups.items() if each.unfinished]
         due = (step + 1 - late) * problems
         enough = before - len(unfinished) >= problems and all(place >= due for place in unfinished)
-        queue.begin(stream, contexts, partial(cache.begin, step=step), step, horizon)
+        pending = queue.begin(stream, contexts, partial(cache.begin, step=step), step, horizon)
         most = min(problems + queue.extra, (horizon - step) * problems)
-        assert len(queue.in_play) == (before if enough else most)
-        for pending in queue.rounds():
-            player.advance(pending, Sampling(max_tokens=20), seed=step, step=step, until=queue.settled)
+        assert len(queue.groups) == (before if enough else most)
+        player.advance(pending, Sampling(max_tokens=20), seed=step, step=step, until=queue.settled)
         taken = queue.take()
-        assert taken == [each for group in queue.groups for each in group.members]
-        assert len(queue.groups) == problems
-        for group in queue.groups:
+        assert len(taken) == problems
+        for group in taken:
             assert len(group.rollouts) == 2
             assert all(rollout.completion_tokens == engine.needs[group.example.id] + 1 for rollout in group.rollouts)
             assert step - group.members[0].begun <= math.ceil(ahead) + late
             assert step <= order.index(group.example.id) // problems + late
-        trained += [group.example.id for group in queue.groups]
+        trained += [group.example.id for group in taken]
     assert sorted(trained) == sorted(order)
-    assert not queue.in_play
+    assert not queue.groups

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastslow.base.world import derive_seed
-from fastslow.rollouts.chances import REMEMBERED
-from fastslow.slow.allocation import StagedStream, Stream, near_steps, open_stream
+from fastslow.fast.memory import RolloutCache
+from fastslow.recipe import build_recipe
+from fastslow.records import Context, Rollout
+from fastslow.slow.stream import InPlay, StagedStream, Stream, open_stream, shared
 from fastslow.tasks.base import Example, Feedback, Message, Options, QuestionTask, Split
 from fastslow.tasks.stages import Stage, Stages
 
@@ -115,9 +119,29 @@ def test_a_task_without_stages_has_a_plain_stream() -> None:
     assert open_stream(Numbers(9), 4, 5).take(3, 20) == Stream(examples(9), 5).take(3, 20)
 
 
-def test_near_are_the_steps_to_come_and_those_remembered_with_the_same_task() -> None:
-    assert near_steps(Numbers(3), 5, 2) == [*range(5, 13), 4, 3, 2, 1, 0]
-    assert near_steps(Numbers(3), 100, 4) == [*range(100, 116), *range(99, 99 - REMEMBERED, -1)]
-    staged = Stages([Stage("a", 6, Numbers(3)), Stage("b", 9, Numbers(3))])
-    assert near_steps(staged, 5, 4) == [5, 4, 3, 2, 1, 0]
-    assert near_steps(staged, 9, 1) == [*range(9, 13), 8, 7, 6]
+# Groups ------------------------------------------------------------------------------------------------------------------
+
+
+@given(data=st.data(), group=st.integers(1, 24))
+@settings(deadline=None, max_examples=50)
+def test_every_group_holds_exactly_its_share_of_each_context(data: st.DataObject, group: int) -> None:
+    count = data.draw(st.sampled_from([k for k in range(1, group + 1) if group % k == 0]))
+    contexts = [Context({"system": str(index)}) for index in range(count)]
+    rows = [context.id for context in shared(contexts, group)]
+    assert {identifier: rows.count(identifier) for identifier in rows} == {c.id: group // count for c in contexts}
+
+
+def test_a_step_plays_the_next_problems_under_every_context_and_leaves_nothing_in_play() -> None:
+    slow = {"problems": 3, "group": 4, "steps": 9}
+    recipe = build_recipe({"model": "nano", "task": "star-graph", "slow": slow, "fast": {"population": 2}})
+    contexts = [Context({"system": text}) for text in ("one", "two")]
+    in_play, stream, cache = InPlay(recipe), Stream(examples(20), 0), RolloutCache()
+    for step in range(2):
+        pending = in_play.begin(stream, contexts, partial(cache.begin, step=step), step, horizon=9)
+        assert in_play.settled is None
+        for each in pending:
+            each.rollout = Rollout(each.example, each.context, step, (), Feedback(0.0))
+        groups = in_play.take()
+        assert [group.example for group in groups] == stream.take(3 * step, 3)
+        assert [[contexts.index(r.context) for r in group.rollouts] for group in groups] == [[0, 0, 1, 1]] * 3
+        assert not in_play.groups

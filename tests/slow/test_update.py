@@ -112,16 +112,3 @@ def test_zero_variance_is_the_fraction_of_groups_whose_rewards_are_equal(rewards
         equal = [len(set(rewards[start : start + size])) == 1 for start in range(0, 24, size)]
         assert signal.zero_variance == pytest.approx(np.mean(equal))
         assert len(update.rows) == size * (len(equal) - sum(equal))
-
-
-def test_a_problem_counts_as_much_as_any_other_however_many_rollouts_it_has() -> None:
-    scores = (1, 0, 0, 0, 1, 0), (1, 0)
-    rollouts = make_rollouts([*scores[0], *scores[1]], group=6)
-    update, signal = build_update(rollouts, SlowRecipe(group=4, std="none"), step=1, sizes=[6, 2])
-    tokens = [len(row.turn.completion.ids) for row in update.rows]
-    parts = [row.advantage * row.scale * count / sum(tokens) for row, count in zip(update.rows, tokens, strict=True)]
-    for members, expected in ((slice(0, 6), scores[0]), (slice(6, 8), scores[1])):
-        own = np.array(expected) - np.mean(expected)
-        mean = np.average(own, weights=tokens[members]) / 2  # over the problem's tokens, then over both problems
-        assert sum(parts[members]) == pytest.approx(mean)
-    assert signal.informative == 1.0

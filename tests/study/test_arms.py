@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from study_helpers import made_run
 
 from fastslow.base.errors import FastSlowError, RunError
@@ -125,8 +126,8 @@ def test_the_same_run_twice_is_one_and_a_repeated_seed_is_refused(tmp_path: Path
 
 def test_settings_that_a_method_does_not_use_make_no_other_arm(tmp_path: Path) -> None:
     slow = {"problems": 4, "group": 8, "microbatch": 8}
-    other = {"fast": {"race": True}, "slow": {**slow, "learning_rate": 1e-3}}
-    for method, used in (("rl", "slow.learning_rate"), ("gepa", "fast.race"), ("fst", "")):
+    other = {"fast": {"reuse": True}, "slow": {**slow, "learning_rate": 1e-3}}
+    for method, used in (("rl", "slow.learning_rate"), ("gepa", "fast.reuse"), ("fst", "")):
         both = [
             made_run(tmp_path / f"{method}-0", [0.1, 0.3], method=method),
             made_run(tmp_path / f"{method}-1", [0.1, 0.3], method=method, seed=1, settings=other),
@@ -135,8 +136,17 @@ def test_settings_that_a_method_does_not_use_make_no_other_arm(tmp_path: Path) -
         assert len(labels) == 2
         assert all(used in label for label in labels)
         assert method == "fst" or not any("," in label for label in labels)
-    alike = made_run(tmp_path / "alike", [0.1, 0.4], method="rl", seed=1, settings={"fast": {"race": True}})
+    alike = made_run(tmp_path / "alike", [0.1, 0.4], method="rl", seed=1, settings={"fast": {"reuse": True}})
     assert [arm.label for arm in gather([tmp_path / "rl-0", alike])[0]] == ["RL only"]
+
+
+def test_a_removed_setting_still_tells_stored_arms_apart(tmp_path: Path) -> None:
+    even, chosen = made_run(tmp_path / "even", [0.1, 0.3]), made_run(tmp_path / "chosen", [0.1, 0.4])
+    stored = yaml.safe_load((chosen / "recipe.yaml").read_text())
+    stored["slow"] |= {"allocation": "informative"}
+    (chosen / "recipe.yaml").write_text(yaml.safe_dump(stored))
+    labels = [arm.label for arm in gather([even, chosen])[0]]
+    assert labels == ["FST (slow.allocation=even)", "FST (slow.allocation=informative)"]
 
 
 def test_runs_are_truncated_at_so_many_rollouts(tmp_path: Path) -> None:

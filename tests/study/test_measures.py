@@ -65,17 +65,17 @@ def test_the_cost_of_the_baselines_peak_is_counted_seed_by_seed(tmp_path: Path) 
 
 def test_a_narrow_terminal_shows_the_whole_names_of_arms(tmp_path: Path) -> None:
     made = []
-    for allocation in ("even", "informative"):
-        settings = {"slow": {"steps": 30, "problems": 4, "group": 8, "microbatch": 8, "allocation": allocation}}
-        made += [
-            made_run(tmp_path / f"{allocation}-{seed}", FST[seed], seed=seed, settings=settings) for seed in range(3)
-        ]
+    for rescore in ("all", "from-rollouts"):
+        settings = {"fast": {"rescore": rescore}}
+        made += [made_run(tmp_path / f"{rescore}-{seed}", FST[seed], seed=seed, settings=settings) for seed in range(3)]
     console = Console(width=80, record=True)
     show(Comparison.of(gather(made)[0]), console)
     rewards = console.export_text().split("Training cost")[0]
     assert "…" not in rewards
-    assert "even)" in rewards
-    assert "informative)" in rewards
+    rows = [line for line in rewards.splitlines() if line.startswith("│")]
+    names = "".join(line.split("│")[1].strip() for line in rows)  # wrapped in their column
+    assert "(fast.rescore=all)" in names
+    assert "(fast.rescore=from-rollouts)" in names
 
 
 def test_rewards_at_the_end_and_within_shared_rollouts(tmp_path: Path) -> None:

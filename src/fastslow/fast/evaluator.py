@@ -1,7 +1,7 @@
 """Plays contexts on problems for one cycle: within a budget, booked, scored, and without playing what is known already.
 
 A score belongs to the policy that earned it, so contexts carried into a cycle are scored again under the current weights;
-that is not part of the budget. docs/rollouts.md describes the settings that save rollouts: `rescore`, `race` and `reuse`.
+that is not part of the budget. docs/rollouts.md describes the settings that save rollouts: `rescore` and `reuse`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from fastslow.base.world import World, derive_seed
 from fastslow.fast.memory import Evidence, Memory
-from fastslow.fast.pool import Member, Pool, Scores, mean_progress, mean_score, race_stops
+from fastslow.fast.pool import Member, Pool, Scores, mean_progress, mean_score
 from fastslow.fast.reflection.base import Kind, find_kind
 from fastslow.recipe import FastRecipe
 from fastslow.records import Component, Context, Example, Rollout, Sampling
@@ -56,8 +56,6 @@ class Evaluator:
     saved: list[tuple[Rollout, str]] = field(default_factory=list, init=False)
     known: dict[str, dict[str, list[Rollout]]] = field(default_factory=dict, init=False)
     """With `rescore: from-rollouts`, the rollouts behind a context's scores, by problem."""
-    stopped: dict[str, list[list[Rollout]]] = field(default_factory=dict, init=False)
-    """Contexts that lost a race, with their rollouts so far."""
     reused: dict[Purpose, int] = field(default_factory=dict, init=False)
     """Rollouts that served a purpose without being played for it, by that purpose."""
     trials: list[tuple[str, dict[str, float]]] = field(default_factory=list, init=False)
@@ -117,22 +115,12 @@ class Evaluator:
             self.trials.append((context.id, scores))
         return drawn
 
-    def in_full(self, contexts: Sequence[Context]) -> list[Member | None]:
-        """Score children on all anchors; None for a child that lost a race on the first of them."""
-        drawn: dict[str, list[list[Rollout]]] = {context.id: [] for context in contexts}
-        going, start, count = list(contexts), 0, len(self.anchors)
-        for stop in race_stops(count) if self.recipe.race else [count]:
-            sampled = self._sampled([(context, self.anchors[start:stop]) for context in going], "fast-score")
-            for context, rollouts in zip(going, sampled, strict=True):
-                drawn[context.id] += rollouts
-                if stop < count and self._is_hopeless(drawn[context.id]):
-                    self.stopped[context.id] = drawn[context.id]
-            going, start = [context for context in going if context.id not in self.stopped], stop
-            if not going:
-                break
-        for context in going:
-            self._remember(context, drawn[context.id])
-        return [self.scores.members.get(context.id) for context in contexts]
+    def in_full(self, contexts: Sequence[Context]) -> list[Member]:
+        """Score children on all anchors."""
+        sampled = self._sampled([(context, self.anchors) for context in contexts], "fast-score")
+        for context, rollouts in zip(contexts, sampled, strict=True):
+            self._remember(context, rollouts)
+        return [self.scores.members[context.id] for context in contexts]
 
     def trial(self, child: str, parent: str) -> list[dict[str, Any]]:
         """A child's first minibatch: its score on each problem, and the last one of its parent before that."""
@@ -193,10 +181,6 @@ class Evaluator:
             return None
         self._reuse("fast-minibatch", sum(map(len, found)))
         return found
-
-    def _is_hopeless(self, rollouts: Sequence[Sequence[Rollout]]) -> bool:
-        draws = {e.id: [r.score for r in drawn] for e, drawn in zip(self.anchors, rollouts, strict=False)}
-        return self.scores.hopeless(draws, self.recipe.population)
 
     def _reuse(self, purpose: Purpose, count: int) -> None:
         self.reused[purpose] = self.reused.get(purpose, 0) + count

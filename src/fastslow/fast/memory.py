@@ -1,8 +1,7 @@
 """The rollouts that the two loops share, none with default settings, and how much of its budget the fast loop may spend.
 
 The fast loop stores rollouts that the slow loop can train on (`reuse`). The slow loop stores rollouts that score the contexts
-(`rescore: from-rollouts`), that an optimizer reads (`digest`) or that decide the budget (`adaptive`). Both say how likely
-problems are solved (`slow.allocation: informative`).
+(`rescore: from-rollouts`), that an optimizer reads (`digest`) or that decide the budget (`adaptive`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any
 
 from fastslow.recipe import FastRecipe
 from fastslow.records import Completion, Context, Example, Rollout
-from fastslow.rollouts.chances import Chances
 from fastslow.rollouts.rounds import Pending
 from fastslow.rollouts.stored import from_data, to_data
 
@@ -30,9 +28,8 @@ CLEAR = 3.0
 class Memory:
     """Kept for one cycle and saved with the run."""
 
-    def __init__(self, recipe: FastRecipe, *, evolves: bool = True, predicts: bool = False) -> None:
+    def __init__(self, recipe: FastRecipe, *, evolves: bool = True) -> None:
         self.recipe, self.evolves = recipe, evolves
-        self.chances = Chances() if predicts else None
         self.cache = RolloutCache()
         self.evidence = Evidence()
         self.allowance = Allowance()
@@ -47,7 +44,7 @@ class Memory:
     @property
     def kept(self) -> bool:
         """Whether there is anything to save with the run."""
-        return self.watches or self.chances is not None or (self.evolves and self.recipe.reuse)
+        return self.watches or (self.evolves and self.recipe.reuse)
 
     @property
     def budget(self) -> int:
@@ -55,15 +52,11 @@ class Memory:
 
     def scored(self, purpose: str, rollouts: Sequence[Rollout]) -> None:
         """Store rollouts of the fast loop, except minibatches: the reflector reads those (see `RolloutCache`)."""
-        if self.chances:
-            self.chances.observe(rollouts)
         if self.recipe.reuse and purpose != "fast-minibatch":
             self.cache.add(rollouts)
 
     def trained(self, rollouts: Sequence[Rollout]) -> None:
         """Store rollouts sampled by the slow loop, without the reused ones."""
-        if self.chances:
-            self.chances.observe(rollouts)
         if self.watches:
             self.evidence.add(rollouts)
 
@@ -90,7 +83,6 @@ class Memory:
             "allowance": self.allowance.to_dict(),
             "evidence": to_data(self.evidence.rollouts),
             "cache": to_data(self.cache.rollouts),
-            "chances": self.chances.to_data() if self.chances else None,
         }
 
     def restore(self, data: Mapping[str, Any] | None, ahead: Sequence[Example]) -> None:
@@ -100,8 +92,6 @@ class Memory:
             self.evidence = Evidence(from_data(data["evidence"], ahead))
             self.cache.clear()
             self.cache.add(from_data(data["cache"], ahead))
-            if self.chances and data.get("chances"):
-                self.chances = Chances.from_data(data["chances"])
 
 
 class RolloutCache:

@@ -134,11 +134,6 @@ CONTEXT_WEIGHT = 8.0
 """Draws that the mean over all contexts counts for in the mean of one."""
 PROBLEM_WEIGHT = 2.0
 """Draws that a context's mean counts for in its score on one problem."""
-CONFIDENCE = 1.645
-"""Standard deviations that one side of a 95% interval is wide."""
-SLICES = (0.25, 0.5)
-"""Shares of the anchors after which a race may stop."""
-
 
 ROUNDING = 1e-12
 
@@ -175,12 +170,6 @@ def shrunken(draws: Draws, overall: float) -> dict[str, float]:
     }
 
 
-def race_stops(anchors: int) -> list[int]:
-    """After how many anchors a race may stop, the end included."""
-    stops = {math.ceil(share * anchors) for share in SLICES} | {anchors}
-    return sorted(stops)
-
-
 class Scores:
     """The scored contexts of one cycle."""
 
@@ -215,23 +204,3 @@ class Scores:
         gains = [fmean(mine[problem]) - fmean(theirs[problem]) for problem in mine if mine[problem] and theirs[problem]]
         needed = NormalDist().inv_cdf(1 - 0.05 / tried)
         return len(gains) > 1 and fmean(gains) > needed * stdev(gains) / math.sqrt(len(gains))
-
-    def hopeless(self, draws: Draws, places: int) -> bool:
-        """Whether a context, by its draws on some of the anchors, is best on none of them and, with 95% confidence, worse
-        than the last context that would be kept."""
-        ranked = sorted(self.members.values(), key=lambda member: -member.mean)
-        if len(ranked) < places:
-            return False
-        known = self.draws[ranked[places - 1].context.id]
-        mean, variance = _beta([score for scores in draws.values() for score in scores])
-        other_mean, other_variance = _beta([score for problem in draws for score in known[problem]])
-        if mean + CONFIDENCE * math.sqrt(variance + other_variance) >= other_mean:
-            return False
-        best = {problem: max(member.scores[problem] for member in ranked) for problem in draws}
-        return all(score <= best[problem] for problem, score in self.estimate(draws).items())
-
-
-def _beta(scores: Sequence[float]) -> tuple[float, float]:
-    """Mean and variance of the Beta posterior of a success rate, from the uniform prior."""
-    mean = (1 + sum(scores)) / (2 + len(scores))
-    return mean, mean * (1 - mean) / (3 + len(scores))

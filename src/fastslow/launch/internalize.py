@@ -39,7 +39,7 @@ from fastslow.runs.recorder import Recorder
 from fastslow.runs.rollout_files import SolvedRollout, read_solved
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
-from fastslow.slow.allocation import open_stream
+from fastslow.slow.stream import open_stream
 from fastslow.slow.update import Solved, build_distillation, build_imitation, epoch_batches, hold_back, require_finite
 from fastslow.state import State
 from fastslow.tasks import Task

@@ -17,6 +17,7 @@ class Removed:
     """It never changed what a run learns, so that any value may be resumed."""
 
 
+MORE_GRADIENT = "leave it out; graded rewards, or a higher sampling.temperature, give more groups a gradient"
 KEYS: dict[str, str | Removed] = {
     "sampling.chat": "sampling.chat_template_kwargs",
     "slow.ratio_cap": "slow.loss.ratio_cap",
@@ -26,13 +27,15 @@ KEYS: dict[str, str | Removed] = {
     "fast.proposer": "fast.optimizer.proposer",
     "sampling.vllm_server": Removed(None),
     "fast.paired": Removed(False),
+    "fast.race": Removed(False, "leave it out; fast.optimizer=digest spends the fewest rollouts"),
     "slow.betas": Removed([0.9, 0.999], "AdamW's betas are 0.9 and 0.999"),
     "slow.weight_decay": Removed(0.0, "AdamW has no weight decay"),
     "slow.max_grad_norm": Removed(1.0, "the gradient norm is clipped at 1"),
     "slow.drop_zero_variance": Removed(True, "groups whose rewards are all equal have no part in an update"),
-    "slow.fill": Removed(0.0, "use slow.allocation=informative"),
-    "slow.fill_cap": Removed(2.0, "use slow.allocation=informative"),
-    "slow.rounds": Removed(2, "slow.allocation=informative plays two rounds"),
+    "slow.allocation": Removed("even", MORE_GRADIENT),
+    "slow.fill": Removed(0.0, MORE_GRADIENT),
+    "slow.fill_cap": Removed(2.0, MORE_GRADIENT),
+    "slow.rounds": Removed(2, "a step plays one round"),
     "sampling.ahead_age": Removed(None, "rollouts are trained on at most one step later than sampling.ahead says"),
     "sampling.vllm_memory": Removed("auto", "vLLM's share of the card is calculated", machine=True),
     "sampling.vllm_sleep": Removed(
@@ -69,10 +72,10 @@ def explain_value(key: str, value: Any, expected: str) -> str | None:
     return f"{key}={value} is now {key}={new}" if new else f"{key}={value} was removed: use {expected}"
 
 
-def translate(data: dict[str, Any], known: set[str]) -> list[str]:
-    """Bring a stored recipe up to date in place; gives the removed settings that were in use, as KEY=VALUE. `known` are the
-    keys of today."""
-    removed = []
+def translate(data: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    """Bring a stored recipe up to date in place; gives the removed settings that were in use. `known` are the keys of
+    today."""
+    removed = {}
     for key, new in KEYS.items():
         section, name = section_of(data, key)
         if name not in section or key in known:
@@ -81,7 +84,7 @@ def translate(data: dict[str, Any], known: set[str]) -> list[str]:
         if isinstance(new, str):
             set_key(data, new, value)
         elif value != new.was and not new.machine:
-            removed.append(f"{key}={value}")
+            removed[key] = value
     for (key, former), replacement in VALUES.items():
         section, name = section_of(data, key)
         if section.get(name) == former:
@@ -89,12 +92,18 @@ def translate(data: dict[str, Any], known: set[str]) -> list[str]:
                 section[name] = replacement
             else:
                 del section[name]
-                removed.append(f"{key}={former}")
+                removed[key] = former
     for key, slot in SLOTS.items():
         section, name = section_of(data, key)
         if isinstance(given := section.get(name), dict):
             section[name] = slot.current(given)
     return removed
+
+
+def usual(key: str) -> Any:
+    """What a run without a removed key does."""
+    new = KEYS.get(key)
+    return new.was if isinstance(new, Removed) else None
 
 
 def section_of(data: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:

@@ -115,10 +115,6 @@ class SlowRecipe(Section):
     that share the context."""
     std: Literal["group", "batch", "none"] = "group"
     """Divide advantages by the standard deviation of the group, of the batch, or not at all."""
-    allocation: Literal["even", "informative"] = "even"
-    """`even` plays G rollouts of each problem. `informative` spends the same number of rollouts where the rewards of a group
-    are expected to differ, from what both loops saw of the problems: it chooses among the next two cycles' problems, leaves
-    groups that look decided, and gives up to 2 G to groups whose rewards differ (docs/rollouts.md)."""
     kl: float = Field(default=1e-3, ge=0)
     """Coefficient of the KL penalty to the base model, whose estimate (k3 times the importance ratio) is averaged over all
     tokens of the update, whatever loss is chosen; 0 loads no reference model. `distill` has no such penalty."""
@@ -139,11 +135,6 @@ class SlowRecipe(Section):
             raise ValueError(
                 f"slow.microbatch={self.microbatch} does not divide the {rollouts} rollouts of a step "
                 f"(slow.problems={self.problems} × slow.group={self.group}); choose a divisor of {rollouts}, or auto"
-            )
-        if self.allocation == "informative" and self.baseline == "prompt":
-            raise ValueError(
-                "slow.allocation=informative plays groups of unequal sizes, in which slow.baseline=prompt may find one "
-                "rollout of a context alone; set slow.baseline=problem"
             )
         return self
 
@@ -181,8 +172,6 @@ class FastRecipe(Section):
     rescore: Literal["all", "from-rollouts"] = "all"
     """How carried contexts are scored under the new weights: `all` plays all of them on the anchors, `from-rollouts` takes
     the slow loop's rollouts of the last cycle."""
-    race: bool = False
-    """Score a child on a quarter and then on half of the anchors first, and stop once it is too far behind."""
     reuse: bool = False
     """Train on the cycle's scoring rollouts whenever a group needs their problem and context; at the end of the cycle the
     rest is dropped."""
@@ -403,8 +392,8 @@ class Recipe(Section):
         self._check_tasks()
         if self.method in ("fst", "distill"):
             self._check_population()
-        if self.method != "gepa":
-            self._check_slow_loop()
+        if self.method == "distill":
+            self.sampling.refuse_ahead("method=distill", "which trains on answers of the present weights only")
         unused = {"rl": "fast.", "gepa": "slow."}.get(self.method, " ")
         for key, part in self.parts():
             if not isinstance(part, UnreadPart) and not key.startswith(unused):
@@ -447,28 +436,6 @@ class Recipe(Section):
                 f"slow.baseline=prompt compares rollouts that share a context, but slow.group={group} over "
                 f"fast.population={population} leaves one each; raise slow.group or lower fast.population"
             )
-
-    def _check_slow_loop(self) -> None:
-        """What looks for differing rewards, and what begins rollouts early, does not fit every method and estimate."""
-        slow, fast, sampling = self.slow, self.fast, self.sampling
-        if slow.allocation == "informative":
-            chosen = "slow.allocation=informative"
-            if self.method == "distill":
-                raise ValueError(
-                    f"{chosen} looks for differing rewards, but method=distill does not train on rewards; remove it or set "
-                    "method=fst"
-                )
-            sampling.refuse_ahead(chosen, "which chooses problems by this step's rewards")
-            estimates = {"rescore=from-rollouts": fast.rescore == "from-rollouts", "adaptive": fast.adaptive}
-            for setting, used in estimates.items():
-                if self.method == "fst" and used:
-                    raise ValueError(
-                        f"fast.{setting} takes the training rewards for a fair sample of the problems, but {chosen} chooses "
-                        f"those that are neither easy nor hard; remove fast.{setting.partition('=')[0]}, or set "
-                        "slow.allocation=even"
-                    )
-        if self.method == "distill":
-            sampling.refuse_ahead("method=distill", "which trains on answers of the present weights only")
 
 
 ModelRecipe.model_rebuild()

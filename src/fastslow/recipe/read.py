@@ -86,14 +86,24 @@ def read_stored_recipe(path: str | Path, overrides: Sequence[str] = (), *, exact
     """Read the recipe.yaml of a run folder, which may be of an earlier version: renamed keys are translated, removed ones
     dropped. With `exact`, a removed setting that was in use raises, because the run cannot be resumed as it began."""
     path = Path(path)
-    data = _without_credentials(_read_mapping(path))
-    removed = translate(data, {key for key, _ in walk(Recipe)})
+    data, removed = _read_stored(path)
     if exact and removed:
+        used = ", ".join(f"{key}={value}" for key, value in removed.items())
         raise RecipeError(
-            f"the run of '{path}' cannot be resumed: it uses {', '.join(removed)}, which was removed; start a new run "
-            "without it"
+            f"the run of '{path}' cannot be resumed: it uses {used}, which was removed; start a new run without it"
         )
     return _with_overrides(data, path, overrides, stored=True)
+
+
+def removed_settings(path: str | Path) -> dict[str, Any]:
+    """The settings in use in the recipe.yaml of a run folder that `read_stored_recipe` drops."""
+    return _read_stored(Path(path))[1]
+
+
+def _read_stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    data = _without_credentials(_read_mapping(path))
+    removed = translate(data, {key for key, _ in walk(Recipe)})
+    return data, removed
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:

@@ -73,10 +73,6 @@ class Group:
     def unfinished(self) -> list[Pending]:
         return [member for member in self.members if member.rollout is None]
 
-    @property
-    def informative(self) -> bool:
-        return len({rollout.score for rollout in self.rollouts}) > 1
-
 
 @dataclass
 class _Request:

@@ -36,7 +36,6 @@ TRACKED = (
     "reward",
     "reward_std",
     "zero_variance",
-    "informative",
     "response_length",
     "truncated",
     "faulty_grades",
@@ -106,7 +105,7 @@ class Recorder:
         self.view.sampled(rollouts)
 
     def book_step(self, rollouts: Sequence[Rollout], reused: int, timing: Timing) -> None:
-        """Book the rollouts sampled for a slow step, or for a round of it, and the number of reused ones."""
+        """Book the rollouts sampled for a slow step, and the number of reused ones."""
         self.book("slow", rollouts, timing)
         self.state.ledger.book("slow", Entry(reused=reused))
         self.state.clock.count({"sampling": timing.sampling, "grading": timing.grading})
@@ -141,14 +140,13 @@ class Recorder:
             "contexts": len(by_context),
             "problems": len(groups),
             "zero_variance": signal.zero_variance,
-            "informative": signal.informative,
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
             "faulty_grades": sum(map(is_faulty, rollouts)),
             "staleness": sum(age * tokens for age, tokens in ages.items()) / max(sum(ages.values()), 1),
             "ages": ages,
-            "in_play": len(state.ahead.in_play),
+            "in_play": len(state.in_play.groups),
             # Undefined for a step without rows to train on; 0 would be wrong.
             **{key: numbers.get(key) if update.rows else None for key in trained},
             "learning_rate": numbers.get("learning_rate"),

@@ -46,20 +46,14 @@ class Signal:
 
     zero_variance: float
     """Fraction of groups whose rewards are all equal: they have no gradient."""
-    informative: float
-    """Fraction of the rollouts that are in the other groups."""
     advantages: Sequence[float] | None = field(default=None, compare=False)
     """Of each rollout, without the factor of the aggregation; None where rewards are not trained on."""
 
 
-def build_update(
-    rollouts: Sequence[Rollout], slow: SlowRecipe, step: int, sizes: Sequence[int] = ()
-) -> tuple[Update, Signal]:
-    """Rows for one step; rollouts are grouped by problem, `slow.group` each or as many as `sizes` says.
-
-    Groups whose rewards are all equal are left out."""
-    sizes = sizes or [slow.group] * (len(rollouts) // slow.group)
-    problems_N = np.repeat(np.arange(len(sizes)), sizes)
+def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> tuple[Update, Signal]:
+    """Rows for one step; rollouts are grouped by problem, `slow.group` each. Groups whose rewards are all equal are left
+    out."""
+    problems_N = np.arange(len(rollouts)) // slow.group
     numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
     contexts_N = np.array([numbers[r.context.id] for r in rollouts])
     rewards_N = np.array([r.score for r in rollouts], dtype=np.float64)
@@ -75,8 +69,7 @@ def build_update(
         if kept
         for turn in rollout.turns
     ]
-    group_varied = [varied_N[groups_N == group].any() for group in np.unique(groups_N)]
-    return Update(step, rows), Signal(1 - float(np.mean(group_varied)), float(varied_N.mean()), advantages_N.tolist())
+    return Update(step, rows), Signal(1 - float(varied_N.mean()), advantages_N.tolist())
 
 
 def build_distillation(
@@ -98,8 +91,7 @@ def build_distillation(
         if kept and teacher_prompts is not None
         for turn, prompt in zip(rollout.turns, teacher_prompts, strict=True)
     ]
-    share = float(informative(rewards_N, problems_N).mean())  # groups of one size
-    return Update(step, rows), Signal(1 - share, share)
+    return Update(step, rows), Signal(1 - float(informative(rewards_N, problems_N).mean()))
 
 
 def build_imitation(rollouts: Sequence[Rollout], step: int) -> Update:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.base.errors import FastSlowError, RunError
-from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, flat
+from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, flat, removed_settings
+from fastslow.recipe.former import usual
 from fastslow.recipe.model import Method
 from fastslow.recipe.parts import SLOTS
 from fastslow.runs.folder import RunFolder
@@ -103,7 +104,7 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
             remarks.append(f"'{folder}' has no evaluations yet and was skipped")
     if not runs:
         raise RunError("none of the runs has an evaluation yet; train them with evaluation.every above 0")
-    settings = {run.path: flat(run.recipe.model_dump(mode="json")) for run in runs}
+    settings = _settings(runs)
     _require_same_measure(settings)
     groups: dict[tuple[Any, ...], list[RunFolder]] = {}
     for run in runs:
@@ -168,6 +169,16 @@ def make_arm(
         rows = [row for row in run.rows("metrics") if rollouts is None or row["step"] <= curve.steps[-1]]
         entropies[seed] = tuple((row["step"], row["entropy"]) for row in rows if row.get("entropy") is not None)
     return Arm(label, method, curves, entropies, folders, variant, look)
+
+
+def _settings(runs: Sequence[RunFolder]) -> dict[Path, dict[str, Any]]:
+    """The settings of every run, also those that recipes no longer have where one of the runs uses them."""
+    found = {run.path: flat(run.recipe.model_dump(mode="json")) for run in runs}
+    removed = {run.path: removed_settings(run.path / "recipe.yaml") for run in runs}
+    for path, each in found.items():
+        for key in dict.fromkeys(key for used in removed.values() for key in used):
+            each[key] = removed[path].get(key, each.get(key, usual(key)))
+    return found
 
 
 def _arm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from fastslow.base.errors import FastSlowError, RunError
 from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.export import save_policy
-from fastslow.recipe import MACHINE_SETTINGS, Recipe, build_recipe, dump_recipe, flat
+from fastslow.recipe import MACHINE_SETTINGS, Recipe, build_recipe, dump_recipe, flat, removed_settings
 from fastslow.recipe.model import Method
 from fastslow.recipe.read import apply_override
 from fastslow.runs import files
@@ -209,6 +209,7 @@ def refuse_other_settings(recipe: Recipe, path: Path, study: Path) -> None:
     if not (path / "run.json").exists():
         return
     there, here = flat(RunFolder.open(path).recipe.model_dump()), flat(recipe.model_dump())
+    there |= removed_settings(path / "recipe.yaml")
     keys = [key for key in {**there, **here} if there.get(key) != here.get(key) and key not in MACHINE_SETTINGS]
     if keys:
         differences = ", ".join(f"{key} is {there.get(key)} there and {here.get(key)} here" for key in keys)

@@ -15,7 +15,6 @@ from fastslow.recipe.parts import OPTIMIZER
 ALL = list(OPTIMIZER.registry.built_in)
 SUPPORTING = {
     "fast.rescore=from-rollouts": {"gepa", "evoprompt"},
-    "fast.race=true": {"gepa", "ape", "opro", "evoprompt", "promptbreeder", "textgrad"},
     "fast.reuse=true": {"gepa", "evoprompt", "textgrad", "reflexion", "ace"},
     "fast.population=1": set(ALL) - {"evoprompt", "promptbreeder"},
     "fast.budget=5": {"gepa", "digest"},

@@ -22,7 +22,6 @@ ALL: list[str] = list(OPTIMIZER.registry.built_in)
 BY_MINIBATCH = ["gepa", "evoprompt", "textgrad", "reflexion", "ace"]
 FITTING = {
     "rescore=from-rollouts": ["gepa", "evoprompt"],
-    "race=true": ["gepa", "ape", "opro", "evoprompt", "promptbreeder", "textgrad"],
     "reuse=true": BY_MINIBATCH,
     "adaptive=true": ALL,
 }
@@ -56,8 +55,7 @@ def test_a_slow_loop_that_plays_under_the_seed_text_refuses_what_needs_rollouts_
 ) -> None:
     with pytest.raises(RecipeError, match=rf"fast\.{setting} cannot be combined with method=distill"):
         load_recipe(EXAMPLE, ["method=distill", f"fast.{setting}"])
-    for fine in ("race=true", "adaptive=true"):
-        assert load_recipe(EXAMPLE, ["method=distill", f"fast.{fine}"])
+    assert load_recipe(EXAMPLE, ["method=distill", "fast.adaptive=true"])
 
 
 # Cycles ----------------------------------------------------------------------------------------------------------------
@@ -90,42 +88,6 @@ def test_evoprompt_takes_scores_from_rollouts() -> None:
     assert set(stage.booked) == {"fast-score"}
     assert found.reused == {"rescore": 36}
     assert any(edit.accepted for edit in found.edits)
-
-
-@each("ape", "opro", "evoprompt", "promptbreeder", "textgrad")
-def test_a_race_stops_bad_children_of_others_too(optimizer: str) -> None:
-    """Whatever is new is hopeless, and is stopped after a quarter of the anchors."""
-    known = {member.context.id for member in carried().members}
-
-    def score(texts: Any, example: Any) -> float:
-        # Not quite right for the old ones, so that there is something to look for.
-        old = texts in [dict(member.context.texts) for member in carried().members]
-        return 0.9 if old else 0.0
-
-    stage = Stage(score)
-    found = cycle(stage, carried(), optimizer, race=True, population=3, minibatch=1)
-    assert {member.context.id for member in found.pool.members} == known
-    if optimizer == "textgrad":  # a child that is worse on the minibatch is not scored at all
-        assert stage.booked["fast-score"] == 0
-        return
-    stopped = [edit for edit in found.edits if "too far behind" in edit.reason]
-    assert stopped
-    assert not any(edit.accepted for edit in found.edits)
-    assert stage.booked["fast-score"] == 3 * len(stopped)
-
-
-def test_textgrad_stays_where_it_was_if_its_child_loses_the_race() -> None:
-    lucky: list[str] = []
-
-    def score(texts: Any, example: Any) -> float:
-        if texts["system"] in ("A\nThink.", "B\nWrite the answer.", "C"):
-            return 0.9
-        lucky.append(texts["system"])
-        return float(lucky.count(texts["system"]) == 1)  # right on the minibatch of one, wrong ever after
-
-    found = cycle(Stage(score), carried(), "textgrad", race=True, population=3, minibatch=1)
-    assert [edit.parent for edit in found.edits] == [carried().best.context.id] * len(found.edits)
-    assert any("too far behind" in edit.reason for edit in found.edits)
 
 
 @each(*[name for name in BY_MINIBATCH if name != "gepa"])

@@ -29,7 +29,6 @@ INDUCED_LINES = 3
 
 class Ape(Steps):
     reads_feedback = False
-    supports = frozenset({"race"})
     trials = 1
 
     def step(self) -> None:

@@ -17,7 +17,7 @@ from fastslow.base.errors import FastSlowError
 from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.memory import LEAST_SHARE
-from fastslow.fast.pool import Member, Pool, mean_score, select
+from fastslow.fast.pool import Member, Pool, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
 from fastslow.fast.reflection.base import Refusal
 from fastslow.recipe import FastRecipe, Part, Recipe
@@ -30,13 +30,12 @@ PATIENCE = 4
 """Failed proposals in a row after which a cycle ends."""
 TRIES = 4
 """Attempts to get a proposal that is new and within the token budget."""
-SAVING = {"rescore": "from-rollouts", "race": True, "reuse": True}
-"""Settings of the fast loop that an optimizer must support, and the value that turns each on."""
-UNDER_CONTEXTS = {
-    "rescore": "leaves no rollouts under the contexts to score them by",
-    "reuse": "has no use for rollouts under the contexts",
+SAVING = {
+    "rescore": ("from-rollouts", "leaves no rollouts under the contexts to score them by"),
+    "reuse": (True, "has no use for rollouts under the contexts"),
 }
-"""Those that need rollouts under the contexts, and why `distill`, which trains under the seed text, has none for them."""
+"""Settings of the fast loop that an optimizer must support: the value that turns each on, and why `distill`, which trains
+under the seed text, rules it out."""
 
 
 @dataclass
@@ -115,8 +114,8 @@ class Optimizer(ABC):
     reads_rollouts: ClassVar[bool] = False
     """Whether it learns from the slow loop's rollouts whatever `rescore` says, and does not score carried contexts again."""
     supports: ClassVar[frozenset[str]] = frozenset()
-    """Which of `rescore`, `race` and `reuse` it works with. `reuse` needs a proposer that never reads the rollouts that
-    contexts are scored by, because these are trained on."""
+    """Which of `rescore` and `reuse` it works with. `reuse` needs a proposer that never reads the rollouts that contexts are
+    scored by, because these are trained on."""
     least_population: ClassVar[int] = 1
     covers_budget: ClassVar[bool] = True
     """Whether it starts a step only if the budget covers it, so that a small budget would find nothing."""
@@ -136,14 +135,14 @@ class Optimizer(ABC):
     def refuse(cls, recipe: Recipe) -> None:
         """Raise a `ValueError` where the settings do not fit this optimizer."""
         fast = recipe.fast
-        for name, value in SAVING.items():
+        for name, (value, because) in SAVING.items():
             if getattr(fast, name) != value:
                 continue
             chosen, without = f"{name}={str(value).lower()}", f"set fast.{name}={'false' if value is True else 'all'}"
-            if recipe.method == "distill" and name in UNDER_CONTEXTS:
+            if recipe.method == "distill":
                 raise ValueError(
                     f"fast.{chosen} cannot be combined with method=distill, whose weights learn under the seed text, which "
-                    f"{UNDER_CONTEXTS[name]}; {without}, or set method=fst"
+                    f"{because}; {without}, or set method=fst"
                 )
             if name not in cls.supports:
                 raise ValueError(
@@ -321,10 +320,6 @@ class Optimizer(ABC):
             edit.minibatch = self.evaluator.trial(edit.child, edit.parent)
             if edit.child in self.members:
                 edit.accepted, edit.score = True, self.members[edit.child].mean
-            elif edit.child in self.evaluator.stopped:
-                drawn = self.evaluator.stopped[edit.child]
-                mean = sum(map(mean_score, drawn)) / len(drawn)
-                edit.reason = f"{mean:.2f} on the first {len(drawn)} of {len(self.anchors)} anchors is too far behind"
             elif edit.after is not None and not edit.reason:
                 edit.reason = f"{edit.after:.2f} on the minibatch is not above its parent's {edit.before:.2f}"
         scored = [replace(member, notes=self.notes.get(key, {})) for key, member in self.members.items()]

@@ -24,7 +24,7 @@ from fastslow.records import Context
 
 class EvoPrompt(Steps):
     reads_feedback = False
-    supports = frozenset({"rescore", "race", "reuse"})
+    supports = frozenset({"rescore", "reuse"})
     least_population = 2
 
     def step(self) -> None:

@@ -68,7 +68,7 @@ class Gepa(Optimizer):
     """
 
     Options = GepaOptions
-    supports = frozenset({"rescore", "race", "reuse"})
+    supports = frozenset({"rescore", "reuse"})
     covers_budget = False
     propose_new_texts = None
     proposing = False
@@ -110,7 +110,9 @@ class Gepa(Optimizer):
         """Play all (candidate, batch) pairs together: minibatches while proposing, then all anchors for accepted children."""
         pairs = [(self._context(candidate), batch) for candidate, batch in items]
         if not self.proposing and all(len(batch) == len(self.anchors) for _, batch in items):
-            return [self._on_anchors(member) for member in self.evaluator.in_full([context for context, _ in pairs])]
+            members = self.evaluator.in_full([context for context, _ in pairs])
+            found = [[_shown(member, example) for example in self.anchors] for member in members]
+            return [EvaluationBatch(outputs=scores, scores=scores) for scores in found]
         results = []
         for (context, _), rollouts in zip(pairs, self.evaluator.minibatches(pairs), strict=True):
             scores = [mean_score(drawn) for drawn in rollouts]
@@ -123,11 +125,6 @@ class Gepa(Optimizer):
             traces = [drawn[0] for drawn in rollouts]
             results.append(EvaluationBatch(outputs=scores, scores=shown, trajectories=traces))
         return results
-
-    def _on_anchors(self, member: Member | None) -> EvaluationBatch[Rollout, float]:
-        """The scores on all anchors; without any, less than every other context has, so that gepa never makes it a parent."""
-        scores = [0.0 if member is None else _shown(member, example) for example in self.anchors]
-        return EvaluationBatch(outputs=scores, scores=scores)
 
     def numbered(self, context: Context) -> Candidate:
         return {number: context.texts[name] for number, name in enumerate(self.components)}

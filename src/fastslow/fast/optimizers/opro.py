@@ -34,7 +34,6 @@ class OproOptions(Part):
 class Opro(Steps):
     Options = OproOptions
     reads_feedback = False
-    supports = frozenset({"race"})
 
     def step(self) -> None:
         self.score(self.brood(min(self.recipe.optimizer.proposals, self.left // self.score_price)))

@@ -54,7 +54,6 @@ class Unit:
 
 class Promptbreeder(Steps):
     reads_feedback = False
-    supports = frozenset({"race"})
     least_population = 2
 
     def begin(self) -> None:
@@ -74,8 +73,6 @@ class Promptbreeder(Steps):
             return
         self.notes[child.id] = {"mutation": mutation}
         (member,) = self.score([child])
-        if member is None:
-            return
         if len(self.units) == self.recipe.population:
             self.units.remove(loser)
         self.units.append(Unit(member, mutation))

@@ -138,8 +138,8 @@ class Steps(Optimizer):
                 edit.after = trials[-1].mean
         return trials
 
-    def score(self, contexts: Sequence[Context]) -> list[Member | None]:
-        """Play contexts on all anchors, which makes them candidates for the population; None for one that lost a race."""
+    def score(self, contexts: Sequence[Context]) -> list[Member]:
+        """Play contexts on all anchors, which makes them candidates for the population."""
         return self.evaluator.in_full(contexts) if contexts else []
 
     def ranked(self) -> list[Member]:

@@ -27,7 +27,7 @@ CRITICISM_LINES = 3
 
 
 class TextGrad(Steps):
-    supports = frozenset({"race", "reuse"})
+    supports = frozenset({"reuse"})
     trials = 2
 
     def step(self) -> None:
@@ -43,7 +43,7 @@ class TextGrad(Steps):
             self.edits[child.id].reason = f"{after.mean:.2f} on the minibatch is worse than {before.mean:.2f}"
             return
         (member,) = self.score([child])
-        if member is not None and member.mean >= self.members[self.current.id].mean:
+        if member.mean >= self.members[self.current.id].mean:
             self.current = child
 
     def _gradient(self, trial: Trial) -> TextRequest:
