@@ -184,8 +184,8 @@ class Model:
         return sum(kept >= KEPT_MOSTLY and tried >= SEEN_TWICE for kept, tried in heeded), len(made)
 
     def wanting(self, problem: str) -> float:
-        """How much was said of a problem that answers seldom keep although a text says it, by how often it is said. While next
-        to nothing scores, all that is not kept counts, unless the problem is mostly passed."""
+        """How much was said of a problem that answers seldom keep although a text says it, by how often it is said. While
+        next to nothing scores, all that is not kept counts, unless the problem is mostly passed."""
         heeded = {key: self.words.heeded(key) for key in sorted(self.journal.about(problem) & self.words.place.keys())}
         silent = self.silent and math.prod(kept for kept, _ in heeded.values()) < KEPT_MOSTLY
         return sum(
