@@ -109,8 +109,9 @@ def test_the_budget_is_kept_and_the_first_look_is_booked_apart(budget: int) -> N
     stage = Stage(lambda texts, example: 0.0)
     evolve(stage, Lessons(), pool_of("A"), problems(50), optimizer="digest", budget=budget)
     assert stage.booked["rescore"] == FIRST_LOOK
-    assert stage.booked["fast-score"] <= budget
-    assert set(stage.booked) <= {"rescore", "fast-score"}
+    assert stage.booked["fast-score"] + stage.booked["fast-minibatch"] <= budget
+    assert stage.booked["fast-minibatch"] <= budget / 2
+    assert set(stage.booked) <= {"rescore", "fast-score", "fast-minibatch"}
 
 
 def test_a_text_that_is_always_right_ends_the_cycle() -> None:
