@@ -10,12 +10,17 @@ import contextlib
 import contextvars
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
+from fastslow.base.stops import Stopped, Stops
+
 T = TypeVar("T")
+PATIENCE = 5.0
+"""Seconds in which interrupted coroutines must have ended."""
 
 
 def derive_seed(*parts: object) -> int:
@@ -28,6 +33,7 @@ class World:
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
+        self.stops = Stops()
 
     @classmethod
     def launched(cls, cpu: bool) -> World:
@@ -51,6 +57,11 @@ class World:
         from accelerate.utils import gather_object
 
         return list(gather_object([value]))
+
+    def stop_together(self) -> None:
+        """With several processes: raise `Stopped` on all of them if a signal waits on one."""
+        if self.size > 1 and (found := [each for each in self.gather(self.stops.waiting) if each]):
+            raise Stopped(str(found[0]) or "SIGINT")
 
     def largest(self, number: int) -> int:
         return max(self.gather(number))
@@ -78,7 +89,9 @@ class World:
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     """One event loop per process: clients and locks of tasks are bound to the loop they were first used in."""
-    return asyncio.new_event_loop()
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(_report)
+    return loop
 
 
 def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -97,10 +110,27 @@ def _drive(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         return loop.run_until_complete(coroutine)
     finally:
-        if left := asyncio.all_tasks(loop):  # interrupted
-            for task in left:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        _clear(loop)
+
+
+def _clear(loop: asyncio.AbstractEventLoop) -> None:
+    """End what an interruption left running. A task group raises it again when its tasks have ended, and code of a task may
+    go on although it is cancelled."""
+    deadline = time.monotonic() + PATIENCE
+    while (left := asyncio.all_tasks(loop)) and time.monotonic() < deadline:
+        for task in left:
+            task.cancel()
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+            loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE / 10))
+        for task in left:
+            if task.done() and not task.cancelled():
+                task.exception()  # seen: it is not reported
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What nobody waits for any more; an interruption is raised elsewhere too."""
+    if not isinstance(context.get("exception"), KeyboardInterrupt):
+        loop.default_exception_handler(context)
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:

@@ -92,6 +92,7 @@ class Player:
         shares = self.world.gather([each.rollout for each in mine])
         for index, each in enumerate(pending):
             each.rollout = shares[index % size][index // size]
+        self.world.stop_together()
         return timing
 
     async def _play(

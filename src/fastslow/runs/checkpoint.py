@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,23 @@ WITNESSED = (
     *("metrics.jsonl", "evals.jsonl", "ledger.jsonl", "contexts/cycle-*.json"),
     *("rollouts/step-*.parquet", "rollouts/cycle-*.parquet"),
 )
+INTERVAL, SHARE = 300.0, 0.02
 REMOVING = ".removing-"
 """Name prefix of a checkpoint that is being removed: it is renamed first, so that no reader sees a partial one."""
+
+
+class Pace:
+    """When a checkpoint is due by time: after `INTERVAL`, and only when saving takes no more than `SHARE` of the time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._last, self._interval = clock, clock(), INTERVAL
+
+    def due(self) -> bool:
+        return self._clock() - self._last >= self._interval
+
+    def saved(self, seconds: float) -> None:
+        """A checkpoint has been saved, and that has taken so long."""
+        self._last, self._interval = self._clock(), max(INTERVAL, seconds / SHARE)
 
 
 class Checkpoints:
@@ -106,13 +122,13 @@ class Checkpoints:
         """Remove all but the newest `keep` checkpoints; None keeps all."""
         if keep is not None:
             for step in self.steps()[:-keep]:
-                self._remove(step)
+                self.remove(step)
 
     def rewind(self, step: int) -> None:
         """Remove the checkpoints after a step, and unfinished ones."""
         for later in self.steps():
             if later > step:
-                self._remove(later)
+                self.remove(later)
         with files.explained(self.folder):
             for prefix in (files.TEMPORARY, REMOVING):
                 for leftover in self.folder.glob(prefix + "*"):
@@ -131,7 +147,7 @@ class Checkpoints:
             raise
         return replaced
 
-    def _remove(self, step: int) -> None:
+    def remove(self, step: int) -> None:
         path = self.folder / _name(step)
         with files.explained(path):
             shutil.rmtree(self._mark_for_removal(path))

@@ -192,15 +192,20 @@ class RunFolder:
         """Write the rollouts that the fast loop played in a cycle, each with its purpose."""
         self.rollout_writer.write(self.path / "rollouts" / f"cycle-{cycle:04d}.parquet", rollouts, purposes)
 
-    def rewind(self, step: int) -> None:
-        """Remove everything after the checkpoint of `step`, to resume from it (-1: to start over).
+    def rewind(self, step: int) -> int:
+        """Remove everything after the checkpoint of `step`, to resume from it (-1: to start over); return the number of
+        completed steps that are lost.
 
         Cycle files stay: they are the journal from which a resumed run reads its cycles.
         """
-        for name in LOGS:
-            path = self._log(name)
-            if path.exists():
-                files.write_rows(path, files.read_rows(path, lambda row: (row.get("step") or 0) <= step))
+        seen = {max(step, 0)}
+
+        def stays(row: dict[str, Any]) -> bool:
+            seen.add(row.get("step") or 0)
+            return (row.get("step") or 0) <= step
+
+        for path in filter(Path.exists, map(self._log, LOGS)):
+            files.write_rows(path, files.read_rows(path, stays))
         with files.explained(self.path):
             for number, path in files.numbered(self.path / "rollouts", "step-*.parquet").items():
                 if number > step:
@@ -209,6 +214,7 @@ class RunFolder:
                 for leftover in folder.glob(files.TEMPORARY + "*"):
                     leftover.unlink()
         self.checkpoints.rewind(step)
+        return max(seen) - max(step, 0)
 
 
 def _memory(cycle: int) -> Path:
