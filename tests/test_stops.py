@@ -15,13 +15,13 @@ from fake_engine import FakeEngine
 from fake_runs import SAVED, STEPS, outcome, recipe_of, resume, run
 from lengthy_engine import LengthyEngine
 
-from fastslow.base.stops import Stopped
+from fastslow.base.world import Stopped
 from fastslow.engine.base import Numbers, Update
 from fastslow.recipe import dump_recipe
 from fastslow.records import Completion
 from fastslow.runs import files
-from fastslow.runs.checkpoint import INTERVAL, Pace
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.recorder import INTERVAL, Pace
 
 SHARING = {"reuse": True, "rescore": "from-rollouts", "adaptive": True}
 

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from rollout_helpers import SAMPLING, PlanAndDo, ScriptedEngine, contexts, problems
 
-from fastslow.base.stops import Stopped
-from fastslow.base.world import World, derive_seed
+from fastslow.base.world import Stopped, World, derive_seed
 from fastslow.records import Completion, Ready, Rollout, Sampling
 from fastslow.rollouts.play import Player
 

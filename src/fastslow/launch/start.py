@@ -17,9 +17,8 @@ from pathlib import Path
 from rich.console import Console
 
 from fastslow.base.errors import FastSlowError, Interrupted, ModelError, RecipeError, RunError, cause
-from fastslow.base.stops import Stopped
 from fastslow.base.text import one_line, redacted
-from fastslow.base.world import World, derive_seed
+from fastslow.base.world import Stopped, World, derive_seed
 from fastslow.engine.local import out_of_memory
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed, Reflector, Usage
 from fastslow.launch.assembly import Parts, assemble, find_world

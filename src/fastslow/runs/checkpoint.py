@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,8 @@ WITNESSED = (
     *("metrics.jsonl", "evals.jsonl", "ledger.jsonl", "contexts/cycle-*.json"),
     *("rollouts/step-*.parquet", "rollouts/cycle-*.parquet"),
 )
-INTERVAL, SHARE = 300.0, 0.02
 REMOVING = ".removing-"
 """Name prefix of a checkpoint that is being removed: it is renamed first, so that no reader sees a partial one."""
-
-
-class Pace:
-    """When a checkpoint is due by time: after `INTERVAL`, and only when saving takes no more than `SHARE` of the time."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._last, self._interval = clock, clock(), INTERVAL
-
-    def due(self) -> bool:
-        return self._clock() - self._last >= self._interval
-
-    def saved(self, seconds: float) -> None:
-        """A checkpoint has been saved, and that has taken so long."""
-        self._last, self._interval = self._clock(), max(INTERVAL, seconds / SHARE)
 
 
 class Checkpoints:

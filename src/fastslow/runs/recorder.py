@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastslow.base.errors import Diverged, RunError, cause
-from fastslow.base.stops import Stopped
+from fastslow.base.world import Stopped
 from fastslow.engine.base import Engine, Numbers, Update
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
 from fastslow.rollouts.play import Timing, is_faulty
-from fastslow.runs.checkpoint import Checkpoints, Pace, write_witness
+from fastslow.runs.checkpoint import Checkpoints, write_witness
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST, RETRIES, Entry, Purpose
 from fastslow.runs.trackers import Trackers
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from fastslow.state import State
 
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
+INTERVAL, SHARE = 300.0, 0.02
+"""Seconds after which a checkpoint is saved, and the most that saving may take of the time."""
 IDLE = 10
 """Steps without a gradient after which the run says that nothing is learnt."""
 TRACKED = (
@@ -45,6 +47,20 @@ TRACKED = (
     "faulty_grades",
     "staleness",
 )
+
+
+class Pace:
+    """When a checkpoint is due by time: after `INTERVAL`, and only when saving takes no more than `SHARE` of the time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._last, self._interval = clock, clock(), INTERVAL
+
+    def due(self) -> bool:
+        return self._clock() - self._last >= self._interval
+
+    def saved(self, seconds: float) -> None:
+        """A checkpoint has been saved, and that has taken so long."""
+        self._last, self._interval = self._clock(), max(INTERVAL, seconds / SHARE)
 
 
 class Recorder:
