@@ -37,6 +37,9 @@ def train(
         int | None, Option(min=0, metavar="STEP", help="Resume from this checkpoint, not the newest; 0 starts over.")
     ] = None,
     trust: Trust = False,
+    other_data: Annotated[
+        bool, Option("--other-data", help="Resume although the problems or the grader have changed.")
+    ] = False,
     board: Annotated[bool, Option("--board", help="Show the run in a browser while it trains.")] = False,
 ) -> None:
     """Train a recipe, resume an interrupted run, or extend a finished one.
@@ -61,7 +64,7 @@ def train(
         from fastslow.launch import start
 
         with beside(resume) if shown else nullcontext():
-            start.resume(resume, overrides=changed, step=step, trust=trust)
+            start.resume(resume, overrides=changed, step=step, trust=trust, other_data=other_data)
     elif recipe is not None:
         loaded = load_recipe(recipe, changed)
         folder = default_folder(loaded, "stdin" if recipe == STDIN else recipe.stem)

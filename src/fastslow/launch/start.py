@@ -22,6 +22,7 @@ from fastslow.base.world import Stopped, World, derive_seed
 from fastslow.engine.local import out_of_memory
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed, Reflector, Usage
 from fastslow.launch.assembly import Parts, assemble, find_world
+from fastslow.launch.identity import differing, identity
 from fastslow.loop import Loop
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
@@ -50,10 +51,11 @@ def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task:
         with nothing_left_behind(place), ExitStack() as starting:
             parts = _assemble(recipe, place, world, task)
             starting.enter_context(closing(parts.engine))
+            data = world.from_main(lambda: identity(parts.task))
             reflector = _reflector(recipe, parts)
             spent = preflight(recipe, parts, reflector)
             open_engine.push(starting.pop_all())
-        run = on_main(world, lambda: RunFolder.create(place, recipe))
+        run = on_main(world, lambda: RunFolder.create(place, recipe, data))
         remember(place, recipe)
         _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent)
     return given
@@ -67,13 +69,14 @@ def resume(
     overrides: Sequence[str] = (),
     step: int | None = None,
     trust: bool = False,
+    other_data: bool = False,
 ) -> Path:
     """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
 
     `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS) and those that say how much
     failing code of the task it bears (GRADING_SETTINGS), and raise those that say when it ends (LENGTH_SETTINGS), which
     extends a finished run. `step` chooses another checkpoint; 0 starts over. `trust` allows a folder that was made
-    elsewhere to execute the code it names.
+    elsewhere to execute the code it names, and `other_data` a run whose problems or grader have changed since it began.
     """
     given, place = Path(folder), Path(folder).absolute()
     recipe = _recipe_to_resume(given, overrides)
@@ -84,10 +87,11 @@ def resume(
         parts = _assemble(recipe, place, world, task)
         with closing(parts.engine):
             reflector = _reflector(recipe, parts)
+            data = world.from_main(lambda: _same_data(run, parts.task, other_data))
             checkpoint, said = world.from_main(lambda: _rewound(run, recipe, step))
             # A run without a checkpoint starts again, and does before step 1 what it did before.
             spent = preflight(recipe, parts, reflector) if checkpoint is None else None
-            resumed = (checkpoint, said)
+            resumed = (checkpoint, said + data)
             _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent, resumed=resumed)
     return given
 
@@ -202,6 +206,23 @@ def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[P
     done = f"{repeated} completed {'step is' if repeated == 1 else 'steps are'} repeated" if repeated else ""
     place = f"resuming after step {number}" if latest else "starting over, without a checkpoint"
     return path, f"{place}; {done or 'no completed step is repeated'}"
+
+
+def _same_data(run: RunFolder | None, task: Task, other_data: bool) -> str:
+    """Raise if the run was started with other problems or another grader; what to say of it if it may go on."""
+    assert run is not None, "called on the main process only"
+    before, now = (run.read_json("run.json") or {}).get("data"), identity(task)
+    changed = differing(before, now) if isinstance(before, dict) else ""
+    if changed and not other_data:
+        raise RunError(
+            f"'{run.path}' was trained with other data: {changed}; restore them, start a new run, or insist with "
+            "--other-data (from Python: other_data=True)"
+        )
+    if before != now:
+        run.set_status("running", data=now)
+    if before is None:
+        return "; whether problems and grader are still the same cannot be checked, since the run did not note them"
+    return f"; {changed} from here on, as you insist" if changed else ""
 
 
 # Before step 1 ---------------------------------------------------------------------------------------------------------

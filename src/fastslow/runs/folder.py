@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib import metadata
@@ -49,8 +49,8 @@ class RunFolder:
         self._lock = lock
 
     @classmethod
-    def create(cls, path: str | Path, recipe: Recipe) -> RunFolder:
-        """Create a run in a folder that holds none, and lock it."""
+    def create(cls, path: str | Path, recipe: Recipe, data: Mapping[str, str] | None = None) -> RunFolder:
+        """Create a run in a folder that holds none, and lock it; `data` are hashes of what it is trained and graded with."""
         path = Path(path)
         cls(path).refuse_existing()
         with files.explained(path):
@@ -61,9 +61,8 @@ class RunFolder:
             run.write_recipe(recipe)
             # Last, because this file makes the folder a run.
             started = datetime.now(UTC).isoformat(timespec="seconds")
-            run.write_json(
-                "run.json", {"status": "running", "started": started, "seed": recipe.seed, "versions": versions()}
-            )
+            known = {"status": "running", "started": started, "seed": recipe.seed, "versions": versions()}
+            run.write_json("run.json", {**known, **({"data": data} if data else {})})
         except BaseException:
             run.close()
             raise
