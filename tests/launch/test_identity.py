@@ -168,6 +168,22 @@ def test_a_grader_is_all_the_code_it_uses(
     assert bool(differing(before, identity(now))) == differs
 
 
+def test_a_grader_in_a_file_that_a_recipe_names_is_its_source(tmp_path: Path) -> None:
+    found = []
+    for score in ("0.5", "0.75"):
+        (tmp_path / "marks.py").write_text(f"def grade(answer, row):\n    return {score}\n")
+        code = (
+            "import json; from fastslow.launch.identity import identity; from fastslow.recipe import build_recipe\n"
+            "from fastslow.tasks.registry import build_task\n"
+            f"task = {{'name': 'dataset', 'path': {str(tmp_path / 'rows.jsonl')!r}, 'grader': 'marks.py:grade'}}\n"
+            "print(json.dumps(identity(build_task(build_recipe({'model': 'nano', 'task': task})))))"
+        )
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        command = [sys.executable, "-c", code]
+        found.append(json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout))
+    assert differing(*found) == "the grader differs"
+
+
 def test_tasks_of_a_recipe_have_the_same_identity_in_every_process() -> None:
     """A mixture of generated problems; other options are other problems."""
     book = {"name": "rulebook", "book": "harbour"}

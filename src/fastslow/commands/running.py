@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -294,10 +295,16 @@ def export(
     internalized: Annotated[
         bool, Option("--internalized", help="Export the weights of `fastslow internalize`, with the seed text.")
     ] = False,
+    dtype: Annotated[
+        str | None, Option(help="Round the weights: float32, bfloat16 or float16; as they were trained by default.")
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Export a run as a Hugging Face model folder: merged weights, best context as system prompt, pool, model card."""
     loading()
     from fastslow.launch.export import export_run
 
-    console.print(f"exported to {export_run(run, folder, checkpoint, internalized=internalized, trust=trust)}")
+    made = export_run(run, folder, checkpoint, internalized=internalized, dtype=dtype, trust=trust)  # type: ignore[arg-type]
+    stored = json.loads((made / "config.json").read_text()).get("dtype")
+    smaller = "; --dtype bfloat16 rounds them to half the size" if stored == "float32" and not dtype else ""
+    console.print(f"exported to {made}, weights in {stored}{smaller}", soft_wrap=True)
