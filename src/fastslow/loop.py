@@ -126,6 +126,8 @@ class Loop:
                 if self.learns:
                     require_finite(update, numbers)
                     self.record.step(groups, played, update, signal, numbers)
+            if self.learns:
+                self.record.require_agreement(numbers.get("sampler_mismatch"))
             self._settle()
             self.player.faulty.end_step()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 
 from fastslow.base.errors import Diverged, RunError, cause
 from fastslow.base.world import Stopped
-from fastslow.engine.base import Engine, Numbers, Update
+from fastslow.engine.base import MISMATCH, Engine, Numbers, Update
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
 from fastslow.rollouts.play import Timing, is_faulty
@@ -63,6 +64,10 @@ class Pace:
         self._last, self._interval = self._clock(), max(INTERVAL, seconds / SHARE)
 
 
+class Mismatched(RunError):
+    """What samples is not the policy that is trained."""
+
+
 class Recorder:
     """Writes to the folder, the view and the trackers of a run."""
 
@@ -80,6 +85,8 @@ class Recorder:
         self._saved: tuple[int, bool] | None = None
         """Step of the newest checkpoint, and whether it was settled then."""
         self._steps_without_signal = 0
+        self._mismatch: float | None = None
+        """`sampler_mismatch` of the last step, if it was too large."""
         self._noted: Mapping[str, Any] = {}
         self._retries = 0
         """Repeated requests of the engine that are already in the ledger."""
@@ -189,6 +196,27 @@ class Recorder:
         self.view.step(state.step, self.recipe.slow.steps, row)
         self._warn_if_nothing_is_learnt(row)
 
+    def require_agreement(self, mismatch: float | None) -> None:
+        """Warn of a step whose `sampler_mismatch` is too large, and raise at the second in a row. Samplers may correct
+        log-probabilities for top_p, which adds at most its logarithm."""
+        if mismatch is None:
+            return
+        limit = MISMATCH - math.log(self.recipe.sampling.top_p)
+        before, self._mismatch = self._mismatch, None if mismatch <= limit else mismatch
+        if self._mismatch is None:
+            return
+        found = (
+            f"step {self.state.step}: the sampler's log-probabilities differ from the policy's by {mismatch:.2f} on average "
+            f"(sampler_mismatch), and rounding explains {limit:.2f}"
+        )
+        if before is None:
+            self.view.message(f"{found}; the run stops if the next step finds it too", "warning")
+            return
+        raise Mismatched(
+            f"{found}; in the step before, {before:.2f}. What samples has other weights than what is trained, as when a "
+            "server was changed; correct it and resume"
+        )
+
     def _warn_if_nothing_is_learnt(self, row: dict[str, Any]) -> None:
         """Say so when the rewards of every group have been equal for many steps, or for all, and no edit was kept."""
         state = self.state
@@ -253,11 +281,11 @@ class Recorder:
         continue training, except at the end of the run."""
         state, world = self.state, self.engine.world
         scheduled = state.done or state.step % self.recipe.output.checkpoint_every == 0
-        if state.step == 0 or not (scheduled or world.from_main(self.pace.due)):
+        if state.step == 0 or not (scheduled or (self._mismatch is None and world.from_main(self.pace.due))):
             return
         try:
             with world.stops.whole():
-                self._save(scheduled)
+                self._save(self._held, scheduled)
         except RunError as error:
             if state.done:
                 raise
@@ -269,11 +297,13 @@ class Recorder:
         held, alone = self._held, self.engine.world.size == 1
         if held is None or held.step == 0 or self._saved == (held.step, held.settled):
             return
-        if isinstance(error, MemoryError) or not (alone or isinstance(error, Stopped)):
+        if isinstance(error, Mismatched) and self.checkpoints.steps():
+            return  # those are of better weights
+        if isinstance(error, MemoryError) or not (alone or isinstance(error, Stopped | Mismatched)):
             return
         self.view.message(f"saving a checkpoint of step {held.step}; Ctrl+C ends without it")
         try:
-            self._save(scheduled=False)
+            self._save(held, scheduled=False)
         except RunError as problem:
             self.view.message(str(problem), "warning")
 
@@ -290,11 +320,14 @@ class Recorder:
             f"slow.learning_rate (it was {self.recipe.slow.learning_rate:g}){start_from}"
         )
 
-    def _save(self, scheduled: bool) -> None:
-        """Save the last completed step. A checkpoint that is not scheduled is removed after the next."""
-        held, world, started = self._held, self.engine.world, time.monotonic()
+    def save(self) -> None:
+        """Save the current state."""
+        self._save(self.state, scheduled=True)
+
+    def _save(self, held: State | None, scheduled: bool) -> None:
+        """Save a completed step. A checkpoint that is not scheduled is removed after the next."""
         assert held is not None, "a step has been completed"
-        step = held.step
+        step, world, started = held.step, self.engine.world, time.monotonic()
         if self.run:
             self.run.write_json("ledger.json", held.ledger.to_dict())
         if world.main:
