@@ -36,7 +36,7 @@ from pathlib import Path
 from fastslow.base.errors import Diverged
 from fastslow.base.world import derive_seed
 from fastslow.engine.base import Engine, Update
-from fastslow.evaluation.measure import measure
+from fastslow.evaluation.measure import Measured, measure
 from fastslow.fast.evolution import Evolution
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
@@ -92,6 +92,9 @@ class Loop:
             self._run(checkpoint, spent)
         except Diverged as error:
             raise self.record.diverged(error) from error
+        except BaseException as error:
+            self.record.rescue(error)
+            raise
         finally:
             self.record.close()
 
@@ -102,11 +105,10 @@ class Loop:
         self.record.begin()
         if spent is not None:
             state.ledger.add(spent)
-        if self.learns and not state.done:
+        if self.learns and not (state.done and state.settled):
             self.engine.prepare(checkpoint)
-        if state.step == 0:
-            self._evaluate()
-            self.record.ledger()
+        if not state.settled:
+            self._settle()
         while not state.done:
             position = state.step * problems
             if self.evolution and state.cycle_due:
@@ -114,18 +116,30 @@ class Loop:
             if self.learns:
                 groups, played = self._play()
                 update, signal = self._update(groups)
-                with state.clock.phase("update"):
-                    numbers = self.engine.update(update)
-                state.clock.split("update", "sync", numbers.get("sync_seconds"))
-            state.step += 1
+            with self.record.completing():
+                if self.learns:
+                    with state.clock.phase("update"):
+                        numbers = self.engine.update(update)
+                    state.clock.split("update", "sync", numbers.get("sync_seconds"))
+                state.step, state.settled = state.step + 1, False
+                if self.learns:
+                    require_finite(update, numbers)
+                    self.record.step(groups, played, update, signal, numbers)
             if self.learns:
-                require_finite(update, numbers)
-                self.record.step(groups, played, update, signal, numbers)
-            self._evaluate()
-            self.record.ledger()
-            if state.done or state.step % self.recipe.output.checkpoint_every == 0:
-                self.record.checkpoint(last=state.done)
+                self.record.require_agreement(numbers.get("sampler_mismatch"))
+            self._settle()
             self.player.faulty.end_step()
+
+    def _settle(self) -> None:
+        """What follows a step: the evaluation and the checkpoint, as far as they are due, and the ledger's row."""
+        measured = self._evaluate()
+        with self.record.completing():
+            if measured:
+                self.record.evaluation(*measured)
+            self.record.ledger()
+            self.state.settled = True
+        self.record.checkpoint()
+        self.engine.world.stop_together()
 
     def _play(self) -> tuple[list[Group], list[Rollout]]:
         """The groups of a step, and those of their rollouts that were sampled for it; the cache supplies the others."""
@@ -157,11 +171,12 @@ class Loop:
             state.ledger.book("slow", Entry(faults={"replay": lost}))
         return build_distillation(rollouts, prompts, slow, state.step + 1)
 
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> tuple[Measured, float] | None:
+        """What is measured now, if anything is due, after how many seconds of training."""
         state = self.state
-        if state.evaluation_due(self.stage_ends):
-            seconds = state.clock.seconds
-            with state.clock.stopped():
-                best = state.pool.best.context
-                measured = measure(self.recipe, self.player, self.seed_context, state.step, best)
-                self.record.evaluation(measured, seconds)
+        if not state.evaluation_due(self.stage_ends):
+            return None
+        seconds = state.clock.seconds
+        with state.clock.stopped():
+            best = state.pool.best.context
+            return measure(self.recipe, self.player, self.seed_context, state.step, best), seconds

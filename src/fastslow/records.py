@@ -7,11 +7,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
+
+
+class Record:
+    """Base of what never changes, so that a copy of what holds it can share it."""
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
 
 
 @dataclass(frozen=True)
-class Example:
+class Example(Record):
     """One problem. The id is stable across runs and cycles, never a list position; only the task interprets `data`."""
 
     id: str
@@ -43,7 +50,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Context:
+class Context(Record):
     """One member of Φ: a text for each component, the ids of its parents, and the cycle it was proposed in."""
 
     texts: Mapping[str, str]
@@ -66,7 +73,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Completion:
+class Completion(Record):
     """A sampled completion: token ids (end token included) and the log-probability of each when it was sampled."""
 
     ids: Sequence[int]
@@ -95,7 +102,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Rollout:
+class Rollout(Record):
     """One attempt at a problem under a context."""
 
     example: Example

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from pathlib import Path
 
 from fastslow.fast.memory import Memory
@@ -23,11 +24,18 @@ class Clock:
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
+        self._halted: float | None = None
         self.phases: dict[str, float] = {}
 
     @property
     def seconds(self) -> float:
-        return time.perf_counter() - self._started
+        return (self._halted or time.perf_counter()) - self._started
+
+    def halted(self) -> Clock:
+        """This clock as it is now; it does not run."""
+        clock = copy(self)
+        clock._halted = time.perf_counter()
+        return clock
 
     def add(self, seconds: float) -> None:
         """Count seconds that were spent before this process started."""
@@ -71,6 +79,19 @@ class State:
         self.in_play = InPlay(recipe)
         """Between two steps: the groups that were begun before their step; none unless `sampling.ahead` is set."""
         self.clock = Clock()
+        self.settled = False
+        """Whether the last step's evaluation, if one is due, and its ledger row are written."""
+        self.written = Ledger()
+        """The part of the ledger that is in rows of ledger.jsonl."""
+
+    def copy(self) -> State:
+        """The state as it is now, with its records shared: they never change."""
+        held, recipe = copy(self), self.recipe
+        held.ledger, held.written = self.ledger.snapshot(), self.written.snapshot()
+        known = {id(each): each for each in (recipe, recipe.fast)}
+        held.memory, held.ahead = deepcopy(self.memory, known), deepcopy(self.ahead, known)
+        held.clock = self.clock.halted()
+        return held
 
     @property
     def done(self) -> bool:
@@ -115,6 +136,8 @@ class State:
             "step": self.step,
             "pool": self.pool.to_dict(),
             "ledger": self.ledger.to_dict(),
+            "written": self.written.to_dict(),
+            "settled": self.settled,
             "seconds": self.clock.seconds,
         }
         files.write_json(folder / STATE, data)
@@ -129,6 +152,10 @@ class State:
         assert data is not None, "the checkpoint's manifest was checked"
         self.step, self.pool = data["step"], Pool.from_dict(data["pool"])
         self.ledger = Ledger.from_dict(data["ledger"])
+        self.written = Ledger.from_dict(
+            data.get("written", data["ledger"])
+        )  # earlier versions saved settled steps only
+        self.settled = data.get("settled", True)
         self.clock.add(data.get("seconds", 0.0))
         length = self.recipe.fast.cycle * self.recipe.slow.problems
         ahead = stream.take(self.last_cycle * length, length)

@@ -80,6 +80,53 @@ def test_two_processes_play_what_one_would(name: str, reports: list[dict[str, An
     assert second["seeds"]
 
 
+def test_a_signal_to_one_process_stops_both_where_they_meet(reports: list[dict[str, Any]]) -> None:
+    assert [report["stopped"] for report in reports] == [["SIGTERM", 0], ["SIGTERM", 1]]
+
+
+NOISY = """
+import asyncio, os, signal, time
+from fastslow.base.world import wait_for
+
+async def rollout(number):
+    try:
+        await asyncio.sleep(0.01)
+        if number == 30:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        if number % 10 == 0:
+            raise RuntimeError("closing failed")
+        while number == 7:  # goes on although it is cancelled
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                if time.monotonic() - started > 1:
+                    raise
+        raise
+
+async def play():
+    left = [asyncio.ensure_future(rollout(number)) for number in range(100, 120)]
+    async with asyncio.TaskGroup() as group:
+        for number in range(50):
+            group.create_task(rollout(number))
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+started = time.monotonic()
+try:
+    wait_for(play())
+except KeyboardInterrupt:
+    print("interrupted")
+print(wait_for(asyncio.sleep(0, "still works")))
+"""
+
+
+def test_an_interruption_ends_all_coroutines_without_a_word() -> None:
+    done = subprocess.run([sys.executable, "-c", NOISY], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\nstill works\n", "")
+
+
 parts = st.integers(-100, 100) | st.text(max_size=5)
 
 

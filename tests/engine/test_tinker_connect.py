@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
@@ -24,6 +26,8 @@ from fastslow.runs.folder import RunFolder
 
 Serve = Callable[[dict[str, Any]], str]
 CONFIG = {"/api/v1/client/config": (200, {"pjwt_auth_enabled": False})}
+DRIPS = 0
+"""In place of a status: a body that goes on for hours, a byte at a time."""
 HEALTHY = {"/api/v1/healthz": (200, {"status": "ok"})} | CONFIG
 
 
@@ -41,11 +45,15 @@ def serve() -> Iterator[Serve]:
                 status, body = found
                 data = json.dumps(body).encode()
                 self.rfile.read(int(self.headers.get("content-length") or 0))
-                self.send_response(status)
+                self.send_response(200 if status == DRIPS else status)
                 self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(data)))
+                self.send_header("content-length", str(len(data) if status != DRIPS else 10**9))
                 self.end_headers()
-                self.wfile.write(data)
+                with contextlib.suppress(OSError):  # the client has gone
+                    while status == DRIPS:
+                        self.wfile.write(b" ")
+                        time.sleep(0.05)
+                    self.wfile.write(data)
 
             do_GET = do_POST = answer
 
@@ -119,6 +127,24 @@ def test_requests_that_are_refused_for_the_moment_are_sent_again_and_counted(ser
     service = connect(recipe(serve(HEALTHY | {"/api/v1/get_server_capabilities": answers})))
     assert service.repeated == 2
     service.close()
+
+
+@pytest.mark.parametrize("path", ["/api/v1/healthz", "/api/v1/get_server_capabilities", "/api/v1/client/config"])
+def test_a_server_that_drips_is_given_up(path: str, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "QUICK", 1.0)
+    models = {"/api/v1/get_server_capabilities": (200, {"supported_models": [{"model_name": "nano"}]})}
+    address = serve(HEALTHY | models | {path: (DRIPS, {})})
+    started = time.monotonic()
+    with pytest.raises(RecipeError, match=rf"no server answers at engine.base_url={address} in time|took more than"):
+        connect(recipe(address, timeout=2.0))
+    assert time.monotonic() - started < 20
+
+
+def test_an_answer_without_end_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "LARGEST", 2**16)
+    address = serve(HEALTHY | {"/api/v1/healthz": (200, "x" * 2**20)})
+    with pytest.raises(RecipeError, match="more than 65,536 bytes"):
+        connect(recipe(address))
 
 
 def test_a_server_of_another_version(serve: Serve) -> None:

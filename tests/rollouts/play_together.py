@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from typing import Any
 import torch
 from rollout_helpers import SAMPLING, PlanAndDo, ScriptedEngine, contexts, problems
 
-from fastslow.base.world import World, derive_seed
+from fastslow.base.world import Stopped, World, derive_seed
 from fastslow.records import Completion, Ready, Rollout, Sampling
 from fastslow.rollouts.play import Player
 
@@ -49,6 +51,20 @@ def summary(rollout: Rollout) -> list[object]:
     ]
 
 
+def stopped(player: Player) -> list[object]:
+    """A signal reaches the second process in the middle of a batch: what is raised there, and what by both after it."""
+    world, pairs = player.world, [(example, contexts(1)[0]) for example in problems([1, 1])]
+    with world.stops.listening(together=True):
+        try:
+            with world.stops.whole():
+                if world.rank == 1:
+                    os.kill(os.getpid(), signal.SIGTERM)
+            player.play(pairs, SAMPLING, policy_step=0, seed=9)
+        except Stopped as error:
+            return [str(error), world.rank]
+    return []
+
+
 def main(out: Path) -> None:
     atexit.register(lambda: (out / f"open-{world.rank}").write_text(str(torch.distributed.is_initialized())))
     world = World.launched(cpu=True)  # what it leaves to the end comes before the line above
@@ -71,6 +87,7 @@ def main(out: Path) -> None:
             "seeds": [seed for _, _, seed in sampler.calls]
             == [derive_seed(9, t, world.rank) for t in range(len(sampler.calls))],
         }
+    report["stopped"] = stopped(player)
     (out / f"rank-{world.rank}.json").write_text(json.dumps(report))
 
 

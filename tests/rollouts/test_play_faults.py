@@ -22,6 +22,7 @@ from fastslow.recipe import GradingRecipe
 from fastslow.records import Completion, Context, Rollout
 from fastslow.rollouts import play as playing
 from fastslow.rollouts.play import FaultyGrades, GradingError, Player
+from fastslow.tasks.adapters.dataset import RowsTask
 from fastslow.tasks.base import SYSTEM, Answer, Ask, Example, Feedback, Message, QuestionTask
 
 
@@ -63,6 +64,9 @@ ODD: list[tuple[Example, Context]] = [
         (lambda: Feedback(float("inf"), "x"), "inf"),
         (lambda: Feedback(1.01, "x"), "1.01"),
         (lambda: Feedback(-0.01, "x"), "-0.01"),
+        (lambda: Feedback(1.0000023, "x" * 1000), "score=1.0000023"),
+        (lambda: Feedback(10**400, "x"), "score=1000"),
+        (lambda: Feedback(0.5, "x", progress=1.0000023), "1.0000023"),
         (lambda: Feedback("good", "x"), "'good'"),  # type: ignore[arg-type]
         (lambda: Feedback(None, "x"), "None"),  # type: ignore[arg-type]
         (lambda: 1.0, "1.0"),
@@ -185,6 +189,24 @@ def test_every_real_number_from_0_to_1_is_a_score(score: Any) -> None:
     assert odd.feedback == Feedback(float(score), "fine")
     assert type(odd.score) is float  # it goes into JSON and tables
     assert odd.faults == {}
+
+
+@pytest.mark.parametrize(
+    ("score", "counts"),
+    [
+        (1.0000000000000002, 1.0),
+        (np.float32(1.0000001), 1.0),
+        (-1e-17, 0.0),
+        (-0.0, 0.0),
+        (0.1 + 0.2 - 0.3, 0.1 + 0.2 - 0.3),
+    ],
+)
+def test_rounding_beyond_the_bounds_is_forgiven(score: Any, counts: float) -> None:
+    rows = RowsTask([{"question": "say red", "answer": "red"}], lambda answer, row: score, holdout=0)
+    from_rows = rows.grade(rows.examples("train")[0], "blue")
+    _, odd, _ = play(Quiz(lambda: Feedback(score, "fine", progress=score)), ScriptedEngine(), ODD)
+    assert (odd.score, odd.feedback.progress, odd.faults) == (counts, counts, {})
+    assert from_rows.score == counts  # type: ignore[union-attr]
 
 
 class Careless(Quiz):

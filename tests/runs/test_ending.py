@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from fastslow.base.errors import FastSlowError, Interrupted, RunError
+from fastslow.base.world import World
 from fastslow.launch.start import ending
 from fastslow.recipe import build_recipe
 from fastslow.runs.files import nothing_left_behind
@@ -50,7 +51,7 @@ def test_the_folder_says_how_the_run_ended(
 ) -> None:
     run = RunFolder.create(tmp_path / "run", build_recipe({"model": "nano", "task": "given"}))
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
-    with pytest.raises(raised) as caught, ending(run, run.path, make_view(Console(quiet=True))):
+    with pytest.raises(raised) as caught, ending(run, run.path, make_view(Console(quiet=True)), World()):
         end()
     if issubclass(raised, FastSlowError):
         assert f"--resume {run.path}" in str(caught.value)
@@ -63,7 +64,7 @@ def test_the_folder_says_how_the_run_ended(
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with ending(None, tmp_path, make_view(Console(quiet=True))):
+        with ending(None, tmp_path, make_view(Console(quiet=True)), World()):
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -1,4 +1,4 @@
-"""The processes, coroutines and threads of a run, and its seeds.
+"""The processes, coroutines and threads of a run, the signals that stop it, and its seeds.
 
 All processes run the same program on the same rollouts, so all take the same decisions."""
 
@@ -9,13 +9,20 @@ import atexit
 import contextlib
 import contextvars
 import hashlib
+import signal
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+PATIENCE = 5.0
+"""Seconds in which interrupted coroutines must have ended."""
+SAME = 2.0
+"""Seconds in which a second SIGINT is the first again: launchers repeat Ctrl+C to processes that have it already."""
 
 
 def derive_seed(*parts: object) -> int:
@@ -23,11 +30,77 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode("utf-8", "backslashreplace")).digest()[:4])
 
 
+class Stopped(KeyboardInterrupt):
+    """A signal asked the process to end; handled like an interruption from the keyboard."""
+
+
+class Stops:
+    """The signals of one run."""
+
+    def __init__(self) -> None:
+        self.waiting: KeyboardInterrupt | None = None
+        """What is raised at the end of the block, or by `World.stop_together`."""
+        self._blocks = 0
+        self._asked: float | None = None
+
+    @contextlib.contextmanager
+    def listening(self, *, together: bool = False) -> Iterator[None]:
+        """Raise `Stopped` on SIGTERM and SIGHUP, and KeyboardInterrupt on SIGINT. A signal that the process ignores, as under
+        nohup, or has a handler of its own for, stays so. Several processes stop `together`: there, signals only wait."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        usual = {
+            signal.SIGTERM: None,
+            signal.SIGHUP: None,
+            signal.SIGINT: signal.default_int_handler,
+        }
+        before = {number: signal.getsignal(number) for number in usual}
+        taken = [
+            number
+            for number, only in usual.items()
+            if before[number] != signal.SIG_IGN and only in (None, before[number])
+        ]
+        self._blocks += together
+        for number in taken:
+            signal.signal(number, self._ask)
+        try:
+            yield
+        finally:
+            self._blocks -= together
+            for number in taken:
+                handler = before[number]
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def _ask(self, number: int, _frame: FrameType | None) -> None:
+        first, now = self._asked is None, time.monotonic()
+        if not first and (number != signal.SIGINT or now - (self._asked or now) < SAME):
+            return  # another signal must not interrupt the ending; the impatient press Ctrl+C again
+        self._asked = now
+        error = KeyboardInterrupt() if number == signal.SIGINT else Stopped(signal.Signals(number).name)
+        if first and self._blocks:
+            self.waiting = error
+        else:
+            raise error
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """A block that is not interrupted: a signal is raised at its end."""
+        self._blocks += 1
+        try:
+            yield
+        finally:
+            self._blocks -= 1
+        if self.waiting and not self._blocks:
+            raise self.waiting
+
+
 class World:
     """Rank, size and collective operations; with one process, each operation is the identity."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
+        self.stops = Stops()
 
     @classmethod
     def launched(cls, cpu: bool) -> World:
@@ -51,6 +124,11 @@ class World:
         from accelerate.utils import gather_object
 
         return list(gather_object([value]))
+
+    def stop_together(self) -> None:
+        """With several processes: raise `Stopped` on all of them if a signal waits on one."""
+        if self.size > 1 and (found := [each for each in self.gather(self.stops.waiting) if each]):
+            raise Stopped(str(found[0]) or "SIGINT")
 
     def largest(self, number: int) -> int:
         return max(self.gather(number))
@@ -78,7 +156,9 @@ class World:
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     """One event loop per process: clients and locks of tasks are bound to the loop they were first used in."""
-    return asyncio.new_event_loop()
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(_report)
+    return loop
 
 
 def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -97,10 +177,27 @@ def _drive(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         return loop.run_until_complete(coroutine)
     finally:
-        if left := asyncio.all_tasks(loop):  # interrupted
-            for task in left:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        _clear(loop)
+
+
+def _clear(loop: asyncio.AbstractEventLoop) -> None:
+    """End what an interruption left running. A task group raises it again when its tasks have ended, and code of a task may
+    go on although it is cancelled."""
+    deadline = time.monotonic() + PATIENCE
+    while (left := asyncio.all_tasks(loop)) and time.monotonic() < deadline:
+        for task in left:
+            task.cancel()
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+            loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE / 10))
+        for task in left:
+            if task.done() and not task.cancelled():
+                task.exception()  # seen: it is not reported
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What nobody waits for any more; an interruption is raised elsewhere too."""
+    if not isinstance(context.get("exception"), KeyboardInterrupt):
+        loop.default_exception_handler(context)
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -37,6 +38,9 @@ def train(
         int | None, Option(min=0, metavar="STEP", help="Resume from this checkpoint, not the newest; 0 starts over.")
     ] = None,
     trust: Trust = False,
+    other_data: Annotated[
+        bool, Option("--other-data", help="Resume although the problems or the grader have changed.")
+    ] = False,
     board: Annotated[bool, Option("--board", help="Show the run in a browser while it trains.")] = False,
 ) -> None:
     """Train a recipe, resume an interrupted run, or extend a finished one.
@@ -61,7 +65,7 @@ def train(
         from fastslow.launch import start
 
         with beside(resume) if shown else nullcontext():
-            start.resume(resume, overrides=changed, step=step, trust=trust)
+            start.resume(resume, overrides=changed, step=step, trust=trust, other_data=other_data)
     elif recipe is not None:
         loaded = load_recipe(recipe, changed)
         folder = default_folder(loaded, "stdin" if recipe == STDIN else recipe.stem)
@@ -291,10 +295,16 @@ def export(
     internalized: Annotated[
         bool, Option("--internalized", help="Export the weights of `fastslow internalize`, with the seed text.")
     ] = False,
+    dtype: Annotated[
+        str | None, Option(help="Round the weights: float32, bfloat16 or float16; as they were trained by default.")
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Export a run as a Hugging Face model folder: merged weights, best context as system prompt, pool, model card."""
     loading()
     from fastslow.launch.export import export_run
 
-    console.print(f"exported to {export_run(run, folder, checkpoint, internalized=internalized, trust=trust)}")
+    made = export_run(run, folder, checkpoint, internalized=internalized, dtype=dtype, trust=trust)  # type: ignore[arg-type]
+    stored = json.loads((made / "config.json").read_text()).get("dtype")
+    smaller = "; --dtype bfloat16 rounds them to half the size" if stored == "float32" and not dtype else ""
+    console.print(f"exported to {made}, weights in {stored}{smaller}", soft_wrap=True)

@@ -76,6 +76,9 @@ class Batch:
     """The most tokens that a completion may have."""
 
 
+MISMATCH = 0.25
+"""Mean difference of the log-probabilities of sampler and trainer that rounding explains: bf16 differs by less than 0.1."""
+
 Objective = Callable[[Batch], tuple["Tensor", Mapping[str, "Tensor"]]]
 """A micro-batch's part of the loss, and numbers of each token, to be averaged over all tokens of the update."""
 

@@ -96,14 +96,16 @@ def resume(
     overrides: Sequence[str] = (),
     step: int | None = None,
     trust: bool = False,
+    other_data: bool = False,
 ) -> Run:
     """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
 
     A run whose task was given as an object needs it again. `overrides` may change the settings that only fit the run to a
     machine, as in `["slow.microbatch=4"]`. `step` chooses another checkpoint; 0 starts over. `trust` allows a folder that was
-    made elsewhere to execute the code it names.
+    made elsewhere to execute the code it names. A run whose problems or grader have changed is refused, unless `other_data`.
     """
-    return Run(start.resume(Path(folder), view, task=task, overrides=overrides, step=step, trust=trust))
+    place = Path(folder)
+    return Run(start.resume(place, view, task=task, overrides=overrides, step=step, trust=trust, other_data=other_data))
 
 
 def _name(recipe: Any, task: Task | None, resolved: Recipe) -> str:

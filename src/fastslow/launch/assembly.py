@@ -143,7 +143,8 @@ def open_snapshot(folder: str | Path, step: int | None = None) -> Snapshot:
         latest = run.latest_checkpoint()
         if latest is None:
             raise RunError(
-                f"'{folder}' has no checkpoint yet; the first is saved at step {run.recipe.output.checkpoint_every}"
+                f"'{folder}' has no checkpoint yet; the first is saved at step {run.recipe.output.checkpoint_every}, or "
+                "when the run is stopped"
             )
         step, path = latest
     else:

@@ -89,7 +89,10 @@ def measure_divergence(
     if recipe.method == "gepa":
         raise RunError(f"'{folder}' kept its weights frozen (method=gepa): its divergence from the base model is 0")
     if not steps:
-        raise RunError(f"'{folder}' has no checkpoint yet; the first is saved at step {recipe.output.checkpoint_every}")
+        raise RunError(
+            f"'{folder}' has no checkpoint yet; the first is saved at step {recipe.output.checkpoint_every}, or when "
+            "the run is stopped"
+        )
     # These settings load the base model too, unless the policy has an adapter.
     slow, evaluation = {"kl": recipe.slow.kl or 1e-3}, {"divergence": True}
     loaded = changed(without_servers(recipe), slow=slow, evaluation=evaluation, output={"report_to": []})

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from fastslow.base.errors import RunError
 from fastslow.fast.pool import Pool
@@ -22,16 +22,27 @@ from fastslow.tasks.base import SYSTEM
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+Dtype = Literal["float32", "bfloat16", "float16"]
+
 
 def export_run(
-    folder: str | Path, target: str | Path, step: int | None = None, *, internalized: bool = False, trust: bool = False
+    folder: str | Path,
+    target: str | Path,
+    step: int | None = None,
+    *,
+    internalized: bool = False,
+    dtype: Dtype | None = None,
+    trust: bool = False,
 ) -> Path:
     """Write a run's policy and contexts to `target` as a standard Hugging Face folder.
 
-    `internalized` takes the weights of `fastslow internalize`, which read the seed text only. `trust` allows a folder that
-    was made elsewhere to execute the code of its model.
+    Weights are written as they were trained, or rounded to `dtype`. `internalized` takes the weights of `fastslow
+    internalize`, which read the seed text only. `trust` allows a folder that was made elsewhere to execute the code of its
+    model.
     """
     target = Path(target).absolute()
+    if dtype is not None and dtype not in get_args(Dtype):
+        raise RunError(f"dtype={dtype}: expected one of {', '.join(get_args(Dtype))}")
     if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
         raise RunError(f"'{target}' exists and is not an empty folder; choose a new one")
     if internalized:
@@ -47,12 +58,16 @@ def export_run(
         "contexts.json": json.dumps(pool, indent=2, ensure_ascii=False),
         "README.md": model_card(snapshot.run, snapshot.step, snapshot.pool),
     }
-    save_policy(snapshot, target, best.texts.get(SYSTEM), others)
+    save_policy(snapshot, target, best.texts.get(SYSTEM), others, dtype)
     return target
 
 
 def save_policy(
-    snapshot: Snapshot, target: Path, system: str | None = None, others: Mapping[str, str] | None = None
+    snapshot: Snapshot,
+    target: Path,
+    system: str | None = None,
+    others: Mapping[str, str] | None = None,
+    dtype: Dtype | None = None,
 ) -> None:
     """Write the policy of a run as a model folder, with the adapter merged, complete or not at all; with a text that its chat
     template then begins with, and other files. A folder that cannot be written is found before the model is loaded."""
@@ -64,7 +79,7 @@ def save_policy(
                 folder.mkdir(parents=True)
             from fastslow.models.load import load_trained  # torch takes seconds to import
 
-            model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights)
+            model, tokenizer = load_trained(snapshot.run.recipe.model, snapshot.weights, dtype)
             if system is not None:
                 set_default_system(tokenizer, system)
             with files.explained(target):

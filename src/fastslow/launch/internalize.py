@@ -267,7 +267,7 @@ class _Job:
             if best is rows[0] or loss is None or loss < best["held_back_loss"]:
                 best = rows[-1]
                 if loss is not None or epoch == settings.epochs:
-                    self.record.checkpoint(last=True)
+                    self.record.save()
             elif epoch - best["epoch"] >= settings.patience:
                 break
         if best is not rows[-1]:
@@ -320,7 +320,7 @@ class _Job:
             )
             self.player.faulty.end_step()
         if found:
-            self.record.checkpoint(last=True)
+            self.record.save()
         return found
 
     def _replayed(self, rollouts: Sequence[Rollout], context: Context) -> list[Prompts | None]:

@@ -15,7 +15,7 @@ from fastslow.base.text import number
 from fastslow.engine.kind import find_engine
 from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.evaluate import evaluate_run
-from fastslow.launch.export import export_run
+from fastslow.launch.export import Dtype, export_run
 from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.frames import Frames
@@ -109,9 +109,17 @@ class Run(Frames, os.PathLike[str]):
 
         return load_trained_to_ask(self.recipe.model, snapshot.weights, device)
 
-    def export(self, target: str | os.PathLike[str], step: int | None = None, *, trust: bool = False) -> Path:
-        """Write the model as a Hugging Face folder, with the best context in its chat template (`fastslow export`)."""
-        return export_run(self.path, Path(target), step, trust=trust)
+    def export(
+        self,
+        target: str | os.PathLike[str],
+        step: int | None = None,
+        *,
+        dtype: Dtype | None = None,
+        trust: bool = False,
+    ) -> Path:
+        """Write the model as a Hugging Face folder, with the best context in its chat template (`fastslow export`). Weights
+        are written as they were trained, or rounded to `dtype`: float32, bfloat16 or float16."""
+        return export_run(self.path, Path(target), step, dtype=dtype, trust=trust)
 
     def evaluate(
         self,

@@ -8,23 +8,21 @@ on some answers only passes, and is counted during the run.
 from __future__ import annotations
 
 import shlex
-import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
 from fastslow.base.errors import FastSlowError, Interrupted, ModelError, RecipeError, RunError, cause
 from fastslow.base.text import one_line, redacted
-from fastslow.base.world import World, derive_seed
+from fastslow.base.world import Stopped, World, derive_seed
 from fastslow.engine.local import out_of_memory
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed, Reflector, Usage
 from fastslow.launch.assembly import Parts, assemble, find_world
+from fastslow.launch.identity import differing, identity
 from fastslow.loop import Loop
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
@@ -41,11 +39,6 @@ from fastslow.tasks.stages import Mixture
 
 MORE = 7
 """Answers that are graded after a faulty grade; the run stops if they are all faulty."""
-SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal asked the process to end; handled like an interruption from the keyboard."""
 
 
 def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task: Task | None = None) -> Path:
@@ -58,10 +51,11 @@ def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task:
         with nothing_left_behind(place), ExitStack() as starting:
             parts = _assemble(recipe, place, world, task)
             starting.enter_context(closing(parts.engine))
+            data = world.from_main(lambda: identity(parts.task))
             reflector = _reflector(recipe, parts)
             spent = preflight(recipe, parts, reflector)
             open_engine.push(starting.pop_all())
-        run = on_main(world, lambda: RunFolder.create(place, recipe))
+        run = on_main(world, lambda: RunFolder.create(place, recipe, data))
         remember(place, recipe)
         _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent)
     return given
@@ -75,13 +69,14 @@ def resume(
     overrides: Sequence[str] = (),
     step: int | None = None,
     trust: bool = False,
+    other_data: bool = False,
 ) -> Path:
     """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
 
     `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS) and those that say how much
     failing code of the task it bears (GRADING_SETTINGS), and raise those that say when it ends (LENGTH_SETTINGS), which
     extends a finished run. `step` chooses another checkpoint; 0 starts over. `trust` allows a folder that was made
-    elsewhere to execute the code it names.
+    elsewhere to execute the code it names, and `other_data` a run whose problems or grader have changed since it began.
     """
     given, place = Path(folder), Path(folder).absolute()
     recipe = _recipe_to_resume(given, overrides)
@@ -92,10 +87,12 @@ def resume(
         parts = _assemble(recipe, place, world, task)
         with closing(parts.engine):
             reflector = _reflector(recipe, parts)
-            latest = world.from_main(lambda: _rewound(run, recipe, step))
+            data = world.from_main(lambda: _same_data(run, parts.task, other_data))
+            checkpoint, said = world.from_main(lambda: _rewound(run, recipe, step))
             # A run without a checkpoint starts again, and does before step 1 what it did before.
-            spent = preflight(recipe, parts, reflector) if latest is None else None
-            _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent, latest=latest)
+            spent = preflight(recipe, parts, reflector) if checkpoint is None else None
+            resumed = (checkpoint, said + data)
+            _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent, resumed=resumed)
     return given
 
 
@@ -152,17 +149,20 @@ def _run_loop(
     view: View | None,
     *,
     spent: Ledger | None,
-    latest: tuple[int, Path] | None = None,
+    resumed: tuple[Path | None, str] = (None, ""),
 ) -> None:
-    """Run the loop in a folder, given as the user named it and as an absolute path."""
+    """Run the loop in a folder, given as the user named it and as an absolute path; `resumed` is the checkpoint to start from
+    and what to say of it."""
     folder, place = folders
     if view is None:
         view = make_view() if parts.engine.world.main else make_view(Console(quiet=True))
         view.message(f"see it learn: fastslow board {shlex.quote(str(folder))}")
-    with ending(run, folder, view):
+    with ending(run, folder, view, parts.engine.world):
         loop = Loop(recipe, parts.player, parts.seed_texts, reflector, place, run, view)
         state, started = loop.state, time.perf_counter()
-        loop.run(latest[1] if latest else None, spent)
+        if resumed[1]:
+            view.message(resumed[1])
+        loop.run(resumed[0], spent)
         if run:
             evaluations = run.rows("evals")
             results = evaluations[-1]["results"] if evaluations else {}
@@ -191,8 +191,8 @@ def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
     return reflector
 
 
-def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[int, Path] | None:
-    """The checkpoint to resume from; everything after it is removed from the run folder."""
+def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[Path | None, str]:
+    """The checkpoint to resume from, and what is repeated; everything after it is removed from the run folder."""
     assert run is not None, "called on the main process only"
     chosen = (step, run.checkpoints.get(step)) if step else None  # step 0 has no checkpoint
     latest = run.latest_checkpoint() if step is None else chosen
@@ -200,9 +200,29 @@ def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[i
         check_witness(run.path, latest[1])
     if recipe != run.recipe:
         run.write_recipe(recipe)
-    run.rewind(latest[0] if latest else -1)
-    run.set_status("running", checkpoint=latest[0] if latest else 0)
-    return latest
+    repeated = run.rewind(latest[0] if latest else -1)
+    number, path = latest or (0, None)
+    run.set_status("running", checkpoint=number)
+    done = f"{repeated} completed {'step is' if repeated == 1 else 'steps are'} repeated" if repeated else ""
+    place = f"resuming after step {number}" if latest else "starting over, without a checkpoint"
+    return path, f"{place}; {done or 'no completed step is repeated'}"
+
+
+def _same_data(run: RunFolder | None, task: Task, other_data: bool) -> str:
+    """Raise if the run was started with other problems or another grader; what to say of it if it may go on."""
+    assert run is not None, "called on the main process only"
+    before, now = (run.read_json("run.json") or {}).get("data"), identity(task)
+    changed = differing(before, now) if isinstance(before, dict) else ""
+    if changed and not other_data:
+        raise RunError(
+            f"'{run.path}' was trained with other data: {changed}; restore them, start a new run, or insist with "
+            "--other-data (from Python: other_data=True)"
+        )
+    if before != now:
+        run.set_status("running", data=now)
+    if before is None:
+        return "; whether problems and grader are still the same cannot be checked, since the run did not note them"
+    return f"; {changed} from here on, as you insist" if changed else ""
 
 
 # Before step 1 ---------------------------------------------------------------------------------------------------------
@@ -271,10 +291,10 @@ def _call(reflector: LanguageModelReflector) -> None:
 
 
 @contextmanager
-def ending(run: RunFolder | None, folder: Path, view: View) -> Iterator[None]:
+def ending(run: RunFolder | None, folder: Path, view: View, world: World) -> Iterator[None]:
     """Record how the run ended, whether it finished, failed, was interrupted, or its task's code called `sys.exit`."""
     try:
-        with _stopped_by_signals():
+        with world.stops.listening(together=world.size > 1):
             yield
     except BaseException as error:
         if isinstance(error, MemoryError):
@@ -283,7 +303,8 @@ def ending(run: RunFolder | None, folder: Path, view: View) -> Iterator[None]:
         _record(run, error)
         if isinstance(error, KeyboardInterrupt):
             by = f"stopped by {error}" if isinstance(error, Stopped) else "interrupted"
-            raise Interrupted(f"{by}; resume with `fastslow train --resume {folder}`") from None
+            saved = f" after step {steps[-1]}, which is saved" if run and (steps := run.checkpoints.steps()) else ""
+            raise Interrupted(f"{by}{saved}; resume with `fastslow train --resume {folder}`") from None
         if isinstance(error, SystemExit):
             raise RunError(
                 f"code of the task called sys.exit({error.code!r}); raise an exception there instead, then resume with "
@@ -304,25 +325,3 @@ def _record(run: RunFolder | None, error: BaseException) -> None:
         run.set_status(status, error=redacted(cause(error)))
     except (RunError, MemoryError) as problem:  # the disk is full, say: what ended the run matters more
         error.add_note(str(problem))
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Raise `Stopped` on SIGTERM and SIGHUP; one that the process ignores, as under nohup, stays ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)  # a second signal must not interrupt the ending
-        raise Stopped(signal.Signals(number).name)
-
-    before = {number: signal.getsignal(number) for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

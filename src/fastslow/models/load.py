@@ -77,15 +77,20 @@ def _cpu_computes_in_bf16() -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def load_trained(recipe: ModelRecipe, weights: Path | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model of a recipe with trained weights, in its stored precision, with its adapter merged."""
-    arguments = {"trust_remote_code": recipe.trust_remote_code}
-    base, tokenizer = load_pretrained(recipe.name, dtype="auto", **arguments)
+def load_trained(
+    recipe: ModelRecipe, weights: Path | None, dtype: str | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model of a recipe with trained weights and its adapter merged; in the precision in which it was trained, whatever
+    the base model is stored in, or in another `dtype`. Weights that were not trained keep their stored precision."""
+    code = recipe.trust_remote_code
     if weights is None:
-        return base, tokenizer
+        return load_pretrained(recipe.name, dtype=dtype or "auto", trust_remote_code=code)
     if not (weights / ADAPTER).exists():
-        model, _ = load_pretrained(str(weights), dtype=base.dtype, **arguments)
-        return model, tokenizer
+        model, _ = load_pretrained(str(weights), dtype=dtype or torch.float32, trust_remote_code=code)
+        return model, read_tokenizer(resolve(recipe.name), trust_remote_code=code)
+    device = "cuda" if recipe.device in ("auto", "cuda") and torch.cuda.is_available() else "cpu"
+    frozen = torch.bfloat16 if _in_bf16(recipe, device) else torch.float32
+    base, tokenizer = load_pretrained(recipe.name, dtype=dtype or frozen, trust_remote_code=code)
     return PeftModel.from_pretrained(base, str(weights)).merge_and_unload(), tokenizer
 
 
@@ -103,9 +108,7 @@ def load_trained_to_ask(
 def load_policy(recipe: ModelRecipe) -> Policy:
     """Load the policy of a recipe: fp32 weights for full training, or a frozen bf16 base with fp32 LoRA adapters."""
     device = choose_device(recipe.device)
-    bf16 = recipe.precision == "bf16" or (
-        recipe.precision == "auto" and device == "cuda" and torch.cuda.is_bf16_supported()
-    )
+    bf16 = _in_bf16(recipe, device)
     frozen_bf16 = bf16 and recipe.lora is not None
     model, tokenizer = load_pretrained(
         recipe.name,
@@ -118,6 +121,13 @@ def load_policy(recipe: ModelRecipe) -> Policy:
     if lora is not None:
         config = LoraConfig("CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.target_modules)
     return Policy(model, tokenizer, device, bf16, config)
+
+
+def _in_bf16(recipe: ModelRecipe, device: str) -> bool:
+    """Whether a policy computes in bf16."""
+    return recipe.precision == "bf16" or (
+        recipe.precision == "auto" and device == "cuda" and torch.cuda.is_bf16_supported()
+    )
 
 
 def convert_gguf(file: Path) -> Path:

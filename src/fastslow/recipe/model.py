@@ -299,7 +299,8 @@ class OutputRecipe(Section):
     folder: str | None = None
     """The run folder; by default `runs/RECIPE-METHOD-seedN`, with the optimizer after METHOD if it is not `gepa`."""
     checkpoint_every: int = Field(default=50, ge=1)
-    """Steps between checkpoints; the last step always makes one."""
+    """Steps between checkpoints. The last step makes one too, and so do an orderly stop and every five minutes without one;
+    those are removed after the next."""
     keep_checkpoints: int | None = Field(default=None, ge=1)
     """Keep only this many of the newest checkpoints; all when not set."""
     save_rollouts: bool = True

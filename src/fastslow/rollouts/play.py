@@ -24,7 +24,7 @@ from fastslow.recipe import GradingRecipe
 from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.rounds import InFlight, Pending, Rounds, Settled
 from fastslow.sandbox.process import Watch
-from fastslow.tasks.base import Answer, Ask, Task
+from fastslow.tasks.base import Answer, Ask, Task, within
 from fastslow.tasks.scripted import follow_script
 
 Prompts = list[tuple[int, ...]]
@@ -92,6 +92,7 @@ class Player:
         shares = self.world.gather([each.rollout for each in mine])
         for index, each in enumerate(pending):
             each.rollout = shares[index % size][index // size]
+        self.world.stop_together()
         return timing
 
     async def _play(
@@ -222,7 +223,7 @@ class Player:
 def _is_feedback(returned: object) -> bool:
     return (
         isinstance(returned, Feedback)
-        and all(isinstance(n, Real) and 0 <= float(n) <= 1 for n in (returned.score, returned.progress))
+        and all(isinstance(n, Real) and within(n) is not None for n in (returned.score, returned.progress))
         and isinstance(returned.text, str)
         and isinstance(returned.by_component, Mapping)
         and all(isinstance(words, str) for words in returned.by_component.values())
@@ -231,7 +232,7 @@ def _is_feedback(returned: object) -> bool:
 
 def _with_advice(feedback: Feedback, truncated: Collection[str], limit: int) -> Feedback:
     """Feedback in plain numbers, with advice for the components whose answers were truncated."""
-    feedback = replace(feedback, score=float(feedback.score), progress=float(feedback.progress))
+    feedback = replace(feedback, score=within(feedback.score) or 0.0, progress=within(feedback.progress) or 0.0)
     if not truncated or feedback.score >= 1:
         return feedback
     advice = KEEP_IT_SHORT.format(limit)

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fastslow.base.world import derive_seed
 from fastslow.engine.base import Engine
@@ -33,6 +33,9 @@ class Drawn:
 
     prompt: tuple[int, ...]
     completion: Completion = NOTHING
+
+    def __deepcopy__(self, memo: object) -> Drawn:
+        return replace(self)  # its parts never change
 
     def add(self, new: Completion, step: int | None) -> None:
         """Add the tokens that were drawn after these, by the policy of a step if that is to be known."""

@@ -106,13 +106,13 @@ class Checkpoints:
         """Remove all but the newest `keep` checkpoints; None keeps all."""
         if keep is not None:
             for step in self.steps()[:-keep]:
-                self._remove(step)
+                self.remove(step)
 
     def rewind(self, step: int) -> None:
         """Remove the checkpoints after a step, and unfinished ones."""
         for later in self.steps():
             if later > step:
-                self._remove(later)
+                self.remove(later)
         with files.explained(self.folder):
             for prefix in (files.TEMPORARY, REMOVING):
                 for leftover in self.folder.glob(prefix + "*"):
@@ -131,7 +131,7 @@ class Checkpoints:
             raise
         return replaced
 
-    def _remove(self, step: int) -> None:
+    def remove(self, step: int) -> None:
         path = self.folder / _name(step)
         with files.explained(path):
             shutil.rmtree(self._mark_for_removal(path))

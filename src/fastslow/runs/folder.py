@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib import metadata
@@ -49,8 +49,8 @@ class RunFolder:
         self._lock = lock
 
     @classmethod
-    def create(cls, path: str | Path, recipe: Recipe) -> RunFolder:
-        """Create a run in a folder that holds none, and lock it."""
+    def create(cls, path: str | Path, recipe: Recipe, data: Mapping[str, str] | None = None) -> RunFolder:
+        """Create a run in a folder that holds none, and lock it; `data` are hashes of what it is trained and graded with."""
         path = Path(path)
         cls(path).refuse_existing()
         with files.explained(path):
@@ -61,9 +61,8 @@ class RunFolder:
             run.write_recipe(recipe)
             # Last, because this file makes the folder a run.
             started = datetime.now(UTC).isoformat(timespec="seconds")
-            run.write_json(
-                "run.json", {"status": "running", "started": started, "seed": recipe.seed, "versions": versions()}
-            )
+            known = {"status": "running", "started": started, "seed": recipe.seed, "versions": versions()}
+            run.write_json("run.json", {**known, **({"data": data} if data else {})})
         except BaseException:
             run.close()
             raise
@@ -192,15 +191,20 @@ class RunFolder:
         """Write the rollouts that the fast loop played in a cycle, each with its purpose."""
         self.rollout_writer.write(self.path / "rollouts" / f"cycle-{cycle:04d}.parquet", rollouts, purposes)
 
-    def rewind(self, step: int) -> None:
-        """Remove everything after the checkpoint of `step`, to resume from it (-1: to start over).
+    def rewind(self, step: int) -> int:
+        """Remove everything after the checkpoint of `step`, to resume from it (-1: to start over); return the number of
+        completed steps that are lost.
 
         Cycle files stay: they are the journal from which a resumed run reads its cycles.
         """
-        for name in LOGS:
-            path = self._log(name)
-            if path.exists():
-                files.write_rows(path, files.read_rows(path, lambda row: (row.get("step") or 0) <= step))
+        seen = {max(step, 0)}
+
+        def stays(row: dict[str, Any]) -> bool:
+            seen.add(row.get("step") or 0)
+            return (row.get("step") or 0) <= step
+
+        for path in filter(Path.exists, map(self._log, LOGS)):
+            files.write_rows(path, files.read_rows(path, stays))
         with files.explained(self.path):
             for number, path in files.numbered(self.path / "rollouts", "step-*.parquet").items():
                 if number > step:
@@ -209,6 +213,7 @@ class RunFolder:
                 for leftover in folder.glob(files.TEMPORARY + "*"):
                     leftover.unlink()
         self.checkpoints.rewind(step)
+        return max(seen) - max(step, 0)
 
 
 def _memory(cycle: int) -> Path:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastslow.base.errors import Diverged, RunError, cause
-from fastslow.engine.base import Engine, Numbers, Update
+from fastslow.base.world import Stopped
+from fastslow.engine.base import MISMATCH, Engine, Numbers, Update
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
 from fastslow.rollouts.play import Timing, is_faulty
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from fastslow.state import State
 
 TRAINED = ("loss", "grad_norm", "entropy", "kl", "sampler_mismatch")
+INTERVAL, SHARE = 300.0, 0.02
+"""Seconds after which a checkpoint is saved, and the most that saving may take of the time."""
 IDLE = 10
 """Steps without a gradient after which the run says that nothing is learnt."""
 TRACKED = (
@@ -43,6 +49,24 @@ TRACKED = (
 )
 
 
+class Pace:
+    """When a checkpoint is due by time: after `INTERVAL`, and only when saving takes no more than `SHARE` of the time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._last, self._interval = clock, clock(), INTERVAL
+
+    def due(self) -> bool:
+        return self._clock() - self._last >= self._interval
+
+    def saved(self, seconds: float) -> None:
+        """A checkpoint has been saved, and that has taken so long."""
+        self._last, self._interval = self._clock(), max(INTERVAL, seconds / SHARE)
+
+
+class Mismatched(RunError):
+    """What samples is not the policy that is trained."""
+
+
 class Recorder:
     """Writes to the folder, the view and the trackers of a run."""
 
@@ -54,9 +78,14 @@ class Recorder:
         self.prices = recipe.prices
         self.stages = task if isinstance(task, Stages) else None
         self.checkpoints = Checkpoints(folder / "checkpoints")
-        self._written = state.ledger.snapshot()
-        """The part of the ledger that is already in ledger.jsonl."""
+        self.pace = Pace()
+        self._held: State | None = None
+        """The last completed step, None while one is being completed: then nothing can be saved."""
+        self._saved: tuple[int, bool] | None = None
+        """Step of the newest checkpoint, and whether it was settled then."""
         self._steps_without_signal = 0
+        self._mismatch: float | None = None
+        """`sampler_mismatch` of the last step, if it was too large."""
         self._noted: Mapping[str, Any] = {}
         self._retries = 0
         """Repeated requests of the engine that are already in the ledger."""
@@ -67,7 +96,7 @@ class Recorder:
         """The run starts, or resumes, from the current state."""
         if self.recipe.output.report_to and not self.state.done:
             self.engine.world.from_main(self._start_trackers)
-        self._written = self.state.ledger.snapshot()
+        self._held, self._saved = self.state.copy(), (self.state.step, self.state.settled)
         spent = self.state.ledger.training_rollouts
         self.view.start(str(self.folder), self.recipe, self.state.step, spent)
         self._note()
@@ -76,7 +105,7 @@ class Recorder:
         best = self.state.pool.best
         score = best.mean if best.scores else None
         self.view.context(best.context.id, score, "\n".join(best.context.texts.values()))
-        if self.state.done:
+        if self.state.done and self.state.settled:
             by_steps = self.state.step >= self.recipe.slow.steps
             ended = f"slow.steps={self.recipe.slow.steps}" if by_steps else f"rollouts={self.recipe.rollouts}"
             self.view.message(f"nothing is left to do: the run has reached {ended}; give a larger number to extend it")
@@ -165,6 +194,27 @@ class Recorder:
         self.view.step(state.step, self.recipe.slow.steps, row)
         self._warn_if_nothing_is_learnt(row)
 
+    def require_agreement(self, mismatch: float | None) -> None:
+        """Warn of a step whose `sampler_mismatch` is too large, and raise at the second in a row. Samplers may correct
+        log-probabilities for top_p, which adds at most its logarithm."""
+        if mismatch is None:
+            return
+        limit = MISMATCH - math.log(self.recipe.sampling.top_p)
+        before, self._mismatch = self._mismatch, None if mismatch <= limit else mismatch
+        if self._mismatch is None:
+            return
+        found = (
+            f"step {self.state.step}: the sampler's log-probabilities differ from the policy's by {mismatch:.2f} on average "
+            f"(sampler_mismatch), and rounding explains {limit:.2f}"
+        )
+        if before is None:
+            self.view.message(f"{found}; the run stops if the next step finds it too", "warning")
+            return
+        raise Mismatched(
+            f"{found}; in the step before, {before:.2f}. What samples has other weights than what is trained, as when a "
+            "server was changed; correct it and resume"
+        )
+
     def _warn_if_nothing_is_learnt(self, row: dict[str, Any]) -> None:
         """Say so when the rewards of every group have been equal for many steps, or for all, and no edit was kept."""
         state = self.state
@@ -210,21 +260,50 @@ class Recorder:
     def ledger(self) -> None:
         """Write a row with the amounts booked since the last row."""
         state = self.state
-        if self.run and (spent := state.ledger.since(self._written).spent()):
+        if self.run and (spent := state.ledger.since(state.written).spent()):
             self.run.append("ledger", {"step": state.step, "cycle": state.last_cycle, "spent": spent})
-        self._written = state.ledger.snapshot()
+        state.written = state.ledger.snapshot()
         self._note()
 
-    def checkpoint(self, *, last: bool) -> None:
-        """Save a checkpoint; if that fails, warn and continue training, except at the end of the run."""
-        if self.run:
-            self.run.write_json("ledger.json", self.state.ledger.to_dict())
+    @contextmanager
+    def completing(self) -> Iterator[None]:
+        """A block that changes weights, rows and state together. A signal waits for its end, and what fails in it leaves
+        nothing that could be saved."""
+        with self.engine.world.stops.whole():
+            self._held = None
+            yield
+            self._held = self.state.copy()
+
+    def checkpoint(self) -> None:
+        """Save a checkpoint if one is due: at the end, every `checkpoint_every` steps, or by time. If that fails, warn and
+        continue training, except at the end of the run."""
+        state, world = self.state, self.engine.world
+        scheduled = state.done or state.step % self.recipe.output.checkpoint_every == 0
+        if state.step == 0 or not (scheduled or (self._mismatch is None and world.from_main(self.pace.due))):
+            return
         try:
-            self._save()
+            with world.stops.whole():
+                self._save(self._held, scheduled)
         except RunError as error:
-            if last:
+            if state.done:
                 raise
             self.view.message(f"{error}; training continues, and the next checkpoint is saved as scheduled", "warning")
+
+    def rescue(self, error: BaseException) -> None:
+        """The run ends early: save the last completed step, unless it is saved. Several processes can do that together only
+        if they stop together."""
+        held, alone = self._held, self.engine.world.size == 1
+        if held is None or held.step == 0 or self._saved == (held.step, held.settled):
+            return
+        if isinstance(error, Mismatched) and self.checkpoints.steps():
+            return  # those are of better weights
+        if isinstance(error, MemoryError) or not (alone or isinstance(error, Stopped | Mismatched)):
+            return
+        self.view.message(f"saving a checkpoint of step {held.step}; Ctrl+C ends without it")
+        try:
+            self._save(held, scheduled=False)
+        except RunError as problem:
+            self.view.message(str(problem), "warning")
 
     def diverged(self, error: Diverged) -> RunError:
         """What ended the run, at which step, and what to do."""
@@ -239,31 +318,44 @@ class Recorder:
             f"slow.learning_rate (it was {self.recipe.slow.learning_rate:g}){start_from}"
         )
 
-    def _save(self) -> None:
-        step, world = self.state.step, self.engine.world
+    def save(self) -> None:
+        """Save the current state."""
+        self._save(self.state, scheduled=True)
+
+    def _save(self, held: State | None, scheduled: bool) -> None:
+        """Save a completed step. A checkpoint that is not scheduled is removed after the next."""
+        assert held is not None, "a step has been completed"
+        step, world, started = held.step, self.engine.world, time.monotonic()
+        if self.run:
+            self.run.write_json("ledger.json", held.ledger.to_dict())
         if world.main:
             self.checkpoints.begin(step)
         world.gather(None)  # wait for the folder
-        problem = self._fill(self.checkpoints.temporary(step))
+        problem = self._fill(held, self.checkpoints.temporary(step))
         if problems := [text for text in world.gather(problem) if text]:
             self.checkpoints.abandon(step)
             raise RunError(f"checkpoint of step {step} was not saved: {problems[0]}; free space and resume")
         if world.main:
             self.checkpoints.commit(step)
             if self.run:
-                self.run.set_status("running", checkpoint=step)
+                interim = (self.run.read_json("run.json") or {}).get("interim")
+                self.run.set_status("running", checkpoint=step, interim=None if scheduled else step)
+                if interim != step and interim in self.checkpoints.steps():
+                    self.checkpoints.remove(interim)
             self.checkpoints.prune(self.recipe.output.keep_checkpoints)
             if self.run:  # a resumed run never needs the cycles before its oldest checkpoint
                 self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
+        self._saved = step, held.settled
+        self.pace.saved(time.monotonic() - started)
 
-    def _fill(self, folder: Path) -> str | None:
+    def _fill(self, held: State, folder: Path) -> str | None:
         """Write this process's part; return an error as text, so that it can be sent to all processes."""
         try:
             if self.recipe.method != "gepa":
                 # The teacher is not needed at the end of a cycle: the next cycle freezes a new one.
-                self.engine.save(folder, teacher=not self.state.cycle_due)
+                self.engine.save(folder, teacher=not held.cycle_due)
             if self.engine.world.main:
-                self.state.save(folder)
+                held.save(folder)
                 write_witness(self.folder, folder)
         except Exception as error:
             return cause(error)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, SupportsFloat
 
 from pydantic import BaseModel, ConfigDict
 
@@ -29,8 +30,21 @@ from fastslow.sandbox.process import unwatched
 
 Split = Literal["train", "validation", "test"]
 Message = dict[str, str]
+ROUNDING = 1e-6
+"""How far beyond its bounds a score may be, relative to what lies between them: sums of fractions are rarely exact, and
+graders compute in float32."""
 SYSTEM = "system"
 """The component of a task that asks one question: its text is the system message."""
+
+
+def within(value: object, low: float = 0.0, high: float = 1.0) -> float | None:
+    """A score as a plain number within its bounds, to which one beyond them by rounding is moved; None if it is none."""
+    try:
+        number = float(value) if isinstance(value, SupportsFloat) and not isinstance(value, str) else math.nan
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    nearest = min(max(number, low), high)
+    return nearest if abs(number - nearest) <= ROUNDING * (high - low) else None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import shutil
 import time
@@ -15,6 +16,7 @@ import tiny
 import torch
 from fake_vllm import FakeVllm
 from helpers import local_engine, together
+from rich.console import Console
 from slow_helpers import make_recipe
 from test_engine_contract import PROMPTS, sample, update
 from test_sharded_run import FSDP2
@@ -28,6 +30,8 @@ from fastslow.launch.estimate import check
 from fastslow.launch.start import resume, train
 from fastslow.recipe import Recipe, build_recipe, dump_recipe
 from fastslow.records import Sampling, Turn
+from fastslow.runs.recorder import Pace
+from fastslow.runs.view import PlainView
 
 Start = Callable[..., FakeVllm]
 
@@ -191,6 +195,7 @@ SPOILT: dict[str, Callable[[Any], Any]] = {
     "an error with status 200": lambda _: {"error": {"message": "not now"}},
     "deep": lambda _: "[" * 100_000,
     "no choice": lambda answer: {**answer, "choices": []},
+    "huge": lambda answer: {**answer, "padding": "x" * 2**22},
     "two choices": lambda answer: {**answer, "choices": answer["choices"] * 2},
     "another version": lambda answer: {**answer, "model": "base"},
     "aborted": wrong(finish_reason="abort"),
@@ -426,6 +431,32 @@ def test_a_run_ends_as_planned_when_a_server_dies(start: Start, model: Path, gra
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert all(row["sampler_mismatch"] < 1e-4 for row in rows if row["sampler_mismatch"] is not None)
     assert not list(run.glob("fastslow-*"))  # the adapters were for the servers
+
+
+def test_a_run_stops_when_its_server_returns_other_log_probabilities(
+    start: Start, model: Path, grader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are right at first. The checkpoint of before is kept, and the run resumes from there with a better server."""
+
+    def shifted(answer: Any) -> Any:
+        logprobs = answer["choices"][0]["logprobs"]["token_logprobs"]
+        wrong_ones = {"token_logprobs": [each - 1.03 for each in logprobs]}
+        return wrong(logprobs=wrong_ones)(answer) if list((tmp_path / "run").glob("metrics.jsonl")) else answer
+
+    monkeypatch.setattr(Pace, "due", lambda self: True)  # as if every step took minutes
+    only = start(spoils=shifted)
+    recipe = run_recipe(model, grader, only)
+    recipe = recipe.model_copy(update={"output": recipe.output.model_copy(update={"checkpoint_every": 9})})
+    said = io.StringIO()
+    with pytest.raises(RunError, match=r"step 3: .* by 1.03 on average .* explains 0.25; .* resume") as ended:
+        train(recipe, tmp_path / "run", PlainView(Console(file=said, width=1000)))
+    assert "\n" not in str(ended.value)
+    assert "warning: step 2: the sampler's log-probabilities differ from the policy's by 1.03" in said.getvalue()
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (told["status"], told["checkpoint"]) == ("failed", 1)
+    only.spoils = lambda answer: answer
+    resume(tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
 
 
 def test_a_run_without_servers_ends_with_one_line_and_resumes_with_others(

@@ -418,6 +418,9 @@ def test_a_grader_that_changes_its_row_does_not_change_the_problem(module: Calla
     [
         ("return float('nan')", "returned the score not a number; expected a number from 0 to 1"),
         ("return 1.5", "returned the score 1.5; expected a number from 0 to 1"),
+        ("return 1.0000023", "returned the score 1.0000023; expected a number from 0 to 1"),
+        ("return -0.25, ''", "returned the score -0.25; expected a number from 0 to 1"),
+        ("return 10**400", "returned the score 1000.*; expected a number from 0 to 1"),
         ("return 'good'", r"returned 'good'; expected a score, a \(score, text\) tuple or a Feedback"),
         ("return 1.0, None", r"returned \(1.0, None\); expected a score"),
         ("return {}['key']", "raised KeyError: 'key'"),

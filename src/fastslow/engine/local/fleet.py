@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from fastslow.base.errors import RecipeError, RunError, cause
 from fastslow.base.world import derive_seed, wait_for
+from fastslow.engine.base import MISMATCH
 from fastslow.engine.local.http import Refused, Unavailable
 from fastslow.engine.local.sampler import evaluating
 from fastslow.engine.local.servers import Adapter, Server, connect, request_body
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 QUESTION = "Name a river, a colour and a number, and say what they have in common."
 PROBE = Sampling(2.0, 1.0, 32)
 """Unlikely tokens, whose probability depends much on the weights and on temperature."""
-TOLERANCE = 0.25
-"""Mean difference of log-probabilities that rounding explains: bf16 differs by less than 0.1."""
 
 
 class Fleet:
@@ -137,12 +136,12 @@ class Fleet:
             raise RecipeError(f"{where}, which serves {server.model}, does not answer a request: {error}") from error
         name, sampling = self.recipe.model.name, self.recipe.sampling
         tempered, raw = (self._gap(prompt, answer, temperature) for temperature in (PROBE.temperature, 1.0))
-        if not min(tempered, raw) <= TOLERANCE:  # NaN is a difference too
+        if not min(tempered, raw) <= MISMATCH:  # NaN is a difference too
             raise RecipeError(
                 f"{where} serves {server.model}, whose log-probabilities differ from those of model.name={name} by "
                 f"{tempered:.2f} on average; start it with the same model"
             )
-        if tempered > TOLERANCE and (sampling.temperature, sampling.top_p) != (1.0, 1.0):
+        if tempered > MISMATCH and (sampling.temperature, sampling.top_p) != (1.0, 1.0):
             raise RecipeError(
                 f"{where} returns log-probabilities before temperature and top_p, but sampling.temperature="
                 f"{sampling.temperature:g} and sampling.top_p={sampling.top_p:g}; start it with --logprobs-mode "

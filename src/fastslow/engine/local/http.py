@@ -11,6 +11,8 @@ import aiohttp
 
 from fastslow.base.text import one_line
 
+LARGEST = 2**20
+"""Bytes of an answer, unless more are expected."""
 SPARE = 256
 """Files that a process may need beside its connections."""
 
@@ -37,15 +39,27 @@ def most_connections() -> int:
     return 10**6 if files == resource.RLIM_INFINITY else max(files - SPARE, files // 2)
 
 
-async def request(address: str, path: str, body: Any = None, *, timeout: float) -> Any:
-    """The answer to a GET, or to a POST of a body, as JSON, or as text if it is none."""
+async def request(address: str, path: str, body: Any = None, *, timeout: float, largest: int = LARGEST) -> Any:
+    """The answer to a GET, or to a POST of a body, as JSON, or as text if it is none; of at most `largest` bytes."""
     key = os.environ.get("VLLM_API_KEY")
-    headers = {"Connection": "close", **({"Authorization": f"Bearer {key}"} if key else {})}
+    # Compressed, a short answer could become a long one.
+    headers = {
+        "Connection": "close",
+        "Accept-Encoding": "identity",
+        **({"Authorization": f"Bearer {key}"} if key else {}),
+    }
     method, limit = "GET" if body is None else "POST", aiohttp.ClientTimeout(timeout)
-    sent = aiohttp.request(method, address + path, json=body, headers=headers, timeout=limit, allow_redirects=False)
+    data = bytearray()
     try:
-        async with sent as answered:
-            status, data = answered.status, await answered.read()
+        async with (
+            aiohttp.ClientSession(headers=headers, timeout=limit, auto_decompress=False) as session,
+            session.request(method, address + path, json=body, allow_redirects=False) as answered,
+        ):
+            status = answered.status
+            async for part in answered.content.iter_any():
+                data += part
+                if len(data) > largest:
+                    raise Unavailable(f"its answer has more than {largest:,} bytes")
     except TimeoutError:
         raise Unavailable(f"no answer within {timeout:g} seconds") from None
     except (OSError, aiohttp.ClientError, ValueError) as error:  # of the address too: a name that cannot be one

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fastslow.base.errors import RecipeError, RunError
 from fastslow.base.world import wait_for
-from fastslow.engine.local.http import Busy, Refused, Unavailable, most_connections, request
+from fastslow.engine.local.http import LARGEST, Busy, Refused, Unavailable, most_connections, request
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.records import Completion, Sampling
 
@@ -39,6 +39,8 @@ and after doubling."""
 UNACCEPTABLE = (400, 413, 422)
 """HTTP statuses by which a server refuses a request for what it asks; others say that something is wrong with the server."""
 LARGEST_SEED = 2**31
+PER_TOKEN = 1024
+"""Bytes of an answer for every token of the prompt and of the completion: its id, text and log-probability."""
 
 
 class _Part(BaseModel):
@@ -151,7 +153,9 @@ class Server:
             self.loaded.remove(old)
 
     async def complete(self, body: dict[str, Any], timeout: float) -> Completion:
-        answer = _read(_Answer, await request(self.address, "/v1/completions", body, timeout=timeout))
+        largest = LARGEST + PER_TOKEN * (len(body["prompt"]) + body["max_tokens"])
+        answered = await request(self.address, "/v1/completions", body, timeout=timeout, largest=largest)
+        answer = _read(_Answer, answered)
         if answer.model != body["model"]:
             raise Unavailable(f"it answered as '{answer.model}', not as '{body['model']}'")
         (choice,) = answer.choices

@@ -285,7 +285,15 @@ class TinkerEngine:
         return await self._tried(request, (Lost,))
 
     async def _tried(self, ask: Callable[[], Awaitable[T]], losing: tuple[type[Exception], ...] = Failures) -> T:
-        """A change of the weights: after any failure that may have lost it, it is made again from the last saved state."""
+        """A change of the weights: after any failure that may have lost it, it is made again from the last saved state. All
+        attempts together have a time limit too."""
+        try:
+            async with asyncio.timeout(2 * TRIES * self.recipe.engine.timeout):
+                return await self._attempts(ask, losing)
+        except TimeoutError as error:
+            raise self._unreachable(error) from error
+
+    async def _attempts(self, ask: Callable[[], Awaitable[T]], losing: tuple[type[Exception], ...]) -> T:
         for attempt in range(TRIES):
             generation = self._generation
             try:
@@ -357,6 +365,8 @@ class TinkerEngine:
             wait_for(save())
         except (Lost, Refused, Unreachable) as error:
             raise RunError(str(error)) from error
+        except TimeoutError as error:
+            raise self._unreachable(error) from error
         self._kept.add(self._state)
         engine = self.recipe.engine
         data = {"state": self._state, "step": self._step, "model": server_name(self.recipe), "rank": engine.rank}

@@ -11,10 +11,12 @@ starts a new one from the last saved state.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import tarfile
 import tempfile
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from packaging.specifiers import SpecifierSet
 
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import one_line
-from fastslow.base.world import wait_for
+from fastslow.base.world import in_thread, wait_for
 from fastslow.engine.tinker.rows import Adam, Sequenced
 from fastslow.models.tokenizer import ADAPTER
 from fastslow.recipe import Recipe
@@ -44,6 +46,10 @@ NO_KEY = "tml-none"
 """The package insists on a key; a server of one's own needs none."""
 QUICK = 20.0
 """Seconds for the first answer of a server."""
+LARGEST, LARGEST_FILE = 2**29, 2**36
+"""Bytes of an answer, and of an adapter's archive."""
+TRANSFER = 4
+"""An adapter may take so many times the timeout of a request."""
 FORGOTTEN = ("not loaded", "not found", "stale", "expired", "unknown session", "does not exist")
 """Words by which servers say that they no longer have an adapter, a session or a result."""
 
@@ -71,10 +77,22 @@ def connect(recipe: Recipe) -> Service:
     key = os.environ.get("TINKER_API_KEY")
     if key is None and address == HOSTED:
         raise RecipeError("engine.kind=tinker with the hosted service needs an API key; set TINKER_API_KEY")
-    service = Service(address, server_name(recipe), key or NO_KEY)
+    service = Service(address, server_name(recipe), key or NO_KEY, recipe.engine.timeout)
+
+    async def checked() -> None:
+        async with asyncio.timeout(QUICK):
+            await service.require_server()
+        async with asyncio.timeout(recipe.engine.timeout):
+            await service.reconnect()
+            await service.check()
+
     try:
-        _require_server(address)
-        wait_for(service.check())
+        wait_for(checked())
+    except TimeoutError:
+        service.close()
+        raise RecipeError(
+            f"no server answers at engine.base_url={address} in time; restart it, or correct it"
+        ) from None
     except BaseException:
         service.close()
         raise
@@ -96,26 +114,6 @@ def require_package() -> None:
         )
 
 
-def _require_server(address: str) -> None:
-    """The package waits minutes for a server that is not there."""
-    import httpx
-
-    try:
-        answer = httpx.get(f"{address.rstrip('/')}/api/v1/healthz", timeout=QUICK)
-    except httpx.HTTPError as error:
-        raise RecipeError(
-            f"no server answers at engine.base_url={address} ({one_line(error) or type(error).__name__}); start it, or "
-            "correct the address"
-        ) from None
-    if answer.status_code in (401, 403):
-        raise _wrong_key(address)
-    if answer.status_code != 200:
-        raise RecipeError(
-            f"engine.base_url={address} answers, but not as a server of the Tinker API (HTTP {answer.status_code} for "
-            "/api/v1/healthz); correct the address"
-        )
-
-
 def _wrong_key(address: str) -> RecipeError:
     given = "the key in TINKER_API_KEY" if os.environ.get("TINKER_API_KEY") else "requests without TINKER_API_KEY"
     return RecipeError(f"{address} does not accept {given}; set TINKER_API_KEY to a valid key of this server")
@@ -124,12 +122,13 @@ def _wrong_key(address: str) -> RecipeError:
 class Service:
     """A server, and a session with it."""
 
-    def __init__(self, address: str, model: str, key: str) -> None:
+    def __init__(self, address: str, model: str, key: str, timeout: float) -> None:
+        """`timeout` bounds the seconds of every request, however its answer arrives."""
         os.environ.setdefault("TINKER_TELEMETRY", "0")
-        self.address, self.model, self._key = address, model, key
+        self.address, self.model, self._key, self.timeout = address, model, key, timeout
         self.repeated = 0
         """Requests that were sent again so far: refused for the moment (429), failed in the server (5xx), or interrupted."""
-        self._client = self._open()
+        self._client: Any = None
 
     def _open(self) -> tinker.ServiceClient:
         import httpx
@@ -139,11 +138,32 @@ class Service:
             base_url=self.address, api_key=self._key, http_client=httpx.AsyncClient(transport=_transport(self))
         )
 
+    async def require_server(self) -> None:
+        """Raise if there is none: the package waits minutes for it."""
+        import httpx
+
+        try:
+            async with httpx.AsyncClient(transport=_transport(self), timeout=QUICK) as client:
+                answer = await client.get(f"{self.address.rstrip('/')}/api/v1/healthz")
+        except httpx.HTTPError as error:
+            raise RecipeError(
+                f"no server answers at engine.base_url={self.address} ({one_line(error) or type(error).__name__}); start it, "
+                "or correct the address"
+            ) from None
+        if answer.status_code in (401, 403):
+            raise _wrong_key(self.address)
+        if answer.status_code != 200:
+            raise RecipeError(
+                f"engine.base_url={self.address} answers, but not as a server of the Tinker API (HTTP {answer.status_code} "
+                "for /api/v1/healthz); correct the address"
+            )
+
     async def check(self) -> None:
         """Raise if the server refuses the key or does not have the model."""
         import tinker
 
         try:
+            await in_thread(self._client.create_rest_client)  # it blocks at first
             found = await self._client.get_server_capabilities_async()
         except (tinker.AuthenticationError, tinker.PermissionDeniedError):
             raise _wrong_key(self.address) from None
@@ -162,25 +182,26 @@ class Service:
 
     async def create(self, rank: int, seed: int) -> Adapter:
         async with _explained(self.address):
-            client = await self._client.create_lora_training_client_async(base_model=self.model, rank=rank, seed=seed)
-        return Adapter(client, self.address)
+            client = await self._session()
+            adapter = await client.create_lora_training_client_async(base_model=self.model, rank=rank, seed=seed)
+        return Adapter(adapter, self.address)
 
     async def restore(self, state: str, *, optimizer: bool = True) -> Adapter:
         """A new adapter with the weights, and the optimizer, of a saved state."""
-        client = self._client
-        make = (
-            client.create_training_client_from_state_with_optimizer_async
-            if optimizer
-            else client.create_training_client_from_state_async
-        )
         async with _explained(self.address):
+            client = await self._session()
+            make = (
+                client.create_training_client_from_state_with_optimizer_async
+                if optimizer
+                else client.create_training_client_from_state_async
+            )
             return Adapter(await make(state), self.address)
 
     async def sampler(self, weights: str | None) -> Sampler:
         """Of published weights, or of the base model."""
         named = {"base_model": self.model} if weights is None else {"model_path": weights}
         async with _explained(self.address):
-            return Sampler(await self._client.create_sampling_client_async(**named), self.address)
+            return Sampler(await (await self._session()).create_sampling_client_async(**named), self.address)
 
     async def download(self, weights: str, folder: Path) -> None:
         """Write published weights to a folder as an adapter of PEFT."""
@@ -191,12 +212,15 @@ class Service:
             found = await self._client.create_rest_client().get_checkpoint_archive_url_async(run, name)
             with tempfile.TemporaryFile() as packed:
                 async with (
-                    httpx.AsyncClient(timeout=None, follow_redirects=True) as client,
+                    asyncio.timeout(TRANSFER * self.timeout),
+                    httpx.AsyncClient(timeout=self.timeout, follow_redirects=True) as client,
                     client.stream("GET", found.url) as answer,
                 ):
                     answer.raise_for_status()
                     async for part in answer.aiter_bytes():
                         packed.write(part)
+                        if packed.tell() > LARGEST_FILE:
+                            raise Refused(f"its archive of an adapter has more than {LARGEST_FILE:,} bytes")
                 packed.seek(0)
                 with tarfile.open(fileobj=packed) as archive:
                     archive.extractall(folder, filter="data")
@@ -209,14 +233,18 @@ class Service:
             named = name if "/" in name else f"sampler_weights/{name}"
             await self._client.create_rest_client().delete_checkpoint_async(run, named)
 
-    async def reconnect(self) -> None:
-        from fastslow.base.world import in_thread
+    async def _session(self) -> Any:
+        """The client, with a session: the package opens one by a call that blocks."""
+        client = self._client
+        await in_thread(lambda: client.holder)
+        return client
 
+    async def reconnect(self) -> None:
         self._client = await in_thread(self._open)
 
     def close(self) -> None:
         """The package ends its session when the client is collected."""
-        del self._client
+        self._client = None
 
 
 def complete_config(folder: Path) -> None:
@@ -354,8 +382,25 @@ async def _explained(address: str) -> AsyncIterator[None]:
 
 
 def _transport(service: Service) -> httpx.AsyncBaseTransport:
-    """A transport that counts the requests that will be sent again."""
+    """A transport that counts the requests that will be sent again, and bounds the time and the size of every answer: a
+    client's own limits begin anew with each byte."""
     import httpx
+
+    class Bounded(httpx.AsyncByteStream):
+        def __init__(self, stream: Any) -> None:
+            self.stream, self.size, self.ends = stream, 0, time.monotonic() + service.timeout
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for part in self.stream:
+                self.size += len(part)
+                if time.monotonic() > self.ends:
+                    raise httpx.ReadTimeout(f"an answer took more than {service.timeout:g} seconds")
+                if self.size > LARGEST:
+                    raise httpx.ReadError(f"an answer has more than {LARGEST:,} bytes")
+                yield part
+
+        async def aclose(self) -> None:
+            await self.stream.aclose()
 
     class Counting(httpx.AsyncHTTPTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -366,6 +411,7 @@ def _transport(service: Service) -> httpx.AsyncBaseTransport:
                 raise
             if answer.status_code == 429 or answer.status_code >= 500:
                 service.repeated += 1
+            answer.stream = Bounded(answer.stream)
             return answer
 
     return Counting(limits=httpx.Limits(max_connections=None, max_keepalive_connections=100), retries=0)

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Literal
 
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split
+from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split, within
 from fastslow.tasks.data import (
     ListedTask,
     Row,
@@ -86,10 +86,11 @@ def _checked(name: str, returned: Any) -> Feedback:
             f"grader '{name}' returned {one_line(repr(returned), 200)}; "
             "expected a score, a (score, text) tuple or a Feedback"
         )
-    if not 0 <= feedback.score <= 1:  # false for NaN too
-        what = "not a number" if math.isnan(feedback.score) else f"{feedback.score:g}"
+    score = within(feedback.score)
+    if score is None:
+        what = "not a number" if feedback.score != feedback.score else one_line(repr(feedback.score), 100)
         raise GraderError(f"grader '{name}' returned the score {what}; expected a number from 0 to 1")
-    return feedback
+    return replace(feedback, score=score)
 
 
 def _as_feedback(returned: Any) -> Feedback | None:
@@ -101,7 +102,7 @@ def _as_feedback(returned: Any) -> Feedback | None:
         feedback = Feedback(returned)
     if not isinstance(feedback.score, Real) or not isinstance(feedback.text, str):
         return None
-    return Feedback(float(feedback.score), feedback.text, progress=feedback.progress)
+    return Feedback(feedback.score, feedback.text, progress=feedback.progress)
 
 
 def exact_match(answer: str, expected: str, question: str, reveal: bool = False) -> Feedback:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, SupportsFloat
+from typing import Any
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.adapters.dataset import GraderError, blaming
 from fastslow.tasks.adapters.foreign import ProgramTask
-from fastslow.tasks.base import SYSTEM, Ask, Feedback, Message, Split
+from fastslow.tasks.base import SYSTEM, Ask, Feedback, Message, Split, within
 
 try:
     import dspy
@@ -118,13 +118,13 @@ class DSPyTask(ProgramTask):
         with blaming(f"metric '{name}'"):
             returned = self.metric(*arguments)
         given = returned if isinstance(returned, (dspy.Example, Mapping)) else {"score": returned}
-        score = given.get("score")
-        if not isinstance(score, SupportsFloat) or not 0 <= float(score) <= 1:  # false for NaN too
+        score = within(given.get("score"))
+        if score is None:
             raise GraderError(
                 f"metric '{name}' returned {one_line(repr(returned), 200)}; expected a score from 0 to 1, alone or as the "
                 "field `score` beside `feedback`"
             )
-        return float(score), str(given.get("feedback") or "")
+        return score, str(given.get("feedback") or "")
 
 
 class _Policy:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, SupportsFloat
+from typing import Any
 
 from gepa.adapters.default_adapter.default_adapter import DefaultAdapter
 from pydantic import BaseModel
@@ -14,7 +13,7 @@ from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.adapters.dataset import GraderError, blaming
 from fastslow.tasks.adapters.foreign import ProgramTask
-from fastslow.tasks.base import Ask, Feedback, Message
+from fastslow.tasks.base import Ask, Feedback, Message, within
 from fastslow.tasks.data import content_id
 
 Policy = Callable[[str | Sequence[Message]], str]
@@ -98,8 +97,8 @@ class GEPATask(ProgramTask):
         scores = list(getattr(batch, "scores", ()))
         if len(scores) != 1:
             raise GraderError(f"{name}.evaluate returned {len(scores)} scores for a batch of 1 problem; expected 1")
-        given = float(scores[0]) if isinstance(scores[0], SupportsFloat) else math.nan
-        if not 0 <= given <= self._perfect:  # false for NaN too
+        given = within(scores[0], high=self._perfect)
+        if given is None:
             raise GraderError(
                 f"{name}.evaluate returned the score {one_line(repr(scores[0]), 100)}; expected a number from 0 to "
                 f"{self._perfect:g}; scale the scores, or set perfect_score"

@@ -14,11 +14,10 @@ from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.text import one_line
 from fastslow.tasks.adapters.dataset import GraderError, blaming
 from fastslow.tasks.adapters.foreign import lasting_loop, run_on
+from fastslow.tasks.base import within
 
 RewardFunction = Callable[..., Any] | str
 """What GRPOTrainer takes: a function, a reward model, or the name of one."""
-ROUNDING = 1e-6
-"""How far beyond its bounds a reward may be, relative to what lies between them: sums of fractions are rarely exact."""
 Numbers = float | Sequence[float] | None
 """One for all functions, or one each."""
 
@@ -157,15 +156,15 @@ def bounded(rewards: Sequence[Reward], reward: Reward, value: float | None, clip
     """A reward within the bounds of its function, or refused."""
     if value is None:
         return None
-    nearest = min(max(value, reward.low), reward.high)
-    if clip or abs(value - nearest) <= ROUNDING * (reward.high - reward.low):
+    nearest = min(max(value, reward.low), reward.high) if clip else within(value, reward.low, reward.high)
+    if nearest is not None:
         return nearest
     option = "low" if value < reward.low else "high"
     needed = [value if each is reward else getattr(each, option) for each in rewards]
     raise RecipeError(
-        f"reward function '{reward.name}' gave {value:g}, but low={reward.low:g} and high={reward.high:g} say what it can "
+        f"reward function '{reward.name}' gave {value:.15g}, but low={reward.low:g} and high={reward.high:g} say what it can "
         f"give; set {option} to the {'least' if option == 'low' else 'most'} that it gives, here "
-        f"{option}=[{', '.join(f'{number:g}' for number in needed)}] or beyond, or outside=clip to count it as the bound"
+        f"{option}=[{', '.join(f'{number:.15g}' for number in needed)}] or beyond, or outside=clip to count it as the bound"
     )
 
 
