@@ -1,7 +1,7 @@
 """A fault campaign: what becomes of a run that is killed, runs out of disk, or is damaged.
 
     python -m benchmarks.faults [--count 1000] [--kills 50] [--seed 0]
-    python -m benchmarks.faults --defects [--count 120]
+    python -m benchmarks.faults --defects [--count 120] [--only resume]
 
 A small run of both loops, with an engine of pure Python, is disturbed in every way: killed before each of its file operations
 and in the middle of each file it writes; each operation refused (disk full, read-only, no permission, too many open files,
@@ -209,6 +209,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50, help="signals of each kind at random moments")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--defects", action="store_true", help="put defects into the product that must be noticed")
+    parser.add_argument("--only", action="append", help="of the defects, those whose names contain this")
     chosen = parser.parse_args()
     files.sync = lambda path: None  # none of the faults is a power cut
     judge, draw = Judge(), random.Random(chosen.seed)
@@ -217,7 +218,7 @@ def main() -> None:
         if chosen.count is not None or chosen.defects:
             faults = of_every_kind(faults, chosen.count or 120, draw)
         campaign = Campaign(judge)
-        missed = seeded(judge, faults) if chosen.defects else []
+        missed = seeded(judge, faults, chosen.only or [""]) if chosen.defects else []
         if not chosen.defects:
             for fault in faults:
                 campaign.try_fault(fault)
