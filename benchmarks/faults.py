@@ -74,6 +74,11 @@ def all_faults(judge: Judge, kills: int, draw: random.Random) -> Iterator[Fault]
             # What is refused from then on cannot end well: the last checkpoint is not saved.
             codes = (REFUSED,) if lasting else (ENDED, REFUSED)
             yield Fault(kind, str(number), refused(number, code, lasting), codes=codes, skips=not lasting)
+    for number in (
+        number for number, text in enumerate(judge.operations, 1) if "checkpoints/.writing-step-000004" in text
+    ):
+        disturbed = refused(number, REFUSALS["disk full"], False)
+        yield Fault("disk full at the last checkpoint", str(number), disturbed, codes=(REFUSED,))
     for number in range(1, sum("open" in text for text in judge.operations) // 2):
         yield Fault("kill in the middle of a file", str(number), killed_in_a_file(number), codes=(KILLED, ENDED))
     for number in range(1, operations // 2):
@@ -220,8 +225,10 @@ def main() -> None:
         campaign = Campaign(judge)
         missed = seeded(judge, faults, chosen.only or [""]) if chosen.defects else []
         if not chosen.defects:
-            for fault in faults:
+            for number, fault in enumerate(faults, 1):
                 campaign.try_fault(fault)
+                if number % 50 == 0:
+                    print(f"{number} of {len(faults)}, {len(campaign.wrong)} wrong", file=sys.stderr, flush=True)
             campaign.show()
     finally:
         judge.close()
