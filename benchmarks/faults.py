@@ -62,7 +62,7 @@ SPARE = (2**10, 2**15, 2**18, 2**21)
 ABORTED = tuple(-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL, signal.SIGILL, signal.SIGTRAP))
 SURELY = 20
 """File operations that a resumed run makes at least."""
-ENDS = ("equal", "clear message, then equal", "refused", "unneeded", "found", "stopped", "counted", "wrong")
+ENDS = ("equal", "clear message, then equal", "refused", "restored", "unneeded", "found", "stopped", "counted", "wrong")
 
 
 def all_faults(judge: Judge, kills: int, draw: random.Random) -> Iterator[Fault]:
@@ -74,9 +74,8 @@ def all_faults(judge: Judge, kills: int, draw: random.Random) -> Iterator[Fault]
             # What is refused from then on cannot end well: the last checkpoint is not saved.
             codes = (REFUSED,) if lasting else (ENDED, REFUSED)
             yield Fault(kind, str(number), refused(number, code, lasting), codes=codes, skips=not lasting)
-    for number in (
-        number for number, text in enumerate(judge.operations, 1) if "checkpoints/.writing-step-000004" in text
-    ):
+    last = "checkpoints/.writing-step-000004/"  # not the folder itself: one that is there already need not be made
+    for number in (number for number, text in enumerate(judge.operations, 1) if last in text):
         disturbed = refused(number, REFUSALS["disk full"], False)
         yield Fault("disk full at the last checkpoint", str(number), disturbed, codes=(REFUSED,))
     for number in range(1, sum("open" in text for text in judge.operations) // 2):
@@ -149,18 +148,20 @@ def damages(judge: Judge) -> Iterator[Fault]:
             name = str(path.relative_to(folder))
             for how in DAMAGES:
                 end = allowed(judge, begun, name, how)
-                codes = (REFUSED,) if end == "refused" else (ENDED,)
+                codes = {"refused": (REFUSED,), "restored": (ENDED, REFUSED)}.get(end, (ENDED,))
                 kind = f"a file {how}, {begun} run"
                 yield Fault(kind, name, resume, codes=codes, end=end, begun=begun, damaged=(name, how))
 
 
 def allowed(judge: Judge, begun: str, name: str, how: str) -> End:
-    """What the newest checkpoint has seen is needed; what was written after it is written again."""
+    """What the newest checkpoint has seen is needed; what was written after it is written again, but a cycle is read."""
     newest, path = judge.newest[begun], PurePath(name)
     if name in ("run.json", "recipe.yaml") or name.startswith(f"checkpoints/{newest}/"):
         return "refused"
-    seen = judge.seen(begun)
-    return "refused" if name in seen and any(path.match(pattern) for pattern in WITNESSED) else "unneeded"
+    if name in judge.seen(begun) and any(path.match(pattern) for pattern in WITNESSED):
+        return "refused"
+    cycle = path.match("contexts/cycle-*.json") or path.match("rollouts/cycle-*.json.gz")
+    return "restored" if cycle and begun == "halted" else "unneeded"
 
 
 async def _nothing() -> None:
@@ -192,6 +193,7 @@ class Campaign:
         self.results.setdefault(fault.kind, Counter())[ended] += 1
         if problem:
             self.wrong.append(f"{fault.kind}, {fault.what}: {' '.join(problem.split())}")
+            print(self.wrong[-1], file=sys.stderr, flush=True)
         return not problem
 
     def show(self) -> None:

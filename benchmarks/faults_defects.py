@@ -346,7 +346,15 @@ def the_last_checkpoint_may_fail() -> None:
 
 @defect
 def a_broken_grader_is_not_found_before_step_1() -> None:
-    replace(start, "preflight", lambda *_: Ledger())
+    preflight = start.preflight
+
+    def lenient(*arguments: Any) -> Ledger:
+        try:
+            return preflight(*arguments)
+        except start.GradingError:
+            return Ledger()
+
+    replace(start, "preflight", lenient)
 
 
 @defect

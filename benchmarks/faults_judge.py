@@ -4,6 +4,7 @@ What a folder holds is compared file by file, without what a clock put there. A 
 
 - `equal`: resumed without disturbance, the run ends with exactly the files of an undisturbed one.
 - `refused`: one clear message, the folder unchanged byte for byte, and with the damaged file restored it resumes `equal`.
+- `restored`: as `unneeded`, or one clear message, and with the damaged file restored it resumes `equal`.
 - `unneeded`: the run ends `equal`; the damaged file, which it does not read, may stay as it is.
 - `found`: one clear message before step 1, no folder left behind, and with the right grader the run ends `equal`.
 - `stopped`: one clear message, recorded in run.json, and with the right grader the run can be resumed to its end.
@@ -40,7 +41,7 @@ from benchmarks.faults_run import (
     watched,
 )
 
-End = Literal["equal", "refused", "unneeded", "found", "stopped", "counted"]
+End = Literal["equal", "refused", "restored", "unneeded", "found", "stopped", "counted"]
 CLOCK = ("seconds", "phases", "started")
 """Keys of JSON files that a clock decides."""
 HASHES = ("manifest.json", "run-files.json")
@@ -179,6 +180,11 @@ class Judge:
         if (after := raw(folder)) != before:
             changed = sorted(name for name in {*after, *before} if after.get(name) != before.get(name))
             return f"refused, but changed {', '.join(changed[:3])}"
+        return self._restored(fault, folder, code, before)
+
+    def _restored(self, fault: Fault, folder: Path, code: int, before: dict[str, bytes]) -> str:
+        if code == ENDED:
+            return self._unneeded(fault, folder, code, before)
         assert fault.begun
         assert fault.damaged
         name = fault.damaged[0]

@@ -4,13 +4,14 @@
 
 Changes a comparison, an operator, a number, a boolean, `and`, `or` or `not` in `loop`, `state`, `fast`, `slow`, `rollouts`,
 `runs`, `prefix` or `study`, in a temporary copy of `src`, and runs the tests that belong to the module and reach the changed
-statement, cheapest first, until one fails. The tests of a module are the files in its room under `tests/` that name it, else
-all files of the room, and those in `EXTRA`. A first pass, kept in the cache folder, finds which test reaches which line. A
-change is caught if a test fails or takes far longer than before. Survivors are listed with the line before and after; those
-in mutants.toml were judged: they change nothing that can be observed. The exit code is 1 if less than 95% are caught or
-answered. Messages, assertions, `zip(strict=…)`, Triton kernels (they need a GPU) and numbers that only lay out a figure are
-left out. Existing tools fit badly: mutmut and cosmic-ray run a whole suite for each change or instrument every function, and
-neither samples.
+statement, cheapest first, until one fails. The tests of a module are those of its room under `tests/` and those in `EXTRA`. A
+first pass, kept in the cache folder, finds which test reaches which line. A change is caught if a test fails or takes far
+longer than before. Survivors are listed with the line before and after; those in mutants.toml were judged: they change
+nothing that can be observed. The exit code is 1 if less than 95% are caught or answered. Messages, assertions,
+`zip(strict=…)`, Triton kernels (they need a GPU) and numbers that only lay out a figure are left out.
+
+mutmut and cosmic-ray do not sample, and run one set of tests for every change; this forks a process that has the libraries
+loaded, and runs the few tests that matter.
 """
 
 from __future__ import annotations
@@ -47,16 +48,13 @@ ROOMS = ("loop", "state", "fast", "slow", "rollouts", "runs", "prefix", "study")
 ON_A_GPU = ("prefix/decode_attention.py",)
 LAYOUT = ("study/figures.py", "runs/board/page.py")
 EXTRA = {
-    "loop.py": ("test_loop.py",),
-    "state.py": ("test_loop.py", "slow/test_ahead.py"),
-    "fast/memory.py": ("test_loop.py", "fast/test_rollout_cache.py"),
+    "state.py": ("test_loop.py",),
+    "fast/memory.py": ("test_loop.py",),
     "fast/evolution.py": ("test_loop.py",),
     "runs/recorder.py": ("test_loop.py",),
     "slow/allocation.py": ("test_loop.py",),
-    "prefix/tree_attention.py": ("prefix/test_logprobs.py",),
-    "prefix/level_attention.py": ("prefix/test_sampling.py",),
 }
-"""Tests of a module that stand elsewhere or do not name it."""
+"""Tests of a module that stand elsewhere."""
 SLOW = ("test_browser.py", "test_whole_runs.py", "test_studies.py", "test_training.py", "test_quickstart.py")
 """Left out: they take minutes, for what other tests see as well."""
 LOADED = (
@@ -154,6 +152,7 @@ def start_tests(copy: Copy, arguments: Sequence[str], reached: Path | None = Non
         return child
     code = 3
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         with (copy.place / "output.txt").open("wb") as output:
             os.dup2(output.fileno(), 1)
@@ -178,25 +177,29 @@ def start_tests(copy: Copy, arguments: Sequence[str], reached: Path | None = Non
 def in_turn(work: Iterable[Callable[[Copy], Iterator[tuple[int, float]]]], copies: Sequence[Copy]) -> None:
     """Do the work, one piece in each copy at a time. A piece yields a process and a time limit, and gets the exit code."""
     free, busy, waiting = list(copies), dict[int, tuple[Any, Copy, float]](), iter(work)
-    while True:
-        while free and (piece := next(waiting, None)) is not None:
-            copy = free.pop()
-            running = piece(copy)
-            child, limit = next(running)
-            busy[child] = running, copy, time.perf_counter() + limit
-        if not busy:
-            return
-        time.sleep(0.02)
-        for child, (running, copy, until) in list(busy.items()):
-            if time.perf_counter() > until:
-                _end_group(child)
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                _end_group(child)  # what the tests have started and left
-                del busy[child]
-                free.append(copy)
-                with contextlib.suppress(StopIteration):
-                    running.send(os.waitstatus_to_exitcode(status))
+    try:
+        while True:
+            while free and (piece := next(waiting, None)) is not None:
+                copy = free.pop()
+                running = piece(copy)
+                child, limit = next(running)
+                busy[child] = running, copy, time.perf_counter() + limit
+            if not busy:
+                return
+            time.sleep(0.02)
+            for child, (running, copy, until) in list(busy.items()):
+                if time.perf_counter() > until:
+                    _end_group(child)
+                done, status = os.waitpid(child, os.WNOHANG)
+                if done:
+                    _end_group(child)  # what the tests have started and left
+                    del busy[child]
+                    free.append(copy)
+                    with contextlib.suppress(StopIteration):
+                        running.send(os.waitstatus_to_exitcode(status))
+    finally:
+        for child in busy:
+            _end_group(child)
 
 
 def _end_group(child: int) -> None:
@@ -208,17 +211,10 @@ def _end_group(child: int) -> None:
 
 
 def tests_of(module: str) -> list[Path]:
-    """The test files that belong to a module of the package."""
+    """The test files that belong to a module of the package: those of its room, and some that stand elsewhere."""
     room = module.split("/", maxsplit=1)[0].removesuffix(".py")
-    files = [path for path in sorted((TESTS / room).rglob("test_*.py")) if path.name not in SLOW]
-    stem = module.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-    parent, _, last = stem.rpartition(".")
-    named = re.compile(
-        rf"fastslow\.{re.escape(stem)}\b|from fastslow\.{re.escape(parent)} import [^\n]*\b{last}\b"
-        rf"|from fastslow\.{re.escape(parent)} import \([^)]*\b{last}\b"
-    )
-    own = [path for path in files if last in path.stem or named.search(path.read_text())]
-    return sorted({*(own or files), *(TESTS / name for name in EXTRA.get(module, ()))})
+    files = {path for path in (TESTS / room).rglob("test_*.py") if path.name not in SLOW}
+    return sorted({*files, *TESTS.glob(f"test_{room}.py"), *(TESTS / name for name in EXTRA.get(module, ()))})
 
 
 def reached_by(files: Iterable[Path], copies: Sequence[Copy]) -> dict[str, dict[str, Any]]:
@@ -335,6 +331,7 @@ def main() -> None:
         help="only files whose path in the package begins so, or one line of a file: fast/digest/model.py:130",
     )
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copies are removed whatever ends the command
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "CI": "1"}
     for library in LOADED:
         with contextlib.suppress(ImportError):
