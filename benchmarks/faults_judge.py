@@ -40,11 +40,12 @@ from benchmarks.faults_run import (
     run,
     watched,
 )
+from fastslow.runs.checkpoint import MANIFEST, WITNESS
 
 End = Literal["equal", "refused", "restored", "unneeded", "found", "stopped", "counted"]
 CLOCK = ("seconds", "phases", "started")
 """Keys of JSON files that a clock decides."""
-HASHES = ("manifest.json", "run-files.json")
+HASHES = (MANIFEST, WITNESS)
 """Files of hashes, which differ with the clock: their keys are compared."""
 
 
@@ -112,7 +113,7 @@ class Judge:
 
     def seen(self, begun: str) -> set[str]:
         """The files of the run that the newest checkpoint notes."""
-        return set(json.loads((self.place / begun / "checkpoints" / self.newest[begun] / "run-files.json").read_text()))
+        return set(json.loads((self.place / begun / "checkpoints" / self.newest[begun] / WITNESS).read_text()))
 
     def judge(self, fault: Fault) -> tuple[str, str]:
         """How the run came to a right end, or "wrong", and what is wrong."""
@@ -160,6 +161,8 @@ class Judge:
             older = (name.startswith("checkpoints/") and last not in name) or name.endswith(".json.gz")
             if name == except_for or (skips and older and name not in found):
                 continue
+            if name.endswith(WITNESS) and set(found.get(name, ())) > set(self.expected.get(name, ())):
+                continue  # it may note files of a later cycle, which a run that starts over finds in its folder
             if found.get(name) != self.expected.get(name):
                 how = "missing" if name not in found else "left over" if name not in self.expected else "different"
                 return f"{name} is {how}"

@@ -84,3 +84,20 @@ def test_lines_that_pay_only_together_are_taken_together(said: list[tuple[float,
 
     best = max(worth(c) for n in range(count + 1) for c in itertools.combinations(range(count), n))
     assert worth(tuple(taken)) >= best - 0.01
+
+
+@pytest.mark.parametrize(("tokens", "taken"), [(9.0, [0]), (11.0, [])])
+def test_a_line_must_be_worth_its_length(tokens: float, taken: list[int]) -> None:
+    """It adds 0.1 on every problem, and each of its tokens takes 0.01."""
+    zero, one = np.zeros(1), np.ones((1, 1))
+    chances, about = nothing_said(1, 1)
+    found = choose(
+        Parts(np.array([0.1]), zero, zero, zero, -0.01, 0.2),
+        chances,
+        Bearing(np.ones(1), one, np.zeros_like(one), about),
+        tokens=np.array([tokens]),
+        room=np.array([100.0]),
+        component=[0],
+        bonus=zero,
+    )
+    assert found == taken

@@ -89,3 +89,9 @@ def test_related_lines_count_as_far_as_no_line_was_said_of_the_problem() -> None
     assert common == pytest.approx([1.0, 0.5 + e.RELATED * 0.5 * 0.6, e.RELATED * 0.6])
     both = np.array([[1.0, 1.0]])  # more than one was said of it: nothing is missing
     assert found.contrast(np.ones(2), both, related[:1], np.ones(1), 0.0, 0.0)[found.common] == pytest.approx(1.6)
+
+
+def test_before_anything_is_seen_keeping_what_was_said_is_worth_a_fifth_more_or_less() -> None:
+    found = Effects(observations([], []), np.array([0.9]), 0)
+    kept = found.contrast(np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1), 0.0, 1.0)
+    assert found.judge(kept) == pytest.approx((0.2, 0.2))
