@@ -101,3 +101,19 @@ def test_a_line_must_be_worth_its_length(tokens: float, taken: list[int]) -> Non
         bonus=zero,
     )
     assert found == taken
+
+
+def test_where_one_line_fits_the_one_that_adds_most_is_taken() -> None:
+    """The first adds 0.2 as the problem's own line, the second 0.3 as a related one; of those the mean counts."""
+    zero = np.zeros(2)
+    chances, about = nothing_said(1, 2)
+    found = choose(
+        Parts(np.array([0.2, 0.0]), np.array([0.0, 0.3]), zero, zero, 0.0, 0.2),
+        chances,
+        Bearing(np.ones(1), np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), about),
+        tokens=np.full(2, 10.0),
+        room=np.array([10.0]),
+        component=[0, 0],
+        bonus=zero,
+    )
+    assert found == [1]

@@ -95,3 +95,10 @@ def test_before_anything_is_seen_keeping_what_was_said_is_worth_a_fifth_more_or_
     found = Effects(observations([], []), np.array([0.9]), 0)
     kept = found.contrast(np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1), 0.0, 1.0)
     assert found.judge(kept) == pytest.approx((0.2, 0.2))
+
+
+def test_before_anything_is_seen_a_hundred_tokens_cost_two_points_more_or_less() -> None:
+    found = Effects(observations([], []), np.array([0.9]), 0)
+    longer = found.contrast(np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1), 100.0, 0.0)
+    assert found.judge(longer) == pytest.approx((-0.02, 0.03))
+    assert found.parts(found.mean).token == pytest.approx(-0.0002)
