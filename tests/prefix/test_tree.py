@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prefix_helpers import Rows, path, rows
 
-from fastslow.prefix.tree import UNSCORED, lexicographic, prompt_tree, sort_by_prefix, token_tree
+from fastslow.prefix.tree import UNSCORED, cut_by_tokens, lexicographic, prompt_tree, sort_by_prefix, token_tree
 
 
 def leading(one: list[int], other: list[int]) -> int:
@@ -135,3 +135,20 @@ def test_a_prompt_may_be_the_beginning_of_another() -> None:
     assert tree.contexts == [(1, 2)]
     assert tree.problems == [(), (3,), (3, 4)]
     assert tree.last == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit", "cuts"),
+    [
+        ([[1, 2, 3], [1, 2, 4]], 4, [(0, 2)]),  # 3 tokens, and 1 more
+        ([[1, 2, 3], [1, 2, 4]], 3, [(0, 1), (1, 2)]),  # the first row of a run is counted whole
+        ([[1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 5]], 3, [(0, 2), (2, 3), (3, 4)]),
+        ([[1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 5]], 4, [(0, 3), (3, 4)]),  # and so is that of the second
+        ([[1, 2, 3, 4, 5], [2], [3, 4, 5, 6], [4]], 2, [(0, 1), (1, 2), (2, 3), (3, 4)]),  # longer than the limit
+        ([[7]], 1, [(0, 1)]),
+    ],
+)
+def test_runs_hold_as_many_tokens_as_fit_with_shared_ones_counted_once(
+    rows: list[list[int]], limit: int, cuts: list[tuple[int, int]]
+) -> None:
+    assert [(cut.start, cut.stop) for cut in cut_by_tokens(rows, limit)] == cuts

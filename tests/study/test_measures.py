@@ -241,3 +241,17 @@ def test_runs_with_stages_are_compared_stage_by_stage(tmp_path: Path) -> None:
         assert min(picture.size) > 300
     with pytest.raises(FastSlowError, match="neither --baseline nor --rollouts"):
         compare_runs(made, tmp_path / "out", console, rollouts=100)
+
+
+def test_the_more_evaluations_are_looked_at_the_further_one_must_be_from_the_first(tmp_path: Path) -> None:
+    """An evaluation has a standard deviation of 0.051, a difference of two 0.072. At 95% one must rise by 0.119, the furthest
+    of five by 0.168."""
+
+    def rises(name: str, rewards: list[float]) -> bool:
+        return Comparison.of(gather([made_run(tmp_path / name, rewards, method="rl")])[0]).baseline_rises
+
+    assert not rises("one below", [0.4, 0.51])
+    assert rises("one", [0.4, 0.53])
+    assert not rises("five below", [0.4, 0.4, 0.4, 0.56, 0.4, 0.4])
+    assert rises("five", [0.4, 0.4, 0.4, 0.575, 0.4, 0.4])
+    assert not rises("fall", [0.6, 0.2])

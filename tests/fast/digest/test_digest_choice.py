@@ -104,3 +104,36 @@ def test_an_example_counts_in_full_beside_a_line_that_says_the_same_and_little_w
     chances = Chances(np.array([[0.5], [0.9]]), np.array([0.1]), np.array([0.0, 1.0]))
     texts = [[0, 0], [1, 0], [0, 1], [1, 1]]
     assert [chances.under(np.array(text, float))[0] for text in texts] == pytest.approx([0.1, 0.5, 0.26, 0.9])
+
+
+@pytest.mark.parametrize(("tokens", "taken"), [(9.0, [0]), (11.0, [])])
+def test_a_line_must_be_worth_its_length(tokens: float, taken: list[int]) -> None:
+    """It adds 0.1 on every problem, and each of its tokens takes 0.01."""
+    zero, one = np.zeros(1), np.ones((1, 1))
+    chances, about = nothing_said(1, 1)
+    found = choose(
+        Parts(np.array([0.1]), zero, zero, zero, -0.01, 0.2),
+        chances,
+        Bearing(np.ones(1), one, np.zeros_like(one), about),
+        tokens=np.array([tokens]),
+        room=np.array([100.0]),
+        component=[0],
+        bonus=zero,
+    )
+    assert found == taken
+
+
+def test_where_one_line_fits_the_one_that_adds_most_is_taken() -> None:
+    """The first adds 0.2 as the problem's own line, the second 0.3 as a related one; of those the mean counts."""
+    zero = np.zeros(2)
+    chances, about = nothing_said(1, 2)
+    found = choose(
+        Parts(np.array([0.2, 0.0]), np.array([0.0, 0.3]), zero, zero, 0.0, 0.2),
+        chances,
+        Bearing(np.ones(1), np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), about),
+        tokens=np.full(2, 10.0),
+        room=np.array([10.0]),
+        component=[0, 0],
+        bonus=zero,
+    )
+    assert found == [1]

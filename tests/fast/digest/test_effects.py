@@ -74,3 +74,31 @@ def test_a_line_that_harms_everywhere_is_found_whatever_else_is_in_the_texts() -
     side = (found := Effects(seen, np.array([0.9, 0.9]), 0)).parts(found.mean).side
     assert side[1] < -0.1
     assert abs(side[0]) < 0.05
+
+
+def test_related_lines_count_as_far_as_no_line_was_said_of_the_problem() -> None:
+    """Two lines, a sure and a doubtful one. The first problem is wholly the first line's own, the second half, the third not;
+    the second line is related to all of them."""
+    truth = np.array([1.0, 0.6])
+    nothing, zeros = np.zeros(0), np.zeros((0, 2))
+    numbers = np.zeros(0, dtype=np.int64)
+    found = Effects(Observations(nothing, numbers, numbers, nothing, zeros, zeros, zeros, nothing), truth, 0)
+    own, related = np.array([[1.0, 0.0], [0.5, 0.0], [0.0, 0.0]]), np.array([[0.0, 1.0]] * 3)
+    weights = np.eye(3)
+    common = [found.contrast(np.ones(2), own, related, weight, 0.0, 0.0)[found.common] for weight in weights]
+    assert common == pytest.approx([1.0, 0.5 + e.RELATED * 0.5 * 0.6, e.RELATED * 0.6])
+    both = np.array([[1.0, 1.0]])  # more than one was said of it: nothing is missing
+    assert found.contrast(np.ones(2), both, related[:1], np.ones(1), 0.0, 0.0)[found.common] == pytest.approx(1.6)
+
+
+def test_before_anything_is_seen_keeping_what_was_said_is_worth_a_fifth_more_or_less() -> None:
+    found = Effects(observations([], []), np.array([0.9]), 0)
+    kept = found.contrast(np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1), 0.0, 1.0)
+    assert found.judge(kept) == pytest.approx((0.2, 0.2))
+
+
+def test_before_anything_is_seen_a_hundred_tokens_cost_two_points_more_or_less() -> None:
+    found = Effects(observations([], []), np.array([0.9]), 0)
+    longer = found.contrast(np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1), 100.0, 0.0)
+    assert found.judge(longer) == pytest.approx((-0.02, 0.03))
+    assert found.parts(found.mean).token == pytest.approx(-0.0002)

@@ -12,11 +12,13 @@ from fastslow.fast.digest.support import (
     RIVAL,
     TRUE_AGAIN,
     TRUSTED,
+    Support,
     rival_truth,
     singletons_return,
     support,
     truth,
 )
+from fastslow.fast.digest.topics import Topics
 from fastslow.fast.digest.words import Order
 
 
@@ -103,3 +105,19 @@ def test_a_statement_that_the_grader_did_not_come_to_is_believed_as_before() -> 
     for _ in range(4):
         add(journal, "1", "x", "earlier")
     assert support(journal, Order(journal), 0)["system\nlater"].truth > 0.8
+
+
+def test_of_the_problems_of_a_topic_a_part_is_direct() -> None:
+    def part(share: float, related: float) -> float:
+        return Support(frozenset(), frozenset(), share, 1.0, related, 1.0, True).direct
+
+    assert part(0.3, 0.1) == pytest.approx(0.75)
+    assert part(0.0, 0.0) == 0.0
+
+
+def test_one_question_has_no_telling_words() -> None:
+    """A word tells problems apart if few questions have it: of one problem that cannot be known."""
+    assert Topics({"a": frozenset({"ferry"})}).rarity == {}
+    assert Topics({"a": frozenset({"ferry"}), "b": frozenset(), "c": frozenset(), "d": frozenset()}).rarity.keys() == {
+        "ferry"
+    }

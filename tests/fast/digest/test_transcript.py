@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fastslow.base.errors import RunError
 from fastslow.fast.digest.journal import key_of
+from fastslow.fast.digest.topics import Topics
 from fastslow.fast.digest.transcript import (
     FIELDS,
     LAST_SAID,
@@ -21,6 +22,7 @@ from fastslow.fast.digest.transcript import (
     parts_of,
     parts_of_texts,
     read_feedback,
+    verdicts,
 )
 
 
@@ -207,3 +209,12 @@ def test_a_transcript_survives_the_disk_and_nothing_said_is_lost(feedback: list[
 def test_what_another_version_wrote_is_one_error() -> None:
     with pytest.raises(RunError, match="lack declared, examples, keys, labels: another version"):
         Transcript.from_data({"parts": [], "rows": [], "words": {}})
+
+
+@pytest.mark.parametrize(("times", "verdict"), [((2, 1, 1), True), ((3, 1, 1), False), ((1, 1), False)])
+def test_a_verdict_is_said_with_many_labels_none_of_them_most_of_the_time(
+    times: tuple[int, ...], verdict: bool
+) -> None:
+    said = {f"label {number}": {f"problem {number}": count} for number, count in enumerate(times)}
+    framed = dict.fromkeys(said, ("system", "goes", "to", ""))
+    assert verdicts(said, framed, Topics({})) == (said.keys() if verdict else frozenset())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastslow.fast.digest.journal import Journal, Row, Said
-from fastslow.fast.digest.words import Order, Words
+from fastslow.fast.digest.words import SAID_EFFECT, SAID_NOISE, Order, Words
 
 FIRST, SECOND, BROKEN = (f"system\n{name}" for name in ("first", "second", "unreadable"))
 
@@ -83,3 +83,19 @@ def test_what_followed_elsewhere_is_expected_to_follow() -> None:
     problems = [*(f"p{index}" for index in range(10)), "new"]
     expected = words.follows(journal, words.about([journal.about(each) for each in problems]), problems)[-1]
     assert expected[words.place[SECOND]] > 0.7
+
+
+def test_what_a_line_breaks_elsewhere_counts_as_far_as_it_is_clear() -> None:
+    """Every answer under the first line breaks the second statement, no other does: the ridge regression by hand, less two
+    deviations."""
+    rows = [("a", {FIRST}, 0.0, (SECOND,))] * 10 + [("b", set(), 1.0, ())] * 10 + [("c", set(), 0.0, (FIRST,))] * 10
+    journal = journal_of(*rows)
+    words = words_of(journal, FIRST, SECOND)
+    present = np.array([[float(FIRST in row.lines), 0.0] for row in journal.rows])
+    variance = 1 / (10 / SAID_NOISE + 1 / SAID_EFFECT**2)
+    effect = variance * 10 * (1 - 1 / 3) / SAID_NOISE
+    broken = words.broken_by(journal, present, 0)
+    assert broken == pytest.approx([effect - 2 * variance**0.5, 0.0])
+    later = words.broken_by(journal, present, 3)  # a row counts half after three cycles
+    variance = 1 / (5 / SAID_NOISE + 1 / SAID_EFFECT**2)
+    assert later[0] == pytest.approx(variance * 5 * (1 - 1 / 3) / SAID_NOISE - 2 * variance**0.5)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import dspy
 import pytest
@@ -12,8 +15,10 @@ from rich.console import Console
 
 from fastslow.base.errors import RecipeError
 from fastslow.fast.optimizers.dspy_search import hushed
-from fastslow.fast.reflection import LanguageModelReflector, Lessons, Reply
+from fastslow.fast.pool import Member, Pool
+from fastslow.fast.reflection import Attempt, LanguageModelReflector, Lessons, Reply
 from fastslow.recipe.parts import OPTIMIZER
+from fastslow.records import Context
 
 ANCHORS = problems(12)
 both = each("mipro", "dspy-gepa")
@@ -133,3 +138,26 @@ def test_the_reflection_model_is_told_of_the_problems(optimizer: str) -> None:
     evolve(Stage(knows_rule), reflector, pool_of("A\nrule 0"), ANCHORS, budget=60, optimizer=optimizer)
     assert any("question problem-" in heard for heard in chat.heard)
     assert any("A\nrule 0" in heard or "A\\nrule 0" in heard for heard in chat.heard)
+
+
+@needs_optuna
+def test_without_a_model_mipro_demonstrates_right_answers_only() -> None:
+    from fastslow.fast.optimizers.mipro import Mipro
+
+    given: list[str] = []
+    attempts = {
+        name: Attempt(f"question {name}", f"answer {name}", "", score) for name, score in (("a", 1.0), ("b", 0.5))
+    }
+    best = Member(Context({"system": "Answer."}))
+    search: Any = SimpleNamespace(
+        full={best.context.id: {name: [name] for name in attempts}},
+        carried=Pool((best,)),
+        components=["system"],
+        questions=[],
+        attempt=lambda rollout, component: attempts[rollout],
+        text_request=lambda what, text, fence, by_hand: by_hand,
+        ask=lambda by_hand: given.extend(line for seed in range(40) for line in by_hand(random.Random(seed))) or "new",
+    )
+    assert Mipro.instruction(search, "Answer.") == "new"
+    assert any("answer a" in line for line in given)
+    assert not any("answer b" in line for line in given)

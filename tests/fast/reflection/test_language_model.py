@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from fastslow.fast.reflection import Attempt, ChatFailed, LanguageModelReflector, ReflectionFailed, Reply, Request
+from fastslow.fast.reflection.base import KINDS
 from fastslow.fast.reflection.prompt import shorten
 
 Make = Callable[..., Request]
@@ -154,3 +155,13 @@ def test_the_prompt_shows_everything_and_says_what_is_wanted(make_request: Make)
 def test_shorten_leaves_short_texts_alone() -> None:
     assert shorten("abc", 3) == "abc"
     assert shorten("abcde", 3) == "a\n[… 2 characters left out …]\nde"
+
+
+@pytest.mark.parametrize(
+    ("distinct", "count", "garbage"), [(4, 44, True), (4, 40, False), (3, 40, True), (3, 39, False)]
+)
+def test_few_words_over_and_over_are_no_instructions(distinct: int, count: int, garbage: bool) -> None:
+    """From 40 words on, with less than a tenth of them different."""
+    words = ["sort", "numbers", "largest", "first"][:distinct]
+    text = " ".join((words * count)[:count])
+    assert (KINDS["prompt"].unusable(text) is not None) == garbage
