@@ -1,10 +1,10 @@
 """Whether a test that the answer passed shows anything, where the answer changed its arguments.
 
-Functions may work in place, and `f(xs); assert xs == [1, 2]` sees what they did. But an answer that empties its argument could
-so empty the expected value too, where the test computes that from the argument later: `got = f(xs); assert got == sorted(xs)`.
-So the test runs again, without the answer: what that said is repeated word for word. The first time follows which variables
-come from the answer and which from changed arguments. An assertion that compares the one with the other must also hold the
-second time, when arguments stay as they were given.
+Functions may work in place, and `f(xs); assert xs == [1, 2]` sees what they did. But an answer that empties its argument
+could so empty the expected value too, where the test computes that from the argument later: `got = f(xs); assert got ==
+sorted(xs)`. So the test runs again, without the answer: what that said is repeated word for word. The first time follows
+which variables come from the answer and which from changed arguments. An assertion that compares the one with the other must
+also hold the second time, when arguments stay as they were given.
 """
 
 from __future__ import annotations
@@ -171,15 +171,17 @@ class Flow(Examination):
         return names
 
     def _sides(self, node: ast.stmt) -> list[set[str]] | None:
-        """What an assertion compares, or all that it uses."""
-        if isinstance(node, ast.Assert):
-            compared = node.test
-            if isinstance(compared, ast.Compare) and len(compared.ops) == 1:
-                return [self._used(compared.left), self._used(compared.comparators[0])]
-            return [self._used(compared)]
+        """What an assertion compares, or all that it uses; None where there is no assertion."""
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise)):
+            test = node.test
+            compares = isinstance(test, ast.Compare) and len(test.ops) == 1
+            if compares and isinstance(test.ops[0], ast.Is | ast.IsNot):  # type: ignore[attr-defined]
+                return [set(), set()]  # which object it is depends on no contents
+            return [self._used(side) for side in ([test.left, test.comparators[0]] if compares else [test])]  # type: ignore[attr-defined]
         if isinstance(node, ast.Expr) and is_assertion(node.value):
             given = node.value.args  # type: ignore[attr-defined]
-            return [self._used(argument) for argument in given[: 1 if "True" in ast.unparse(node)[:20] else 2]]
+            alone = node.value.func.attr in ("assertTrue", "assertFalse")  # type: ignore[attr-defined]
+            return [self._used(argument) for argument in given[: 1 if alone else 2]]
         return None
 
     def note(self, place: int) -> None:
@@ -205,7 +207,7 @@ class Flow(Examination):
                 self._origins.update({(scope, name): set(origins) for name in whole})
                 self._add(scope, partly, origins)
             case "checked":
-                self._judge.at_again()
+                self._judge.counted()
                 sides = [self._of(frame, scope, used) for used in about[0]]
                 every = set().union(*sides)
                 apart = len(sides) == 2 and not all(sides)
@@ -236,12 +238,13 @@ class Flow(Examination):
         return found
 
     def _rearranged(self) -> bool:
-        """Whether all that was changed still has the same elements, so that nothing can be missing."""
+        """Whether all that was changed still has as many elements, or the same ones, so that nothing can be missing."""
         first: dict[int, tuple[Any, Any]] = {}
         for value, before in self._judge.changes:
             first.setdefault(id(value), (value, before))
         return all(
-            isinstance(value, list) and sorted(map(repr, value)) == sorted(map(repr, before))
+            type(value).__name__ == "ndarray"
+            or (isinstance(value, list) and sorted(map(repr, value)) == sorted(map(repr, before)))
             for value, before in first.values()
         )
 
@@ -263,7 +266,7 @@ class _AsGiven(Examination):
         self.failed = self.failed or key in self._suspects
 
     def reached(self) -> None:
-        self._judge.at_again()
+        self._judge.counted()
 
 
 class _Tried(ast.NodeTransformer):

@@ -17,43 +17,14 @@ from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType
 from typing import Any
 
-LONGEST = 100_000
+LONGEST = 10_000
 """Elements that an iterator of the answer is asked for by `in`."""
 _COMPARING = ("eq", "ne", "lt", "le", "gt", "ge")
-_NO_QUESTION = frozenset(
-    [
-        "call",
-        "iter",
-        "next",
-        "len",
-        "enter",
-        "exit",
-        "aenter",
-        "aexit",
-        "aiter",
-        "anext",
-        "await",
-        "bool",
-        "float",
-        "int",
-        "index",
-        "complex",
-        "str",
-        "repr",
-        "format",
-        "hash",
-        "reversed",
-        "round",
-        "trunc",
-        "floor",
-        "ceil",
-        "neg",
-        "pos",
-        "abs",
-        "setitem",
-        "delitem",
-    ]
-)
+_WITHOUT_QUESTION = """
+call iter next len enter exit aenter aexit aiter anext await bool float int index complex str repr format hash reversed round
+trunc floor ceil neg pos abs setitem delitem
+"""
+_NO_QUESTION = frozenset(_WITHOUT_QUESTION.split())
 """Operations that tell the answer nothing of what is expected, and whose results are no verdicts."""
 _CLAIMED = {
     "function": FunctionType,
@@ -62,23 +33,10 @@ _CLAIMED = {
     "coroutine": CoroutineType,
     "async_generator": AsyncGeneratorType,
 }
-_NEVER_CLAIMED = frozenset(
-    [
-        "builtins",
-        "collections",
-        "datetime",
-        "decimal",
-        "fractions",
-        "uuid",
-        "pathlib",
-        "numpy",
-        "pandas",
-        "unittest",
-        "inside",
-        "answer",
-        "solution",
-    ]
+_DATA_AND_TESTS = (
+    "builtins collections datetime decimal fractions uuid pathlib numpy pandas unittest inside answer solution"
 )
+_NEVER_CLAIMED = frozenset(_DATA_AND_TESTS.split())
 """Modules whose types go over as data, so that an object that says it is of one of them is none; and those of the tests."""
 
 
@@ -122,16 +80,13 @@ _NUMBERS = {
 
 def facts(handle: Any) -> list[Any]:
     """The judge, the number and the standing of an object."""
-    return object.__getattribute__(handle, "_facts")  # type: ignore[no-any-return]
+    return object.__getattribute__(handle, "_facts")
 
 
 class Handle:
     """An object of the answer's, of a class made by `mirror`."""
 
     __slots__ = ("_facts",)
-
-    def __init__(self, judge: Any, number: int, standing: Standing) -> None:
-        object.__setattr__(self, "_facts", [judge, number, standing])
 
     def __getattr__(self, name: str) -> Any:
         judge, _, standing = facts(self)
@@ -163,7 +118,7 @@ class Handle:
             raise judge.unsure("it rests on the truth of what an object in the place of data gave")
         if "bool" in operations:
             return judge.ask("op", "bool", self) is True
-        return len(self) != 0 if "len" in operations else True  # type: ignore[arg-type]
+        return len(self) != 0 if "len" in operations else True
 
     def __repr__(self) -> str:
         return str(facts(self)[0].ask("op", "repr", self))
@@ -185,7 +140,7 @@ class Mirror(type):
     def _own_facts(cls) -> list[Any]:
         if "_class_facts" not in vars(cls):
             raise Unsure("the test derives a class from one of the code's")
-        return cls._class_facts  # type: ignore[attr-defined,no-any-return]
+        return cls._class_facts
 
     def __getattr__(cls, name: str) -> Any:
         return cls._own_facts()[0].ask("getattr", cls, name)
@@ -221,6 +176,8 @@ def mirror(judge: Any, number: int, name: str, module: str, operations: list[str
             if each not in ("bool", "str", "repr")
         },
     }
+    if "iter" not in operations and "getitem" in operations:
+        space["__iter__"] = _Items
     if "contains" not in operations and {"iter", "getitem"} & set(operations):
         space["__contains__"] = _contains
     claimed = _claimed(module, name)
@@ -294,20 +251,44 @@ def _weighed(judge: Any, standing: Standing, name: str, value: Any) -> Any:
 
 
 def _as_word(value: Any) -> Any:
-    word = object.__new__(type(value))
-    Handle.__init__(word, *facts(value)[:2], Standing.WORD)
-    return word
+    judge, number, _ = facts(value)
+    return new_handle(type(value), judge, number, Standing.WORD)
+
+
+def new_handle(kind: type, judge: Any, number: int, standing: Standing) -> Any:
+    """An object of a class made by `mirror`, whose own way to make objects is the answer's."""
+    handle: Any = object.__new__(kind)
+    object.__setattr__(handle, "_facts", [judge, number, standing])
+    return handle
 
 
 def _contains(self: Any, item: Any) -> bool:
     """All elements are asked for, so that an iterator without end contains nothing."""
-    judge = facts(self)[0]
     found = False
     for count, each in enumerate(self):
         found = found or each is item or each == item
         if count >= LONGEST:
-            raise judge.unsure(f"`in` is asked of an iterator that gives more than {LONGEST} elements")
+            raise Unsure(f"`in` is asked of an iterator that gives more than {LONGEST} elements")
     return found
+
+
+class _Items:
+    """The elements of an object that has only indices."""
+
+    __contains__ = _contains
+
+    def __init__(self, items: Any) -> None:
+        self._items, self._place = items, -1
+
+    def __iter__(self) -> _Items:
+        return self
+
+    def __next__(self) -> Any:
+        self._place += 1
+        try:
+            return self._items[self._place]
+        except IndexError:
+            raise StopIteration from None
 
 
 def _await(self: Any) -> Any:

@@ -21,7 +21,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from . import evidence, handles, wire
+from . import cases, evidence, handles, wire
 from .around import ANSWER, Watched
 from .handles import Handle, Mirror, Standing, Unsure
 from .peer import OPERATIONS, Gone, Peer, Pipes, ancestry, exception_class, operations
@@ -90,7 +90,7 @@ class Judge(Peer):
         self._around = Watched(code)
         self._shared = class_names(setup)
         if "unittest" in code:
-            self._count_assertions()
+            cases.count_assertions(self.counted, self.truth)
         if self.examination:
             self.examination.start(self)
         try:
@@ -114,7 +114,7 @@ class Judge(Peer):
         self._why = why  # a test may swallow the exception, but not this
         return Unsure(why)
 
-    def gone(self) -> BaseException:  # type: ignore[override]
+    def gone(self) -> BaseException:
         self._over = True
         return Gone()
 
@@ -171,7 +171,7 @@ class Judge(Peer):
         for case in [
             each for each in new if unittest and isinstance(each, type) and issubclass(each, unittest.TestCase)
         ]:
-            self._run_case(case)
+            cases.run_case(case)
         if self._checks == before:  # tests that wait for pytest to call them
             for each in new:
                 if inspect.isfunction(each) and each.__name__.startswith("test"):
@@ -179,44 +179,9 @@ class Judge(Peer):
         if piece.checks and self._checks == before:
             raise AssertionError  # loops over what the answer returned have made no comparison
 
-    def _run_case(self, case: Any) -> None:
-        import unittest
-
-        class Result(unittest.TestResult):
-            def addError(self, test: Any, err: Any) -> None:
-                raise err[1]
-
-            addFailure = addError  # type: ignore[assignment]
-
-            def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
-                if err is not None:
-                    raise err[1]
-
-            def addUnexpectedSuccess(self, test: Any) -> None:
-                raise AssertionError("a failure was expected")
-
-            def addSkip(self, test: Any, reason: str) -> None:
-                raise Unsure("the test is skipped")
-
-        unittest.defaultTestLoader.loadTestsFromTestCase(case).run(Result())
-
-    def _count_assertions(self) -> None:
-        import unittest
-
-        case: Any = unittest.TestCase
-        for name in [name for name in dir(case) if name.startswith("assert") and name[6:7].isupper()]:
-            original = getattr(case, name)
-            original = getattr(original, "__wrapped__", original)
-
-            def counted(this: Any, *args: Any, _name: str = name, _original: Any = original, **kwargs: Any) -> Any:
-                self._checks += 1
-                if _name in ("assertTrue", "assertFalse") and args:
-                    self.truth(args[0])
-                return _original(this, *args, **kwargs)
-
-            counted.__wrapped__ = original  # type: ignore[attr-defined]
-            setattr(case, name, counted)
-        unittest.main = lambda *_, **__: None  # type: ignore[assignment,misc]
+    def counted(self) -> None:
+        """An assertion was reached."""
+        self._checks += 1
 
     # What tests call, in the place of their assertions.
 
@@ -224,9 +189,6 @@ class Judge(Peer):
         self._put(self._place["test"], text)
         self._checks += 1
         self._calls_before = self._calls
-
-    def at_again(self) -> None:
-        self._checks += 1
 
     def half(self) -> None:
         self._calls_between = self._calls
@@ -265,7 +227,7 @@ class Judge(Peer):
         if self.examination is None or self.examination.changes_count:
             unpacker.fill(place, entry)
 
-    def raised(self, do: str, error: BaseException, reply: dict[str, Any]) -> BaseException:  # type: ignore[override]
+    def raised(self, do: str, error: BaseException, reply: dict[str, Any]) -> BaseException:
         """The answer's exception. Only an iterator may end an iteration: raised elsewhere, it would end a test's `map` or
         `zip` early."""
         self._checks += do not in ("getattr", "setattr")  # a test that expects an error has got one
@@ -282,10 +244,10 @@ class Judge(Peer):
             self._errors[key] = exception_class(list(key), _known_error)
         return self._errors[key]
 
-    def stand_in(self, number: int, kind: str, about: Any = None) -> Any:  # type: ignore[override]
+    def stand_in(self, number: int, what: str, about: Any = None) -> Any:
         if number not in self._by_number:
             value: Any
-            match kind:
+            match what:
                 case "exception":
                     value = self._error(about)
                 case "class":
@@ -293,10 +255,9 @@ class Judge(Peer):
                 case "coroutine":
                     value = self._waiting(number)
                 case _:
-                    made = self._classes[about]
-                    value = object.__new__(made)
-                    named = any(vars(parent).get("_named") for parent in made.__mro__)
-                    Handle.__init__(value, self, int(number), Standing.NAMED if named else Standing.UNKNOWN)
+                    kind = self._classes[about]
+                    named = any(vars(parent).get("_named") for parent in kind.__mro__)
+                    value = handles.new_handle(kind, self, int(number), Standing.NAMED if named else Standing.UNKNOWN)
             self._by_number[number] = value
             self._theirs[id(value)] = (value, number)
         return self._by_number[number]
@@ -314,7 +275,7 @@ class Judge(Peer):
             self._theirs[id(self._classes[number])] = (self._classes[number], int(number))
         return message
 
-    def number_of(self, value: Any) -> int | None:  # type: ignore[override]
+    def number_of(self, value: Any) -> int | None:
         if isinstance(value, Handle):
             return int(handles.facts(value)[1])
         known = self._theirs.get(id(value))
@@ -322,16 +283,16 @@ class Judge(Peer):
 
     # What the tests have, for the answer.
 
-    def describe(self, value: Any) -> list[Any]:  # type: ignore[override]
+    def describe(self, value: Any) -> list[Any]:
         if isinstance(value, type) and issubclass(value, BaseException):
             return ["exception", ancestry(value)]
         if inspect.iscoroutinefunction(value):
-            return ["async", None]
+            return ["async", [value.__name__, value.__doc__]]
         if inspect.isroutine(value) or (isinstance(value, type) and callable(value)):
-            return ["function", None]
+            return ["function", [getattr(value, "__name__", ""), value.__doc__]]
         return ["object", [type(value).__name__, operations(type(value))]]
 
-    def named(self, value: Any) -> dict[str, Any] | None:  # type: ignore[override]
+    def named(self, value: Any) -> dict[str, Any] | None:
         if isinstance(value, types.ModuleType):
             return {"module": value.__name__}
         name = (value if isinstance(value, type) else type(value)).__name__
@@ -340,7 +301,7 @@ class Judge(Peer):
         builtin = "NoneType" if value is type(None) else wire.builtin_name(value)
         return None if builtin is None else {"builtin": builtin}
 
-    def find_named(self, name: str, data: Any) -> Any:  # type: ignore[override]
+    def find_named(self, name: str, data: Any) -> Any:
         """What the answer names is looked up only where it is harmless: a type that makes plain data, an exception."""
         match name:
             case "builtin":
@@ -354,20 +315,20 @@ class Judge(Peer):
                 return self._space[data[0]][data[1]]
         raise ValueError(name)
 
-    def record(self, value: Any) -> str | None:  # type: ignore[override]
+    def record(self, value: Any) -> str | None:
         kind = type(value)
         name = kind.__name__
         if name not in self._shared or self._space.get(name) is not kind:
             return None
         return None if issubclass(kind, tuple | BaseException | type) or hasattr(kind, "__members__") else name
 
-    def build(self, name: str) -> Any:  # type: ignore[override]
+    def build(self, name: str) -> Any:
         if name not in self._shared:
             raise ValueError(name)
         kind = self._space[name]
         return kind.__new__(kind)
 
-    def do(self, do: str, args: list[Any], kwargs: dict[str, Any]) -> Any:  # type: ignore[override]
+    def do(self, do: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Only with what the answer was given, only what its type can do, and nothing of what is inside."""
         name, value = (args[0], args[1]) if do == "op" else ("", args[0])
         if not any(value is lent for lent in self._kept):
@@ -382,9 +343,9 @@ class Judge(Peer):
             result = getattr(builtins, do)(*args)
         else:
             raise AttributeError(f"{do} {args[1]}")
-        return _awaited(result) if inspect.isawaitable(result) and self.number_of(result) is None else result
+        return cases.awaited(result) if inspect.isawaitable(result) and self.number_of(result) is None else result
 
-    def about(self, error: BaseException) -> dict[str, Any]:  # type: ignore[override]
+    def about(self, error: BaseException) -> dict[str, Any]:
         if isinstance(error, Unsure):
             self._why = str(error)
         return {}
@@ -401,28 +362,6 @@ class _Answer(types.ModuleType):
         if name not in self._known or name.startswith("__"):
             raise AttributeError(f"the code does not define '{name}'")
         return self._value(name)
-
-
-def _awaited(value: Any) -> Any:
-    """The result of a test's coroutine, in a thread of its own: here a loop may be running already."""
-    results: list[Any] = []
-
-    def wait() -> None:
-        async def run() -> Any:
-            return await value
-
-        try:
-            results.append((asyncio.run(run()), None))
-        except BaseException as error:
-            results.append((None, error))
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    thread.join()
-    ((result, error),) = results
-    if error is not None:
-        raise error
-    return result
 
 
 def _known_error(name: str) -> Any:

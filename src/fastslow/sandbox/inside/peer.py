@@ -12,80 +12,13 @@ from typing import Any
 
 from . import wire
 
-OPERATIONS = frozenset(
-    [
-        "call",
-        "iter",
-        "next",
-        "len",
-        "contains",
-        "getitem",
-        "setitem",
-        "delitem",
-        "enter",
-        "exit",
-        "aenter",
-        "aexit",
-        "aiter",
-        "anext",
-        "await",
-        "bool",
-        "float",
-        "int",
-        "index",
-        "complex",
-        "str",
-        "repr",
-        "format",
-        "hash",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "add",
-        "sub",
-        "mul",
-        "matmul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "divmod",
-        "pow",
-        "and",
-        "or",
-        "xor",
-        "lshift",
-        "rshift",
-        "radd",
-        "rsub",
-        "rmul",
-        "rmatmul",
-        "rtruediv",
-        "rfloordiv",
-        "rmod",
-        "rpow",
-        "rand",
-        "ror",
-        "rxor",
-        "iadd",
-        "isub",
-        "imul",
-        "iand",
-        "ior",
-        "ixor",
-        "neg",
-        "pos",
-        "abs",
-        "invert",
-        "round",
-        "trunc",
-        "floor",
-        "ceil",
-        "reversed",
-    ]
-)
+_NAMES = """
+call iter next len contains getitem setitem delitem enter exit aenter aexit aiter anext await bool float int index complex str
+repr format hash eq ne lt le gt ge add sub mul matmul truediv floordiv mod divmod pow and or xor lshift rshift radd rsub rmul
+rmatmul rtruediv rfloordiv rmod rpow rand ror rxor iadd isub imul iand ior ixor neg pos abs invert round trunc floor ceil
+reversed
+"""
+OPERATIONS = frozenset(_NAMES.split())
 """Operators and protocols of Python that stand-ins pass on, without their underscores."""
 _OF_EVERY_OBJECT = ("eq", "ne", "lt", "le", "gt", "ge", "hash", "str", "repr", "format")
 

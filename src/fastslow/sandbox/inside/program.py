@@ -101,7 +101,7 @@ class Program(Peer):
             reply = super().answer(request)
         return {**reply, **here.left}
 
-    def do(self, do: str, args: list[Any], kwargs: dict[str, Any]) -> Any:  # type: ignore[override]
+    def do(self, do: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         match do:
             case "name":
                 return self._name(*args)
@@ -139,7 +139,7 @@ class Program(Peer):
         self._loop = self._loop or asyncio.new_event_loop()
         return self._loop.run_until_complete(wait())
 
-    def record(self, value: Any) -> str | None:  # type: ignore[override]
+    def record(self, value: Any) -> str | None:
         kind = type(value)
         name = kind.__name__
         if kind in self._shown and _behaves(kind):
@@ -147,21 +147,21 @@ class Program(Peer):
         ours = name in self._setup and self._names.get(name) is kind
         return name if ours and not issubclass(kind, tuple | BaseException | type) and not _is_member(value) else None
 
-    def build(self, name: str) -> Any:  # type: ignore[override]
+    def build(self, name: str) -> Any:
         kind = self._names[name]
         return kind.__new__(kind)
 
-    def named(self, value: Any) -> dict[str, Any] | None:  # type: ignore[override]
-        if isinstance(value, type) and value.__module__ == "builtins":
-            if value in SAFE or issubclass(value, BaseException):
-                return {"builtin": value.__name__}
-        elif isinstance(value, type) and value.__name__ in self._setup and self._names.get(value.__name__) is value:
-            return {"shared": value.__name__}
-        elif _is_member(value) and type(value).__name__ in self._setup:
+    def named(self, value: Any) -> dict[str, Any] | None:
+        if isinstance(value, type):
+            name = value.__name__
+            if value in SAFE or (value.__module__ == "builtins" and issubclass(value, BaseException)):
+                return {"builtin": name}
+            return {"shared": name} if name in self._setup and self._names.get(name) is value else None
+        if _is_member(value) and type(value).__name__ in self._setup:
             return {"member": [type(value).__name__, value.name]}
         return None
 
-    def find_named(self, name: str, data: Any) -> Any:  # type: ignore[override]
+    def find_named(self, name: str, data: Any) -> Any:
         match name:
             case "builtin":
                 return type(None) if data == "NoneType" else vars(builtins)[data]
@@ -173,11 +173,11 @@ class Program(Peer):
                 return self._names[data[0]][data[1]]
         raise ValueError(name)
 
-    def number_of(self, value: Any) -> int | None:  # type: ignore[override]
+    def number_of(self, value: Any) -> int | None:
         known = self._theirs.get(id(value))
         return known[1] if known is not None and known[0] is value else None
 
-    def describe(self, value: Any) -> list[Any]:  # type: ignore[override]
+    def describe(self, value: Any) -> list[Any]:
         if isinstance(value, type) and issubclass(value, BaseException):
             return ["exception", ancestry(value)]
         if isinstance(value, type):
@@ -194,7 +194,7 @@ class Program(Peer):
             self._new.append([self._announced[kind], kind.__name__, kind.__module__, operations(kind), parents])
         return self._announced[kind]
 
-    def stand_in(self, number: int, *about: Any) -> Any:  # type: ignore[override]
+    def stand_in(self, number: int, *about: Any) -> Any:
         found = next((value for value, known in self._theirs.values() if known == number), None)
         if found is None:
             found = self._lent(number, *about)
@@ -220,19 +220,21 @@ class Program(Peer):
             space: dict[str, Any] = {f"__{name}__": self._forward(name) for name in data[1]}
             space["__getattr__"] = lambda this, name: self.ask("getattr", this, name)
             space["__setattr__"] = lambda this, name, value: self.ask("setattr", this, name, value)
-            lent = type(data[0], (), space)()
+            return type(data[0], (), space)()
+        lent.__name__ = lent.__qualname__ = data[0]
+        lent.__doc__ = data[1]
         return lent
 
     def _forward(self, name: str) -> Callable[..., Any]:
         return lambda this, *args, **kwargs: self.ask("op", name, this, *args, **kwargs)
 
-    def about(self, error: BaseException) -> dict[str, Any]:  # type: ignore[override]
+    def about(self, error: BaseException) -> dict[str, Any]:
         return _about(error)
 
-    def gone(self) -> BaseException:  # type: ignore[override]
+    def gone(self) -> BaseException:
         return Gone()
 
-    def raised(self, do: str, error: BaseException, reply: dict[str, Any]) -> BaseException:  # type: ignore[override]
+    def raised(self, do: str, error: BaseException, reply: dict[str, Any]) -> BaseException:
         return error
 
 

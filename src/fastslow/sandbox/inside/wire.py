@@ -188,15 +188,18 @@ class Packer:
             return {"@": self._places[id(value)]}
         if (home := self._record(value)) is not None:
             return self._place(value) if home else self._keep(value)
-        if isinstance(value, float | str) and not tables.is_scalar(value):
+        if isinstance(value, tuple(kind for kind, *_ in _CHANGEABLE.values())) or tables.is_array(value):
+            return self._place(value)
+        return self._rarity(value) if tables.is_table(value) else self._fixed(value)
+
+    def _fixed(self, value: Any) -> Any:
+        if isinstance(value, float | str):
             return value
         if isinstance(value, tuple) and isinstance(fields := getattr(type(value), "_fields", None), tuple):
             items = [self.pack(item) for item in tuple.__iter__(value)]
             return {"named": [type(value).__name__, [str(field) for field in fields], items]}
-        if any(isinstance(value, kind) for kind, *_ in _CHANGEABLE.values()) or tables.is_array(value):
-            return self._place(value)
         for name, (kind, write, _) in _FIXED.items():
-            if isinstance(value, kind) and not tables.is_table(value):
+            if isinstance(value, kind):
                 return {name: write(value, self.pack)}
         return self._rarity(value)
 
@@ -241,6 +244,13 @@ class Unpacker:
         self, find: Pack, table: Sequence[Any] = (), build: Pack | None = None, known: Sequence[Any] = ()
     ) -> None:
         self._find, self._build = find, build
+        self._others: dict[str, Pack] = {
+            "@": lambda data: self.values[data],
+            "named": lambda data: _named(data[0], tuple(data[1]))(*map(self.unpack, data[2])),
+            "text": _from_text,
+            "single": lambda data: _SINGLE[data],
+            "table": lambda data: tables.read(data, self.unpack),
+        }
         self.values = list(known)
         first = len(self.values)
         self.values += [self._empty(name, data) for name, data in table]
@@ -275,20 +285,16 @@ class Unpacker:
                 raise ValueError(packed)
             return packed
         ((name, data),) = packed.items()
-        if name == "@":
-            return self.values[data]
         if name in _FIXED:
             return _FIXED[name][2](data, self.unpack)
-        match name:
-            case "named":
-                return _named(data[0], tuple(data[1]))(*map(self.unpack, data[2]))
-            case "text" if (data[0], data[1]) in _FROM_TEXT:
-                return getattr(importlib.import_module(data[0]), data[1])(data[2])
-            case "single":
-                return _SINGLE[data]
-            case "table":
-                return tables.read(data, self.unpack)
-        return self._find(packed)
+        return self._others[name](data) if name in self._others else self._find(packed)
+
+
+def _from_text(data: Any) -> Any:
+    home, name, text = data
+    if (home, name) not in _FROM_TEXT:
+        raise ValueError(f"{home}.{name}")
+    return getattr(importlib.import_module(home), name)(text)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
