@@ -478,7 +478,7 @@ def test_plain_data_comes_over_as_it_was(value: Any) -> None:
     def never(_: Any) -> Any:
         raise AssertionError
 
-    again = wire.unpack(json.loads(json.dumps(wire.pack(value, never))), never)
+    again = wire.from_data(json.loads(json.dumps(wire.as_data(value, never))), never)
     assert again == value
     assert _types(again) == _types(value)
 
@@ -498,7 +498,7 @@ def test_what_is_like_plain_data_comes_over_as_that() -> None:
         pass
 
     def over(value: Any) -> Any:
-        return wire.unpack(wire.pack(value, lambda kept: {"kept": 0}), lambda stand_in: stand_in)
+        return wire.from_data(wire.as_data(value, lambda kept: {"kept": 0}), lambda stand_in: stand_in)
 
     assert over(Mine([1, 2])) == [1, 2]
     assert type(over(Number(2**70))) is int

@@ -11,6 +11,7 @@ from typing import Any
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.inside import wire
+from fastslow.sandbox.inside.pieces import is_assertion
 from fastslow.sandbox.runner import Limits, Outcome, run
 
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
@@ -32,6 +33,9 @@ NO_EXIT = "Never call exit() or end the program: let every function return its r
 RETURN_IT = "Return the result with a return statement; printing it is not enough."
 PRINT_IT = "Print the result; returning it is not enough."
 MATCH_TYPES = "Return exactly the type that is asked for: a list is not a tuple, and a number is not a string."
+PLAIN_DATA = (
+    "Return plain data where data is asked for, and leave the arguments as they are unless they are to be changed."
+)
 EXACT_OUTPUT = "Print exactly what is asked for and nothing else: no prompts, no labels, no extra lines."
 PRINT_LITTLE = "Print nothing but the result, and never inside a loop without an end."
 TRACE = "Work an example through by hand, step by step, and check that the code gives exactly that result."
@@ -85,10 +89,7 @@ def run_tests(
     limits = Limits(seconds, megabytes, packages, layers)
     if isinstance(tests[0], Stdio):
         return _run_programs(source, [test for test in tests if isinstance(test, Stdio)], shown, limits)
-    # The answer may not replace the setup's modules and functions, which the tests use. Objects of its classes are made where
-    # the answer is, because it must be able to work with them.
-    kept = [ast.unparse(node) for node in ast.parse(setup).body if not isinstance(node, ast.ClassDef)]
-    given = {"tests": [_as_json(test, entry) for test in tests], "setup": "\n".join(kept), "entry": entry}
+    given = {"tests": [_as_json(test, entry) for test in tests], "setup": setup, "entry": entry}
     outcome, said = run(source, given, limits, setup=setup)
     if said.get("verdict") == "passed":
         return 1.0, "Correct: all tests pass."
@@ -106,14 +107,14 @@ def check_tests(tests: Sequence[Test]) -> None:
         try:
             if isinstance(test, str):
                 tree = ast.parse(test)
-                if not any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(tree)):
+                if not any(isinstance(node, ast.Assert | ast.Raise) or is_assertion(node) for node in ast.walk(tree)):
                     raise TaskError(
                         f"test {number} ('{one_line(test, 60)}') has no assert, so every answer would pass it"
                     )
             elif isinstance(test, tuple):
                 call, expected = test
                 ast.parse(call, mode="eval")
-                wire.pack(expected, _refuse)
+                wire.as_data(expected, _refuse)
         except SyntaxError as error:
             raise TaskError(f"test {number} is not Python: {error.msg} (line {error.lineno})") from None
 
@@ -133,7 +134,7 @@ def _refuse(value: Any) -> Any:
 
 def _as_json(test: Test, entry: str | None) -> dict[str, Any]:
     if isinstance(test, tuple):
-        return {"call": test[0], "expected": wire.pack(test[1], _refuse)}
+        return {"call": test[0], "expected": wire.as_data(test[1], _refuse)}
     assert isinstance(test, str)
     defined = {node.name for node in ast.parse(test).body if isinstance(node, ast.FunctionDef)}
     return {"code": f"{test}\n\ncheck({entry})" if entry and "check" in defined else test}
@@ -179,6 +180,9 @@ class _Words:
                 line = f", in line {self._said['line']}" if self._said.get("line") else ""
                 code = f" (`{one_line(self._said['code'], 120)}`)" if line and self._said.get("code") else ""
                 fact, advice = f"raises {error}{line}{code}", _advice(error)
+            case "unsure":
+                words = f": {one_line(self._said['error'], 200)}" if self._quoted else ""
+                return [f"{self._where} the result cannot be judged{words}.", PLAIN_DATA]
             case "broken":  # the test cannot continue: a name is not there, or it cannot use what it was given
                 if undefined := _UNDEFINED.match(self._said["error"]):
                     return [f"The code does not define `{undefined[1]}`.", RIGHT_NAME]

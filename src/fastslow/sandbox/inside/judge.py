@@ -1,107 +1,41 @@
 """The process that runs the tests. It holds them and what they expect; the answer runs in another process.
 
-Wherever a test uses a name that the answer defines, it gets a stand-in: calling that has the other process do the work and
-send back what came of it, as data. So nothing the answer does to Python, to its own process or to its connection can make a
-wrong value equal to the expected one, end the tests early with a good result, or read what is expected.
-
-Nothing that the answer names is looked up here: even one of Python's own functions stays in the other process. What a test
-compares an answer with is computed from the arguments as they were before the answer changed them.
+Tests run as they are written: what they expect is computed here, step by step, from the test alone. The names of the answer
+are stand-ins in them: calling one has the other process do the work and send back what came of it, as data that is made anew
+here. So nothing the answer does to Python, to its own process or to its connection can make a wrong value equal to the
+expected one, end the tests early with a good result, or read what is expected.
 """
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import copy
 import importlib
-import operator
+import inspect
+import random
 import re
+import sys
+import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
-from . import wire
-from .pieces import Piece, names_of
+from . import cases, evidence, handles, wire
+from .around import ANSWER, Watched
+from .handles import Handle, Mirror, Standing, Unsure
+from .peer import OPERATIONS, Gone, Peer, Pipes, ancestry, exception_class, operations
+from .pieces import JUDGE, Assertions, Piece, names_of
+from .program import SAFE, class_names
 
 _LONGEST = 300
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """The one part of what Python shows that is another one every time."""
-
-
-class StandIn:
-    """Something of the answer's that is not plain data: a function, a class, an object, a generator.
-
-    It can be called and looked into. It is compared and computed with only where the other side is a stand-in too: what the
-    answer's own __eq__ says about the expected value is no evidence.
-    """
-
-    def __init__(self, judge: Judge, number: int, known: str | None = None) -> None:
-        object.__setattr__(self, "_judge", judge)
-        object.__setattr__(self, "_number", number)
-        # The name of the function or type of Python's own that it is. It only says what it equals: it is called over there.
-        object.__setattr__(self, "_known", known)
-
-    def _ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
-        judge: Judge = object.__getattribute__(self, "_judge")
-        return judge.ask(do, self, *args, **kwargs)
-
-    def __bool__(self) -> bool:
-        return self._ask("bool") is True
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __instancecheck__(self, value: Any) -> bool:
-        return isinstance(value, StandIn) and self._ask("isinstance", value) is True
-
-
-def _asking(do: str, kind: Callable[[Any], Any] = lambda reply: reply) -> Callable[..., Any]:
-    return lambda self, *args, **kwargs: kind(self._ask(do, *args, **kwargs))
-
-
-def _between_stand_ins(do: str) -> Callable[[Any, Any], Any]:
-    def compute(self: StandIn, other: Any) -> Any:
-        if do in ("eq", "ne") and is_known(self, other):
-            return do == "eq"
-        return self._ask(do, other) if isinstance(other, StandIn) else NotImplemented
-
-    return compute
-
-
-for _name in ("call", "getattr", "setattr", "getitem", "setitem", "iter", "next"):
-    setattr(StandIn, f"__{_name}__", _asking(_name))
-for _name, _kind in {"len": int, "str": str, "repr": str}.items():
-    setattr(StandIn, f"__{_name}__", _asking(_name, _kind))
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "matmul", "and", "or", "xor"):
-    setattr(StandIn, f"__{_name}__", _between_stand_ins(f"{_name}_" if _name in ("and", "or") else _name))
-
-
-def is_known(left: Any, right: Any) -> bool:
-    """Whether one side is a function or type of Python's own, and the other what the answer says is the same."""
-    for one, other in ((left, right), (right, left)):
-        if type(one) is StandIn and type(other) is not StandIn:
-            name = object.__getattribute__(one, "_known")
-            return name is not None and vars(builtins).get(name, one) is other
-    return False
-
-
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "Eq": operator.eq,
-    "NotEq": operator.ne,
-    "Lt": operator.lt,
-    "LtE": operator.le,
-    "Gt": operator.gt,
-    "GtE": operator.ge,
-    "Is": lambda left, right: left is right or is_known(left, right),
-    "IsNot": lambda left, right: left is not right and not is_known(left, right),
-    "In": lambda item, whole: item in whole,
-    "NotIn": lambda item, whole: item not in whole,
-}
-_ENDS = ("StopIteration", "StopAsyncIteration")
-_ALIASES = {"np": "numpy", "pd": "pandas"}
+_ENDS = (StopIteration, StopAsyncIteration)
+_ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot"}
 """What tests call by another name than its own. What the answer calls so does not count."""
-
-
-class _Ended(BaseException):
-    """The other process is gone or talks nonsense."""
+_INNARDS = ("_", "gi_", "cr_", "ag_", "f_", "tb_", "co_", "assert")
+"""How names begin that the answer may not ask for of the tests' objects: they lead to the tests."""
 
 
 class _Failed(AssertionError):
@@ -109,36 +43,63 @@ class _Failed(AssertionError):
     were to be equal."""
 
 
-class Judge:
+def judge(requests: int, replies: int, tell: Callable[[dict[str, Any]], None], given: dict[str, Any]) -> dict[str, Any]:
+    """What is to be said about the answer, under the key `verdict` in one word."""
+    recorded = evidence.Recorder(Pipes(replies, requests))
+    state = random.getstate()
+    first = Judge(recorded, tell)
+    verdict = first.judge(**given)
+    if verdict["verdict"] == "passed" and first.changes:
+        # The answer has changed arguments. What the test expects may not rest on them.
+        def play(run: evidence.Examination) -> dict[str, Any]:
+            random.setstate(state)
+            return Judge(recorded.again(), lambda _: None, run).judge(**given)
+
+        why = evidence.examine(play)
+        if why:
+            return {**verdict, "verdict": "unsure", "error": why}
+    return verdict
+
+
+class Judge(Peer):
     """Runs tests, each a piece of Python or a call with the value it must return."""
 
-    def __init__(self, requests: int, replies: int, tell: Callable[[dict[str, Any]], None]) -> None:
-        self._requests, self._replies = requests, replies
-        self._tell = tell
+    def __init__(
+        self, channel: Any, tell: Callable[[dict[str, Any]], None], run: evidence.Examination | None = None
+    ) -> None:
+        super().__init__(channel)
+        self._tell, self.examination = tell, run
         self._place: dict[str, Any] = {}
-        self._lent: list[Callable[..., Any]] = []
-        self._exceptions: dict[tuple[Any, ...], type[Exception]] = {}
-        self._calls = self._checks = 0
+        self._calls = self._checks = self._calls_before = self._calls_between = 0
         self._over = False
-        self._changed: list[tuple[Any, Any]] = []
+        self._why = ""
+        self.words: list[Any] = []
+        """What objects in the place of data gave."""
+        self.changes: list[tuple[Any, Any]] = []
         """Arguments that the answer has changed in place, each with a copy from before."""
-        self._later: list[tuple[Any, Any]] | None = None
-        """Changes of arguments that wait for the end of an assertion."""
+        self._space: dict[str, Any] = {}
+        self._shared: set[str] = set()
+        self._classes: dict[int, type] = {}
+        self._by_number: dict[int, Any] = {}
+        self._errors: dict[tuple[str, ...], type[Exception]] = {}
+        self._theirs: dict[int, tuple[Any, int]] = {}
 
     def judge(self, tests: list[dict[str, Any]], setup: str, entry: str | None) -> dict[str, Any]:
-        """What is to be said about the answer, under the key `verdict` in one word. `setup` runs before the tests, here."""
         pieces = [Piece(test) for test in tests]
+        code = "\n".join([setup, *(piece.text for piece in pieces)])
+        self._around = Watched(code)
+        self._shared = class_names(setup)
+        if "unittest" in code:
+            cases.count_assertions(self.counted, self.truth)
+        if self.examination:
+            self.examination.start(self)
         try:
-            names = self._reply()["value"]
-            if not isinstance(names, list):
-                raise self._ended()
-            space = self._space({name for name in names if isinstance(name, str)}, pieces, setup, entry)
-            suspects = {name for name, value in space.items() if isinstance(value, StandIn)}
+            self._fill_space(pieces, setup, entry)
             for number, piece in enumerate(pieces):
-                self._at(number, piece.text)
-                self._run(piece, space, suspects)
-            if not self._checks and any(piece.only_in_loops for piece in pieces):
-                raise AssertionError  # loops over what the answer returned have made no comparison
+                self._put(number, piece.text)
+                self._run(piece, number)
+            if self._why:
+                raise Unsure(self._why)
             return {"verdict": "ended" if self._over else "passed", **self._place}
         except BaseException as error:
             if self._over:
@@ -146,195 +107,289 @@ class Judge:
             if self._place:
                 self._place["statement"] = pieces[self._place["test"]].statement(error)[:_LONGEST]
             return {**self._place, **_verdict(error)}
+        finally:
+            self._around.close()
 
-    def _ended(self) -> BaseException:
-        self._over = True  # a test may swallow the exception, but not this
-        return _Ended()
+    def unsure(self, why: str) -> Unsure:
+        self._why = why  # a test may swallow the exception, but not this
+        return Unsure(why)
 
-    def _at(self, number: int, statement: str) -> None:
+    def gone(self) -> BaseException:
+        self._over = True
+        return Gone()
+
+    def _put(self, number: int, statement: str) -> None:
         """Say where the tests are, in case that is where they stay."""
         if self._place != (place := {"test": number, "statement": statement[:_LONGEST]}):
             self._place = place
             self._tell({"at": place})
 
-    def _space(self, names: set[str], pieces: list[Piece], setup: str, entry: str | None) -> dict[str, Any]:
+    def _fill_space(self, pieces: list[Piece], setup: str, entry: str | None) -> None:
         """The names that tests see: stand-ins for the answer's. An answer may not replace what the tests compare with, so
         one that goes by a built-in name is seen only where it is what the tests are about."""
-        space: dict[str, Any] = {"__name__": "tests", "__check__": self._check, "__true__": self._true}
-        used = names_of(setup).union(*(piece.names for piece in pieces), [entry] if entry else []) & names
-        own = {name for name in used if name not in vars(builtins)}
-        for name in (own | ({entry} if entry in used else set())) or used:
-            kind, value = self.ask("name", name)
-            if kind == "module":  # the judge uses its own copy, of the module that everybody calls so
-                value = importlib.import_module(_ALIASES.get(name, name))
-            space[name] = value
-        exec(setup, space)
-        if entry is not None and entry not in space:
+        names = self._result("", self._exchange(None), [], [])
+        if not isinstance(names, list):
+            raise self.gone()
+        self._space.update({"__name__": "tests", JUDGE: self})
+        known = set(map(str, names))
+        for home in ANSWER:
+            sys.modules[home] = _Answer(home, self._value, known)
+        used = names_of(Piece({"code": setup}).tree).union(*(piece.names for piece in pieces), [entry] if entry else [])
+        exec(compile(setup, "setup.py", "exec"), self._space)
+        known -= self._space.keys()
+        own = {name for name in used & known if name not in vars(builtins)}
+        for name in sorted((own | ({entry} if entry in known else set())) or used & known):
+            self._space[name] = self._value(name)
+        if entry is not None and entry not in self._space:
             raise NameError(f"name '{entry}' is not defined")
-        return space
 
-    def _run(self, piece: Piece, space: dict[str, Any], suspects: set[str]) -> None:
-        self._changed.clear()
-        if piece.call is None:
-            before = self._checks
-            exec(piece.compiled(suspects), space)
-            if piece.only_in_module_loops and self._checks == before:
-                raise AssertionError
+    def _value(self, name: str) -> Any:
+        """What the answer calls by a name. The judge uses its own copy of a module, the one that everybody calls so, and of
+        what stands under that name in Python's library."""
+        kind, value = self.ask("name", name)
+        if kind == "module":
+            return importlib.import_module(_ALIASES.get(name, name))
+        if kind == "library" and value in sys.stdlib_module_names - {"builtins"}:
+            return getattr(importlib.import_module(value), name)
+        if isinstance(value, Mirror) and name.lstrip("_")[:1].isupper():
+            type.__setattr__(value, "_named", True)
+        return value
+
+    def _run(self, piece: Piece, number: int) -> None:
+        before = self._checks
+        if piece.call is not None:
+            self._checks += 1
+            value = eval(piece.call, self._space)
+            if not _same(value, piece.expected):
+                raise _Failed(piece.text, value, piece.expected, True)
             return
+        known = set(self._space)
+        rewrite = Assertions().visit if self.examination is None else self.examination.rewriter(number)
+        exec(piece.compiled(rewrite), self._space)
+        new = [self._space[name] for name in self._space if name not in known]
+        unittest = sys.modules.get("unittest")
+        for case in [
+            each for each in new if unittest and isinstance(each, type) and issubclass(each, unittest.TestCase)
+        ]:
+            cases.run_case(case)
+        if self._checks == before:  # tests that wait for pytest to call them
+            for each in new:
+                if inspect.isfunction(each) and each.__name__.startswith("test"):
+                    asyncio.run(each()) if inspect.iscoroutinefunction(each) else each()
+        if piece.checks and self._checks == before:
+            raise AssertionError  # loops over what the answer returned have made no comparison
+
+    def counted(self) -> None:
+        """An assertion was reached."""
         self._checks += 1
-        value = eval(piece.call, space)
-        if not _same(value, piece.expected):
-            raise _Failed(piece.text, value, piece.expected, True)
 
-    def _check(self, operation: str, text: str, texts: Any, from_answer: Any, left: Any, right: Any) -> None:
-        """Stands in the place of an assertion that compares two values, and remembers them when it fails. `from_answer` says
-        which sides use what the answer gave; the other side is computed from unchanged arguments."""
-        self._at(self._place["test"], text)
-        before, self._checks = self._calls, self._checks + 1
-        first = self._as_given(left) if from_answer == (False, True) else left()
-        asked = self._calls > before
-        second = self._as_given(right) if from_answer == (True, False) else right()
-        if not _OPERATORS[operation](first, second):
-            got, expected, call = (first, second, texts[0]) if asked else (second, first, texts[1])
-            raise _Failed(call, got, expected, operation == "Eq")
+    # What tests call, in the place of their assertions.
 
-    def _true(self, text: str, condition: Callable[[], Any]) -> None:
-        """Stands in the place of any other assertion. Arguments change when it is over."""
-        self._at(self._place["test"], text)
+    def at(self, text: str) -> None:
+        self._put(self._place["test"], text)
         self._checks += 1
-        outer, self._later = self._later, []
-        try:
-            holds = bool(condition())
-        finally:
-            waiting, self._later = self._later, outer
-            for value, changed in waiting:
-                self._apply(value, changed)
-        if not holds:
-            raise AssertionError
+        self._calls_before = self._calls
 
-    def _as_given(self, side: Callable[[], Any]) -> Any:
-        now = [(value, copy.copy(value)) for value, _ in self._changed]
-        for value, before in self._changed:
-            _change(value, before)
-        try:
-            return _copied(side())
-        finally:
-            for value, current in now:
-                _change(value, current)
+    def half(self) -> None:
+        self._calls_between = self._calls
 
-    def _apply(self, value: Any, changed: Any) -> None:
-        if not any(value is known for known, _ in self._changed):
-            self._changed.append((value, copy.copy(value)))
-        _change(value, changed)
+    def truth(self, value: Any) -> bool:
+        """Whether a value is true; what an object in the place of data gave decides nothing."""
+        if any(value is word for word in self.words):
+            raise self.unsure("it rests on the word of an object in the place of data")
+        return bool(value)
+
+    def failure(self, left: Any, right: Any, texts: list[str]) -> AssertionError:
+        if self._calls_between > self._calls_before or isinstance(left, Handle):
+            return _Failed(texts[0], left, right, texts[2] == "Eq")
+        return _Failed(texts[1], right, left, texts[2] == "Eq")
+
+    # The answer's side.
 
     def ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
-        """Have the other process do something with what is plain data or a stand-in."""
         self._calls += 1
-        packed = [self._pack(value) for value in args]
-        named = {name: self._pack(value) for name, value in kwargs.items()}
-        try:
-            wire.send(self._requests, {"do": do, "args": packed, "kwargs": named})
-        except OSError:
-            raise self._ended() from None
-        reply = self._reply(do)
-        while "call" in reply:
-            wire.send(self._requests, self._lend(reply))
-            reply = self._reply(do)
-        try:
-            for value, sent, changed in zip(args, packed, reply["changed"], strict=True):
-                if isinstance(value, wire.CHANGEABLE) and sent != changed:
-                    if self._later is None:
-                        self._apply(value, self._unpack(changed))
-                    else:
-                        self._later.append((value, self._unpack(changed)))
-            return self._unpack(reply["value"])
-        except Exception:  # data that no honest pack() has written
-            raise self._ended() from None
+        return super().ask(do, *args, **kwargs)
 
-    def _lend(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Call a function of the tests for the answer: only one that it was given, and only with data."""
-        try:
-            function = self._lent[int(request["call"])]
-            args = [self._unpack(value) for value in request["args"]]
-            kwargs = {str(name): self._unpack(value) for name, value in request["kwargs"].items()}
-        except Exception:  # data that no honest program has sent; it becomes the verdict "ended"
-            raise self._ended() from None
-        try:
-            return {"value": self._pack(function(*args, **kwargs))}
-        except Exception as error:
-            return {"raised": type(error).__name__, "message": str(error)}
+    def around(self) -> dict[str, Any]:
+        told = self._around.told(self._whole)
+        return {"around": told} if told else {}
 
-    def _reply(self, do: str = "") -> dict[str, Any]:
-        try:
-            reply = wire.receive(self._replies)
-        except (OSError, EOFError, ValueError, RecursionError):
-            raise self._ended() from None
-        if not isinstance(reply, dict):
-            raise self._ended()
-        if "raised" in reply:
-            raise self._exception(reply, ends_iteration=do == "next")
-        return reply
+    def _whole(self, value: Any) -> Any:
+        packer = self._packer()
+        return [packer.pack(value), packer.table()]
 
-    def _exception(self, reply: dict[str, Any], *, ends_iteration: bool) -> Exception:
-        """The answer's exception as one of the judge's own, of the same name and the nearest kind there is here. Only an
-        iterator may end an iteration: raised elsewhere, it would end a test's `map` or `zip` early."""
-        try:
-            ancestry = tuple(map(str, reply["raised"]))
-            line = reply["line"] if isinstance(reply["line"], int) else None
-            words = f"{ancestry[0]}: {reply['message']}"[:_LONGEST].rstrip(": ")
-            about = {"error": words, "line": line, "code": str(reply["code"])}
-            error = self._kind(ancestry, ends_iteration)(*self._unpack(reply["args"]))
-        except Exception:  # data that no honest program has sent; it becomes the verdict "ended"
-            raise self._ended() from None
-        error.about_answer = about  # type: ignore[attr-defined]
+    def settle(self, reply: dict[str, Any]) -> None:
+        self._around.settle(reply)
+
+    def changed(self, unpacker: wire.Unpacker, place: int, entry: Any) -> None:
+        value = unpacker.values[place]
+        self.changes.append((value, copy.copy(value)))
+        if self.examination is None or self.examination.changes_count:
+            unpacker.fill(place, entry)
+
+    def raised(self, do: str, error: BaseException, reply: dict[str, Any]) -> BaseException:
+        """The answer's exception. Only an iterator may end an iteration: raised elsewhere, it would end a test's `map` or
+        `zip` early."""
+        self._checks += do not in ("getattr", "setattr")  # a test that expects an error has got one
+        if isinstance(error, _ENDS) and do not in ("next", "anext"):
+            error = self._error([type(error).__name__])(*error.args)
+        words = f"{reply.get('kind')}: {reply.get('message')}"[:_LONGEST].rstrip(": ")
+        line = reply["line"] if isinstance(reply.get("line"), int) else None
+        error.about_answer = {"error": words, "line": line, "code": str(reply.get("code"))}  # type: ignore[attr-defined]
         return error
 
-    def _kind(self, ancestry: tuple[str, ...], ends_iteration: bool = False) -> type[Exception]:
-        key = (ends_iteration, *ancestry)
-        if key not in self._exceptions:
-            names = [name for name in ancestry if ends_iteration or name not in _ENDS]
-            kinds = [kind for name in names if isinstance(kind := vars(builtins).get(name), type)]
-            # The first of Python's own errors among a class and its parents. SystemExit is none: it must not end the judge.
-            base = next((kind for kind in kinds if issubclass(kind, Exception)), Exception)
-            self._exceptions[key] = base if base.__name__ == ancestry[0] else type(ancestry[0], (base,), {})
-        return self._exceptions[key]
+    def _error(self, names: list[str]) -> type[Exception]:
+        key = tuple(map(str, names))
+        if key not in self._errors:
+            self._errors[key] = exception_class(list(key), _known_error)
+        return self._errors[key]
 
-    def _pack(self, value: Any) -> Any:
-        return wire.pack(value, self._keep)
+    def stand_in(self, number: int, what: str, about: Any = None) -> Any:
+        if number not in self._by_number:
+            value: Any
+            match what:
+                case "exception":
+                    value = self._error(about)
+                case "class":
+                    value = self._classes[about]
+                case "coroutine":
+                    value = self._waiting(number)
+                case _:
+                    kind = self._classes[about]
+                    named = any(vars(parent).get("_named") for parent in kind.__mro__)
+                    value = handles.new_handle(kind, self, int(number), Standing.NAMED if named else Standing.UNKNOWN)
+            self._by_number[number] = value
+            self._theirs[id(value)] = (value, number)
+        return self._by_number[number]
 
-    def _keep(self, value: Any) -> Any:
-        if isinstance(value, StandIn):
-            return {"kept": [object.__getattribute__(value, "_number"), None]}
-        if (builtin := wire.builtin_name(value)) is not None:
-            return {"builtin": builtin}
-        if not callable(value):
-            raise TypeError(
-                f"a test gives the answer an object of type {type(value).__name__}, which is not plain data"
-            )
-        self._lent.append(value)
-        return {"judge": len(self._lent) - 1}
+    async def _waiting(self, number: int) -> Any:
+        return self.ask("op", "await", self._by_number[number])
 
-    def _unpack(self, packed: Any) -> Any:
-        return wire.unpack(packed, self._find)
+    def receive(self) -> Any:
+        """The next message, when the classes that it speaks of are known."""
+        message = super().receive()
+        for number, name, module, operators, parents in message.get("classes", ()) if isinstance(message, dict) else ():
+            known = [str(each) for each in operators if each in OPERATIONS]
+            bases = [self._classes[parent] for parent in parents]
+            self._classes[number] = handles.mirror(self, int(number), str(name), str(module), known, bases)
+            self._theirs[id(self._classes[number])] = (self._classes[number], int(number))
+        return message
 
-    def _find(self, stand_in: dict[str, Any]) -> Any:
-        if "exception" in stand_in:
-            return self._kind(tuple(map(str, stand_in["exception"][1])))
-        number, known = stand_in["kept"]  # whatever else the answer sends raises, and becomes the verdict "ended"
-        return StandIn(self, int(number), known if isinstance(known, str) else None)
+    def number_of(self, value: Any) -> int | None:
+        if isinstance(value, Handle):
+            return int(handles.facts(value)[1])
+        known = self._theirs.get(id(value))
+        return known[1] if known is not None and known[0] is value else None
+
+    # What the tests have, for the answer.
+
+    def describe(self, value: Any) -> list[Any]:
+        if isinstance(value, type) and issubclass(value, BaseException):
+            return ["exception", ancestry(value)]
+        if inspect.iscoroutinefunction(value):
+            return ["async", [value.__name__, value.__doc__]]
+        if inspect.isroutine(value) or (isinstance(value, type) and callable(value)):
+            return ["function", [getattr(value, "__name__", ""), value.__doc__]]
+        return ["object", [type(value).__name__, operations(type(value))]]
+
+    def named(self, value: Any) -> dict[str, Any] | None:
+        if isinstance(value, types.ModuleType):
+            return {"module": value.__name__}
+        name = (value if isinstance(value, type) else type(value)).__name__
+        if name in self._shared and self._space.get(name) in (value, type(value)):
+            return {"shared": name} if isinstance(value, type) else {"member": [name, value.name]}
+        builtin = "NoneType" if value is type(None) else wire.builtin_name(value)
+        return None if builtin is None else {"builtin": builtin}
+
+    def find_named(self, name: str, data: Any) -> Any:
+        """What the answer names is looked up only where it is harmless: a type that makes plain data, an exception."""
+        match name:
+            case "builtin":
+                found = type(None) if data == "NoneType" else vars(builtins)[data]
+                if found in SAFE or (isinstance(found, type) and issubclass(found, Exception)):
+                    return found
+                return self._error([data])
+            case "shared" if data in self._shared:
+                return self._space[data]
+            case "member" if data[0] in self._shared:
+                return self._space[data[0]][data[1]]
+        raise ValueError(name)
+
+    def record(self, value: Any) -> str | None:
+        kind = type(value)
+        name = kind.__name__
+        if name not in self._shared or self._space.get(name) is not kind:
+            return None
+        return None if issubclass(kind, tuple | BaseException | type) or hasattr(kind, "__members__") else name
+
+    def build(self, name: str) -> Any:
+        if name not in self._shared:
+            raise ValueError(name)
+        kind = self._space[name]
+        return kind.__new__(kind)
+
+    def do(self, do: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Only with what the answer was given, only what its type can do, and nothing of what is inside."""
+        name, value = (args[0], args[1]) if do == "op" else ("", args[0])
+        if not any(value is lent for lent in self._kept):
+            raise TypeError("no object of the tests")
+        if do == "call":
+            result = value(*args[1:], **kwargs)
+        elif do == "op" and name in OPERATIONS:
+            result = getattr(type(value), f"__{name}__")(value, *args[2:], **kwargs)
+        elif do in ("getattr", "setattr") and not args[1].startswith(_INNARDS) and not inspect.isroutine(value):
+            if do == "setattr" and hasattr(value, "assert_called"):
+                raise AttributeError("a mock of the tests")
+            result = getattr(builtins, do)(*args)
+        else:
+            raise AttributeError(f"{do} {args[1]}")
+        return cases.awaited(result) if inspect.isawaitable(result) and self.number_of(result) is None else result
+
+    def about(self, error: BaseException) -> dict[str, Any]:
+        if isinstance(error, Unsure):
+            self._why = str(error)
+        return {}
+
+
+class _Answer(types.ModuleType):
+    """The answer as a module, for tests that import it."""
+
+    def __init__(self, name: str, value: Callable[[str], Any], known: set[str]) -> None:
+        super().__init__(name)
+        self._value, self._known = value, known
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._known or name.startswith("__"):
+            raise AttributeError(f"the code does not define '{name}'")
+        return self._value(name)
+
+
+def _known_error(name: str) -> Any:
+    """The class of an exception that both sides have: Python's own, or one of a module that is loaded here."""
+    module, _, short = name.rpartition(".")
+    if not module:
+        found = vars(builtins).get(name)
+        return None if found in _ENDS else found
+    return (
+        None
+        if module.partition(".")[0] in ("unittest", "inside", "__main__", *ANSWER)
+        else getattr(sys.modules.get(module), short, None)
+    )
 
 
 def _verdict(error: BaseException) -> dict[str, Any]:
     about = vars(error).get("about_answer")
     if about is not None:
         return {"verdict": "raised", **about}
+    if isinstance(error, Unsure):
+        return {"verdict": "unsure", "error": str(error)}
     if isinstance(error, _Failed):
         call, got, expected, equality = error.args
         kinds = [type(got).__name__, type(expected).__name__] if equality else []
         return {"verdict": "failed", "call": call, "got": _show(got), "expected": _show(expected), "kinds": kinds}
     if isinstance(error, AssertionError):
         return {"verdict": "failed"}
-    return {"verdict": "broken", "error": f"{type(error).__name__}: {error}"[:_LONGEST].replace("StandIn", "object")}
+    return {"verdict": "broken", "error": f"{type(error).__name__}: {error}"[:_LONGEST]}
 
 
 def _same(value: Any, expected: Any) -> bool:
@@ -344,24 +399,6 @@ def _same(value: Any, expected: Any) -> bool:
     if isinstance(expected, dict) and isinstance(value, dict):
         return value.keys() == expected.keys() and all(_same(value[key], expected[key]) for key in expected)
     return bool(value == expected)
-
-
-def _copied(value: Any) -> Any:
-    """A copy that later changes of what it is made of do not reach."""
-    if type(value) in (list, tuple, set, frozenset):
-        return type(value)(map(_copied, value))
-    if type(value) is dict:
-        return {key: _copied(inner) for key, inner in value.items()}
-    return copy.copy(value) if isinstance(value, wire.CHANGEABLE) else value
-
-
-def _change(value: Any, changed: Any) -> None:
-    """What the answer did to an argument in place is done here as well."""
-    if isinstance(value, list | bytearray):
-        value[:] = changed
-    else:
-        value.clear()
-        (value.extend if hasattr(value, "extend") else value.update)(changed)
 
 
 def _show(value: Any) -> str:

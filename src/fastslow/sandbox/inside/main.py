@@ -20,7 +20,7 @@ import time
 from typing import Any, NoReturn
 
 from . import isolation, program, wire
-from .judge import Judge
+from .judge import judge
 
 _PATIENCE = 0.5
 """Seconds to wait for the end of a program that has hung up."""
@@ -144,7 +144,7 @@ class _Supervisor:
         if self._job["judged"]:
             with open(self._tests, encoding="utf-8") as file:
                 given = json.load(file)
-            verdict = Judge(requests, replies, self._tell).judge(**given)
+            verdict = judge(requests, replies, self._tell, given)
             self._tell(verdict)
             patience = _PATIENCE if verdict["verdict"] == "ended" else 0
         else:
@@ -159,7 +159,7 @@ class _Supervisor:
         self._confine(self._job["seconds"], self._job["megabytes"])
         source, setup = self._job["source"], self._job["setup"]
         if self._job["judged"]:
-            program.Server(requests, replies).serve(setup, source)
+            program.Program(requests, replies).serve(setup, source)
         else:
             os.close(requests)
             os.close(replies)

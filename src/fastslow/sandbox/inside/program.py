@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import copy
+import importlib
+import inspect
 import linecache
-import operator
 import sys
 import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from . import wire
+from . import around
+from .peer import Gone, Peer, Pipes, ancestry, exception_class, operations
 
 FILE = "answer.py"
 SETUP = "setup.py"
+SAFE = frozenset(
+    (
+        int,
+        float,
+        complex,
+        bool,
+        str,
+        bytes,
+        bytearray,
+        list,
+        tuple,
+        dict,
+        set,
+        frozenset,
+        range,
+        slice,
+        object,
+        type(None),
+    )
+)
+"""Types of Python's own that go over to the judge as they are: whatever they are called with, they make plain data of it."""
 
 
 def run_script(source: str) -> None:
@@ -32,93 +57,204 @@ def run_script(source: str) -> None:
         sys.exit(1)
 
 
-class Server:
+class Program(Peer):
     """Loads the answer, then does what the judge asks for until it asks no more. What the answer makes of this process is its
     own affair: all that leaves it is data."""
 
     def __init__(self, requests: int, replies: int) -> None:
-        self._requests, self._replies = requests, replies
-        self._kept: list[Any] = []
+        super().__init__(Pipes(requests, replies))
         self._names: dict[str, Any] = {}
+        self._setup: set[str] = set()
+        self._announced: dict[type, int] = {}
+        self._new: list[Any] = []
+        self._shown: set[type] = set()
+        """Classes that the tests have got hold of, so that their objects must behave as such even where they are data."""
+        self._theirs: dict[int, tuple[Any, int]] = {}
+        self._loop: Any = None
 
     def serve(self, setup: str, source: str) -> None:
         try:
+            self._setup = class_names(setup)
             self._names = _execute("answer", {SETUP: setup, FILE: source})
-            reply = {"value": sorted(self._names)}
+            reply = self._reply([], "value", sorted(map(str, self._names)), [])
         except BaseException as error:  # SystemExit too: an answer that leaves has no functions to call
-            reply = _raised(error)
+            reply = self._reply([], "raised", error, [])
         while True:
-            wire.send(self._replies, reply)
+            self.send(reply)
             try:
-                request = wire.receive(self._requests)
+                request = self.receive()
             except EOFError:
                 return
-            reply = self._do(**request)
+            reply = self.answer(request)
 
-    def _do(self, do: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        try:
-            given = [self._unpack(value) for value in args]
-            named = {name: self._unpack(value) for name, value in kwargs.items()}
-            value = self._name(*given) if do == "name" else _DOING[do](*given, **named)
-            changed = [self._pack(item) if isinstance(item, wire.CHANGEABLE) else None for item in given]
-            return {"value": self._pack(value), "changed": changed}
-        except BaseException as error:
-            return _raised(error)
+    def send(self, message: dict[str, Any]) -> None:
+        """With the classes that it is the first to speak of."""
+        classes, self._new = self._new, []
+        super().send({**message, "classes": classes} if classes else message)
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "around" not in request:
+            return super().answer(request)
+        with around.Surroundings(
+            lambda whole: self._unpacker(whole[1], []).unpack(whole[0]), request["around"]
+        ) as here:
+            reply = super().answer(request)
+        return {**reply, **here.left}
+
+    def do(self, do: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        match do:
+            case "name":
+                return self._name(*args)
+            case "call":
+                return args[0](*args[1:], **kwargs)
+            case "getattr" | "setattr" | "delattr":
+                return getattr(builtins, do)(*args)
+            case "copy" | "deepcopy":
+                return getattr(copy, do)(args[0])
+        name, value, *others = args
+        if name == "await":
+            return self._run(value)
+        result = getattr(type(value), f"__{name}__")(value, *others, **kwargs)
+        return self._run(result) if name in ("anext", "aenter", "aexit") else result
 
     def _name(self, name: str) -> Any:
-        """What the answer calls by a name; a module is not data, but the judge can import the same one."""
+        """What the answer calls by a name. A module, or what it took from one of Python's own, the judge has too."""
         value = self._names[name]
-        return ("module", value.__name__) if isinstance(value, ModuleType) else ("value", value)
+        if isinstance(value, ModuleType):
+            return ("module", value.__name__)
+        home = getattr(value, "__module__", None)
+        if home in sys.stdlib_module_names and getattr(sys.modules.get(home), name, None) is value:
+            return ("library", home)
+        if isinstance(value, type):
+            self._shown.add(value)
+        return ("value", value)
 
-    def _pack(self, value: Any) -> Any:
-        return wire.pack(value, self._keep)
+    def _run(self, awaitable: Any) -> Any:
+        """Wait for what is to be awaited, in an event loop of this process."""
+        import asyncio
 
-    def _unpack(self, packed: Any) -> Any:
-        return wire.unpack(packed, self._find)
+        async def wait() -> Any:
+            return await awaitable
 
-    def _keep(self, value: Any) -> Any:
-        self._kept.append(value)
+        self._loop = self._loop or asyncio.new_event_loop()
+        return self._loop.run_until_complete(wait())
+
+    def record(self, value: Any) -> str | None:
+        kind = type(value)
+        name = kind.__name__
+        if kind in self._shown and _behaves(kind):
+            return ""
+        ours = name in self._setup and self._names.get(name) is kind
+        return name if ours and not issubclass(kind, tuple | BaseException | type) and not _is_member(value) else None
+
+    def build(self, name: str) -> Any:
+        kind = self._names[name]
+        return kind.__new__(kind)
+
+    def named(self, value: Any) -> dict[str, Any] | None:
+        if isinstance(value, type):
+            name = value.__name__
+            if value in SAFE or (value.__module__ == "builtins" and issubclass(value, BaseException)):
+                return {"builtin": name}
+            return {"shared": name} if name in self._setup and self._names.get(name) is value else None
+        if _is_member(value) and type(value).__name__ in self._setup:
+            return {"member": [type(value).__name__, value.name]}
+        return None
+
+    def find_named(self, name: str, data: Any) -> Any:
+        match name:
+            case "builtin":
+                return type(None) if data == "NoneType" else vars(builtins)[data]
+            case "module":
+                return importlib.import_module(data)
+            case "shared":
+                return self._names[data]
+            case "member":
+                return self._names[data[0]][data[1]]
+        raise ValueError(name)
+
+    def number_of(self, value: Any) -> int | None:
+        known = self._theirs.get(id(value))
+        return known[1] if known is not None and known[0] is value else None
+
+    def describe(self, value: Any) -> list[Any]:
         if isinstance(value, type) and issubclass(value, BaseException):
-            return {"exception": [len(self._kept) - 1, _ancestry(value)]}
-        return {"kept": [len(self._kept) - 1, wire.builtin_name(value)]}
+            return ["exception", ancestry(value)]
+        if isinstance(value, type):
+            return ["class", self._class(value)]
+        return ["coroutine"] if inspect.iscoroutine(value) else ["object", self._class(type(value))]
 
-    def _find(self, stand_in: dict[str, Any]) -> Any:
-        if "kept" in stand_in:
-            return self._kept[stand_in["kept"][0]]
-        if "builtin" in stand_in:  # the judge's: its own functions and types go over by name
-            return vars(builtins)[stand_in["builtin"]]
-        return self._judges_function(stand_in["judge"])
+    def _class(self, kind: type) -> int:
+        """The number of a class; the first time its name, parents and operators are announced."""
+        if kind not in self._announced:
+            parents = [self._class(parent) for parent in kind.__bases__ if parent.__module__ != "builtins"]
+            self._announced[kind] = self._numbers.setdefault(id(kind), len(self._kept))
+            if self._announced[kind] == len(self._kept):
+                self._kept.append(kind)
+            self._new.append([self._announced[kind], kind.__name__, kind.__module__, operations(kind), parents])
+        return self._announced[kind]
 
-    def _judges_function(self, number: int) -> Callable[..., Any]:
-        """A function that stayed with the judge: calling it asks the judge, in the middle of its own request."""
+    def stand_in(self, number: int, *about: Any) -> Any:
+        found = next((value for value, known in self._theirs.values() if known == number), None)
+        if found is None:
+            found = self._lent(number, *about)
+            self._theirs[id(found)] = (found, number)
+        return found
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            packed = {name: self._pack(value) for name, value in kwargs.items()}
-            wire.send(self._replies, {"call": number, "args": [self._pack(value) for value in args], "kwargs": packed})
-            while "do" in (answer := wire.receive(self._requests)):  # the judge's function calls one of the answer's
-                wire.send(self._replies, self._do(**answer))
-            if "raised" in answer:
-                kind = vars(builtins).get(answer["raised"], Exception)
-                raise kind(answer["message"])
-            return self._unpack(answer["value"])
+    def _lent(self, number: int, kind: str, data: Any) -> Any:
+        """One of the judge's functions, objects or exceptions: using it asks the judge, in the middle of its own request."""
+        if kind == "exception":
+            return exception_class(data, vars(builtins).get)
+        lent: Any
+        if kind == "async":
 
-        return call
+            async def lent(*args: Any, **kwargs: Any) -> Any:
+                return self.ask("call", lent, *args, **kwargs)
+
+        elif kind == "function":
+
+            def lent(*args: Any, **kwargs: Any) -> Any:
+                return self.ask("call", lent, *args, **kwargs)
+
+        else:
+            space: dict[str, Any] = {f"__{name}__": self._forward(name) for name in data[1]}
+            space["__getattr__"] = lambda this, name: self.ask("getattr", this, name)
+            space["__setattr__"] = lambda this, name, value: self.ask("setattr", this, name, value)
+            return type(data[0], (), space)()
+        lent.__name__ = lent.__qualname__ = data[0]
+        lent.__doc__ = data[1]
+        return lent
+
+    def _forward(self, name: str) -> Callable[..., Any]:
+        return lambda this, *args, **kwargs: self.ask("op", name, this, *args, **kwargs)
+
+    def about(self, error: BaseException) -> dict[str, Any]:
+        return _about(error)
+
+    def gone(self) -> BaseException:
+        return Gone()
+
+    def raised(self, do: str, error: BaseException, reply: dict[str, Any]) -> BaseException:
+        return error
 
 
-_DOING: dict[str, Callable[..., Any]] = {
-    "call": lambda function, *args, **kwargs: function(*args, **kwargs),
-    "getattr": getattr,
-    "setattr": setattr,
-    "iter": iter,
-    "next": next,
-    "len": len,
-    "str": str,
-    "repr": repr,
-    "bool": bool,
-    "isinstance": lambda kind, value: isinstance(value, kind),
-    **{name: getattr(operator, name) for name in ("getitem", "setitem", "eq", "ne", "lt", "le", "gt", "ge")},
-    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "matmul", "and_", "or_", "xor")},
-}
+def class_names(setup: str) -> set[str]:
+    """The classes that a set-up defines: both sides have them."""
+    return {node.name for node in ast.parse(setup).body if isinstance(node, ast.ClassDef)}
+
+
+def _is_member(value: Any) -> bool:
+    enum = sys.modules.get("enum")
+    return enum is not None and isinstance(value, enum.Enum)
+
+
+def _behaves(kind: type) -> bool:
+    """Whether a class that is data has something to it: more than the fields of a named tuple."""
+    named = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    methods = [name for name, value in vars(kind).items() if callable(value) or isinstance(value, property)]
+    return any(not name.startswith("_") or not named for name in methods) or _is_member(
+        next(iter(vars(kind).values()), None)
+    )
 
 
 def _execute(name: str, sources: dict[str, str]) -> dict[str, Any]:
@@ -132,8 +268,8 @@ def _execute(name: str, sources: dict[str, str]) -> dict[str, Any]:
     return vars(module)
 
 
-def _raised(error: BaseException) -> dict[str, Any]:
-    """What is reported to the judge about an exception: its kind, its message and the last line of the answer it passed."""
+def _about(error: BaseException) -> dict[str, Any]:
+    """What is reported to the judge about an exception: its message and the last line of the answer it passed."""
     line = None
     if isinstance(error, SyntaxError) and error.filename == FILE:
         line = error.lineno
@@ -144,17 +280,7 @@ def _raised(error: BaseException) -> dict[str, Any]:
         part = part.tb_next
     try:
         words = str(error.msg) if isinstance(error, SyntaxError) else str(error)
-        given = wire.pack(list(error.args), str)
     except BaseException:
-        words, given = "", []
-    return {
-        "raised": _ancestry(type(error)),
-        "args": given,
-        "message": words[:2000],
-        "line": line,
-        "code": linecache.getline(FILE, line).strip()[:200] if line else "",
-    }
-
-
-def _ancestry(kind: type) -> list[str]:
-    return [parent.__name__ for parent in kind.__mro__]
+        words = ""
+    code = linecache.getline(FILE, line).strip()[:200] if line else ""
+    return {"kind": type(error).__name__, "message": words[:2000], "line": line, "code": code}

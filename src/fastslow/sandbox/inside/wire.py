@@ -1,6 +1,8 @@
 """How processes talk, whichever side asks: JSON with its length in front; and Python values that both sides read the same.
 
-Plain data goes over as a copy. Everything else stays where it is, and a number goes over in its place.
+Plain data goes over as a copy, made anew by who receives it: whatever calls itself a string arrives as a string. What can be
+changed goes into a table, so that objects which are shared, or hold themselves, stay so, and changes can be told. Everything
+else stays where it is, and a stand-in goes over in its place.
 """
 
 from __future__ import annotations
@@ -9,43 +11,18 @@ import builtins
 import importlib
 import json
 import os
-from collections import Counter, OrderedDict, deque, namedtuple
-from collections.abc import Callable, Iterable
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta
+from functools import cache
 from typing import Any
+
+from . import tables
 
 LARGEST = 32 * 2**20
 """Bytes of one message; a longer one is taken for the end of the talk."""
-CHANGEABLE = (list, dict, set, bytearray, deque)
-"""Arguments that a function may change in place."""
-_CONTAINERS: dict[str, tuple[type, Callable[[Any], Iterable[Any]], Callable[[Any], Any]]] = {
-    "Counter": (Counter, dict.items, lambda pairs: Counter(dict(pairs))),
-    "OrderedDict": (OrderedDict, dict.items, OrderedDict),
-    "dict": (dict, dict.items, dict),
-    "tuple": (tuple, tuple.__iter__, tuple),
-    "set": (set, set.__iter__, set),
-    "frozenset": (frozenset, frozenset.__iter__, frozenset),
-    "deque": (deque, deque.__iter__, deque),
-}
-"""By name: the type, what is in it, and how to make it again. A subclass goes over as the first of them that it is."""
-_ATOMS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "int": (int, hex, lambda digits: int(digits, 16)),
-    "bytes": (bytes, bytes.hex, bytes.fromhex),
-    "bytearray": (bytearray, bytearray.hex, bytearray.fromhex),
-    "complex": (complex, lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
-    "range": (range, lambda value: [value.start, value.stop, value.step], lambda parts: range(*parts)),
-    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
-    "date": (date, date.isoformat, date.fromisoformat),
-    "time": (time, time.isoformat, time.fromisoformat),
-    "timedelta": (
-        timedelta,
-        lambda value: [value.days, value.seconds, value.microseconds],
-        lambda parts: timedelta(*parts),
-    ),
-}
-_FROM_TEXT = {("decimal", "Decimal"), ("fractions", "Fraction")}
-"""Types that are made of their own text, in modules that are imported only when they come up."""
 _WIDEST = 2**63
+_AS_THEY_ARE = (type(None), bool, float, str)
 
 
 def send(pipe: int, message: Any) -> None:
@@ -87,31 +64,257 @@ def _read(pipe: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def pack(value: Any, keep: Callable[[Any], Any]) -> Any:
-    """A value as JSON; `keep` is asked for what stands in for a value that is not plain data."""
-    if value is None or isinstance(value, bool | float | str) or (isinstance(value, int) and abs(value) < _WIDEST):
-        return value
-    if isinstance(value, list):
-        return [pack(item, keep) for item in list.__iter__(value)]
-    if isinstance(value, tuple) and isinstance(fields := getattr(type(value), "_fields", None), tuple):
-        return {"named": [type(value).__name__, list(fields), [pack(item, keep) for item in tuple.__iter__(value)]]}
-    for name, (kind, items, _) in _CONTAINERS.items():
-        if isinstance(value, kind):
-            return {name: [pack(item, keep) for item in items(value)]}
-    for name, (kind, write, _) in _ATOMS.items():
-        if isinstance(value, kind):
-            return {name: write(value)}
-    return _pack_rarity(value, keep)
+Pack = Callable[[Any], Any]
 
 
-def _pack_rarity(value: Any, keep: Callable[[Any], Any]) -> Any:
-    home, name = type(value).__module__, type(value).__qualname__
-    if (home, name) in _FROM_TEXT:
-        return {"text": [home, name, str(value)]}
-    if home == "numpy" and hasattr(value, "tolist") and hasattr(value, "dtype"):
-        data = pack(value.tolist(), keep)
-        return {"numpy": [str(value.dtype), data]} if getattr(value, "ndim", 0) else data
-    return keep(value)
+def _listed(value: Any, pack: Pack) -> list[Any]:
+    return [pack(item) for item in list.__iter__(value)]
+
+
+def _pairs(value: Any, pack: Pack) -> list[Any]:
+    return [[pack(key), pack(item)] for key, item in dict.items(value)]
+
+
+def _in_view(value: Any, pack: Pack) -> list[Any]:
+    return [pack(item) for item in value]
+
+
+def _set_pairs(value: dict[Any, Any], data: Any, unpack: Pack) -> None:
+    value.clear()
+    for key, item in data:
+        value[unpack(key)] = unpack(item)
+
+
+def _set_list(value: Any, data: Any, unpack: Pack) -> None:
+    value[:] = [unpack(item) for item in data]
+
+
+def _refill(value: Any, data: Any, unpack: Pack) -> None:
+    value.clear()
+    (value.extend if isinstance(value, deque) else value.update)([unpack(item) for item in data])
+
+
+_CHANGEABLE: dict[
+    str, tuple[type, Callable[[Any, Pack], Any], Callable[[Any], Any], Callable[[Any, Any, Pack], None]]
+] = {
+    "list": (list, _listed, lambda _: [], _set_list),
+    "Counter": (Counter, _pairs, lambda _: Counter(), _set_pairs),
+    "OrderedDict": (OrderedDict, _pairs, lambda _: OrderedDict(), _set_pairs),
+    "defaultdict": (
+        defaultdict,
+        lambda value, pack: [builtin_name(value.default_factory), *_pairs(value, pack)],
+        lambda data: defaultdict(_factory(data[0])),
+        lambda value, data, unpack: _set_pairs(value, data[1:], unpack),
+    ),
+    "dict": (dict, _pairs, lambda _: {}, _set_pairs),
+    # In one order for the same elements, so that two tables can be compared.
+    "set": (set, lambda value, pack: sorted(map(pack, set.__iter__(value)), key=json.dumps), lambda _: set(), _refill),
+    "deque": (
+        deque,
+        lambda value, pack: [value.maxlen, *map(pack, deque.__iter__(value))],
+        lambda data: deque(maxlen=data[0]),
+        lambda value, data, unpack: _refill(value, data[1:], unpack),
+    ),
+    "bytearray": (
+        bytearray,
+        lambda value, _: bytearray.hex(value),
+        lambda _: bytearray(),
+        lambda value, data, _: value.__setitem__(slice(None), bytes.fromhex(data)),
+    ),
+}
+"""By name: the type, what is in it, how to make an empty one, and how to fill it. A subclass goes over as the first of them
+that it is."""
+_FIXED: dict[str, tuple[type, Callable[[Any, Pack], Any], Callable[[Any, Pack], Any]]] = {
+    "int": (int, lambda value, _: hex(value), lambda data, _: int(data, 16)),
+    "tuple": (
+        tuple,
+        lambda value, pack: [pack(item) for item in tuple.__iter__(value)],
+        lambda data, unpack: tuple([unpack(item) for item in data]),
+    ),
+    "frozenset": (
+        frozenset,
+        lambda value, pack: sorted(map(pack, frozenset.__iter__(value)), key=json.dumps),
+        lambda data, unpack: frozenset([unpack(item) for item in data]),
+    ),
+    "bytes": (bytes, lambda value, _: bytes.hex(value), lambda data, _: bytes.fromhex(data)),
+    "complex": (complex, lambda value, _: [value.real, value.imag], lambda data, _: complex(*data)),
+    "range": (range, lambda value, _: [value.start, value.stop, value.step], lambda data, _: range(*data)),
+    "slice": (
+        slice,
+        lambda value, pack: [pack(value.start), pack(value.stop), pack(value.step)],
+        lambda data, unpack: slice(*map(unpack, data)),
+    ),
+    "datetime": (datetime, lambda value, _: datetime.isoformat(value), lambda data, _: datetime.fromisoformat(data)),
+    "date": (date, lambda value, _: date.isoformat(value), lambda data, _: date.fromisoformat(data)),
+    "time": (time, lambda value, _: time.isoformat(value), lambda data, _: time.fromisoformat(data)),
+    "timedelta": (
+        timedelta,
+        lambda value, _: [value.days, value.seconds, value.microseconds],
+        lambda data, _: timedelta(*data),
+    ),
+    "keys": (type({}.keys()), _in_view, lambda data, unpack: dict.fromkeys(map(unpack, data)).keys()),
+    "values": (type({}.values()), _in_view, lambda data, unpack: dict(enumerate(map(unpack, data))).values()),
+    "items": (type({}.items()), _in_view, lambda data, unpack: dict(map(unpack, data)).items()),
+}
+_SINGLE = {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}
+_FROM_TEXT = {
+    ("decimal", "Decimal"),
+    ("fractions", "Fraction"),
+    ("uuid", "UUID"),
+    ("pathlib", "PosixPath"),
+    ("pathlib", "PurePosixPath"),
+}
+"""Types that are made of their own text, in modules that are imported only when they come up."""
+
+
+class Packer:
+    """Makes JSON of values. `keep` is asked for what stands in for a value that is not plain data. `record` gives the name of
+    the class of an object that goes over as its attributes, "" for one that stays whatever it is, else None. The first
+    places of the table are for what is `known`."""
+
+    def __init__(self, keep: Pack, record: Pack = lambda value: None, known: Sequence[Any] = ()) -> None:
+        self._keep, self._record = keep, record
+        self.values = list(known)
+        """What stands in the table, in order; it stays alive as long as its places are used."""
+        self._places = {id(value): place for place, value in enumerate(known)}
+        self._first = self._filled = len(known)
+        self._table: list[Any] = []
+
+    def pack(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _AS_THEY_ARE or (kind is int and -_WIDEST < value < _WIDEST):
+            return value
+        if id(value) in self._places:
+            return {"@": self._places[id(value)]}
+        if (home := self._record(value)) is not None:
+            return self._place(value) if home else self._keep(value)
+        if isinstance(value, tuple(kind for kind, *_ in _CHANGEABLE.values())) or tables.is_array(value):
+            return self._place(value)
+        return self._rarity(value) if tables.is_table(value) else self._fixed(value)
+
+    def _fixed(self, value: Any) -> Any:
+        if isinstance(value, float | str):
+            return value
+        if isinstance(value, tuple) and isinstance(fields := getattr(type(value), "_fields", None), tuple):
+            items = [self.pack(item) for item in tuple.__iter__(value)]
+            return {"named": [type(value).__name__, [str(field) for field in fields], items]}
+        for name, (kind, write, _) in _FIXED.items():
+            if isinstance(value, kind):
+                return {name: write(value, self.pack)}
+        return self._rarity(value)
+
+    def _rarity(self, value: Any) -> Any:
+        home, name = type(value).__module__, type(value).__qualname__
+        if (home, name) in _FROM_TEXT:
+            return {"text": [home, name, str(value)]}
+        if any(value is single for single in _SINGLE.values()):
+            return {"single": repr(value)}
+        if tables.is_table(value) and (written := tables.write(value, self.pack)) is not None:
+            return {"table": written}
+        return self._keep(value)
+
+    def _place(self, value: Any) -> Any:
+        self._places[id(value)] = len(self.values)
+        self.values.append(value)
+        return {"@": self._places[id(value)]}
+
+    def table(self) -> list[Any]:
+        """The new part of the table, a name and data for each value: to be asked for when all is packed."""
+        while self._filled < len(self.values):
+            self._table.append(self.entry(self._filled))
+            self._filled += 1
+        return self._table
+
+    def entry(self, place: int) -> list[Any]:
+        """What stands in the table for a value, as it is now."""
+        value = self.values[place]
+        if (home := self._record(value)) is not None:
+            return ["object", [home, *([key, self.pack(item)] for key, item in _attributes(value).items())]]
+        if tables.is_array(value):
+            return ["array", tables.write(value, self.pack)]
+        name, (_, items, _, _) = next(entry for entry in _CHANGEABLE.items() if isinstance(value, entry[1][0]))
+        return [name, items(value, self.pack)]
+
+
+class Unpacker:
+    """Makes values of JSON; `find` is asked for the one that a stand-in stands for, `build` for those that only `record`
+    knows. Whatever is wrong with the data raises."""
+
+    def __init__(
+        self, find: Pack, table: Sequence[Any] = (), build: Pack | None = None, known: Sequence[Any] = ()
+    ) -> None:
+        self._find, self._build = find, build
+        self._others: dict[str, Pack] = {
+            "@": lambda data: self.values[data],
+            "named": lambda data: _named(data[0], tuple(data[1]))(*map(self.unpack, data[2])),
+            "text": _from_text,
+            "single": lambda data: _SINGLE[data],
+            "table": lambda data: tables.read(data, self.unpack),
+        }
+        self.values = list(known)
+        first = len(self.values)
+        self.values += [self._empty(name, data) for name, data in table]
+        later = []
+        for place, entry in enumerate(table, first):  # what hashes by its contents is needed before what holds it
+            (self.fill if entry[0] == "object" else lambda *filled: later.append(filled))(place, entry)
+        for place, entry in sorted(later, key=lambda each: each[1][0] in ("set", "dict")):
+            self.fill(place, entry)
+
+    def _empty(self, name: str, data: Any) -> Any:
+        if name == "object" and self._build is not None:
+            return self._build(data[0])
+        return tables.read(data, self.unpack) if name == "array" else _CHANGEABLE[name][2](data)
+
+    def fill(self, place: int, entry: Any) -> None:
+        """Give a value of the table what an entry says."""
+        (name, data), value = entry, self.values[place]
+        if name == "object":
+            items = {str(key): self.unpack(item) for key, item in data[1:]}
+            for key in [key for key in getattr(value, "__dict__", ()) if key not in items]:
+                del value.__dict__[key]
+            for key, item in items.items():
+                object.__setattr__(value, key, item)
+        elif name == "array":
+            value[...] = tables.read(data, self.unpack)
+        else:
+            _CHANGEABLE[name][3](value, data, self.unpack)
+
+    def unpack(self, packed: Any) -> Any:
+        if not isinstance(packed, dict):
+            if isinstance(packed, list):
+                raise ValueError(packed)
+            return packed
+        ((name, data),) = packed.items()
+        if name in _FIXED:
+            return _FIXED[name][2](data, self.unpack)
+        return self._others[name](data) if name in self._others else self._find(packed)
+
+
+def _from_text(data: Any) -> Any:
+    home, name, text = data
+    if (home, name) not in _FROM_TEXT:
+        raise ValueError(f"{home}.{name}")
+    return getattr(importlib.import_module(home), name)(text)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()) if hasattr(value, name)]
+    return {**{name: getattr(value, name) for name in slots}, **getattr(value, "__dict__", {})}
+
+
+def as_data(value: Any, keep: Pack) -> Any:
+    """A value on its own as JSON."""
+    packer = Packer(keep)
+    return {"value": packer.pack(value), "table": packer.table()}
+
+
+def from_data(data: Any, find: Pack) -> Any:
+    return Unpacker(find, data["table"]).unpack(data["value"])
+
+
+@cache
+def _named(name: str, fields: tuple[str, ...]) -> Any:
+    return namedtuple(name, fields)
 
 
 def builtin_name(value: Any) -> str | None:
@@ -120,36 +323,5 @@ def builtin_name(value: Any) -> str | None:
     return name if isinstance(name, str) and vars(builtins).get(name) is value else None
 
 
-def unpack(packed: Any, find: Callable[[Any], Any]) -> Any:
-    """The value again; `find` is asked for the one that a stand-in stands for. Whatever is wrong with the data raises."""
-    if isinstance(packed, list):
-        return [unpack(item, find) for item in packed]
-    if not isinstance(packed, dict):
-        return packed
-    ((name, data),) = packed.items()
-    if name in _CONTAINERS:
-        return _CONTAINERS[name][2]([unpack(item, find) for item in data])
-    if name in _ATOMS:
-        return _ATOMS[name][2](data)
-    if name in _RARITIES:
-        return _RARITIES[name](data, find)
-    return find(packed)
-
-
-def _from_text(data: Any, _: Callable[[Any], Any]) -> Any:
-    home, name, text = data
-    if (home, name) not in _FROM_TEXT:
-        raise ValueError(f"{home}.{name}")
-    return getattr(importlib.import_module(home), name)(text)
-
-
-def _from_numpy(data: Any, find: Callable[[Any], Any]) -> Any:
-    numpy = importlib.import_module("numpy")
-    return numpy.array(unpack(data[1], find), dtype=numpy.dtype(data[0]))
-
-
-_RARITIES: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
-    "named": lambda data, find: namedtuple(data[0], data[1])(*unpack(data[2], find)),
-    "text": _from_text,
-    "numpy": _from_numpy,
-}
+def _factory(name: str | None) -> Any:
+    return vars(builtins)[name] if name in ("int", "float", "str", "list", "dict", "set", "tuple", "bool") else None

@@ -1,0 +1,1 @@
+"""Programs and tests for `benchmarks.judge`: problems written by hand, each tested in every style."""

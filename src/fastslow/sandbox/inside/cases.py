@@ -1,0 +1,73 @@
+"""Tests that are not run by themselves: unittest's cases, and coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+from .handles import Unsure
+
+
+class _Result(unittest.TestResult):
+    """The first thing that is not as it should be ends the tests."""
+
+    def addError(self, test: Any, err: Any) -> None:
+        raise err[1]
+
+    addFailure = addError
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
+        if err is not None:
+            raise err[1]
+
+    def addUnexpectedSuccess(self, test: Any) -> None:
+        raise AssertionError("a failure was expected")
+
+    def addSkip(self, test: Any, reason: str) -> None:
+        raise Unsure("the test is skipped")
+
+
+def run_case(case: type[unittest.TestCase]) -> None:
+    unittest.defaultTestLoader.loadTestsFromTestCase(case).run(_Result())
+
+
+def count_assertions(count: Callable[[], None], weigh: Callable[[Any], Any]) -> None:
+    """Have unittest's assertions say that they are reached, and what they find true or false."""
+    case: Any = unittest.TestCase
+    for name in [name for name in dir(case) if name.startswith("assert") and name[6:7].isupper()]:
+        original = getattr(getattr(case, name), "original", getattr(case, name))
+
+        def counted(this: Any, *args: Any, _name: str = name, _original: Any = original, **kwargs: Any) -> Any:
+            count()
+            if _name in ("assertTrue", "assertFalse") and args:
+                weigh(args[0])
+            return _original(this, *args, **kwargs)
+
+        vars(counted)["original"] = original
+        setattr(case, name, counted)
+    vars(unittest)["main"] = lambda *_, **__: None  # the cases are run anyway
+
+
+def awaited(value: Any) -> Any:
+    """The result of a test's coroutine, in a thread of its own: here a loop may be running already."""
+    results: list[Any] = []
+
+    async def run() -> Any:
+        return await value
+
+    def wait() -> None:
+        try:
+            results.append((asyncio.run(run()), None))
+        except BaseException as error:
+            results.append((None, error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+    ((result, error),) = results
+    if error is not None:
+        raise error
+    return result

@@ -1,0 +1,309 @@
+"""What stands in, in the judge's process, for the classes and objects of the answer; and how far their word is taken.
+
+An object answers with the answer's own methods. That is what a test asks for where it makes the object itself (`Stack(3)`).
+Where a test expects data, an object in its place could claim anything: that it starts with what it is asked about, that it
+contains and equals everything. So what such an object says of the truth counts for nothing, and the test says so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType
+from typing import Any
+
+LONGEST = 10_000
+"""Elements that an iterator of the answer is asked for by `in`."""
+_COMPARING = ("eq", "ne", "lt", "le", "gt", "ge")
+_WITHOUT_QUESTION = """
+call iter next len enter exit aenter aexit aiter anext await bool float int index complex str repr format hash reversed round
+trunc floor ceil neg pos abs setitem delitem
+"""
+_NO_QUESTION = frozenset(_WITHOUT_QUESTION.split())
+"""Operations that tell the answer nothing of what is expected, and whose results are no verdicts."""
+_CLAIMED = {
+    "function": FunctionType,
+    "generator": GeneratorType,
+    "method": MethodType,
+    "coroutine": CoroutineType,
+    "async_generator": AsyncGeneratorType,
+}
+_DATA_AND_TESTS = (
+    "builtins collections datetime decimal fractions uuid pathlib numpy pandas unittest inside answer solution"
+)
+_NEVER_CLAIMED = frozenset(_DATA_AND_TESTS.split())
+"""Modules whose types go over as data, so that an object that says it is of one of them is none; and those of the tests."""
+
+
+class Standing(IntEnum):
+    """How far the word of an object is taken."""
+
+    WORD = 0  # what an object of an unknown class gave: its truth is no evidence
+    UNKNOWN = 1  # an object of a class that the test does not name
+    NAMED = 2  # an object of a class that the test names, made by the answer
+    MADE = 3  # an object that the test has made
+
+
+class Unsure(BaseException):
+    """A test that cannot be judged, and why."""
+
+
+@cache
+def _data_names(_: int) -> frozenset[str]:
+    kinds: list[Any] = [str, bytes, int, float, list, tuple, dict, set, deque, datetime, timedelta, Path]
+    for module, names in (("numpy", ("ndarray",)), ("pandas", ("DataFrame", "Series", "Index"))):
+        kinds += [getattr(sys.modules[module], name) for name in names if module in sys.modules]
+    return frozenset(name for kind in kinds for name in dir(kind) if not name.startswith("_"))
+
+
+def is_data_name(name: str) -> bool:
+    """Whether plain data has an attribute of that name."""
+    return name in _data_names(len({"numpy", "pandas"} & sys.modules.keys()))
+
+
+def _undecided(self: Any, *_: Any) -> Any:
+    raise Unsure("it rests on a number that an object in the place of data gave")
+
+
+_DECIDING = ("bool", "lt", "le", "gt", "ge", "ne")
+_NUMBERS = {
+    kind: type(kind.__name__, (kind,), {**{f"__{name}__": _undecided for name in _DECIDING}, "__hash__": kind.__hash__})
+    for kind in (int, float)
+}
+"""Numbers that an object in the place of data gave. They equal what they equal, and decide nothing else."""
+
+
+def facts(handle: Any) -> list[Any]:
+    """The judge, the number and the standing of an object."""
+    return object.__getattribute__(handle, "_facts")
+
+
+class Handle:
+    """An object of the answer's, of a class made by `mirror`."""
+
+    __slots__ = ("_facts",)
+
+    def __getattr__(self, name: str) -> Any:
+        judge, _, standing = facts(self)
+        return _weighed(judge, standing, name, judge.ask("getattr", self, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        facts(self)[0].ask("setattr", self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        facts(self)[0].ask("delattr", self, name)
+
+    def __copy__(self) -> Any:
+        return self._copied("copy")
+
+    def __deepcopy__(self, _: Any) -> Any:
+        return self._copied("deepcopy")
+
+    def _copied(self, how: str) -> Any:
+        judge, _, standing = facts(self)
+        value = judge.ask(how, self)
+        if type(value) is type(self):
+            facts(value)[2] = standing
+        return value
+
+    def __bool__(self) -> bool:
+        judge, _, standing = facts(self)
+        operations = type(self)._operations  # type: ignore[attr-defined]
+        if standing == Standing.WORD:
+            raise judge.unsure("it rests on the truth of what an object in the place of data gave")
+        if "bool" in operations:
+            return judge.ask("op", "bool", self) is True
+        return len(self) != 0 if "len" in operations else True
+
+    def __repr__(self) -> str:
+        return str(facts(self)[0].ask("op", "repr", self))
+
+    def __str__(self) -> str:
+        return str(facts(self)[0].ask("op", "str", self))
+
+
+class Mirror(type):
+    """The class of a class of the answer's."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        judge = cls._own_facts()[0]
+        value = judge.ask("call", cls, *args, **kwargs)
+        if isinstance(value, Handle) and isinstance(value, cls) and cls._named:
+            facts(value)[2] = Standing.MADE
+        return value
+
+    def _own_facts(cls) -> list[Any]:
+        if "_class_facts" not in vars(cls):
+            raise Unsure("the test derives a class from one of the code's")
+        return cls._class_facts
+
+    def __getattr__(cls, name: str) -> Any:
+        return cls._own_facts()[0].ask("getattr", cls, name)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        cls._own_facts()[0].ask("setattr", cls, name, value)
+
+    def __iter__(cls) -> Any:
+        return cls._own_facts()[0].ask("op", "iter", cls)
+
+    def __len__(cls) -> int:
+        return int(cls._own_facts()[0].ask("op", "len", cls))
+
+    def __bool__(cls) -> bool:
+        return True
+
+    def __getitem__(cls, key: Any) -> Any:
+        return cls._own_facts()[0].ask("op", "getitem", cls, key)
+
+
+def mirror(judge: Any, number: int, name: str, module: str, operations: list[str], parents: list[type]) -> type:
+    """A class that stands in for one of the answer's."""
+    space: dict[str, Any] = {
+        "__slots__": (),
+        "_class_facts": [judge, number],
+        "_named": False,
+        "_operations": frozenset(operations),
+        "__module__": module,
+        "__doc__": property(lambda this: this.__getattr__("__doc__")),
+        **{
+            f"__{each}__": _METHODS.get(each) or _forward(each)
+            for each in operations
+            if each not in ("bool", "str", "repr")
+        },
+    }
+    if "iter" not in operations and "getitem" in operations:
+        space["__iter__"] = _Items
+    if "contains" not in operations and {"iter", "getitem"} & set(operations):
+        space["__contains__"] = _contains
+    claimed = _claimed(module, name)
+    if claimed is not None:
+        space["__class__"] = property(lambda _: claimed)
+    bases = tuple(parent for parent in parents if not any(parent in other.__mro__[1:] for other in parents))
+    try:
+        return Mirror(name, bases or (Handle,), space)
+    except TypeError:  # parents that do not go together here
+        return Mirror(name, (Handle,), space)
+
+
+def _claimed(module: str, name: str) -> Any:
+    """A class of a library, here, that an object over there says it is of."""
+    if module == "builtins":
+        return _CLAIMED.get(name)
+    if module.partition(".")[0] in _NEVER_CLAIMED:
+        return None
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) else None
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    def operate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        judge, _, standing = facts(self)
+        if name in _COMPARING or name == "contains":
+            return _compare(self, name, args[0])
+        value = (
+            judge.ask("call", self, *args, **kwargs) if name == "call" else judge.ask("op", name, self, *args, **kwargs)
+        )
+        asks = name not in _NO_QUESTION or (name == "call" and standing == Standing.WORD)
+        if asks and standing == Standing.WORD and isinstance(value, Handle):
+            return _as_word(value)
+        return _weighed(judge, standing, f"__{name}__", value) if asks else value
+
+    return operate
+
+
+def _compare(self: Any, name: str, other: Any) -> Any:
+    """What the object says of another. Of data only one that the test has made; of objects where the test knows one."""
+    judge, _, standing = facts(self)
+    is_object = isinstance(other, Handle)
+    enough = Standing.NAMED if is_object else Standing.MADE
+    if max(standing, facts(other)[2] if is_object else standing) < enough:
+        if name in ("eq", "ne") and not is_object:
+            return NotImplemented
+        raise judge.unsure(
+            f"it rests on what `{type(self).__name__}`, a class that the test does not name, says of itself"
+        )
+    value = judge.ask("op", name, self, other)
+    if type(value) is not bool and value is not NotImplemented:
+        raise judge.unsure(f"a comparison of `{type(self).__name__}` gives no truth value")
+    return value
+
+
+def _weighed(judge: Any, standing: Standing, name: str, value: Any) -> Any:
+    """What an object gave, as far as it may count. Asked for by a `name` that data has, only an object that the test has
+    made is believed: what it gives is no truth."""
+    doubted = name.startswith("__") or is_data_name(name)
+    if standing == Standing.MADE or (standing == Standing.NAMED and not doubted):
+        return value
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
+        raise judge.unsure(f"it rests on the word of an object in the place of data (`{name}`)")
+    if isinstance(value, Handle):
+        judge.words.append(value)
+        return _as_word(value) if "call" in type(value)._operations else value  # type: ignore[attr-defined]
+    if doubted and type(value) in _NUMBERS:
+        return _NUMBERS[type(value)](value)
+    judge.words.append(value)
+    return value
+
+
+def _as_word(value: Any) -> Any:
+    judge, number, _ = facts(value)
+    return new_handle(type(value), judge, number, Standing.WORD)
+
+
+def new_handle(kind: type, judge: Any, number: int, standing: Standing) -> Any:
+    """An object of a class made by `mirror`, whose own way to make objects is the answer's."""
+    handle: Any = object.__new__(kind)
+    object.__setattr__(handle, "_facts", [judge, number, standing])
+    return handle
+
+
+def _contains(self: Any, item: Any) -> bool:
+    """All elements are asked for, so that an iterator without end contains nothing."""
+    found = False
+    for count, each in enumerate(self):
+        found = found or each is item or each == item
+        if count >= LONGEST:
+            raise Unsure(f"`in` is asked of an iterator that gives more than {LONGEST} elements")
+    return found
+
+
+class _Items:
+    """The elements of an object that has only indices."""
+
+    __contains__ = _contains
+
+    def __init__(self, items: Any) -> None:
+        self._items, self._place = items, -1
+
+    def __iter__(self) -> _Items:
+        return self
+
+    def __next__(self) -> Any:
+        self._place += 1
+        try:
+            return self._items[self._place]
+        except IndexError:
+            raise StopIteration from None
+
+
+def _await(self: Any) -> Any:
+    return facts(self)[0].ask("op", "await", self)
+    yield
+
+
+def _later(name: str) -> Callable[..., Any]:
+    async def operate(self: Any, *args: Any) -> Any:
+        return facts(self)[0].ask("op", name, self, *args)
+
+    return operate
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "await": _await,
+    **{name: _later(name) for name in ("anext", "aenter", "aexit")},
+}
