@@ -28,7 +28,7 @@ def printable(text: str) -> str:
 
 
 HIDDEN = "[redacted]"
-_ADDRESS = re.compile(r"(?P<scheme>\b[a-zA-Z][\w+.-]*://)[^\s/?#@'\"]+@")
+_ADDRESS = re.compile(r"://[^\s/?#@'\"]+@")
 _IN_QUERY = re.compile(
     r"(?i)(?P<name>[?&;][\w.-]*(?:key|token|secret|password|passwd|pwd|sig|signature|auth)=)[^&#\s'\"]+"
 )
@@ -41,7 +41,7 @@ _SECRET_NAME = re.compile(r"(?i)(?:key|token|secret|password|passwd)$")
 
 def redacted(text: str) -> str:
     """The text without credentials: those in addresses, those that look like an API key, and those in the environment."""
-    text = _ADDRESS.sub(rf"\g<scheme>{HIDDEN}@", text)
+    text = _ADDRESS.sub(f"://{HIDDEN}@", text)
     text = _IN_QUERY.sub(rf"\g<name>{HIDDEN}", text)
     text = _KEYS.sub(HIDDEN, text)
     for name, value in os.environ.items():
