@@ -45,10 +45,25 @@ EMBEDDED = "nano"
 
 LARGEST_FILE, MOST_VALUES, DEEPEST = 10**6, 10**5, 50
 """Limits of a recipe file: bytes, values with those that aliases repeat, nesting."""
+MOST_ALIASES = MOST_KEYS = 1000
+"""And its aliases, and the keys of a mapping with those that `<<` merges."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's own loader keeps the last of two equal keys and says nothing."""
+    """YAML's own loader keeps the last of two equal keys and says nothing, and repeats what aliases name without end."""
+
+    aliases = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.aliases += self.check_event(yaml.AliasEvent)
+        if self.aliases > MOST_ALIASES:
+            raise ValueError(f"more than {MOST_ALIASES:,} aliases")
+        return super().compose_node(parent, index)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_KEYS:
+            raise ValueError(f"a mapping with more than {MOST_KEYS:,} keys")
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -79,14 +94,14 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     folder, or else to the file's.
     """
     path = Path(path)
-    return _with_overrides(_read_mapping(path), path, overrides)
+    return _with_overrides(read_mapping(path), path, overrides)
 
 
 def read_stored_recipe(path: str | Path, overrides: Sequence[str] = (), *, exact: bool = False) -> Recipe:
     """Read the recipe.yaml of a run folder, which may be of an earlier version: renamed keys are translated, removed ones
     dropped. With `exact`, a removed setting that was in use raises, because the run cannot be resumed as it began."""
     path = Path(path)
-    data = _without_credentials(_read_mapping(path))
+    data = _without_credentials(read_mapping(path))
     removed = translate(data, {key for key, _ in walk(Recipe)})
     if exact and removed:
         raise RecipeError(
@@ -96,18 +111,19 @@ def read_stored_recipe(path: str | Path, overrides: Sequence[str] = (), *, exact
     return _with_overrides(data, path, overrides, stored=True)
 
 
-def _read_mapping(path: Path) -> dict[str, Any]:
+def read_mapping(path: Path, largest: int = LARGEST_FILE) -> dict[str, Any]:
+    """What a recipe file holds, as it stands there."""
     try:
         if path.exists() and not path.is_file() and not _is_stream(path):
             raise RecipeError(f"recipe '{path}' is not a file; give the path of a YAML file (recipes/ has some)")
         with open(0, "rb", closefd=False) if path == STDIN else path.open("rb") as file:
-            text = file.read(LARGEST_FILE + 1)
-        if len(text) > LARGEST_FILE:
-            raise RecipeError(f"recipe '{path}' has more than {LARGEST_FILE:,} bytes; is it a recipe?")
+            text = file.read(largest + 1)
+        if len(text) > largest:
+            raise RecipeError(f"recipe '{path}' has more than {largest:,} bytes; is it a recipe?")
         data = _read_yaml(text.decode())
     except FileNotFoundError:
         raise RecipeError(f"no recipe file '{path}'; give the path of a YAML file (recipes/ has some)") from None
-    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise RecipeError(f"recipe '{path}' cannot be read as YAML: {one_line(error)}") from None
     if not isinstance(data, dict):
         raise RecipeError(
