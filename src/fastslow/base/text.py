@@ -19,11 +19,15 @@ def one_line(value: object, limit: int = 300) -> str:
 
 def printable(text: str) -> str:
     """The text without control characters, which could clear the screen or hide what it says, and without credentials."""
-    shown = redacted(text)
-    if shown.replace("\n", "").replace("\t", "").isprintable():
-        return shown
+    return without_controls(redacted(text))
+
+
+def without_controls(text: str) -> str:
+    """The text with a mark in place of every control character other than line breaks and tabs."""
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in shown
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
 
 

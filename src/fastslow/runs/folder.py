@@ -149,6 +149,19 @@ class RunFolder:
     def rows(self, name: Log) -> list[dict[str, Any]]:
         return files.read_rows(self._log(name))
 
+    def truncated(self) -> list[str]:
+        """What is missing at the end of the logs, a sentence each: a line that is not complete, or steps that the run made."""
+        found = [
+            f"'{path}' ends in the middle of a line, which was skipped"
+            for path in map(self._log, LOGS)
+            if files.ends_in_a_line(path)
+        ]
+        run, rows = self.read_json("run.json") or {}, self.rows("metrics")
+        made, told = run.get("steps"), rows[-1].get("step") if rows else 0
+        if run.get("status") == "finished" and isinstance(made, int) and isinstance(told, int) and told < made:
+            found.append(f"'{self._log('metrics')}' ends at step {told}, but the run made {made} steps")
+        return found
+
     def _log(self, name: Log) -> Path:
         return self.path / f"{name}.jsonl"
 

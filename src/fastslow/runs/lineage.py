@@ -12,7 +12,6 @@ from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST
 from fastslow.runs.reading import Place, mapping, number, objects, rounded, text, texts
 
-
 LONGEST = 100_000
 """Characters of a text that the board shows."""
 

@@ -126,9 +126,9 @@ def replaced(path: Path, *values: str) -> None:
     mark = "@@"
     flat = dict.fromkeys(data, mark)
     deep = {
-        key: {name: mark for name in inner}
+        key: dict.fromkeys(inner, mark)
         if isinstance(inner, dict)
-        else [{name: mark for name in each} if isinstance(each, dict) else mark for each in inner]
+        else [dict.fromkeys(each, mark) if isinstance(each, dict) else mark for each in inner]
         if isinstance(inner, list)
         else inner
         for key, inner in data.items()
@@ -257,7 +257,7 @@ def test_rollouts_of_other_kinds(runs: Path, column: pa.Array) -> None:
             for field in table.schema.names:
                 one = table.set_column(table.schema.names.index(field), field, column)
                 pq.write_table(one, (bad / name).with_name(f"step-{900 + table.schema.names.index(field):06d}.parquet"))
-            other = {field: column for field in table.schema.names}
+            other = dict.fromkeys(table.schema.names, column)
             pq.write_table(pa.table(other, metadata={b"fastslow.tokens": b"[" * 100_000}), bad / name)
 
     check(runs, change)
