@@ -13,7 +13,11 @@ BARS = "▁▂▃▄▅▆▇█"
 
 def one_line(value: object, limit: int = 300) -> str:
     """The text of a value on one line, truncated to `limit` characters."""
-    text = " ".join(str(value).split())
+    try:
+        spelled = str(value)
+    except Exception:  # an integer of thousands of digits, a list that holds itself, somebody's own class
+        spelled = f"<{type(value).__name__}>"
+    text = " ".join(spelled.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -45,6 +45,7 @@ EMBEDDED = "nano"
 
 LARGEST_FILE, MOST_VALUES, DEEPEST = 10**6, 10**5, 50
 """Limits of a recipe file: bytes, values with those that aliases repeat, nesting."""
+LARGEST_NUMBER = 10**30
 MOST_ALIASES = MOST_KEYS = 1000
 """And its aliases, and the keys of a mapping with those that `<<` merges."""
 
@@ -151,6 +152,8 @@ def _plain(value: Any) -> Any:
         left -= 1
         if left < 0 or depth > DEEPEST:
             raise ValueError(f"more than {MOST_VALUES:,} values, or nested more than {DEEPEST} deep")
+        if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+            raise ValueError("a number with more than 30 digits")
         if isinstance(value, dict):
             if unusual := [key for key in value if not isinstance(key, str)]:
                 raise ValueError(f"the key {one_line(repr(unusual[0]), 60)} is not text")
@@ -162,7 +165,7 @@ def _plain(value: Any) -> Any:
 
 def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str], *, stored: bool = False) -> Recipe:
     for override in overrides:
-        key, value = _setting(override)
+        key, value = read_setting(override)
         alone: dict[str, Any] = {}
         set_key(alone, key, value)
         _anchor(alone, Path.cwd())
@@ -191,7 +194,7 @@ def make_recipe(
     """
     data = _mapping_of(base)
     for key, value in settings.items():
-        changed = _as_yaml(value)
+        changed = _plain_python(key, value)
         whole = key in ("task", "stages") or "." in key or (key == "engine" and "kind" in changed)
         if isinstance(changed, dict) and not whole:
             data.setdefault(key, {})
@@ -209,14 +212,22 @@ def _mapping_of(base: Any) -> dict[str, Any]:
     if isinstance(base, Recipe):
         return base.model_dump(mode="json")
     if isinstance(base, Mapping):
-        return _as_yaml(base)
+        return _plain_python("recipe", base)
     if isinstance(base, str | os.PathLike):
-        data = _read_mapping(Path(base))
+        data = read_mapping(Path(base))
         _anchor(data, _folder_of(Path(base)))
         return data
     raise RecipeError(
         f"recipe is of type {type(base).__name__}; expected a mapping, a Recipe or the path of a YAML file"
     )
+
+
+def _plain_python(key: str, value: Any) -> Any:
+    try:
+        return _plain(_as_yaml(value))
+    except (ValueError, RecursionError) as error:
+        why = "it holds itself" if isinstance(error, RecursionError) else one_line(error)
+        raise RecipeError(f"{key} cannot be a setting: {why}") from None
 
 
 def _as_yaml(value: Any) -> Any:
@@ -283,10 +294,10 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
 
 def apply_override(data: dict[str, Any], override: str) -> None:
     """Set `dotted.key=value` in a recipe that is still a mapping."""
-    set_key(data, *_setting(override))
+    set_key(data, *read_setting(override))
 
 
-def _setting(override: str) -> tuple[str, Any]:
+def read_setting(override: str) -> tuple[str, Any]:
     key, separator, text = override.partition("=")
     if not separator or not key:
         raise RecipeError(f"override '{override}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")

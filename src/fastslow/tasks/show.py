@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-import yaml
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.base.errors import FastSlowError, RecipeError
-from fastslow.recipe import build_recipe
+from fastslow.base.errors import FastSlowError
+from fastslow.recipe import build_recipe, read_setting
 from fastslow.tasks.base import Example, Task
 from fastslow.tasks.registry import build_task, task_class, task_classes
 from fastslow.tasks.scripted import scripted_rollout
@@ -87,10 +86,4 @@ def show_task(described: Mapping[str, Any], console: Console) -> None:
 
 
 def _options(overrides: Sequence[str]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for override in overrides:
-        key, separator, value = override.partition("=")
-        if not separator:
-            raise RecipeError(f"option '{override}' is not KEY=VALUE")
-        options[key] = yaml.safe_load(value)
-    return options
+    return dict(map(read_setting, overrides))

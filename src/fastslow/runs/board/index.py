@@ -198,12 +198,12 @@ class RolloutIndex:
                 mask &= table[column] >= low
             if high is not None:
                 mask &= table[column] <= high
-        for text, column in ((chosen.context, "context"), (chosen.purpose, "purpose")):
-            if text:
-                mask &= table[column] == self._codes[column].get(text, -1)
-        for text, column in ((chosen.problem, "example"), (chosen.fault, "faults")):
-            if text:
-                mask &= np.array([text in each for each in self._codes[column]], bool)[table[column]]
+        for wanted, column in ((chosen.context, "context"), (chosen.purpose, "purpose")):
+            if wanted:
+                mask &= table[column] == self._codes[column].get(wanted, -1)
+        for wanted, column in ((chosen.problem, "example"), (chosen.fault, "faults")):
+            if wanted:
+                mask &= np.array([wanted in each for each in self._codes[column]], bool)[table[column]]
         return mask
 
     def _sorted(self, found: np.ndarray, table: Mapping[str, np.ndarray], sort: str, descending: bool) -> np.ndarray:
