@@ -25,6 +25,7 @@ from seeds import side_by_side
 
 from fastslow.study.curves import Curve, over_seeds
 from fastslow.study.figures import dress, mean_line, new_figure, titled
+from fastslow.study.measures import gain
 
 FAST = ("fast-score", "fast-minibatch", "rescore")
 """What the fast loop draws, on the ledger."""
@@ -111,6 +112,8 @@ def seconds_a_step(result: dict[str, Any]) -> tuple[float, float]:
 def summarize(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Every variant's numbers over the seeds; what compares with RL only does so seed by seed."""
     summary: dict[str, Any] = {}
+    others = [Curve.from_rows(seed["rl"]["evals"]) for seed in seeds if "rl" in seed]
+    start, level = gain(others) if others else (math.nan, math.nan)
     for variant in [name for name in VARIANTS if all(name in seed for seed in seeds)]:
         measured: dict[str, list[float]] = {}
         for seed in seeds:
@@ -129,9 +132,9 @@ def summarize(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
             }
             if rl is not None:
                 other = Curve.from_rows(rl["evals"])
-                peak = max(other.rewards)
-                values["to_peak"] = curve.cost(peak, "rollouts")
-                values["fewer"] = other.cost(peak, "rollouts") / curve.cost(peak, "rollouts") if peak > 0 else math.nan
+                needed, cost = other.cost(level, "rollouts"), curve.cost(level, "rollouts")
+                values["to_level"] = cost
+                values["fewer"] = needed / cost if level > start and cost else math.nan
                 values["fast_share"] = fast / seconds_a_step(rl)[0]
                 values["added"] = whole / seconds_a_step(rl)[0] - 1
             for name, value in values.items():
@@ -144,7 +147,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "reward": ("final reward", "{:.3f}"),
     "rollouts": ("rollouts in all", "{:.0f}"),
     "fast_rollouts": ("of them the fast loop's", "{:.0f}"),
-    "to_peak": ("rollouts to RL's peak", "{:.0f}"),
+    "to_level": ("rollouts to 80% of RL's gain", "{:.0f}"),
     "fewer": ("times fewer than RL", "{:.2f}"),
     "cached": ("slow rollouts from the cache", "{:.0%}"),
     "kl": ("KL", "{:.4f}"),
@@ -156,7 +159,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
 
 
 def table(summary: dict[str, Any], seeds: Sequence[str]) -> str:
-    """Markdown; means with 95% intervals, and how many seeds reached RL's peak where not all did."""
+    """Markdown; means with 95% intervals, and how many seeds reached 80% of RL's gain where not all did."""
 
     def cell(found: dict[str, Any] | None, form: str) -> str:
         if not found or found["mean"] is None:
@@ -204,7 +207,7 @@ def draw(seeds: Sequence[dict[str, Any]], summary: dict[str, Any], target: Path)
     right.set_ylim(len(shown) - 0.5, -0.6)
     right.set_xscale("log", base=2)
     right.xaxis.set_major_formatter("{x:g}×")
-    right.set_xlabel("times fewer rollouts to RL's peak")
+    right.set_xlabel("times fewer rollouts to 80% of RL's gain")
     right.grid(axis="x", alpha=0.3)
     right.spines[["top", "right"]].set_visible(False)
     best = max(summary, key=lambda name: summary[name]["reward"]["mean"])

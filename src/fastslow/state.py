@@ -89,7 +89,7 @@ class State:
         held, recipe = copy(self), self.recipe
         held.ledger, held.written = self.ledger.snapshot(), self.written.snapshot()
         known = {id(each): each for each in (recipe, recipe.fast)}
-        held.memory, held.ahead = deepcopy(self.memory, known), deepcopy(self.ahead, known)
+        held.memory, held.in_play = deepcopy(self.memory, known), deepcopy(self.in_play, known)
         held.clock = self.clock.halted()
         return held
 

@@ -45,16 +45,16 @@ def test_a_curve_counts_both_loops_and_is_judged_under_the_best_context() -> Non
     assert curve.seconds == (0.0, 5.0, 9.0)
 
 
-def test_the_first_evaluation_that_reaches_a_reward_counts() -> None:
+def test_a_reward_is_reached_where_the_fitted_curve_passes_it() -> None:
     curve = Curve.from_rows(ROWS)
+    assert curve.fitted == pytest.approx((0.2, 0.45, 0.45))
     assert curve.cost(0.2, "rollouts") == 0
-    assert curve.cost(0.3, "rollouts") == 100
-    assert curve.cost(0.5, "rollouts") == 100
-    assert curve.cost(0.51, "rollouts") == math.inf
+    assert curve.cost(0.325, "rollouts") == pytest.approx(50)
+    assert curve.cost(0.325, "seconds") == pytest.approx(2.5)
+    assert curve.cost(0.46, "rollouts") == math.inf
     assert curve.kl_at(0.4) == 0.2
-    assert math.isnan(curve.kl_at(0.51))
-    assert curve.cost(0.5, "seconds") == 5.0
-    assert curve.peak == 0.5
+    assert math.isnan(curve.kl_at(0.46))
+    assert curve.end == 0.4
 
 
 def test_rewards_within_rollouts_or_a_divergence() -> None:

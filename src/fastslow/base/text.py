@@ -13,22 +13,30 @@ BARS = "▁▂▃▄▅▆▇█"
 
 def one_line(value: object, limit: int = 300) -> str:
     """The text of a value on one line, truncated to `limit` characters."""
-    text = " ".join(str(value).split())
+    try:
+        spelled = str(value)
+    except Exception:  # an integer of thousands of digits, a list that holds itself, somebody's own class
+        spelled = f"<{type(value).__name__}>"
+    text = " ".join(spelled.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def printable(text: str) -> str:
     """The text without control characters, which could clear the screen or hide what it says, and without credentials."""
-    shown = redacted(text)
-    if shown.replace("\n", "").replace("\t", "").isprintable():
-        return shown
+    return without_controls(redacted(text))
+
+
+def without_controls(text: str) -> str:
+    """The text with a mark in place of every control character other than line breaks and tabs."""
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in shown
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
 
 
 HIDDEN = "[redacted]"
-_ADDRESS = re.compile(r"(?P<scheme>\b[a-zA-Z][\w+.-]*://)[^\s/?#@'\"]+@")
+_ADDRESS = re.compile(r"://[^\s/?#@'\"]+@")
 _IN_QUERY = re.compile(
     r"(?i)(?P<name>[?&;][\w.-]*(?:key|token|secret|password|passwd|pwd|sig|signature|auth)=)[^&#\s'\"]+"
 )
@@ -41,7 +49,7 @@ _SECRET_NAME = re.compile(r"(?i)(?:key|token|secret|password|passwd)$")
 
 def redacted(text: str) -> str:
     """The text without credentials: those in addresses, those that look like an API key, and those in the environment."""
-    text = _ADDRESS.sub(rf"\g<scheme>{HIDDEN}@", text)
+    text = _ADDRESS.sub(f"://{HIDDEN}@", text)
     text = _IN_QUERY.sub(rf"\g<name>{HIDDEN}", text)
     text = _KEYS.sub(HIDDEN, text)
     for name, value in os.environ.items():

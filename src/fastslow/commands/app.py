@@ -9,11 +9,11 @@ from importlib import metadata
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 from rich.text import Text
 from typer import Option
 
 from fastslow.base.errors import FastSlowError, cause
+from fastslow.base.terminal import Terminal
 from fastslow.base.text import printable
 from fastslow.commands import inspecting, running
 from fastslow.engine.local.out_of_memory import refused
@@ -79,5 +79,5 @@ def main(arguments: list[str] | None = None) -> Any:
 
 def _complain(text: str) -> NoReturn:
     line = Text.assemble(("error:", "bold red"), " ", printable(text))
-    Console(stderr=True).print(line, highlight=False, soft_wrap=True)
+    Terminal(stderr=True).print(line, highlight=False, soft_wrap=True)
     sys.exit(2)

@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
@@ -66,7 +65,7 @@ def show_recipe(recipe: RecipeFile, overrides: Overrides = None) -> None:
 def tasks(
     name: Annotated[str | None, Argument(metavar="NAME", help="The task to show.")] = None,
     options: Annotated[list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Options of the task.")] = None,
-    count: Annotated[int, Option(help="Number of examples to show.")] = 2,
+    count: Annotated[int, Option(min=0, help="Number of examples to show.")] = 2,
     as_json: Json = False,
 ) -> None:
     """List the tasks, or show one: its options, its seed text and rendered examples."""
@@ -133,7 +132,7 @@ def compare(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare runs over methods and seeds: reward by steps, rollouts, tokens and time, cost of the baseline's peak, KL."""
+    """Compare runs over methods and seeds: reward by steps, rollouts, tokens and time, cost of the baseline's gain, KL."""
     from fastslow.study.report import compare_runs
 
     with results(as_json) as write:
@@ -248,9 +247,7 @@ def board(
         from fastslow.runs.board.page import write_snapshot
 
         count = write_snapshot(views, snapshot)
-        console.print(
-            f"wrote {escape(str(snapshot))}: {count} run{'s' * (count > 1)}, {snapshot.stat().st_size / 1e6:.1f} MB"
-        )
+        console.print(f"wrote {snapshot}: {count} run{'s' * (count > 1)}, {snapshot.stat().st_size / 1e6:.1f} MB")
         return
     if wait:  # beside a run
         os.nice(10)
@@ -272,7 +269,7 @@ def _serve(views: object, host: str, port: int) -> None:
     shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     console.print(f"board: http://{shown}:{port}/{f'?token={token}' if token else ''}", highlight=False, soft_wrap=True)
     if token is None:
-        console.print("[dim]only this machine can reach it; Ctrl+C ends it[/]", highlight=False)
+        console.print(Text("only this machine can reach it; Ctrl+C ends it", style="dim"))
     threading.Thread(target=warm_up, daemon=True).start()
     config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1, lifespan="off")
     with suppress(KeyboardInterrupt):

@@ -15,18 +15,18 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from rich.console import Console
 from rich.text import Text
 from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError, FastSlowWarning
+from fastslow.base.terminal import Terminal
 from fastslow.base.text import redacted
 from fastslow.runs import files
 
 if TYPE_CHECKING:
     from fastslow.tasks.base import Split
 
-console = Console()
+console = Terminal()
 
 RecipeFile = Annotated[Path, Argument(metavar="RECIPE", help="A recipe file; - is standard input.")]
 Overrides = Annotated[
@@ -69,7 +69,7 @@ def checked_split(split: str) -> Split:
 
 def loading(what: str = "torch, transformers and the model") -> None:
     """Tell whoever watches a terminal that loading begins, before the imports that take long, and silence the libraries."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if console.is_terminal and os.environ.get("RANK", "0") == "0":
         console.print(Text(f"loading {what} …", style="dim"), soft_wrap=True)
     quiet()

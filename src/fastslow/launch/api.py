@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from fastslow.base.errors import RecipeError
+from fastslow.base.errors import RecipeError, RunError
 from fastslow.launch import start
 from fastslow.launch.results import Run
 from fastslow.recipe import (
@@ -24,7 +27,7 @@ from fastslow.recipe import (
     make_recipe,
 )
 from fastslow.recipe.model import Method
-from fastslow.runs.folder import default_folder
+from fastslow.runs.folder import default_folder, folder_path
 from fastslow.runs.view import View
 from fastslow.tasks.adapters.dataset import Grader, RowsTask
 from fastslow.tasks.base import Task
@@ -84,8 +87,9 @@ def train(
     }  # fmt: skip
     settings = {key: value for key, value in sections.items() if value is not None} | dotted
     resolved = recipe if isinstance(recipe, Recipe) and not settings else make_recipe(settings, recipe)
-    place = default_folder(resolved, _name(recipe, played, resolved)) if folder is None else Path(folder)
-    return Run(start.train(resolved, place, view, task=played))
+    place = default_folder(resolved, _name(recipe, played, resolved)) if folder is None else folder_path(folder)
+    with one_at_a_time():
+        return Run(start.train(resolved, place, view, task=played))
 
 
 def resume(
@@ -104,8 +108,28 @@ def resume(
     machine, as in `["slow.microbatch=4"]`. `step` chooses another checkpoint; 0 starts over. `trust` allows a folder that was
     made elsewhere to execute the code it names. A run whose problems or grader have changed is refused, unless `other_data`.
     """
-    place = Path(folder)
-    return Run(start.resume(place, view, task=task, overrides=overrides, step=step, trust=trust, other_data=other_data))
+    place = folder_path(folder)
+    with one_at_a_time():
+        return Run(
+            start.resume(place, view, task=task, overrides=overrides, step=step, trust=trust, other_data=other_data)
+        )
+
+
+_TURN = threading.Lock()
+_INSIDE = ContextVar("inside a run", default=False)
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Runs of several threads take turns: they share the device, the event loop and the generators of random numbers."""
+    if _INSIDE.get():
+        raise RunError("a run was started inside another one, in its grader, say; start it in a process of its own")
+    inside = _INSIDE.set(True)
+    try:
+        with _TURN:
+            yield
+    finally:
+        _INSIDE.reset(inside)
 
 
 def _name(recipe: Any, task: Task | None, resolved: Recipe) -> str:

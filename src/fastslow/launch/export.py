@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from fastslow.base.errors import RunError
+from fastslow.base.errors import FastSlowWarning, RunError
 from fastslow.fast.pool import Pool
 from fastslow.launch.assembly import Snapshot, open_snapshot
 from fastslow.models.chat import TextEncoder
@@ -52,6 +53,8 @@ def export_run(
     snapshot = open_snapshot(folder, step)
     if snapshot.run.recipe.model.trust_remote_code:  # the task is not loaded
         require_trust(snapshot.run.path, snapshot.run.recipe, trust)
+    for remark in snapshot.run.truncated():
+        warnings.warn(f"{remark}; its numbers in the model card may be missing", FastSlowWarning, stacklevel=2)
     best = snapshot.pool.best.context
     pool = {"best": best.id, "step": snapshot.step, "contexts": snapshot.pool.to_dict()}
     others = {

@@ -42,8 +42,9 @@ class Run(Frames, os.PathLike[str]):
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.path = Path(folder)
-        super().__init__(RunFolder.open(self.path))
+        run = RunFolder.open(folder)
+        self.path = run.path
+        super().__init__(run)
 
     # The folder -------------------------------------------------------------------------------------------------------
 

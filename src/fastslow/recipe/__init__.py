@@ -25,6 +25,8 @@ from fastslow.recipe.read import flat as flat
 from fastslow.recipe.read import load_parts as load_parts
 from fastslow.recipe.read import load_recipe as load_recipe
 from fastslow.recipe.read import make_recipe as make_recipe
+from fastslow.recipe.read import read_mapping as read_mapping
+from fastslow.recipe.read import read_setting as read_setting
 from fastslow.recipe.read import read_stored_recipe as read_stored_recipe
 from fastslow.recipe.read import removed_settings as removed_settings
 from fastslow.recipe.read import walk as walk

@@ -45,10 +45,26 @@ EMBEDDED = "nano"
 
 LARGEST_FILE, MOST_VALUES, DEEPEST = 10**6, 10**5, 50
 """Limits of a recipe file: bytes, values with those that aliases repeat, nesting."""
+LARGEST_NUMBER = 10**30
+MOST_ALIASES = MOST_KEYS = 1000
+"""And its aliases, and the keys of a mapping with those that `<<` merges."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's own loader keeps the last of two equal keys and says nothing."""
+    """YAML's own loader keeps the last of two equal keys and says nothing, and repeats what aliases name without end."""
+
+    aliases = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.aliases += self.check_event(yaml.AliasEvent)
+        if self.aliases > MOST_ALIASES:
+            raise ValueError(f"more than {MOST_ALIASES:,} aliases")
+        return super().compose_node(parent, index)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_KEYS:
+            raise ValueError(f"a mapping with more than {MOST_KEYS:,} keys")
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -79,7 +95,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     folder, or else to the file's.
     """
     path = Path(path)
-    return _with_overrides(_read_mapping(path), path, overrides)
+    return _with_overrides(read_mapping(path), path, overrides)
 
 
 def read_stored_recipe(path: str | Path, overrides: Sequence[str] = (), *, exact: bool = False) -> Recipe:
@@ -101,23 +117,24 @@ def removed_settings(path: str | Path) -> dict[str, Any]:
 
 
 def _read_stored(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    data = _without_credentials(_read_mapping(path))
+    data = _without_credentials(read_mapping(path))
     removed = translate(data, {key for key, _ in walk(Recipe)})
     return data, removed
 
 
-def _read_mapping(path: Path) -> dict[str, Any]:
+def read_mapping(path: Path, largest: int = LARGEST_FILE) -> dict[str, Any]:
+    """What a recipe file holds, as it stands there."""
     try:
         if path.exists() and not path.is_file() and not _is_stream(path):
             raise RecipeError(f"recipe '{path}' is not a file; give the path of a YAML file (recipes/ has some)")
         with open(0, "rb", closefd=False) if path == STDIN else path.open("rb") as file:
-            text = file.read(LARGEST_FILE + 1)
-        if len(text) > LARGEST_FILE:
-            raise RecipeError(f"recipe '{path}' has more than {LARGEST_FILE:,} bytes; is it a recipe?")
+            text = file.read(largest + 1)
+        if len(text) > largest:
+            raise RecipeError(f"recipe '{path}' has more than {largest:,} bytes; is it a recipe?")
         data = _read_yaml(text.decode())
     except FileNotFoundError:
         raise RecipeError(f"no recipe file '{path}'; give the path of a YAML file (recipes/ has some)") from None
-    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise RecipeError(f"recipe '{path}' cannot be read as YAML: {one_line(error)}") from None
     if not isinstance(data, dict):
         raise RecipeError(
@@ -145,6 +162,8 @@ def _plain(value: Any) -> Any:
         left -= 1
         if left < 0 or depth > DEEPEST:
             raise ValueError(f"more than {MOST_VALUES:,} values, or nested more than {DEEPEST} deep")
+        if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+            raise ValueError("a number with more than 30 digits")
         if isinstance(value, dict):
             if unusual := [key for key in value if not isinstance(key, str)]:
                 raise ValueError(f"the key {one_line(repr(unusual[0]), 60)} is not text")
@@ -156,7 +175,7 @@ def _plain(value: Any) -> Any:
 
 def _with_overrides(data: dict[str, Any], path: Path, overrides: Sequence[str], *, stored: bool = False) -> Recipe:
     for override in overrides:
-        key, value = _setting(override)
+        key, value = read_setting(override)
         alone: dict[str, Any] = {}
         set_key(alone, key, value)
         _anchor(alone, Path.cwd())
@@ -185,7 +204,7 @@ def make_recipe(
     """
     data = _mapping_of(base)
     for key, value in settings.items():
-        changed = _as_yaml(value)
+        changed = _plain_python(key, value)
         whole = key in ("task", "stages") or "." in key or (key == "engine" and "kind" in changed)
         if isinstance(changed, dict) and not whole:
             data.setdefault(key, {})
@@ -203,14 +222,22 @@ def _mapping_of(base: Any) -> dict[str, Any]:
     if isinstance(base, Recipe):
         return base.model_dump(mode="json")
     if isinstance(base, Mapping):
-        return _as_yaml(base)
+        return _plain_python("recipe", base)
     if isinstance(base, str | os.PathLike):
-        data = _read_mapping(Path(base))
+        data = read_mapping(Path(base))
         _anchor(data, _folder_of(Path(base)))
         return data
     raise RecipeError(
         f"recipe is of type {type(base).__name__}; expected a mapping, a Recipe or the path of a YAML file"
     )
+
+
+def _plain_python(key: str, value: Any) -> Any:
+    try:
+        return _plain(_as_yaml(value))
+    except (ValueError, RecursionError) as error:
+        why = "it holds itself" if isinstance(error, RecursionError) else one_line(error)
+        raise RecipeError(f"{key} cannot be a setting: {why}") from None
 
 
 def _as_yaml(value: Any) -> Any:
@@ -277,10 +304,10 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
 
 def apply_override(data: dict[str, Any], override: str) -> None:
     """Set `dotted.key=value` in a recipe that is still a mapping."""
-    set_key(data, *_setting(override))
+    set_key(data, *read_setting(override))
 
 
-def _setting(override: str) -> tuple[str, Any]:
+def read_setting(override: str) -> tuple[str, Any]:
     key, separator, text = override.partition("=")
     if not separator or not key:
         raise RecipeError(f"override '{override}' is not KEY=VALUE, e.g. slow.learning_rate=2e-6")

@@ -169,8 +169,8 @@ class Player:
         except RecipeError as error:  # the settings are wrong, so every score would be
             broken.append(error)
             raise
-        except (Exception, SystemExit) as error:
-            problem = describe(error)
+        except BaseException as error:  # of somebody else's code, which can raise anything
+            problem = _described(error)
         finally:
             seats.leave(seat)
         if broken:
@@ -218,6 +218,13 @@ class Player:
             return [tuple(self.prompt(*asked, texts)) for asked in zip(asks, lengths, strict=True)]
         except Exception:  # a task can raise anything; only this rollout is lost
             return None
+
+
+def _described(error: BaseException) -> str:
+    """What a task raised; what is meant for the run itself is raised on."""
+    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+        raise error
+    return describe(error)
 
 
 def _is_feedback(returned: object) -> bool:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 TEMPORARY = ".writing-"
 """Name prefix of an unfinished file or folder."""
+LONGEST_NUMBER = 100
+"""Digits of an integer in a file; one with more is read as a float, which may be infinite."""
+DEEPEST = 100
+"""Nesting of the values in a file."""
+MOST_TABLE_ROWS, LARGEST_TABLE = 10**6, 2**30
+"""Rows and bytes, uncompressed, of a file of rollouts."""
 
 
 @contextmanager
@@ -92,13 +98,26 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file, None if the file does not exist."""
     try:
-        data = json.loads(path.read_bytes())
+        data = loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"'{path}' cannot be read as JSON: {cause(error)}; restore it from a copy") from error
     if not isinstance(data, dict):
         raise RunError(f"'{path}' holds {type(data).__name__}, expected a JSON object; restore it from a copy")
+    return data
+
+
+def loads(text: bytes) -> Any:
+    """What JSON holds; values that are nested so deeply that writing them again could fail are refused."""
+    data = json.loads(text, parse_int=lambda digits: (int if len(digits) <= LONGEST_NUMBER else float)(digits))
+    if text.count(b"[") + text.count(b"{") > DEEPEST:
+        level = [data] if isinstance(data, list | dict) else []
+        for _ in range(DEEPEST):
+            level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+            level = [each for each in level if isinstance(each, list | dict)]
+        if level:
+            raise ValueError(f"nested more than {DEEPEST} deep")
     return data
 
 
@@ -114,7 +133,7 @@ def read_packed(path: Path) -> dict[str, Any] | None:
         return json.loads(gzip.decompress(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise RunError(f"'{path}' cannot be read: {cause(error)}; restore it from a copy") from error
 
 
@@ -175,9 +194,18 @@ def read_rows(path: Path, wanted: Callable[[dict[str, Any]], bool] | None = None
     return rows
 
 
+def ends_in_a_line(path: Path) -> bool:
+    """Whether the last line of a file is not complete."""
+    try:
+        with path.open("rb") as file:
+            return file.seek(0, os.SEEK_END) > 0 and _end_of_lines(file) != file.seek(0, os.SEEK_END)
+    except OSError:
+        return False
+
+
 def parse_row(line: bytes) -> dict[str, Any] | None:
     try:
-        row = json.loads(line)
+        row = loads(line)
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
@@ -186,20 +214,26 @@ def parse_row(line: bytes) -> dict[str, Any] | None:
 def numbered(folder: Path, pattern: str) -> dict[int, Path]:
     """Files by the number in their names."""
     found = ((path.name.partition(".")[0].rpartition("-")[2], path) for path in folder.glob(pattern))
-    return {int(number): path for number, path in found if number.isdecimal()}
+    return {int(number): path for number, path in found if number.isdecimal() and len(number) < 10}
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Those of the columns, or all, that a parquet file has."""
+    """Those of the columns, or all, that a parquet file has. One that would fill the memory is refused."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
+            groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
+            if (
+                file.metadata.num_rows > MOST_TABLE_ROWS
+                or sum(group.total_byte_size for group in groups) > LARGEST_TABLE
+            ):
+                raise ValueError(f"more than {MOST_TABLE_ROWS:,} rows or {LARGEST_TABLE:,} bytes")
             there = file.schema_arrow.names
             wanted = there if columns is None else [name for name in columns if name in there]
             return file.read(columns=wanted, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, MemoryError, RuntimeError, pa.ArrowException) as error:
         raise RunError(f"'{path}' cannot be read: {cause(error)}; restore it from a copy") from error
 
 

@@ -18,7 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from fastslow.base.errors import RunError
+from fastslow.base.errors import RunError, cause
+from fastslow.base.text import one_line
 from fastslow.recipe import Recipe, dump_recipe, read_stored_recipe
 from fastslow.records import Rollout
 from fastslow.runs import files
@@ -29,6 +30,8 @@ from fastslow.runs.rollout_files import RolloutWriter
 Log = Literal["metrics", "evals", "ledger"]
 INTERNALIZED = "internalized"
 """The folder in a run folder with the result of `fastslow internalize`, and, with .json, the file in it with the numbers."""
+LONGEST_NAME = 255
+"""Bytes of the name of a file or folder."""
 LOGS: tuple[Log, ...] = ("metrics", "evals", "ledger")
 PACKAGES = ("fastslow", "torch", "transformers", "trl", "gepa")
 
@@ -69,9 +72,9 @@ class RunFolder:
         return run
 
     @classmethod
-    def open(cls, path: str | Path, lock: bool = False) -> RunFolder:
+    def open(cls, path: str | os.PathLike[str], lock: bool = False) -> RunFolder:
         """Open an existing run; `lock` is needed to write to it."""
-        path = Path(path)
+        path = folder_path(path)
         if not path.is_dir():
             raise RunError(f"no run folder '{path}'; give the folder of a run made by `fastslow train`")
         for name in ("run.json", "recipe.yaml"):
@@ -83,6 +86,7 @@ class RunFolder:
 
     def refuse_existing(self) -> None:
         """Raise if the folder holds a run, or a file that a new run would overwrite, or if it cannot be made."""
+        folder_path(self.path)
         there = next(each for each in (self.path.absolute(), *self.path.absolute().parents) if os.path.lexists(each))
         if not there.is_dir():
             raise RunError(f"output.folder={self.path}: '{there}' is not a folder; choose another output.folder")
@@ -147,6 +151,19 @@ class RunFolder:
 
     def rows(self, name: Log) -> list[dict[str, Any]]:
         return files.read_rows(self._log(name))
+
+    def truncated(self) -> list[str]:
+        """What is missing at the end of the logs, a sentence each: the rest of a line, or steps that the run made."""
+        found = [
+            f"'{path}' ends in the middle of a line, which was skipped"
+            for path in map(self._log, LOGS)
+            if files.ends_in_a_line(path)
+        ]
+        run, rows = self.read_json("run.json") or {}, self.rows("metrics")
+        made, told = run.get("steps"), rows[-1].get("step") if rows else 0
+        if run.get("status") == "finished" and isinstance(made, int) and isinstance(told, int) and told < made:
+            found.append(f"'{self._log('metrics')}' ends at step {told}, but the run made {made} steps")
+        return found
 
     def _log(self, name: Log) -> Path:
         return self.path / f"{name}.jsonl"
@@ -214,6 +231,21 @@ class RunFolder:
                     leftover.unlink()
         self.checkpoints.rewind(step)
         return max(seen) - max(step, 0)
+
+
+def folder_path(given: object) -> Path:
+    """The path of a run folder; one that no file system has is refused."""
+    try:
+        path = Path(given)  # type: ignore[arg-type]
+        path.is_dir()
+        if "\0" in str(path) or max(map(len, map(os.fsencode, path.parts)), default=0) > LONGEST_NAME:
+            raise ValueError(f"it has a NUL character, or a name of more than {LONGEST_NAME} bytes")
+        return path
+    except (TypeError, ValueError, OSError) as error:
+        shown = one_line(repr(given), 60)
+        raise RunError(
+            f"{shown} cannot be the path of a run folder ({one_line(cause(error), 120)}); give another"
+        ) from None
 
 
 def _memory(cycle: int) -> Path:

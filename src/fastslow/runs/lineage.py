@@ -10,10 +10,10 @@ from fastslow.base.errors import RunError
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST
-from fastslow.runs.reading import Place, mapping, number, objects, rounded
+from fastslow.runs.reading import Place, mapping, number, objects, rounded, text, texts
 
-EDIT = ("child", "parent", "component", "before", "after", "accepted", "score", "reason")
-"""What is kept of an edit; its feedback and minibatch stay in the file."""
+LONGEST = 100_000
+"""Characters of a text that the board shows."""
 
 
 @dataclass
@@ -85,12 +85,12 @@ class Lineage:
             return
         for each in [*objects(data.get("contexts")), *population]:
             if isinstance(key := each.get("id"), str) and key not in self.nodes:
-                parents = [parent for parent in each.get("parents") or () if isinstance(parent, str)]
+                parents = texts(each.get("parents"))
                 born = each.get("born") if parents else None
                 self.nodes[key] = Node(key, texts_of(each), parents, born if isinstance(born, int) else None)
-        edits = [{key: edit.get(key) for key in EDIT} | {"cycle": cycle} for edit in objects(data.get("edits"))]
+        edits = [read_edit(edit) | {"cycle": cycle} for edit in objects(data.get("edits"))]
         for edit in edits:
-            child = self.nodes.get(str(edit["child"]))
+            child = self.nodes.get(text(edit["child"]))
             if child is not None and (child.edit is None or edit["accepted"]):
                 child.edit = edit
         step, spent = number(data.get("policy_step")), mapping(data.get("spent"))
@@ -101,14 +101,14 @@ class Lineage:
                 file=name,
                 number=cycle,
                 step=int(step or 0),
-                best=str(data.get("best")),
-                population=[str(each.get("id")) for each in population],
+                best=text(data.get("best")),
+                population=[text(each.get("id")) for each in population],
                 scores=self._take_scores(cycle, scored),
                 edits=edits,
                 rejected=len(objects(data.get("rejected"))),
                 rollouts=sum(number(mapping(spent.get(purpose)).get("rollouts")) or 0 for purpose in FAST),
                 effects={
-                    str(line.get("line")): [rounded(line.get(key)) for key in ("effect", "deviation", "problems")]
+                    text(line.get("line")): [rounded(line.get(key)) for key in ("effect", "deviation", "problems")]
                     for line in objects(data.get("lines"))
                 },
             )
@@ -120,7 +120,7 @@ class Lineage:
         """Of each scored context: what the file says, the step it was scored at, and whether it was kept."""
         found = {}
         for data, step, kept in scored:
-            node, score = self.nodes.get(str(data.get("id"))), number(data.get("score"))
+            node, score = self.nodes.get(text(data.get("id"))), number(data.get("score"))
             if node is None or score is None:
                 continue
             found[node.id] = score
@@ -146,8 +146,15 @@ class Lineage:
         return next((self.nodes[parent] for parent in node.parents if parent in self.nodes), None)
 
 
+def read_edit(edit: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of an edit: its feedback and minibatch stay in the file."""
+    names = {name: text(edit.get(name)) for name in ("child", "parent", "component", "reason")}
+    numbers = {name: rounded(edit.get(name)) for name in ("before", "after", "score")}
+    return {**names, **numbers, "accepted": edit.get("accepted") is True}
+
+
 def texts_of(data: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name): str(text) for name, text in mapping(data.get("texts")).items()}
+    return {name: text(each)[:LONGEST] for name, each in mapping(data.get("texts")).items()}
 
 
 @dataclass

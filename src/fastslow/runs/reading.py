@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastslow.base.errors import RunError
+from fastslow.base.errors import RunError, cause
 from fastslow.runs import files
 
 if TYPE_CHECKING:
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 DEEPEST = 6
 """How far below a named folder runs are looked for."""
+LARGEST_JSON, LARGEST_LOG, AT_ONCE = 2**25, 2**29, 2**26
+"""Bytes of a JSON file and of a log that are read, and those of a log that are read for one request."""
+WRITTEN = 10.0
+"""Seconds after which a last line without its end is no longer taken to be half-written."""
+MOST = 2000
+"""Objects of a list in a JSON file, and problems of a cycle: no run has more of them."""
 
 
 class Place:
@@ -28,8 +35,15 @@ class Place:
 
     def file(self, name: str) -> Path | None:
         """A file of the run; None if there is none, or if a link leads out of the folder that was named."""
-        path = (self.path / name).resolve()
-        return path if path.is_relative_to(self.root) and path.is_file() else None
+        try:
+            path = (self.path / name).resolve()
+            if path.is_relative_to(self.root) and path.is_file():
+                return path
+            if (self.path / name).exists():
+                self.notes[name] = "skipped: it is no file of this run's folder"
+        except (OSError, RuntimeError) as error:  # the latter for links in a circle
+            self.notes[name] = f"not readable: {cause(error)}"
+        return None
 
     def numbered(self, folder: str, prefix: str, suffix: str) -> dict[int, str]:
         """The names, by number, of files such as contexts/cycle-0003.json."""
@@ -40,10 +54,16 @@ class Place:
         """The object in a JSON file; empty if it is missing or damaged."""
         path = self.file(name)
         try:
+            if path and path.stat().st_size > LARGEST_JSON:
+                self.notes[name] = f"skipped: it has more than {LARGEST_JSON:,} bytes"
+                return {}
             data = files.read_json(path) if path else {}
         except RunError as error:
             why = f"not readable as JSON ({type(error.__cause__).__name__})" if error.__cause__ else "not a JSON object"
             self.notes[name] = f"skipped: {why}"
+            return {}
+        except OSError as error:
+            self.notes[name] = f"not readable: {cause(error)}"
             return {}
         if path:
             self.notes.pop(name, None)
@@ -93,10 +113,10 @@ class Places:
 
 def _runs_under(folder: Path, depth: int) -> Iterator[Path]:
     """Run folders, without following links; a run holds no other runs."""
-    if (folder / "run.json").is_file():
-        yield folder
-        return
     try:
+        if (folder / "run.json").is_file():
+            yield folder
+            return
         entries = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     except OSError:
         return
@@ -117,7 +137,7 @@ class Log:
 
     def _restart(self, file: tuple[int, int] | None) -> None:
         self.rows: list[dict[str, Any]] = []
-        self._file, self._offset, self._lines, self._damaged = file, 0, 0, 0
+        self._file, self._offset, self._lines, self._damaged, self._damage = file, 0, 0, 0, ""
         self.place.notes.pop(self.name, None)
 
     def refresh(self) -> list[dict[str, Any]]:
@@ -128,6 +148,9 @@ class Log:
                 self._restart(None)
                 self.version += 1
             return self.rows
+        if self._offset >= LARGEST_LOG:
+            self.place.notes[self.name] = f"only its first {LARGEST_LOG:,} bytes are read"
+            return self.rows
         try:
             with path.open("rb") as file:
                 status = path.stat()
@@ -136,13 +159,22 @@ class Log:
                     self._restart(identity)
                     self.version += 1
                 file.seek(self._offset)
-                *lines, partial = (new := file.read()).split(b"\n")
+                *lines, partial = (new := file.read(AT_ONCE)).split(b"\n")
         except OSError as error:
             self.place.notes[self.name] = f"not readable: {error.strerror}"
             return self.rows
         if lines:
             self._offset += len(new) - len(partial)
             self._take(lines)
+        unread = ""
+        if len(partial) == AT_ONCE:
+            unread = f"line {self._lines + 1} is not read: it has more than {AT_ONCE:,} bytes"
+        elif partial and time.time() - status.st_mtime > WRITTEN:
+            unread = f"line {self._lines + 1} is truncated and was skipped"
+        if told := "; ".join(filter(None, [self._damage, unread])):
+            self.place.notes[self.name] = told
+        else:
+            self.place.notes.pop(self.name, None)
         return self.rows
 
     def _take(self, lines: Sequence[bytes]) -> None:
@@ -154,15 +186,17 @@ class Log:
                 continue
             self._damaged += 1
             many = "s" * (self._damaged > 1)
-            self.place.notes[self.name] = f"{self._damaged} damaged line{many} skipped, the last is line {self._lines}"
+            self._damage = f"{self._damaged} damaged line{many} skipped, the last is line {self._lines}"
         self.version += 1
 
 
 def number(value: Any) -> float | None:
     """A finite number, None for anything else that a damaged row may hold."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    try:
+        usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
         return None
-    return value
+    return value if usable else None
 
 
 def rounded(value: Any) -> float | None:
@@ -175,8 +209,18 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def text(value: Any) -> str:
+    """A text, empty for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def texts(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
 def objects(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    """The objects in a list, as far as a run has so many."""
+    return [item for item in value[:MOST] if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def column(rows: Iterable[Mapping[str, Any]], *names: str) -> list[float | None]:

@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fastslow.base.terminal import Terminal
 from fastslow.base.text import duration, number, one_line, printable, sparkline
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
@@ -69,7 +70,7 @@ class View:
 
 def make_view(console: Console | None = None) -> View:
     """The live screen if the console supports it and has room for it, one panel in a notebook, plain lines otherwise."""
-    console = console or Console()
+    console = console or Terminal()
     if console.is_jupyter and not console.quiet:
         from fastslow.runs.notebook import NotebookView
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal, get_args
@@ -60,7 +61,7 @@ def unknown(note: str = "") -> Estimate:
 def over_seeds(values: Sequence[float], floor: float = -math.inf, ceiling: float = math.inf) -> Estimate:
     """Student's t over the seeds that have a value, with the interval clipped to the possible values.
 
-    Equal seeds, as where each reaches a peak at the same evaluation, have no spread to estimate an interval from.
+    Equal seeds have no spread to estimate an interval from.
     """
     known = [value for value in values if not math.isnan(value)]
     if not known:
@@ -173,18 +174,37 @@ class Curve:
         """The standard deviation of an evaluation over problems, from its 95% interval."""
         return (self.highs[at] - self.lows[at]) / 2 / NormalDist().inv_cdf(0.975)
 
-    @property
-    def peak(self) -> float:
-        return max(self.rewards)
+    @cached_property
+    def fitted(self) -> tuple[float, ...]:
+        """The rewards without their noise, as far as that is known of a curve that does not fall: isotonic regression."""
+        blocks: list[tuple[float, int]] = []
+        for reward in self.rewards:
+            blocks.append((reward, 1))
+            while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
+                (later, n), (earlier, m) = blocks.pop(), blocks.pop()
+                blocks.append(((earlier * m + later * n) / (m + n), m + n))
+        return tuple(value for value, count in blocks for _ in range(count))
 
     def cost(self, reward: float, of: Cost) -> float:
-        """The cost at the first evaluation that reaches a reward; infinity where none does."""
-        reached = zip(self.rewards, getattr(self, of), strict=True)
-        return next((cost for found, cost in reached if found >= reward), math.inf)
+        """The cost at which the fitted curve reaches a reward, between evaluations by a straight line; infinity where it does
+        not. To exceed an evaluation takes until the next."""
+        at = next((index for index, found in enumerate(self.fitted) if found >= reward), None)
+        costs: tuple[float, ...] = getattr(self, of)
+        if not at:
+            return math.inf if at is None else costs[0]
+        before, after = self.fitted[at - 1], self.fitted[at]
+        way = 1.0 if math.isclose(reward, before, abs_tol=1e-12) else (reward - before) / (after - before)
+        return costs[at - 1] + (costs[at] - costs[at - 1]) * way
 
     def kl_at(self, reward: float) -> float:
-        """KL from the base model at the first evaluation that reaches a reward; NaN where none does."""
-        return next((kl for found, kl in zip(self.rewards, self.kls, strict=True) if found >= reward), math.nan)
+        """KL from the base model at the first evaluation where the fitted curve reaches a reward; NaN where it does not."""
+        return next((kl for found, kl in zip(self.fitted, self.kls, strict=True) if found >= reward), math.nan)
+
+    @property
+    def end(self) -> float:
+        """Mean reward over the last quarter of the evaluations."""
+        last = self.rewards[-max(1, len(self.rewards) // 4) :]
+        return sum(last) / len(last)
 
     def reward_within(self, kl: float) -> float:
         """The best reward among evaluations with at most this KL from the base model; NaN where there are none."""

@@ -12,16 +12,28 @@ from typing import Any
 from fastslow.base.errors import FastSlowError
 from fastslow.evaluation.asymptote import Asymptote, fit_asymptote
 from fastslow.study.arms import Arm
-from fastslow.study.curves import COSTS, Cost, Estimate, difference, over_seeds, ratio, unknown
+from fastslow.study.curves import COSTS, Cost, Curve, Estimate, difference, over_seeds, ratio, unknown
 
 COLUMNS = {
     **{"steps": "step", "rollouts": "rollouts", "tokens": "tokens", "seconds": "seconds"},
     **{"rewards": "reward", "lows": "low", "highs": "high", "kls": "kl", "seed_kls": "kl_under_seed"},
 }
 """Columns of points.csv, by the field of a curve."""
-Z95 = NormalDist().inv_cdf(0.975)
+SHARE = 0.8
+"""The part of the baseline's gain whose cost is compared."""
 DRAWS = 100
 """Bootstrap samples for the interval of an asymptote."""
+
+
+def gain(curves: Sequence[Curve]) -> tuple[float, float]:
+    """The mean reward before training, and that with `SHARE` of the gain until the end."""
+    start, end = (sum(each) / len(curves) for each in zip(*((c.rewards[0], c.end) for c in curves), strict=True))
+    return start, start + SHARE * (end - start)
+
+
+def level_of(label: str) -> str:
+    """That level in words."""
+    return f"{SHARE:.0%} of the gain of {label}"
 
 
 @dataclass(frozen=True)
@@ -57,17 +69,14 @@ class Comparison:
         return difference(ours, theirs).within(-1.0, 1.0)
 
     def is_apart(self, arm: Arm) -> bool:
-        """Whether the reward at the end differs from the baseline's beyond noise: over seeds, or, whatever the spread between
-        seeds, in every one of them by more than the noise of its two evaluations."""
-        if (margin := self.margin(arm)).has_interval and margin.settled(0):
-            return True
-        ours, theirs = arm.curves, self.baseline.curves
-        pairs = [(ours[seed], theirs[seed]) for seed in set(ours) & set(theirs)]
-        pairs = pairs or [(each, other) for each in ours.values() for other in theirs.values()]
-        gaps = [
-            (a.rewards[-1] - b.rewards[-1]) / max(math.hypot(a.deviation(-1), b.deviation(-1)), 1e-9) for a, b in pairs
-        ]
-        return min(gaps) > Z95 or max(gaps) < -Z95
+        """Whether the reward at the end differs from the baseline's beyond noise, over seeds: one seed cannot tell, because
+        two runs of one arm differ by more than the noise of their evaluations."""
+        return self.margin(arm).settled(0)
+
+    @property
+    def one_seed(self) -> bool:
+        """Whether no arm can be told from the baseline, because of one of the two there is one seed only."""
+        return all(self.margin(arm).seeds < 2 for arm in self.others)
 
     @cached_property
     def shared_rollouts(self) -> float:
@@ -86,26 +95,15 @@ class Comparison:
         except FastSlowError as error:
             return str(error).partition(";")[0]
 
-    # What it cost to reach the baseline's peak -------------------------------------------------------------------------
+    # What it cost to reach the baseline's level ------------------------------------------------------------------------
 
     @cached_property
-    def peaks(self) -> dict[int, float]:
-        """The highest reward of the baseline, by seed."""
-        return self.baseline.each(lambda curve: curve.peak)
-
-    @property
-    def mean_peak(self) -> float:
-        return sum(self.peaks.values()) / len(self.peaks)
-
-    def target(self, seed: int) -> float:
-        """The baseline's peak with the same seed, or the mean over its seeds where it has no such seed.
-
-        A peak before training costs nothing to reach; the target is then to exceed it.
-        """
-        if seed not in self.peaks:
-            return self.mean_peak
-        peak = self.peaks[seed]
-        return peak if peak > self.baseline.curves[seed].rewards[0] else math.nextafter(peak, math.inf)
+    def level(self) -> float:
+        """The reward whose cost is compared: `SHARE` of the way from the baseline's mean reward before training to that at
+        its end. A maximum would be partly luck, and the more so the more evaluations there are. Where the baseline does not
+        rise, to exceed what it had before training."""
+        start, level = gain(list(self.baseline.curves.values()))
+        return level if self.baseline_rises else math.nextafter(start, math.inf)
 
     @property
     def baseline_rises(self) -> bool:
@@ -113,8 +111,8 @@ class Comparison:
         return _moves(self.baseline, 1)
 
     def costs(self, arm: Arm, of: Cost) -> dict[int, float]:
-        """The cost at which each seed reached the baseline's peak; infinity where it did not."""
-        return {seed: curve.cost(self.target(seed), of) for seed, curve in arm.curves.items()}
+        """The cost at which each seed reached the level; infinity where it did not."""
+        return arm.each(lambda curve: curve.cost(self.level, of))
 
     def cost(self, arm: Arm, of: Cost) -> Estimate:
         """The mean over the seeds that reached it, with an interval only where all did: the others would have cost more."""
@@ -130,24 +128,22 @@ class Comparison:
         return Estimate(sum(reached) / len(reached), seeds=len(reached), note=note)
 
     def saving(self, arm: Arm, of: Cost) -> Estimate:
-        """The baseline's cost of its own peak divided by this arm's cost of the same reward."""
+        """The baseline's cost of the level divided by this arm's."""
         if arm is self.baseline:
             return Estimate(1.0)
         if of == "steps" and "gepa" in (arm.method, self.baseline.method):
             return unknown("no updates")
         if not self.baseline_rises:
             return unknown("baseline never rises")
-        costs = self.costs(arm, of)
-        ours, theirs = (
-            {seed: cost for seed, cost in side.items() if 0 < cost < math.inf}
-            for side in (costs, self.costs(self.baseline, of))
-        )
+        sides = [self.costs(each, of) for each in (arm, self.baseline)]
+        ours, theirs = ({seed: cost for seed, cost in side.items() if 0 < cost < math.inf} for side in sides)
         if not ours or not theirs:
-            return unknown("not reached" if all(cost == math.inf for cost in costs.values()) else "-")
+            return unknown("not reached" if all(cost == math.inf for cost in sides[0].values()) else "-")
         found = ratio(theirs, ours)
-        if len(ours) == len(costs):
+        if (len(ours), len(theirs)) == (len(sides[0]), len(sides[1])):
             return found
-        note = f"(in the {len(ours)} of {len(costs)} seeds that reach it)"
+        reached = [f"{len(ours)} of {len(sides[0])}", f"{len(theirs)} of {len(sides[1])}"]
+        note = f"(in the {' and '.join(dict.fromkeys(reached))} seeds that reach it)"
         return Estimate(found.mean, seeds=len(ours), note=note)
 
     def savings(self) -> dict[str, dict[Cost, Estimate]]:
@@ -165,9 +161,9 @@ class Comparison:
     def has_kl(self) -> bool:
         return any(not math.isnan(_reach(arm)) for arm in self.arms)
 
-    def kl_at_peak(self, arm: Arm) -> Estimate:
-        """KL from the base model when the baseline's peak was reached."""
-        return over_seeds([curve.kl_at(self.target(seed)) for seed, curve in arm.curves.items()], 0.0)
+    def kl_at_level(self, arm: Arm) -> Estimate:
+        """KL from the base model when the level was reached."""
+        return arm.mean(lambda curve: curve.kl_at(self.level))
 
     def shared_kl(self, arm: Arm) -> float:
         """The KL from the base model that every trained run of the arm and of the baseline reached.
@@ -200,17 +196,18 @@ class Comparison:
     def measures(self) -> Iterator[tuple[Arm, str, Estimate]]:
         """Every number of the comparison."""
         base = self.baseline.label
+        level = level_of(base)
         for arm in self.arms:
             yield arm, "reward at the end", self.end(arm)
             yield arm, f"reward at the end, less that of {base}", self.margin(arm)
             yield arm, f"reward within {self.shared_rollouts:.0f} rollouts", self.within_shared_rollouts(arm)
             for of in COSTS:
                 yield arm, f"{of} at the end", self.last(arm, of)
-                yield arm, f"{of} to reach the peak of {base}", self.cost(arm, of)
+                yield arm, f"{of} to reach {level}", self.cost(arm, of)
                 yield arm, f"{of} of {base} to reach it, divided by its own", self.saving(arm, of)
             yield arm, "KL from base at the end, nats per token", self.last(arm, "kls")
             yield arm, "KL from base at the end, both under the seed text", self.last(arm, "seed_kls")
-            yield arm, f"KL from base at the peak of {base}", self.kl_at_peak(arm)
+            yield arm, f"KL from base at {level}", self.kl_at_level(arm)
             shared = self.shared_kl(arm)
             yield arm, f"KL that it and {base} have reached", Estimate(shared)
             yield arm, "reward within that KL", self.reward_at_kl(arm, shared)

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fastslow.base.errors import FastSlowError, RunError
+from fastslow.base.terminal import Terminal
+from fastslow.base.text import without_controls
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
 from fastslow.runs.board.page import shared_style
@@ -85,11 +87,11 @@ class ComparedRuns:
         for name, figure in figures.items():
             save(figure, out, name)
         said = {"title": self.title, "subtitle": self.subtitle, "findings": self.said, "remarks": self.remarks}
-        files.write_bytes(out / "report.html", files.encode(render(self.comparison, figures, **said)))
+        files.write_bytes(out / "report.html", files.encode(without_controls(render(self.comparison, figures, **said))))
         return out
 
     def __repr__(self) -> str:
-        console = Console(width=WIDTH, force_jupyter=False, color_system=None)
+        console = Terminal(width=WIDTH, force_jupyter=False, color_system=None)
         with console.capture() as printed:
             show(self.comparison, console)
         return "\n".join([self.title, "", printed.get().rstrip(), *(f"· {line}" for line in self.findings)])
@@ -216,7 +218,7 @@ def _runs_among(folders: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
 
 
 def _compare_stages(arms: Sequence[Arm], remarks: Sequence[str], out: Path, console: Console) -> dict[str, Any]:
-    """Compare rewards on each task only: a peak or a KL of one stage's task says nothing about another's."""
+    """Compare rewards on each task only: a level or a KL of one stage's task says nothing about another's."""
     found = continual(arms, f"{_origin(arms)}; grey: the stage that trains on the task")
     spent = [(arm.label, "training rollouts", arm.mean(lambda curve: curve.rollouts[-1]), 0) for arm in arms]
     found = replace(found, numbers=[*found.numbers, *kept(arms), *spent])
@@ -233,8 +235,8 @@ TEMPLATE = Path(__file__).with_name("page.html.j2")
 READING = (
     "Numbers are means over seeds with 95% intervals over seeds in brackets (Student's t; ratios on a logarithmic scale, "
     "seed by seed where both arms have the same seeds). One seed has no interval. A run is evaluated under the context that "
-    "was best on training problems; RL only and FST-distill are evaluated under the seed text. A peak counts as reached at "
-    "the first evaluation that shows it."
+    "was best on training problems; RL only and FST-distill are evaluated under the seed text. A level of "
+    "reward counts as reached where a curve that does not fall, fitted to the evaluations of a run, passes it."
 )
 
 

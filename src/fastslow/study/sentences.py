@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from fastslow.evaluation.asymptote import Asymptote
 from fastslow.recipe.model import Method
 from fastslow.runs.frames import write_csv
 from fastslow.study.arms import LOOKS, Arm
-from fastslow.study.curves import Curve, Estimate, over_seeds
-from fastslow.study.measures import Comparison
+from fastslow.study.curves import Curve, Estimate
+from fastslow.study.measures import Comparison, level_of
 
 FLOOR = 0.01
 """Added to rewards before they are divided: below it rewards do not differ in practice."""
@@ -68,7 +68,7 @@ def title(comparison: Comparison) -> str:
     base = comparison.baseline
     sure = [finding for finding in _differences(comparison) if finding.sure]
     if not sure:
-        return ranking(comparison) + ("; no difference is beyond noise" if comparison.others else "")
+        return f"{ranking(comparison)}; {_unsure(comparison)}" if comparison.others else ranking(comparison)
     arm = max(sure, key=lambda finding: finding.size).arm
     ends, cheaper = _end(comparison, arm), _saving(comparison, arm)
     (first, more), (second, less) = sorted(
@@ -79,7 +79,7 @@ def title(comparison: Comparison) -> str:
     if cheaper is None or not cheaper.sure:
         return differ
     saved = times(comparison.saving(arm, "rollouts"), "rollouts")
-    needs = f"to reach the peak of {base.label}, {arm.label} needs {saved}"
+    needs = f"to reach {level_of(base.label)}, {arm.label} needs {saved}"
     if ends.sure and ends.size >= cheaper.size:
         return f"{differ}; {needs}"
     return f"{needs[0].upper()}{needs[1:]}; {apart}{'' if ends.sure else ', which is within noise'}"
@@ -88,7 +88,7 @@ def title(comparison: Comparison) -> str:
 def cost_title(comparison: Comparison) -> str:
     """The savings of the arm that needs the fewest rollouts, in rollouts and in steps, which leave the fast loop out."""
     found = {label: costs for label, costs in comparison.savings().items() if "rollouts" in costs}
-    target = f"the peak of {comparison.baseline.label} ({comparison.mean_peak:.2f})"
+    target = _level(comparison)
     best = max(found, key=lambda label: found[label]["rollouts"].mean, default="")
     if not best or (found[best]["rollouts"].mean <= 1 and "steps" not in found[best]):
         return f"No method reaches {target} at a lower cost"
@@ -97,11 +97,11 @@ def cost_title(comparison: Comparison) -> str:
 
 
 def divergence_title(comparison: Comparison) -> str:
-    """The KL at the baseline's peak where two arms or more have one, otherwise at the end."""
+    """The KL at the baseline's level where two arms or more have one, otherwise at the end."""
     trained = [arm for arm in comparison.arms if arm.method != "gepa"]
-    matched = {arm.label: comparison.kl_at_peak(arm).mean for arm in trained} if comparison.baseline_rises else {}
+    matched = {arm.label: comparison.kl_at_level(arm).mean for arm in trained} if comparison.baseline_rises else {}
     if sum(not math.isnan(kl) for kl in matched.values()) > 1:
-        at = f"at the peak of {comparison.baseline.label} ({comparison.mean_peak:.2f})"
+        at = f"at {_level(comparison)}"
     else:
         at, matched = "at the end", {arm.label: comparison.last(arm, "kls").mean for arm in trained}
     return f"KL from the base model {at}: {ranked(matched, '#.2g', highest_first=False)}"
@@ -126,7 +126,7 @@ def largest_margin(comparison: Comparison) -> str:
     """The largest difference of rewards at the end from the baseline, if one is beyond noise."""
     margins = [(comparison.margin(arm), arm) for arm in comparison.others if comparison.is_apart(arm)]
     if not margins:
-        return "no difference is beyond noise"
+        return _unsure(comparison)
     margin, arm = max(margins, key=lambda each: abs(each[0].mean))
     above = "above" if margin.mean > 0 else "below"
     return f"{arm.label} is {_size(margin)} {above} {comparison.baseline.label}{_seeds(comparison, arm)}"
@@ -138,7 +138,7 @@ def findings(comparison: Comparison, limits: Mapping[str, Asymptote | str] | Non
     said = [finding.words for finding in found if finding.sure]
     if comparison.others and not comparison.baseline_rises:
         never = f"{comparison.baseline.label} does not improve on its reward before training beyond noise"
-        said.append(f"{never} (best: {_peak(comparison)}).")
+        said.append(f"{never}.")
     said += [finding.words for finding in found if not finding.sure]
     return said + [_limit(label, limit) for label, limit in (limits or {}).items()]
 
@@ -160,18 +160,18 @@ def _end(comparison: Comparison, arm: Arm) -> Finding:
 
 
 def _saving(comparison: Comparison, arm: Arm) -> Finding | None:
-    """The cost of the baseline's peak, compared with the baseline's; None where the baseline has no peak beyond noise."""
+    """The cost of the level, compared with the baseline's; None where the baseline does not rise beyond noise."""
     if not comparison.baseline_rises:
         return None
-    peak = f"the peak of {comparison.baseline.label} ({_peak(comparison)})"
+    level = _level(comparison)
     rollouts, steps = comparison.saving(arm, "rollouts"), comparison.saving(arm, "steps")
     if math.isnan(rollouts.mean):
         reached = any(cost < math.inf for cost in comparison.costs(arm, "rollouts").values())
-        words = f"is at or above {peak} before training" if reached else f"does not reach {peak}"
+        words = f"is at or above {level} before training" if reached else f"does not reach {level}"
         return Finding(arm, f"{arm.label} {words}.", sure=False, size=0.0)
     parts = [] if math.isnan(steps.mean) else [times(steps, "steps")]
     parts.append(f"{times(rollouts, 'rollouts')}, fast-loop rollouts included")
-    words = f"To reach {peak}, {arm.label} needs {' and '.join(parts)}."
+    words = f"To reach {level}, {arm.label} needs {' and '.join(parts)}."
     return Finding(arm, words, rollouts.settled(1), abs(math.log(rollouts.mean)))
 
 
@@ -185,14 +185,16 @@ def _size(margin: Estimate) -> str:
 def _seeds(comparison: Comparison, arm: Arm) -> str:
     margin = comparison.margin(arm)
     if margin.seeds < 2:
-        return ", one seed" if comparison.is_apart(arm) else ", one seed, within the noise of its evaluations"
-    if margin.settled(0):
-        return ""
-    return f", in each of {margin.seeds} seeds" if comparison.is_apart(arm) else ", not significant over these seeds"
+        return ", which one seed cannot tell from noise"
+    return "" if margin.settled(0) else ", not significant over these seeds"
 
 
-def _peak(comparison: Comparison) -> str:
-    return replace(over_seeds(list(comparison.peaks.values()), 0.0, 1.0), note="").words()
+def _unsure(comparison: Comparison) -> str:
+    return "one seed cannot tell whether they differ" if comparison.one_seed else "no difference is beyond noise"
+
+
+def _level(comparison: Comparison) -> str:
+    return f"{level_of(comparison.baseline.label)} ({comparison.level:.2f})"
 
 
 def _limit(label: str, limit: Asymptote | str) -> str:
@@ -248,11 +250,11 @@ def summaries(comparison: Comparison) -> list[Summary]:
         ("minutes", lambda arm: f"{comparison.last(arm, 'seconds').mean / 60:,.1f}"),
     )
     if several:
-        peak = comparison.mean_peak
+        level = comparison.level
         add(
-            f"Cost to reach the peak of {base.label} ({peak:.2f})"
+            f"Cost to reach {_level(comparison)}"
             if comparison.baseline_rises
-            else f"Cost to exceed {base.label} ({peak:.2f} at best), which does not improve beyond noise",
+            else f"Cost to exceed {base.label} before training ({level:.2f}), which does not improve beyond noise",
             ("steps", lambda arm: comparison.cost(arm, "steps").words(0)),
             (f"than {base.label}", against(lambda arm: saved(comparison.saving(arm, "steps")))),
             ("rollouts", lambda arm: comparison.cost(arm, "rollouts").words(0)),
@@ -263,7 +265,7 @@ def summaries(comparison: Comparison) -> list[Summary]:
             "KL from the base model (nats a token)",
             ("at the end", lambda arm: comparison.last(arm, "kls").words(4)),
             ("both under the seed text", lambda arm: comparison.last(arm, "seed_kls").words(4)),
-            (f"at the peak of {base.label}", lambda arm: comparison.kl_at_peak(arm).words(4)),
+            (f"at {level_of(base.label)}", lambda arm: comparison.kl_at_level(arm).words(4)),
             ("entropy", lambda arm: comparison.entropy(arm).words()),
         )
     if measured and several:

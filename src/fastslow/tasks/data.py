@@ -235,7 +235,10 @@ def require_columns(source: str, rows: list[Row], columns: Mapping[str, str]) ->
 
 def content_id(content: Any) -> str:
     """A short name for a value: the same content has the same name in every process and every run."""
-    text = content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=str)
+    try:
+        text = content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=str)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise TaskError(f"a problem cannot be written as JSON: {one_line(error)}; give it plain values") from None
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 

@@ -17,7 +17,7 @@ from fastslow.base.text import one_line
 
 FENCE = "```"
 _BOX = re.compile(r"\\boxed\s*\{")
-_LANGUAGE = re.compile(r"[ \t]*[\w+-]*[ \t]*\r?\n")
+_LANGUAGE = re.compile(r"[ \t]*+[\w+-]*+[ \t]*+\r?\n")
 _OPENING = re.compile("<answer>", re.IGNORECASE)
 _CLOSING = re.compile("</answer>", re.IGNORECASE)
 

@@ -92,7 +92,9 @@ def _load_object(recipe: TaskByName) -> Task:
     if not isinstance(loaded, Task) and callable(loaded):
         try:
             loaded = loaded(**recipe.options)
-        except Exception as error:  # a user's code can fail in any way
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a user's code can fail in any way, and `sys.exit` must not look like success
             raise TaskError(f"task '{recipe.name}' raised {type(error).__name__}: {one_line(error)}") from error
     elif recipe.options:
         raise RecipeError(f"task '{recipe.name}' is an object and takes no options, but {[*recipe.options]} are given")

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-import yaml
 from rich.console import Console, Group
-from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
-from fastslow.base.errors import FastSlowError, RecipeError
-from fastslow.recipe import build_recipe
+from fastslow.base.errors import FastSlowError
+from fastslow.recipe import build_recipe, read_setting
 from fastslow.tasks.base import Example, Task
 from fastslow.tasks.registry import build_task, task_class, task_classes
 from fastslow.tasks.scripted import scripted_rollout
@@ -75,22 +74,16 @@ def _example(task: Task, example: Example) -> dict[str, Any]:
 def show_task(described: Mapping[str, Any], console: Console) -> None:
     table = Table("option", "default", "meaning", title=f"{described['task']}: options")
     for option in described["options"]:
-        table.add_row(option["option"], escape(option["default"]), option["meaning"])
+        table.add_row(*(Text(option[name]) for name in ("option", "default", "meaning")))
     console.print(table)
     if described["needs"]:
-        console.print(f"No examples to show without options: {escape(described['needs'])}")
+        console.print(Text(f"No examples to show without options: {described['needs']}"))
     for component, text in described["seed_texts"].items():
-        console.print(Panel(escape(text), title=f"seed text of '{component}'"))
+        console.print(Panel(Text(text), title=Text(f"seed text of '{component}'")))
     for example in described["examples"]:
-        shown = [f"[bold]{message['role']}:[/] {escape(message['content'])}" for message in example["messages"]]
-        console.print(Panel(Group(*shown, f"[dim]{escape(example['graded'])}[/]"), title=escape(example["id"])))
+        shown = [Text.assemble((f"{each['role']}:", "bold"), " ", each["content"]) for each in example["messages"]]
+        console.print(Panel(Group(*shown, Text(example["graded"], style="dim")), title=Text(example["id"])))
 
 
 def _options(overrides: Sequence[str]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for override in overrides:
-        key, separator, value = override.partition("=")
-        if not separator:
-            raise RecipeError(f"option '{override}' is not KEY=VALUE")
-        options[key] = yaml.safe_load(value)
-    return options
+    return dict(map(read_setting, overrides))

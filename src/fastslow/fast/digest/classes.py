@@ -25,9 +25,10 @@ LEFT_OUT = "…"
 Said = tuple[str, str]
 """The key of a part, after that of the one before it where that leads on to it."""
 
-_QUOTED = r"\"[^\"]*\"|“[^”]*”|`[^`]*`|(?<!\w)'[^']*'(?!\w)"
+# No alternative reads on beyond the place where the next quotation could begin, so that all of a text is read once.
+QUOTED = r"\"[^\"]*+\"|“[^“”]*+”|`[^`]*+`|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*+'(?!\w)"
 _VALUE = re.compile(
-    rf"({_QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*)"
+    rf"({QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*)"
 )
 EMPTY = frozenset(
     re.findall(

@@ -15,13 +15,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastslow.base.errors import RunError
-from fastslow.fast.digest.classes import LEFT_OUT, Variant, cut, generalized, states_something
+from fastslow.fast.digest.classes import LEFT_OUT, QUOTED, Variant, cut, generalized, states_something
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
 from fastslow.fast.digest.topics import Topics, restatements, word_list, words_of
 
 MOST_ROWS = 1500
 """Rollouts that are kept from cycle to cycle, the latest; of what was said earlier, the latest `LAST_SAID` of each part."""
 LAST_SAID = 2
+MOST_SAID, LONGEST_PART = 32, 1000
+"""Parts of one feedback that are read, and their characters: a longer one is no rule."""
+MOST_STATEMENTS = 2000
+"""Statements that are weighed: those of the texts, then those made of most problems, of these the latest."""
 LONGEST_LABEL = 3
 """Words of an answer that may be one of a few labels."""
 FILLINGS = 3
@@ -34,11 +38,11 @@ LONG_QUOTATION = 4
 FIELDS = {"keys", "words", "labels", "parts", "declared", "examples", "rows"}
 """What a transcript is saved as."""
 
-_BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|\s+(?=[–—]\s)")
-_QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|`[^`]*`|(?<!\w)'.*?'(?!\w)")
+_BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|(?<=\S)\s++(?=[–—]\s)")
+_QUOTED = re.compile(QUOTED)
 _GIVEN = re.compile(
     r"(?i)(\b(?:got|not|instead of|rather than|given|gave|received|found|was|were|wrote|but)(?::| to| the| a)* )"
-    rf"({_QUOTED.pattern}|[^\s\"'“`.,;:]+(?:[.:/-]\w+)*)"
+    rf"({QUOTED}|[^\s\"'“`.,;:]+(?:[.:/-]\w+)*)"
 )
 """What may be a value of the answer: it stands after a word that tells what was given."""
 _FRAME = re.compile(r"\s*File \".*\", line \d+|Traceback \(most recent")
@@ -270,6 +274,11 @@ class Transcript:
         passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics)
         passed_over |= facts({each.key: (each.text, rows[parts[0]]) for parts, each in found.items()})
         kept = {parts: each for parts, each in found.items() if each.key not in passed_over}
+        if len(kept) > MOST_STATEMENTS:
+            texts = frozenset().union(*(row.parts for row in self.rows))
+            rank = {parts: (parts[0] in texts, len(problems[parts[0]])) for parts in kept}
+            weighed = set(sorted(kept, key=lambda parts: rank[parts])[-MOST_STATEMENTS:])
+            kept = {parts: each for parts, each in kept.items() if parts in weighed}
         self._read_at, self._known = len(self.rows), (classes, kept)
         return self._known
 
@@ -360,10 +369,14 @@ def read_feedback(component: str, feedback: str, answer: str, question: str = ""
     lines = []
     for whole in compared(feedback.splitlines()):
         found = []
+        if len(seen) >= MOST_SAID:
+            break
         if _FRAME.match(whole) or (" " in (plain := _plain(whole)) and plain in answer):
             continue
         line = _GIVEN.sub(lambda given: given[1] + _without_answer(given[2], answer), whole)
         for part in parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line)):
+            if len(seen) >= MOST_SAID or len(part.text) > LONGEST_PART:
+                continue
             if part.key not in seen and not _quotes(part.text, answer):
                 found.append(part)
             seen.add(part.key)
@@ -402,7 +415,7 @@ def _without_answer(value: str, answer: str) -> str:
     """A value that the answer has is left out."""
     quoted = _QUOTED.fullmatch(value) is not None
     words = _unquoted(value) if quoted else _plain(value)
-    if " " in words or not re.search(rf"(?<!\w){re.escape(words)}(?!\w)", answer):
+    if " " in words or words not in answer or not re.search(rf"(?<!\w){re.escape(words)}(?!\w)", answer):
         return value
     return f"{value[0]}{LEFT_OUT}{value[-1]}" if quoted else LEFT_OUT
 
@@ -426,7 +439,7 @@ def _plain(text: str) -> str:
 def parts_of(component: str, line: str) -> list[Said]:
     """The parts of a line: sentences, and what stands before a colon or a dash. A number before the first is no part."""
     pieces: list[str] = []
-    lead = ""
+    lead: list[str] = []
     line = line.strip()
     # What is quoted stays whole.
     masked = _QUOTED.sub(lambda quoted: "x" * len(quoted[0]), line)
@@ -434,14 +447,15 @@ def parts_of(component: str, line: str) -> list[Said]:
     for start, end in zip(cuts[::2], cuts[1::2], strict=True):
         piece = line[start:end]
         if any(letter.isalpha() for letter in piece):
-            pieces.append(lead + piece)
-            lead = ""
+            pieces.append(" ".join([*lead, piece]))
+            lead = []
         else:
-            lead += f"{piece} "
-    if lead.strip() and pieces:
-        pieces[-1] += f" {lead.strip()}"
-    elif any(letter.isalnum() for letter in lead):
-        pieces = [lead.strip()]
+            lead.append(piece)
+    rest = " ".join(lead).strip()
+    if rest and pieces:
+        pieces[-1] += f" {rest}"
+    elif any(letter.isalnum() for letter in rest):
+        pieces = [rest]
     return [Said(key_of(component, piece), piece) for piece in pieces]
 
 

@@ -25,6 +25,7 @@ LONGEST_ANSWER = 2048
 """Tokens of its answer."""
 
 _LINE = re.compile(r"^\W*\[([\d,\s]*)\]\s*(\S.*)$")
+_NUMBER = re.compile(r"(?<!\d)\d{1,4}(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def read_lines(answer: str, heard: Sequence[Heard]) -> list[tuple[str, frozenset
         match = _LINE.match(line.strip())
         if match is None:
             continue
-        numbers = {int(digits) for digits in re.findall(r"\d+", match[1])}
+        numbers = {int(digits) for digits in _NUMBER.findall(match[1])}
         covered = frozenset(each.key for number, each in enumerate(heard, start=1) if number in numbers)
         if covered:
             found.append((match[2].strip(), covered))

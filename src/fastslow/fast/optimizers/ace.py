@@ -35,8 +35,9 @@ TOO_HARMFUL = 3
 """How many more harmful than helpful marks remove an item without a model."""
 
 _CHANGE = re.compile(
-    r"^\W*(?:\d+[.)]\s+)?(ADD|UPDATE|REMOVE|HELPFUL|HARMFUL)\b\W*((?:\d+[\s,]*)*)[:.\s]*(.*)$", re.IGNORECASE
+    r"^\W*(?:\d+[.)]\s+)?(ADD|UPDATE|REMOVE|HELPFUL|HARMFUL)\b\W*((?:\d++[\s,]*+)*+)[:.\s]*(.*)$", re.IGNORECASE
 )
+_NUMBER = re.compile(r"(?<!\d)\d{1,4}(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def changed(items: Sequence[Item], changes: str) -> list[Item]:
         if verb == "ADD" and (new := f"{match[2]}{text}".strip()):
             added.append(Item(new))
             continue
-        for number in {int(digits) for digits in re.findall(r"\d+", match[2])} & set(after):
+        for number in {int(digits) for digits in _NUMBER.findall(match[2])} & set(after):
             if verb == "UPDATE" and text:
                 after[number] = Item(text)
             elif verb == "REMOVE":

@@ -19,7 +19,7 @@ from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.memory import LEAST_SHARE
 from fastslow.fast.pool import Member, Pool, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
-from fastslow.fast.reflection.base import Refusal
+from fastslow.fast.reflection.base import LONGEST_FEEDBACK, LONGEST_TEXT, MOST_LINES, Refusal, excerpt
 from fastslow.recipe import FastRecipe, Part, Recipe
 from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Context, Rollout
@@ -216,10 +216,11 @@ class Optimizer(ABC):
         ):
             return None
         shown = turns if unasked else own
+        said = (rollout.feedback.text if words is None else words) if self.shows_feedback else ""
         return Attempt(
-            question="\n\n".join(turn.question for turn in shown),
-            answer="\n\n".join(turn.answer for turn in shown),
-            feedback=(rollout.feedback.text if words is None else words) if self.shows_feedback else "",
+            question=excerpt("\n\n".join(turn.question for turn in shown), LONGEST_TEXT),
+            answer=excerpt("\n\n".join(turn.answer for turn in shown), LONGEST_TEXT),
+            feedback=excerpt(said, LONGEST_FEEDBACK, MOST_LINES),
             score=rollout.score,
         )
 

@@ -118,6 +118,21 @@ def find_kind(name: str) -> Kind:
     return KINDS[name]
 
 
+LONGEST_FEEDBACK, MOST_LINES = 8_000, 64
+"""Characters and lines of a feedback that are read: half of them from its beginning, half from its end."""
+LONGEST_TEXT = 32_000
+"""Characters of a question or of an answer that are read."""
+
+
+def excerpt(text: str, longest: int, lines: int | None = None) -> str:
+    """The beginning and the end of a long text, with a line between them that no reader takes for words."""
+    if len(text) > longest:
+        text = f"{text[: longest // 2]}\n…\n{text[-(longest // 2) :]}"
+    if lines is not None and len(every := text.splitlines()) > lines:
+        text = "\n".join([*every[: lines // 2], "…", *every[-(lines // 2) :]])
+    return text
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One traced rollout as the reflector sees it."""

@@ -13,8 +13,9 @@ KEPT_SHARE = 0.5
 SHORT_PARENT = 8
 """Below this many words any edit changes most of the text, so the share is not checked."""
 
-_FENCE_LINE = re.compile(r"^\s*(`{3,})\s*([\w+.-]*)\s*$")
-_INLINE_BLOCK = re.compile(r"(`{3,})(?:[\w+.-]*\n)?(.+?)\1", re.DOTALL)
+_FENCE_LINE = re.compile(r"^\s*+(`{3,}+)\s*+([\w+.-]*+)\s*+$")
+_FENCE = re.compile(r"`{3,}")
+_TAG = re.compile(r"\A[\w+.-]*+\n")
 
 
 class LanguageModelReflector:
@@ -132,5 +133,18 @@ def _blocks(answer: str) -> tuple[str, str]:
         else:
             closed.append("\n".join(inside).strip())
     if not any(closed):
-        closed = [match[2].strip() for match in _INLINE_BLOCK.finditer(answer)]
+        closed = _inline(answer)
     return next(filter(None, reversed(closed)), ""), "\n".join(inside).strip() if depth else ""
+
+
+def _inline(answer: str) -> list[str]:
+    """Blocks whose fences stand beside other words: each is closed by the next fence that is as long."""
+    closed: list[str] = []
+    opening: re.Match[str] | None = None
+    for fence in _FENCE.finditer(answer):
+        if opening is None:
+            opening = fence
+        elif len(fence[0]) >= len(opening[0]):
+            closed.append(_TAG.sub("", answer[opening.end() : fence.start()]).strip())
+            opening = None
+    return closed

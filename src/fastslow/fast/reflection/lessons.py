@@ -18,6 +18,8 @@ FIRST_LINE_WEIGHT = 0.1
 """The first line usually states the task, so it is dropped ten times less often than any other."""
 FULL_LESSONS = 3
 """The most lessons that a `full` edit adds at once."""
+MOST_LESSONS = 256
+"""Lines that an edit draws from: those most likely to be rules."""
 QUOTING_WEIGHT = 0.1
 """A line that quotes its attempt, three words in a row, is about that problem rather than about all problems."""
 
@@ -74,10 +76,12 @@ def new_lessons(request: Request) -> dict[str, float]:
                 said[key] += 1
                 if _runs(line) & own:
                     quoting.add(key)
+    weights = {key: count**2 * (QUOTING_WEIGHT if key in quoting else 1.0) for key, count in said.items()}
+    likely = set(sorted(weights, key=lambda key: -weights[key])[:MOST_LESSONS])
     return {
-        spelling[key]: count**2 * (QUOTING_WEIGHT if key in quoting else 1.0)
-        for key, count in said.items()
-        if request.count_tokens(spelling[key]) <= request.max_tokens
+        spelling[key]: weight
+        for key, weight in weights.items()
+        if key in likely and request.count_tokens(spelling[key]) <= request.max_tokens
     }
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-import yaml
-
+from fastslow.base.errors import RecipeError, cause
+from fastslow.recipe import read_mapping
 from fastslow.runs.ledger import PURPOSES, TRAINING
-from fastslow.runs.reading import Place, column, mapping, number, rounded
+from fastslow.runs.reading import MOST, Place, column, mapping, number, rounded, text
 
 Rows = Sequence[Mapping[str, Any]]
 NUMBERS = ("reward", "kl", "entropy", "response_length", "truncated", "zero_variance", "grad_norm", "contexts")
@@ -23,7 +23,8 @@ SPARK = 60
 """Points of the small curve."""
 SILENT = 600.0
 """Seconds without a new file after which a run that says it is running is called silent."""
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LARGEST_RECIPE = 100_000
+"""Bytes of a recipe that are read."""
 
 
 def curves(metrics: Rows, evals: Rows, ledger: Rows) -> dict[str, Any]:
@@ -143,8 +144,9 @@ def _summed(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _by_cycle(ledger: Rows) -> list[dict[str, Any]]:
     cycles: dict[Any, dict[str, Any]] = {}
     for row in ledger:
-        empty: dict[str, Any] = {"cycle": row.get("cycle"), "rollouts": Counter(), "cost": 0, "seconds": 0}
-        cycle = cycles.setdefault(row.get("cycle"), empty)
+        which = number(row.get("cycle"))
+        empty: dict[str, Any] = {"cycle": which, "rollouts": Counter(), "cost": 0, "seconds": 0}
+        cycle = cycles.setdefault(which, empty)
         for purpose, value in mapping(row.get("spent")).items():
             entry = _entry(value)
             cycle["rollouts"][purpose] += entry["rollouts"]
@@ -162,12 +164,11 @@ def read_recipe(place: Place) -> tuple[dict[str, Any], str]:
     if path is None:
         return {}, ""
     try:
-        text = path.read_text(errors="replace")
-        data = yaml.load(text, LOADER)
-    except (OSError, yaml.YAMLError, RecursionError) as error:
-        place.notes["recipe.yaml"] = f"skipped: not readable as YAML ({type(error).__name__})"
+        data = read_mapping(path, LARGEST_RECIPE)
+        return data, path.read_text(errors="replace")
+    except (RecipeError, OSError) as error:
+        place.notes["recipe.yaml"] = f"skipped: {cause(error)}"
         return {}, ""
-    return (data if isinstance(data, dict) else {}), text
 
 
 def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows) -> dict[str, Any]:
@@ -182,10 +183,10 @@ def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows)
     return {
         "name": place.name,
         "status": status if isinstance(status, str) else "unknown",
-        "error": str(state.get("error") or ""),
-        "started": str(state.get("started") or ""),
+        "error": text(state.get("error")),
+        "started": text(state.get("started")),
         "written": written,
-        "method": str(recipe.get("method") or ""),
+        "method": text(recipe.get("method")),
         "optimizer": _name(mapping(recipe.get("fast")).get("optimizer")),
         "model": _name(recipe.get("model")).rstrip("/").rpartition("/")[2],
         "task": _task(recipe),
@@ -220,16 +221,15 @@ def _validation(rows: Rows) -> dict[str, Any] | None:
 
 def _name(part: Any) -> str:
     """Of a model or an optimizer, in its short or its long form."""
-    return str(mapping(part).get("name") or part or "")
+    return text(mapping(part).get("name")) or text(part)
 
 
 def _task(recipe: Mapping[str, Any]) -> str:
     """The names of the tasks, with the option that tells one family's tasks apart."""
     tasks = recipe.get("stages") or recipe.get("task")
     names = []
-    for task in tasks if isinstance(tasks, list) else [tasks]:
+    for task in tasks[:MOST] if isinstance(tasks, list) else [tasks]:
         options = mapping(mapping(task).get("task") or task)
-        name = options.get("name") or task or ""
-        book = options.get("book")
-        names.append(f"{name}/{book}" if isinstance(book, str) else str(name))
+        name, book = text(options.get("name")) or text(task), text(options.get("book"))
+        names.append(f"{name}/{book}" if book else name)
     return ", ".join(names)

@@ -7,7 +7,6 @@ long run comes at once. 500,000 rollouts take about 20 MB.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import OrderedDict
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastslow.runs.reading import Place, mapping, rounded
+from fastslow.runs import files
+from fastslow.runs.reading import Place, mapping, rounded, text
 from fastslow.runs.rollout_files import PIECES
 
 if TYPE_CHECKING:
@@ -27,11 +27,24 @@ PREVIEW = 160
 """Characters of an answer that the table shows."""
 PATIENCE = 0.25
 """Seconds that a request spends on indexing before it answers with what there is."""
+SPACES = 1000
+"""Characters further on that a token is looked for, because spaces between tokens are not counted."""
 REACH = 4
 """Characters that a token which cannot be decoded alone may stand for."""
+LEAST, MOST = -(2.0**31), 2.0**31 - 1
+"""Numbers beyond these are shown as if they were these."""
+LONGEST_SHADED = 50_000
+"""Tokens of an answer up to which each is shown with its log-probability."""
 KEPT = 24
 """Files whose previews are kept."""
 SHORT = ("example", "context", "policy_step", "score", "faults", "completion_tokens", "purpose", "advantage")
+COLUMNS = {
+    **dict.fromkeys(("example", "context", "feedback", "error", "purpose"), "text"),
+    **dict.fromkeys(("policy_step", "score", "prompt_tokens", "completion_tokens", "advantage"), "number"),
+    **dict.fromkeys(("faults", "components", "questions", "answers"), "list of text"),
+    **dict.fromkeys(("tokens", "logprobs"), "list of list of number"),
+}
+"""What the columns of a file hold."""
 SORTS = {"newest": None, "score": "score", "tokens": "tokens", "advantage": "advantage"}
 
 
@@ -111,9 +124,9 @@ class RolloutIndex:
 
     def _read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
         """Some columns of a file, those that it has; None if it is damaged, which is noted."""
-        table = self.place.table(name, columns)
+        table = read_columns(self.place, name, columns)
         if table is not None and (missing := {"example", "context", "score"} - set(table.column_names)):
-            self.place.notes[name] = f"skipped: no column {', '.join(sorted(missing))}"
+            self.place.notes[name] = f"skipped: no column {', '.join(sorted(missing))} of the kind that a run writes"
             return None
         return table
 
@@ -131,7 +144,8 @@ class RolloutIndex:
 
         def numbers(column: str, kind: type) -> np.ndarray:
             missing = np.nan if kind is np.float32 else 0
-            return np.array([missing if value is None else value for value in values(column, None)], kind)
+            found = np.array([missing if value is None else value for value in values(column, None)], float)
+            return np.clip(found if kind is np.float32 else np.nan_to_num(found), LEAST, MOST).astype(kind)
 
         return {
             "row": np.arange(count, dtype=np.int32),
@@ -140,7 +154,7 @@ class RolloutIndex:
             "example": coded("example", map(str, values("example", ""))),
             "context": coded("context", map(str, values("context", ""))),
             "purpose": coded("purpose", map(str, values("purpose", "slow"))),
-            "faults": coded("faults", (", ".join(names or ()) for names in values("faults", ()))),
+            "faults": coded("faults", (", ".join(filter(None, names or ())) for names in values("faults", ()))),
             "score": numbers("score", np.float32),
             "advantage": numbers("advantage", np.float32),
             "tokens": numbers("completion_tokens", np.int32),
@@ -184,12 +198,12 @@ class RolloutIndex:
                 mask &= table[column] >= low
             if high is not None:
                 mask &= table[column] <= high
-        for text, column in ((chosen.context, "context"), (chosen.purpose, "purpose")):
-            if text:
-                mask &= table[column] == self._codes[column].get(text, -1)
-        for text, column in ((chosen.problem, "example"), (chosen.fault, "faults")):
-            if text:
-                mask &= np.array([text in each for each in self._codes[column]], bool)[table[column]]
+        for wanted, column in ((chosen.context, "context"), (chosen.purpose, "purpose")):
+            if wanted:
+                mask &= table[column] == self._codes[column].get(wanted, -1)
+        for wanted, column in ((chosen.problem, "example"), (chosen.fault, "faults")):
+            if wanted:
+                mask &= np.array([wanted in each for each in self._codes[column]], bool)[table[column]]
         return mask
 
     def _sorted(self, found: np.ndarray, table: Mapping[str, np.ndarray], sort: str, descending: bool) -> np.ndarray:
@@ -241,8 +255,28 @@ def _facets(table: Mapping[str, np.ndarray], texts: Mapping[str, Sequence[str]])
 # One rollout in full ---------------------------------------------------------------------------------------------------
 
 
+def read_columns(place: Place, name: str, columns: Sequence[str] | None = None) -> pa.Table | None:
+    """Those of the columns, or all, that a file has and that are of the kind that a run writes."""
+    import pyarrow.types as kinds
+
+    def right(kind: pa.DataType, wanted: str) -> bool:
+        if wanted.startswith("list of "):
+            return bool(kinds.is_list(kind)) and right(kind.value_type, wanted.removeprefix("list of "))
+        if wanted == "text":
+            return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
+        return bool(kinds.is_integer(kind) or kinds.is_floating(kind))
+
+    table = place.table(name, columns)
+    wrong = [
+        field.name
+        for field in (table.schema if table is not None else ())
+        if field.name not in COLUMNS or not right(field.type, COLUMNS[field.name])
+    ]
+    return table.drop_columns(wrong) if table is not None else None
+
+
 def read_rollout(place: Place, name: str, row: int) -> dict[str, Any] | None:
-    table = place.table(name)
+    table = read_columns(place, name)
     if table is None or not 0 <= row < table.num_rows:
         return None
     return rollout_data(table, row, _pieces(table))
@@ -250,8 +284,8 @@ def read_rollout(place: Place, name: str, row: int) -> dict[str, Any] | None:
 
 def read_group(place: Place, name: str, example: str) -> list[dict[str, Any]]:
     """All rollouts of one problem in a file: the same problem under every context."""
-    table = place.table(name)
-    if table is None:
+    table = read_columns(place, name)
+    if table is None or "example" not in table.column_names:
         return []
     rows, pieces = [row for row, found in enumerate(table["example"].to_pylist()) if found == example], _pieces(table)
     return [rollout_data(table, row, pieces) | {"row": row} for row in rows]
@@ -268,18 +302,18 @@ def rollout_data(table: pa.Table, row: int, pieces: Mapping[str, Any]) -> dict[s
     turns = []
     for turn, answer in enumerate(str(each or "") for each in data.get("answers") or ()):
         tokens, logprobs = of_turn("tokens", turn) or [], of_turn("logprobs", turn) or []
-        texts = [str(pieces.get(str(token), "")) for token in tokens]
+        texts = [text(pieces.get(str(token))) for token in tokens[:LONGEST_SHADED]]
         turns.append(
             {
                 "component": of_turn("components", turn),
                 "question": of_turn("questions", turn),
                 "answer": answer,
-                "tokens": shaded(answer, texts, [float(number) for number in logprobs]) if pieces else [],
+                "tokens": shaded(answer, texts, [each or 0.0 for each in logprobs]) if pieces else [],
             }
         )
     return {
         **{name: str(data.get(name)) for name in ("example", "context")},
-        **{name: data.get(name) for name in ("policy_step", "prompt_tokens", "completion_tokens")},
+        **{name: rounded(data.get(name)) for name in ("policy_step", "prompt_tokens", "completion_tokens")},
         **{name: rounded(data.get(name)) for name in ("score", "advantage")},
         **{name: str(data.get(name) or "") for name in ("feedback", "error")},
         "purpose": data.get("purpose") or "slow",
@@ -290,8 +324,8 @@ def rollout_data(table: pa.Table, row: int, pieces: Mapping[str, Any]) -> dict[s
 
 def _pieces(table: pa.Table) -> Mapping[str, Any]:
     try:
-        return mapping(json.loads((table.schema.metadata or {}).get(PIECES, b"{}")))
-    except ValueError:
+        return mapping(files.loads((table.schema.metadata or {}).get(PIECES, b"{}")))
+    except (ValueError, RecursionError):
         return {}
 
 
@@ -304,7 +338,8 @@ def shaded(answer: str, pieces: Sequence[str], logprobs: Sequence[float]) -> lis
     found: list[list[Any]] = []
     position, lost = 0, list[float]()
     for piece, logprob in zip(pieces, logprobs, strict=False):
-        at = answer.find(piece, position) if piece.strip("\ufffd") and piece != "" else -1
+        reach = position + len(piece) + REACH * len(lost) + SPACES
+        at = answer.find(piece, position, reach) if piece.strip("\ufffd") and piece != "" else -1
         gap = answer[position:at] if at >= 0 else ""
         if at < 0 or len(gap.strip()) > REACH * len(lost):
             lost.append(logprob)

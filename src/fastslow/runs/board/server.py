@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fastslow.base.errors import cause
 from fastslow.runs.board.index import Filter
 from fastslow.runs.board.page import FILES, live_page, static_file
 from fastslow.runs.board.views import NotFound, RunViews, Views
@@ -57,6 +58,10 @@ def make_app(
                 return _json(read(views[asked.text("run")], asked))
             except NotFound as error:
                 return PlainTextResponse(str(error), 404)
+            except HTTPException:
+                raise
+            except Exception as error:  # what is wrong with one run must not look like a fault of the board
+                return PlainTextResponse(f"this part of the run cannot be shown: {cause(error)}", 422)
 
         return endpoint
 

@@ -4,16 +4,21 @@ time: which line came when, by which edit, what it brought, what it cost, when i
 from __future__ import annotations
 
 import difflib
+import itertools
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fastslow.runs.board.curves import Rows, training_rollouts
-from fastslow.runs.lineage import Cycle, Lineage, Node, texts_of
-from fastslow.runs.reading import mapping, number, objects, rounded
+from fastslow.runs.lineage import Cycle, Lineage, Node, read_edit, texts_of
+from fastslow.runs.reading import MOST, mapping, number, objects, rounded, text, texts
 
 SUMMARY = 160
 """Characters of a changed line that the tree shows."""
+MOST_PROPOSALS = 100
+"""Proposals from one context that are shown, the latest, and edits that led to it."""
+MOST_COMPARED = 40_000
+"""Pairs of lines, beside those that two texts begin and end with alike, that are compared."""
 
 
 def tree(lineage: Lineage) -> dict[str, Any]:
@@ -31,8 +36,8 @@ def tree(lineage: Lineage) -> dict[str, Any]:
                 "scored_at": node.history[-1]["step"] if node.history else None,
                 "alive": node.id in alive,
                 "best": node.id == best,
-                "accepted": bool(node.history) or node.edit is None or bool(node.edit["accepted"]),
-                "reason": str((node.edit or {}).get("reason") or ""),
+                "accepted": bool(node.history) or node.edit is None or node.edit["accepted"],
+                "reason": (node.edit or {}).get("reason", ""),
                 **_change(lineage.parent(node), node),
             }
             for node in lineage.nodes.values()
@@ -45,7 +50,7 @@ def tree(lineage: Lineage) -> dict[str, Any]:
                 "score": rounded(cycle.scores.get(cycle.best)),
                 "population": cycle.population,
                 "edits": len(cycle.edits),
-                "accepted": sum(bool(edit["accepted"]) for edit in cycle.edits),
+                "accepted": sum(edit["accepted"] for edit in cycle.edits),
                 "rejected": cycle.rejected,
                 "rollouts": cycle.rollouts,
             }
@@ -57,7 +62,7 @@ def tree(lineage: Lineage) -> dict[str, Any]:
 def _change(parent: Node | None, node: Node) -> dict[str, Any]:
     """How many lines an edit added and removed, and the first of them."""
     if parent is None:
-        first = next((line for text in node.texts.values() for line in text.splitlines() if line.strip()), "")
+        first = next((line for each in node.texts.values() for line in each.splitlines() if line.strip()), "")
         return {"added": 0, "removed": 0, "summary": first[:SUMMARY]}
     changes = [change for part in difference(parent, node.texts) for change in part["lines"]]
     new = [line for kind, line in changes if kind == "new"]
@@ -65,24 +70,34 @@ def _change(parent: Node | None, node: Node) -> dict[str, Any]:
     return {"added": len(new), "removed": len(gone), "summary": next(iter(new or gone), "")[:SUMMARY]}
 
 
-def difference(before: Node | None, texts: Mapping[str, str]) -> list[dict[str, Any]]:
+def difference(before: Node | None, after: Mapping[str, str]) -> list[dict[str, Any]]:
     """The lines of each component: same, new or gone."""
-    old = texts if before is None else before.texts
-    return [{"component": name, "lines": _difference(old.get(name, ""), text)} for name, text in texts.items()]
+    old = after if before is None else before.texts
+    return [{"component": name, "lines": _difference(old.get(name, ""), each)} for name, each in after.items()]
 
 
 def _difference(before: str, after: str) -> list[tuple[str, str]]:
-    """Lines with what became of them. Long texts are compared as wholes: a comparison line by line would take too long."""
+    """Lines with what became of them. Where many differ, they are compared as wholes: line by line would take too long."""
     old, new = before.splitlines(), after.splitlines()
-    if len(old) * len(new) > 4_000_000:
-        return [*(("gone", line) for line in old), *(("new", line) for line in new)]
+    start = _alike(old, new)
+    end = _alike(old[start:][::-1], new[start:][::-1])
+    head, tail = (("same", line) for line in new[:start]), (("same", line) for line in new[len(new) - end :])
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    if len(old) * len(new) > MOST_COMPARED:
+        return [*head, *(("gone", line) for line in old), *(("new", line) for line in new), *tail]
     lines: list[tuple[str, str]] = []
     for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
             lines += [("same", line) for line in new[c:d]]
         else:
             lines += [*(("gone", line) for line in old[a:b]), *(("new", line) for line in new[c:d])]
-    return lines
+    return [*head, *lines, *tail]
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines two texts begin with alike."""
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return sum(1 for _ in same)
 
 
 def detail(lineage: Lineage, key: str) -> dict[str, Any] | None:
@@ -90,7 +105,7 @@ def detail(lineage: Lineage, key: str) -> dict[str, Any] | None:
     node = lineage.nodes.get(key)
     if node is None:
         return None
-    tried = [edit for cycle in lineage.cycles for edit in cycle.edits if edit["parent"] == key]
+    tried = [edit for cycle in lineage.cycles for edit in cycle.edits if edit["parent"] == key][-MOST_PROPOSALS:]
     return {
         "id": node.id,
         "seed": node.id == lineage.seed or not node.parents,
@@ -99,8 +114,11 @@ def detail(lineage: Lineage, key: str) -> dict[str, Any] | None:
         "difference": difference(lineage.parent(node), node.texts),
         "texts": dict(node.texts),
         "history": node.history,
-        "edits": [*_edits_of(lineage, node)],
-        "proposals": [*(_proposal(lineage, node, edit) for edit in tried), *_unplayed(lineage, node, tried)],
+        "edits": [*itertools.islice(_edits_of(lineage, node), MOST_PROPOSALS)],
+        "proposals": [
+            *(_proposal(lineage, node, edit) for edit in tried),
+            *itertools.islice(_unplayed(lineage, node, tried), MOST_PROPOSALS),
+        ],
     }
 
 
@@ -111,27 +129,28 @@ def _edits_of(lineage: Lineage, node: Node) -> Iterator[dict[str, Any]]:
             continue
         for edit in objects(lineage.place.json(cycle.file).get("edits")):
             if edit.get("child") == node.id:
-                names = ("parent", "component", "before", "after", "accepted", "score")
                 yield {
-                    **{name: edit.get(name) for name in names},
-                    "reason": str(edit.get("reason") or ""),
-                    "feedback": [str(text) for text in edit.get("feedback") or ()],
-                    "minibatch": objects(edit.get("minibatch")),
+                    **read_edit(edit),
+                    "feedback": texts(edit.get("feedback")),
+                    "minibatch": [
+                        {
+                            "example": text(each.get("example")),
+                            **{key: rounded(each.get(key)) for key in ("before", "after")},
+                        }
+                        for each in objects(edit.get("minibatch"))
+                    ],
                     "cycle": cycle.number,
                     "step": cycle.step,
                     "rollouts": cycle.rollouts,
-                    "parent_score": rounded(cycle.scores.get(str(edit.get("parent")))),
+                    "parent_score": rounded(cycle.scores.get(text(edit.get("parent")))),
                 }
 
 
 def _proposal(lineage: Lineage, node: Node, edit: Mapping[str, Any]) -> dict[str, Any]:
-    child = lineage.nodes.get(str(edit["child"]))
+    child = lineage.nodes.get(edit["child"])
     return {
         "id": edit["child"],
-        "cycle": edit["cycle"],
-        "accepted": bool(edit["accepted"]),
-        **{name: rounded(edit[name]) for name in ("before", "after", "score")},
-        "reason": str(edit["reason"] or ""),
+        **{name: edit[name] for name in ("cycle", "accepted", "before", "after", "score", "reason")},
         "difference": difference(node, child.texts) if child else [],
     }
 
@@ -146,7 +165,7 @@ def _unplayed(lineage: Lineage, node: Node, tried: Sequence[Mapping[str, Any]]) 
                     yield {
                         "cycle": cycle.number,
                         "accepted": False,
-                        "reason": str(proposal.get("reason") or ""),
+                        "reason": text(proposal.get("reason")),
                         "difference": difference(node, {**node.texts, **texts_of(proposal)}),
                     }
 
@@ -158,8 +177,9 @@ def matrix(lineage: Lineage, wanted: int | None = None) -> dict[str, Any]:
     cycle = next((cycle for cycle in lineage.cycles if cycle.number == wanted), lineage.cycles[-1])
     data = lineage.place.json(cycle.file)
     scored = [*objects(data.get("population")), *objects(data.get("dropped"))]
-    scores = [{str(key): number(value) for key, value in mapping(each.get("scores")).items()} for each in scored]
-    solved = {problem: sum(row.get(problem) or 0 for row in scores) for row in scores for problem in row}
+    scores = [{key: number(value) for key, value in mapping(each.get("scores")).items()} for each in scored]
+    named = list(dict.fromkeys(problem for row in scores for problem in row))[:MOST]
+    solved = {problem: sum(row.get(problem) or 0 for row in scores) for problem in named}
     problems = sorted(solved, key=lambda problem: -solved[problem])
     best = {problem: max(row.get(problem) or 0 for row in scores) for problem in problems}
     worst = {problem: min(row.get(problem) or 0 for row in scores) for problem in problems}
@@ -169,7 +189,7 @@ def matrix(lineage: Lineage, wanted: int | None = None) -> dict[str, Any]:
         "problems": problems,
         "rows": [
             {
-                "id": str(each.get("id")),
+                "id": text(each.get("id")),
                 "score": rounded(each.get("score")),
                 "best": each.get("id") == cycle.best,
                 "kept": each.get("id") in cycle.population,
@@ -185,10 +205,10 @@ def matrix(lineage: Lineage, wanted: int | None = None) -> dict[str, Any]:
 def rules(lineage: Lineage, metrics: Rows, evals: Rows) -> dict[str, Any]:
     """Every line that was in a population, in order of appearance, with its share of each population."""
     cycles = lineage.cycles
-    lines: dict[str, list[str]] = {}
+    lines: dict[str, dict[str, None]] = {}
     for key, node in lineage.nodes.items():
-        found = (line.strip() for text in node.texts.values() for line in text.splitlines())
-        lines[key] = list(dict.fromkeys(line for line in found if line))
+        found = (line.strip() for each in node.texts.values() for line in each.splitlines())
+        lines[key] = dict.fromkeys(itertools.islice(filter(None, found), MOST))
     shares: dict[str, dict[int, float]] = {}
     for cycle in cycles:
         for key in cycle.population:
@@ -215,14 +235,14 @@ def rules(lineage: Lineage, metrics: Rows, evals: Rows) -> dict[str, Any]:
 
 def _origin(
     line: str,
-    lines: Mapping[str, Sequence[str]],
+    lines: Mapping[str, Mapping[str, None]],
     cycle: Cycle,
     validation: Sequence[float | None],
     rollouts: Mapping[float | None, float],
 ) -> dict[str, Any]:
     """The first accepted edit of the cycle that added the line. A line without one stood in the seed text."""
     for edit in cycle.edits:
-        child, parent = str(edit["child"]), str(edit["parent"])
+        child, parent = edit["child"], edit["parent"]
         if edit["accepted"] and line in lines.get(child, ()) and line not in lines.get(parent, ()):
             return {
                 "seed": False,

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fastslow.base.errors import FastSlowError
+from fastslow.base.errors import FastSlowError, cause
 from fastslow.runs import files
 from fastslow.runs.board.curves import curves, read_recipe, spending, summary
 from fastslow.runs.board.index import Filter, RolloutIndex, read_group, read_rollout
 from fastslow.runs.board.text import detail, matrix, rules, tree
 from fastslow.runs.lineage import Lineage
-from fastslow.runs.reading import Log, Place, Places
+from fastslow.runs.reading import Log, Place, Places, text
 
 WATCHED = {
     "run": "run.json",
@@ -57,8 +57,13 @@ class RunViews:
         return {part: list(self.place.stamp(name)) for part, name in WATCHED.items()}
 
     def summary(self) -> dict[str, Any]:
-        with self._fresh(self.metrics, self.evals):
-            return summary(self.place, self.recipe()[0], self.metrics.rows, self.evals.rows)
+        """A row of the list. A run that cannot be read has one too, which says why."""
+        try:
+            with self._fresh(self.metrics, self.evals):
+                return summary(self.place, self.recipe()[0], self.metrics.rows, self.evals.rows)
+        except Exception as error:
+            self.place.notes["run.json"] = f"the run cannot be read: {cause(error)}"
+            return summary(self.place, {}, [], [])
 
     def recipe(self) -> tuple[dict[str, Any], str]:
         stamp = self.place.stamp("recipe.yaml")
@@ -127,7 +132,7 @@ class RunViews:
 
     def told(self) -> dict[str, Any]:
         """What every view says of the run: the error that ended it, and what could not be read."""
-        return {"error": str(self.place.json("run.json").get("error") or ""), "notes": dict(self.place.notes)}
+        return {"error": text(self.place.json("run.json").get("error")), "notes": dict(self.place.notes)}
 
     def _keep(self, name: str, sources: Sequence[Log | Lineage], make: Callable[[], dict[str, Any]]) -> bytes:
         """The encoded answer, made once per version of the sources: all viewers get the same bytes."""

@@ -162,7 +162,7 @@ NAMES = (
 
 
 FORM = "Answer with one of the options, word for word, and nothing else."
-_ANSWER_LINE = re.compile(r"^\W*answer\W*:(.*)$", re.IGNORECASE | re.MULTILINE)
+_ANSWER_LINE = re.compile(r"^[^\w\n]*+answer[^\w\n]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 
 RARITY = 0.7
 """The r-th most frequent rule decides a share of the messages that is proportional to 1 / r to this power."""
