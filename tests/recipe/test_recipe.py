@@ -175,7 +175,7 @@ def recipes(draw: st.DrawFn) -> dict[str, Any]:
         "method": draw(st.sampled_from(["fst", "rl", "gepa"])),
         "model": draw(names | st.fixed_dictionaries({"name": names, "lora": st.none() | st.just({"rank": 3})})),
         "task": draw(words | task | st.lists(words | task, min_size=1, max_size=3)),
-        "slow": {"learning_rate": draw(numbers), "kl": draw(shares), "group": 8},
+        "slow": {"learning_rate": min(100.0, draw(numbers)), "kl": draw(shares), "group": 8},
         "fast": {
             "population": draw(divisors),
             "seed_text": draw(st.none() | words | st.dictionaries(words, words)),

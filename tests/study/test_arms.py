@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,17 @@ def test_runs_are_truncated_at_so_many_rollouts(tmp_path: Path) -> None:
     (late / "evals.jsonl").write_text((late / "evals.jsonl").read_text().splitlines()[-1] + "\n")
     with pytest.raises(FastSlowError, match="late' has no evaluation within 100 rollouts"):
         gather([run, late], 100)
+
+
+def test_logs_that_are_truncated_are_remarked_on(tmp_path: Path) -> None:
+    whole, cut, short = (made_run(tmp_path / name, [0.1, 0.3], seed=seed) for seed, name in enumerate("abc"))
+    with (cut / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 11, "rew')
+    rows = (short / "metrics.jsonl").read_text().splitlines()
+    (short / "metrics.jsonl").write_text("\n".join(rows[:3]) + "\n")
+    state = json.loads((short / "run.json").read_text())
+    (short / "run.json").write_text(json.dumps({**state, "status": "finished", "steps": len(rows)}))
+    remarks = " ".join(gather([whole, cut, short])[1])
+    assert f"'{cut / 'metrics.jsonl'}' ends in the middle of a line" in remarks
+    assert f"'{short / 'metrics.jsonl'}' ends at step" in remarks
+    assert str(whole) not in remarks
