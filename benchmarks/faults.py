@@ -156,6 +156,8 @@ def damages(judge: Judge) -> Iterator[Fault]:
 def allowed(judge: Judge, begun: str, name: str, how: str) -> End:
     """What the newest checkpoint has seen is needed; what was written after it is written again, but a cycle is read."""
     newest, path = judge.newest[begun], PurePath(name)
+    if name == "run.json" and how == "with one bit changed":
+        return "restored"  # in the number of a version, say, where nothing is lost
     if name in ("run.json", "recipe.yaml") or name.startswith(f"checkpoints/{newest}/"):
         return "refused"
     if name in judge.seen(begun) and any(path.match(pattern) for pattern in WITNESSED):

@@ -105,11 +105,13 @@ class Reach:
         return local
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._lines, self._calls, self._started = set(), Counter(), time.perf_counter()
+        self._lines, self._calls, self._seconds = set(), Counter(), 0.0
         threading.settrace(self._trace)
         sys.settrace(self._trace)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call":  # without fixtures that the first test of a file makes for all
+            self._seconds = report.duration
         if report.failed or report.skipped:
             self._lines = set()
 
@@ -119,7 +121,7 @@ class Reach:
         lines: dict[str, list[int]] = {}
         for name, line in sorted(self._lines):
             lines.setdefault(name, []).append(line)
-        self.found[nodeid] = {"seconds": time.perf_counter() - self._started, "lines": lines}
+        self.found[nodeid] = {"seconds": self._seconds, "lines": lines}
 
 
 class Copy:

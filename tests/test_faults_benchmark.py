@@ -19,6 +19,7 @@ def faults(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_defects_of_resume_are_noticed_and_a_sound_product_passes() -> None:
     done = faults("--defects", "--only", "resume always", "--only", "no defect", "--count", "7")
+    assert done.returncode == 0, done.stdout + done.stderr
     lines = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
     assert lines["no defect"] == "all 7 faults end well", done.stdout
     assert "cannot be resumed" in lines["resume always refuses"]
