@@ -93,9 +93,8 @@ def measure_divergence(
             f"'{folder}' has no checkpoint yet; the first is saved at step {recipe.output.checkpoint_every}, or when "
             "the run is stopped"
         )
-    # These settings load the base model too, unless the policy has an adapter.
-    slow, evaluation = {"kl": recipe.slow.kl or 1e-3}, {"divergence": True}
-    loaded = changed(without_servers(recipe), slow=slow, evaluation=evaluation, output={"report_to": []})
+    # This loads the base model too, unless the policy has an adapter.
+    loaded = changed(without_servers(recipe), evaluation={"divergence": True}, output={"report_to": []})
     parts = assemble(loaded, run.path, find_world(recipe), task=task)
     rows: list[Row] = []
     for place, step in enumerate(steps, 1):

@@ -92,7 +92,7 @@ def internalize_run(
     world = find_world(trained)
     recipe = _recipe(trained, settings, world.size)
     # The engine loads the base model too, to measure the divergence from it.
-    loaded = changed(recipe, slow={"kl": recipe.slow.kl or 1e-3}, evaluation={"divergence": True})
+    loaded = changed(recipe, evaluation={"divergence": True})
     if settings.steps:
         loaded = loaded.model_copy(update={"method": "distill"})
     other = build_task(recipe.model_copy(update={"task": TaskRecipe(**also), "stages": []})) if also else None

@@ -34,10 +34,6 @@ class Local(EngineKind):
             )
         if sampling.backend not in ("auto", "transformers"):
             sampling.refuse_ahead(f"sampling.backend={sampling.backend}", "whose calls return finished answers only")
-        if recipe.evaluation.divergence and not recipe.slow.kl and full:
-            raise ValueError(
-                "evaluation.divergence compares with the base model, which slow.kl=0 does not load; set slow.kl above 0"
-            )
 
     @classmethod
     def require(cls, recipe: Recipe) -> None:

@@ -100,8 +100,9 @@ def memory(recipe: Recipe, prompt: float) -> Iterator[Finding]:
     elif recipe.model.lora is not None:
         needed, parts = 4 * weights, "frozen weights in fp32, half in bf16; an adapter adds little"
     else:
-        needed = (16 + (4 if recipe.slow.kl else 0)) * weights
-        parts = "weights, gradients, optimizer" + (", base model" if recipe.slow.kl else "")
+        base = bool(recipe.slow.kl) or recipe.evaluation.divergence
+        needed = (16 + 4 * base) * weights
+        parts = "weights, gradients, optimizer" + (", base model" if base else "")
     yield Finding("memory", f"{needed / 2**30:,.2f} GiB for {weights:,} weights ({parts}), without activations")
     if (
         shape

@@ -76,9 +76,10 @@ class Trainer:
         """The model as accelerate prepared it; until then the model itself."""
         temperature = recipe.sampling.temperature
         add_fused_lm_head(policy.model, temperature=temperature, outputs=("log_probs", "entropy"))
-        # Distillation has no penalty, but the divergence from the base model may be measured.
-        self.penalized = bool(recipe.slow.kl) and (recipe.method != "distill" or recipe.evaluation.divergence)
-        self.reference = self._load_reference(temperature) if self.penalized and not policy.lora else None
+        measured = recipe.evaluation.divergence
+        self.penalized = bool(recipe.slow.kl) and (recipe.method != "distill" or measured)
+        needed = (self.penalized or measured) and not policy.lora
+        self.reference = self._load_reference(temperature) if needed else None
         """The base model, where all weights are trained; otherwise it is the model with its adapter disabled."""
         config = self.model.config.get_text_config()
         mixture = hasattr(config, "output_router_logits")

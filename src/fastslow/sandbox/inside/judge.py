@@ -16,7 +16,6 @@ import inspect
 import random
 import re
 import sys
-import threading
 import types
 from collections.abc import Callable
 from typing import Any
