@@ -8,7 +8,6 @@ expected one, end the tests early with a good result, or read what is expected.
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import copy
 import importlib
@@ -16,7 +15,6 @@ import inspect
 import random
 import re
 import sys
-import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -175,7 +173,7 @@ class Judge(Peer):
         if self._checks == before:  # tests that wait for pytest to call them
             for each in new:
                 if inspect.isfunction(each) and each.__name__.startswith("test"):
-                    asyncio.run(each()) if inspect.iscoroutinefunction(each) else each()
+                    cases.awaited(each()) if inspect.iscoroutinefunction(each) else each()
         if piece.checks and self._checks == before:
             raise AssertionError  # loops over what the answer returned have made no comparison
 
@@ -256,8 +254,8 @@ class Judge(Peer):
                     value = self._waiting(number)
                 case _:
                     kind = self._classes[about]
-                    named = any(vars(parent).get("_named") for parent in kind.__mro__)
-                    value = handles.new_handle(kind, self, int(number), Standing.NAMED if named else Standing.UNKNOWN)
+                    standing = Standing.NAMED if handles.is_named(kind) else Standing.UNKNOWN
+                    value = handles.new_handle(kind, self, int(number), standing)
             self._by_number[number] = value
             self._theirs[id(value)] = (value, number)
         return self._by_number[number]
@@ -338,8 +336,8 @@ class Judge(Peer):
         elif do == "op" and name in OPERATIONS:
             result = getattr(type(value), f"__{name}__")(value, *args[2:], **kwargs)
         elif do in ("getattr", "setattr") and not args[1].startswith(_INNARDS) and not inspect.isroutine(value):
-            if do == "setattr" and hasattr(value, "assert_called"):
-                raise AttributeError("a mock of the tests")
+            if do == "setattr" and (isinstance(value, type) or callable(getattr(value, args[1], None))):
+                raise AttributeError("a class or method of the tests")
             result = getattr(builtins, do)(*args)
         else:
             raise AttributeError(f"{do} {args[1]}")
