@@ -122,7 +122,7 @@ class Handle:
 
     def __bool__(self) -> bool:
         judge, _, standing = facts(self)
-        operations = type(self)._operations  # type: ignore[attr-defined]
+        operations = vars(type(self))["_operations"]
         if standing == Standing.WORD:
             raise judge.unsure("it rests on the truth of what an object in the place of data gave")
         if "bool" in operations:
@@ -149,7 +149,8 @@ class Mirror(type):
     def _own_facts(cls) -> list[Any]:
         if "_class_facts" not in vars(cls):
             raise Unsure("the test derives a class from one of the code's")
-        return cls._class_facts
+        facts_of_class: list[Any] = vars(cls)["_class_facts"]
+        return facts_of_class
 
     def __getattr__(cls, name: str) -> Any:
         judge = cls._own_facts()[0]
@@ -262,7 +263,7 @@ def _weighed(judge: Any, standing: Standing, name: str, value: Any) -> Any:
         raise judge.unsure(f"it rests on the word of an object in the place of data (`{name}`)")
     if isinstance(value, Handle):
         judge.words.append(value)
-        return _as_word(value) if "call" in type(value)._operations else value  # type: ignore[attr-defined]
+        return _as_word(value) if "call" in vars(type(value))["_operations"] else value
     if doubted and type(value) in _NUMBERS:
         return _NUMBERS[type(value)](value)
     judge.words.append(value)
