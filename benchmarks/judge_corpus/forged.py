@@ -155,6 +155,12 @@ def forgeries() -> Iterator[Pair]:
         base = "(Yes)" if "class Yes:" in source else ""
         solution = f"{source}\nclass Solution{base}:\n    def go(self, x): return Solution()\n"
         yield Pair(f"{name} as a solution", "impostor", solution, ["assert Solution().go(2).startswith('a')"])
+        itself = solution.replace("return Solution()", "return [self] if x == 3 else self")
+        for number, test in enumerate(
+            ["made = Solution()\nassert made.go(2).startswith('a')", "assert 3 in Solution().go(2)"]
+        ):
+            yield Pair(f"{name} itself {number}", "impostor", itself, [test])
+        yield Pair(f"{name} itself in a list", "impostor", itself, ["assert Solution().go(3)[0].startswith('a')"])
         yield Pair(f"{name} in a solution", "impostor", solution, ["assert 3 in Solution().go(2)"])
     for name, spoil in SPOILED.items():
         for number, test in enumerate(COMPUTED):

@@ -35,7 +35,7 @@ def run_case(case: Any) -> None:
     unittest.defaultTestLoader.loadTestsFromTestCase(case).run(Result())
 
 
-def count_assertions(count: Callable[[], None], weigh: Callable[[Any], Any]) -> None:
+def count_assertions(count: Callable[[], None], weigh: Callable[[Any], Any], same: Callable[[Any, Any], Any]) -> None:
     """Have unittest's assertions say that they are reached, and what they find true or false."""
     import unittest
 
@@ -47,6 +47,8 @@ def count_assertions(count: Callable[[], None], weigh: Callable[[Any], Any]) -> 
             count()
             if _name in ("assertTrue", "assertFalse") and args:
                 weigh(args[0])
+            if _name in ("assertIs", "assertIsNot") and len(args) > 1:
+                args = (args[0], same(*args[:2]), *args[2:])
             return _original(this, *args, **kwargs)
 
         vars(counted)["original"] = original

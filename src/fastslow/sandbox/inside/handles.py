@@ -129,6 +129,12 @@ class Handle:
             return judge.ask("op", "bool", self) is True
         return len(self) != 0 if "len" in operations else True
 
+    def __eq__(self, other: object) -> Any:
+        return facts(self)[1] == facts(other)[1] if isinstance(other, Handle) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(facts(self)[1])
+
     def __repr__(self) -> str:
         return str(facts(self)[0].ask("op", "repr", self))
 
@@ -228,6 +234,8 @@ def _forward(name: str) -> Callable[..., Any]:
         value = (
             judge.ask("call", self, *args, **kwargs) if name == "call" else judge.ask("op", name, self, *args, **kwargs)
         )
+        if name == "enter" and isinstance(value, Handle) and facts(value)[1] == facts(self)[1]:
+            return self
         asks = name not in _NO_QUESTION or (name == "call" and standing == Standing.WORD)
         if asks and standing == Standing.WORD and isinstance(value, Handle):
             return _as_word(value)
@@ -318,7 +326,9 @@ def _await(self: Any) -> Any:
 
 def _later(name: str) -> Callable[..., Any]:
     async def operate(self: Any, *args: Any) -> Any:
-        return facts(self)[0].ask("op", name, self, *args)
+        value = facts(self)[0].ask("op", name, self, *args)
+        itself = name == "aenter" and isinstance(value, Handle) and facts(value)[1] == facts(self)[1]
+        return self if itself else value
 
     return operate
 

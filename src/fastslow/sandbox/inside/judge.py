@@ -88,7 +88,7 @@ class Judge(Peer):
         self._around = Watched(code)
         self._shared = class_names(setup)
         if "unittest" in code:
-            cases.count_assertions(self.counted, self.truth)
+            cases.count_assertions(self.counted, self.truth, self.same)
         if self.examination:
             self.examination.start(self)
         try:
@@ -191,6 +191,11 @@ class Judge(Peer):
     def half(self) -> None:
         self._calls_between = self._calls
 
+    def same(self, left: Any, right: Any) -> Any:
+        """The left one where both stand for one object, else the right one."""
+        both = isinstance(left, Handle) and isinstance(right, Handle)
+        return left if both and self.number_of(left) == self.number_of(right) else right
+
     def truth(self, value: Any) -> bool:
         """Whether a value is true; what an object in the place of data gave decides nothing."""
         if any(value is word for word in self.words):
@@ -258,7 +263,11 @@ class Judge(Peer):
                     value = handles.new_handle(kind, self, int(number), standing)
             self._by_number[number] = value
             self._theirs[id(value)] = (value, number)
-        return self._by_number[number]
+        value = self._by_number[number]
+        if isinstance(value, Handle) and handles.facts(value)[2] == Standing.MADE:
+            # Made by the test, but now given by the answer, perhaps in the place of something else.
+            return handles.new_handle(type(value), self, number, Standing.NAMED)
+        return value
 
     async def _waiting(self, number: int) -> Any:
         return self.ask("op", "await", self._by_number[number])
@@ -266,11 +275,14 @@ class Judge(Peer):
     def receive(self) -> Any:
         """The next message, when the classes that it speaks of are known."""
         message = super().receive()
-        for number, name, module, operators, parents in message.get("classes", ()) if isinstance(message, dict) else ():
-            known = [str(each) for each in operators if each in OPERATIONS]
-            bases = [self._classes[parent] for parent in parents]
-            self._classes[number] = handles.mirror(self, int(number), str(name), str(module), known, bases)
-            self._theirs[id(self._classes[number])] = (self._classes[number], int(number))
+        try:
+            for number, name, module, operators, parents in message.get("classes", ()):
+                known = [str(each) for each in operators if each in OPERATIONS]
+                bases = [self._classes[parent] for parent in parents]
+                self._classes[number] = handles.mirror(self, int(number), str(name), str(module), known, bases)
+                self._theirs[id(self._classes[number])] = (self._classes[number], int(number))
+        except Exception as fault:  # no honest process has sent this
+            raise self.gone() from fault
         return message
 
     def number_of(self, value: Any) -> int | None:
