@@ -124,15 +124,16 @@ def _in_steps(problem: Problem) -> tuple[str, dict[str, Any]]:
 
 
 def _drawn(problem: Problem) -> tuple[str, dict[str, Any]]:
-    body = f"{problem.parameters}, = {problem.draw}\ngot = {problem.name}({problem.parameters})\n{problem.reference.rstrip()}\n"
-    body += "assert got == result, (got, result)"
+    body = f"{problem.parameters}, = {problem.draw}\ngot = {problem.name}({problem.parameters})\n"
+    body += f"{problem.reference.rstrip()}\nassert got == result, (got, result)"
     return "", {
         "tests": ["import random\nrng = random.Random(7)\nfor _ in range(20):\n" + textwrap.indent(body, "    ")]
     }
 
 
 def _imported(problem: Problem) -> tuple[str, dict[str, Any]]:
-    helper = f"def reference({problem.parameters}):\n{textwrap.indent(problem.reference.rstrip(), '    ')}\n    return result\n"
+    body = textwrap.indent(problem.reference.rstrip(), "    ")
+    helper = f"def reference({problem.parameters}):\n{body}\n    return result\n"
     text = f"import copy\nfrom solution import {problem.name} as function\n{helper}cases = {problem.cases!r}\n"
     text += "got = [function(*copy.deepcopy(case)) for case in cases]\nwant = [reference(*case) for case in cases]\n"
     return "", {"tests": [text + "assert len(got) == len(want)\nfor a, b in zip(got, want):\n    assert a == b\n"]}
@@ -143,7 +144,8 @@ def _pytest(problem: Problem) -> tuple[str, dict[str, Any]]:
     text += (
         f"    for args, expected in CASES:\n        result = {problem.name}(*args)\n        assert result == expected\n"
     )
-    text += f"\n\ndef test_again():\n    args, expected = CASES[0]\n    assert {problem.name}(*args) == {problem.name}(*args)\n"
+    text += f"\n\ndef test_again():\n    args, expected = CASES[0]\n    first = {problem.name}(*args)\n"
+    text += f"    assert first == {problem.name}(*args)\n"
     return "", {"tests": [text]}
 
 

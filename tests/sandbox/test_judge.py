@@ -54,8 +54,7 @@ def test_a_forgery_is_never_accepted(pair: Any) -> None:
         (
             "class Yes:\n    def __getattr__(self, name): return lambda *a: True\ndef f(x): return Yes()",
             "assert f(1).startswith('a')",
-            "it rests on the word of an object in the place of data (`startswith`)"
-            " or on the truth of what such an object gave",
+            "it rests on the word of an object in the place of data (`__call__`)",
         ),
         (
             "class Bag:\n    def __contains__(self, x): return True\ndef f(x): return Bag()",
@@ -79,7 +78,7 @@ def test_what_cannot_be_judged_says_so(source: str, test: str, why: str) -> None
     score, words = run_tests(source, [test], seconds=30)
     assert score == 0
     first, advice = words.split("\n")
-    assert "the result cannot be judged: it " in first or f"cannot be judged: {why}." in first
+    assert f"the result cannot be judged: {why}." in first
     assert advice.startswith("Return plain data")
     assert "cannot be judged.\n" in run_tests(source, [test], seconds=30, shown=0)[1]
 

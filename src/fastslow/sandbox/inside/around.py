@@ -36,7 +36,7 @@ class Watched:
                 numpy_random = importlib.import_module("numpy.random")
                 self._hook(numpy_random, "seed", lambda value=None: self._seeds.append(("numpy.random", value)))
         if "mock" in code:
-            patch: Any = importlib.import_module("unittest.mock")._patch
+            patch: Any = type(importlib.import_module("unittest.mock").patch("builtins.print"))
             self._hook(patch, "__enter__", self._patches.append)
             self._hook(patch, "__exit__", lambda this, *_: self._patches.remove(this))
 

@@ -10,7 +10,7 @@ also hold the second time, when arguments stay as they were given.
 from __future__ import annotations
 
 import ast
-import sys
+import inspect
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
@@ -187,7 +187,10 @@ class Flow(Examination):
     def note(self, place: int) -> None:
         """Called by the test."""
         kind, key, scope, *about = self._notes[place]
-        frame = sys._getframe(1)
+        here = inspect.currentframe()
+        assert here is not None
+        assert here.f_back is not None
+        frame = here.f_back
         match kind:
             case "statement":
                 self._statements[id(frame)] = (scope, about[0])

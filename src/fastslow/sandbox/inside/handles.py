@@ -34,7 +34,7 @@ _CLAIMED = {
     "async_generator": AsyncGeneratorType,
 }
 _DATA_AND_TESTS = (
-    "builtins collections datetime decimal fractions uuid pathlib numpy pandas unittest inside answer solution"
+    "builtins collections numbers datetime decimal fractions uuid pathlib numpy pandas unittest inside answer solution"
 )
 _NEVER_CLAIMED = frozenset(_DATA_AND_TESTS.split())
 """Modules whose types go over as data, so that an object that says it is of one of them is none; and those of the tests."""
@@ -70,9 +70,18 @@ def _undecided(self: Any, *_: Any) -> Any:
     raise Unsure("it rests on a number that an object in the place of data gave")
 
 
+def _equals(self: Any, other: Any) -> Any:
+    """Two numbers of such objects equal each other as they please."""
+    return _undecided(self) if type(other) in _NUMBERS.values() else self.__class__.__base__.__eq__(self, other)
+
+
 _DECIDING = ("bool", "lt", "le", "gt", "ge", "ne")
 _NUMBERS = {
-    kind: type(kind.__name__, (kind,), {**{f"__{name}__": _undecided for name in _DECIDING}, "__hash__": kind.__hash__})
+    kind: type(
+        kind.__name__,
+        (kind,),
+        {**{f"__{name}__": _undecided for name in _DECIDING}, "__eq__": _equals, "__hash__": kind.__hash__},
+    )
     for kind in (int, float)
 }
 """Numbers that an object in the place of data gave. They equal what they equal, and decide nothing else."""
@@ -113,12 +122,18 @@ class Handle:
 
     def __bool__(self) -> bool:
         judge, _, standing = facts(self)
-        operations = type(self)._operations  # type: ignore[attr-defined]
+        operations = vars(type(self))["_operations"]
         if standing == Standing.WORD:
             raise judge.unsure("it rests on the truth of what an object in the place of data gave")
         if "bool" in operations:
             return judge.ask("op", "bool", self) is True
         return len(self) != 0 if "len" in operations else True
+
+    def __eq__(self, other: object) -> Any:
+        return facts(self)[1] == facts(other)[1] if isinstance(other, Handle) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(facts(self)[1])
 
     def __repr__(self) -> str:
         return str(facts(self)[0].ask("op", "repr", self))
@@ -133,17 +148,23 @@ class Mirror(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         judge = cls._own_facts()[0]
         value = judge.ask("call", cls, *args, **kwargs)
-        if isinstance(value, Handle) and isinstance(value, cls) and cls._named:
+        if isinstance(value, Handle) and isinstance(value, cls) and is_named(cls):
             facts(value)[2] = Standing.MADE
         return value
 
     def _own_facts(cls) -> list[Any]:
         if "_class_facts" not in vars(cls):
             raise Unsure("the test derives a class from one of the code's")
-        return cls._class_facts
+        facts_of_class: list[Any] = vars(cls)["_class_facts"]
+        return facts_of_class
 
     def __getattr__(cls, name: str) -> Any:
-        return cls._own_facts()[0].ask("getattr", cls, name)
+        judge = cls._own_facts()[0]
+        standing = Standing.MADE if is_named(cls) else Standing.UNKNOWN
+        return _weighed(judge, standing, name, judge.ask("getattr", cls, name))
+
+    def __contains__(cls, item: Any) -> bool:
+        return _contains(cls, item)
 
     def __setattr__(cls, name: str, value: Any) -> None:
         cls._own_facts()[0].ask("setattr", cls, name, value)
@@ -159,6 +180,11 @@ class Mirror(type):
 
     def __getitem__(cls, key: Any) -> Any:
         return cls._own_facts()[0].ask("op", "getitem", cls, key)
+
+
+def is_named(kind: type) -> bool:
+    """Whether a class of the answer's, or one above it, is named by the test."""
+    return any(vars(parent).get("_named") for parent in kind.__mro__)
 
 
 def mirror(judge: Any, number: int, name: str, module: str, operations: list[str], parents: list[type]) -> type:
@@ -208,6 +234,8 @@ def _forward(name: str) -> Callable[..., Any]:
         value = (
             judge.ask("call", self, *args, **kwargs) if name == "call" else judge.ask("op", name, self, *args, **kwargs)
         )
+        if name == "enter" and isinstance(value, Handle) and facts(value)[1] == facts(self)[1]:
+            return self
         asks = name not in _NO_QUESTION or (name == "call" and standing == Standing.WORD)
         if asks and standing == Standing.WORD and isinstance(value, Handle):
             return _as_word(value)
@@ -243,7 +271,7 @@ def _weighed(judge: Any, standing: Standing, name: str, value: Any) -> Any:
         raise judge.unsure(f"it rests on the word of an object in the place of data (`{name}`)")
     if isinstance(value, Handle):
         judge.words.append(value)
-        return _as_word(value) if "call" in type(value)._operations else value  # type: ignore[attr-defined]
+        return _as_word(value) if "call" in vars(type(value))["_operations"] else value
     if doubted and type(value) in _NUMBERS:
         return _NUMBERS[type(value)](value)
     judge.words.append(value)
@@ -298,7 +326,9 @@ def _await(self: Any) -> Any:
 
 def _later(name: str) -> Callable[..., Any]:
     async def operate(self: Any, *args: Any) -> Any:
-        return facts(self)[0].ask("op", name, self, *args)
+        value = facts(self)[0].ask("op", name, self, *args)
+        itself = name == "aenter" and isinstance(value, Handle) and facts(value)[1] == facts(self)[1]
+        return self if itself else value
 
     return operate
 

@@ -8,7 +8,6 @@ expected one, end the tests early with a good result, or read what is expected.
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import copy
 import importlib
@@ -89,7 +88,7 @@ class Judge(Peer):
         self._around = Watched(code)
         self._shared = class_names(setup)
         if "unittest" in code:
-            cases.count_assertions(self.counted, self.truth)
+            cases.count_assertions(self.counted, self.truth, self.same)
         if self.examination:
             self.examination.start(self)
         try:
@@ -174,7 +173,7 @@ class Judge(Peer):
         if self._checks == before:  # tests that wait for pytest to call them
             for each in new:
                 if inspect.isfunction(each) and each.__name__.startswith("test"):
-                    asyncio.run(each()) if inspect.iscoroutinefunction(each) else each()
+                    cases.awaited(each()) if inspect.iscoroutinefunction(each) else each()
         if piece.checks and self._checks == before:
             raise AssertionError  # loops over what the answer returned have made no comparison
 
@@ -191,6 +190,11 @@ class Judge(Peer):
 
     def half(self) -> None:
         self._calls_between = self._calls
+
+    def same(self, left: Any, right: Any) -> Any:
+        """The left one where both stand for one object, else the right one."""
+        both = isinstance(left, Handle) and isinstance(right, Handle)
+        return left if both and self.number_of(left) == self.number_of(right) else right
 
     def truth(self, value: Any) -> bool:
         """Whether a value is true; what an object in the place of data gave decides nothing."""
@@ -255,11 +259,15 @@ class Judge(Peer):
                     value = self._waiting(number)
                 case _:
                     kind = self._classes[about]
-                    named = any(vars(parent).get("_named") for parent in kind.__mro__)
-                    value = handles.new_handle(kind, self, int(number), Standing.NAMED if named else Standing.UNKNOWN)
+                    standing = Standing.NAMED if handles.is_named(kind) else Standing.UNKNOWN
+                    value = handles.new_handle(kind, self, int(number), standing)
             self._by_number[number] = value
             self._theirs[id(value)] = (value, number)
-        return self._by_number[number]
+        value = self._by_number[number]
+        if isinstance(value, Handle) and handles.facts(value)[2] == Standing.MADE:
+            # Made by the test, but now given by the answer, perhaps in the place of something else.
+            return handles.new_handle(type(value), self, number, Standing.NAMED)
+        return value
 
     async def _waiting(self, number: int) -> Any:
         return self.ask("op", "await", self._by_number[number])
@@ -267,11 +275,14 @@ class Judge(Peer):
     def receive(self) -> Any:
         """The next message, when the classes that it speaks of are known."""
         message = super().receive()
-        for number, name, module, operators, parents in message.get("classes", ()) if isinstance(message, dict) else ():
-            known = [str(each) for each in operators if each in OPERATIONS]
-            bases = [self._classes[parent] for parent in parents]
-            self._classes[number] = handles.mirror(self, int(number), str(name), str(module), known, bases)
-            self._theirs[id(self._classes[number])] = (self._classes[number], int(number))
+        try:
+            for number, name, module, operators, parents in message.get("classes", ()):
+                known = [str(each) for each in operators if each in OPERATIONS]
+                bases = [self._classes[parent] for parent in parents]
+                self._classes[number] = handles.mirror(self, int(number), str(name), str(module), known, bases)
+                self._theirs[id(self._classes[number])] = (self._classes[number], int(number))
+        except Exception as fault:  # no honest process has sent this
+            raise self.gone() from fault
         return message
 
     def number_of(self, value: Any) -> int | None:
@@ -337,8 +348,8 @@ class Judge(Peer):
         elif do == "op" and name in OPERATIONS:
             result = getattr(type(value), f"__{name}__")(value, *args[2:], **kwargs)
         elif do in ("getattr", "setattr") and not args[1].startswith(_INNARDS) and not inspect.isroutine(value):
-            if do == "setattr" and hasattr(value, "assert_called"):
-                raise AttributeError("a mock of the tests")
+            if do == "setattr" and (isinstance(value, type) or callable(getattr(value, args[1], None))):
+                raise AttributeError("a class or method of the tests")
             result = getattr(builtins, do)(*args)
         else:
             raise AttributeError(f"{do} {args[1]}")

@@ -76,7 +76,10 @@ class Assertions(ast.NodeTransformer):
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             left, right = test.left, test.comparators[0]
             texts = [ast.unparse(left), ast.unparse(right), type(test.ops[0]).__name__]
-            compare = ast.Compare(ast.Name(LEFT, ast.Load()), test.ops, [ast.Name(RIGHT, ast.Load())])
+            other = RIGHT
+            if isinstance(test.ops[0], ast.Is | ast.IsNot):  # one object of the answer's may have several stand-ins
+                other = f"{JUDGE}.same({LEFT}, {RIGHT})"
+            compare = ast.Compare(ast.Name(LEFT, ast.Load()), test.ops, [ast.parse(other, mode="eval").body])
             return [
                 ast.copy_location(ast.Assign([ast.Name(LEFT, ast.Store())], left), node),
                 _like(f"{JUDGE}.half()", node),

@@ -8,6 +8,7 @@ import copy
 import importlib
 import inspect
 import linecache
+import random
 import sys
 import traceback
 from collections.abc import Callable
@@ -65,9 +66,9 @@ class Program(Peer):
         super().__init__(Pipes(requests, replies))
         self._names: dict[str, Any] = {}
         self._setup: set[str] = set()
-        self._announced: dict[type, int] = {}
+        self._announced: dict[int, int] = {}
         self._new: list[Any] = []
-        self._shown: set[type] = set()
+        self._shown: set[int] = set()
         """Classes that the tests have got hold of, so that their objects must behave as such even where they are data."""
         self._theirs: dict[int, tuple[Any, int]] = {}
         self._loop: Any = None
@@ -126,7 +127,7 @@ class Program(Peer):
         if home in sys.stdlib_module_names and getattr(sys.modules.get(home), name, None) is value:
             return ("library", home)
         if isinstance(value, type):
-            self._shown.add(value)
+            self._shown.add(id(value))
         return ("value", value)
 
     def _run(self, awaitable: Any) -> Any:
@@ -142,7 +143,7 @@ class Program(Peer):
     def record(self, value: Any) -> str | None:
         kind = type(value)
         name = kind.__name__
-        if kind in self._shown and _behaves(kind):
+        if id(kind) in self._shown and _behaves(kind):
             return ""
         ours = name in self._setup and self._names.get(name) is kind
         return name if ours and not issubclass(kind, tuple | BaseException | type) and not _is_member(value) else None
@@ -154,7 +155,9 @@ class Program(Peer):
     def named(self, value: Any) -> dict[str, Any] | None:
         if isinstance(value, type):
             name = value.__name__
-            if value in SAFE or (value.__module__ == "builtins" and issubclass(value, BaseException)):
+            if any(value is safe for safe in SAFE) or (
+                value.__module__ == "builtins" and issubclass(value, BaseException)
+            ):
                 return {"builtin": name}
             return {"shared": name} if name in self._setup and self._names.get(name) is value else None
         if _is_member(value) and type(value).__name__ in self._setup:
@@ -186,13 +189,13 @@ class Program(Peer):
 
     def _class(self, kind: type) -> int:
         """The number of a class; the first time its name, parents and operators are announced."""
-        if kind not in self._announced:
+        if id(kind) not in self._announced:  # what a class says of its equality does not count
             parents = [self._class(parent) for parent in kind.__bases__ if parent.__module__ != "builtins"]
-            self._announced[kind] = self._numbers.setdefault(id(kind), len(self._kept))
-            if self._announced[kind] == len(self._kept):
+            self._announced[id(kind)] = self._numbers.setdefault(id(kind), len(self._kept))
+            if self._announced[id(kind)] == len(self._kept):
                 self._kept.append(kind)
-            self._new.append([self._announced[kind], kind.__name__, kind.__module__, operations(kind), parents])
-        return self._announced[kind]
+            self._new.append([self._announced[id(kind)], kind.__name__, kind.__module__, operations(kind), parents])
+        return self._announced[id(kind)]
 
     def stand_in(self, number: int, *about: Any) -> Any:
         found = next((value for value, known in self._theirs.values() if known == number), None)
@@ -261,6 +264,7 @@ def _execute(name: str, sources: dict[str, str]) -> dict[str, Any]:
     module = ModuleType(name)
     sys.modules[name] = module
     sys.argv = [FILE]
+    random.seed()  # not as in the judge, which was forked from the same process
     vars(builtins).update(exit=sys.exit, quit=sys.exit)  # as everywhere; Python was started without the module for that
     for file, source in sources.items():
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
