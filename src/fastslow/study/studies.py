@@ -112,7 +112,7 @@ _STUDIES = (
         "How many rollouts and steps does FST need to reach what RL only reaches?",
         _always(FST, RL, GEPA),
         {
-            "times fewer steps to RL's peak": "CodeIO 3.0, math 1.4, HoVer-hard 3.0",
+            "times fewer steps, to the highest reward of RL": "CodeIO 3.0, math 1.4, HoVer-hard 3.0",
             "rollouts of RL divided by those of FST, from its settings": "CodeIO 1.85, math 0.94, HoVer-hard 1.85",
         },
     ),
