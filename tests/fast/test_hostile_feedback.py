@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cycle_helpers import Stage, one_cycle, pool_of, problems
-from hostile import SHAPES, grows_linearly, seconds
+from hostile_shapes import SHAPES, grows_linearly, seconds
 from optimizers.optimizer_helpers import each
 
 from fastslow.base.text import hidden_characters, one_line, printable

@@ -99,4 +99,4 @@ def test_lines_that_answers_do_not_keep_are_counted_by_how_often_they_are_said(m
         ((HEEDED - 0.1, TRIED - 1), 0.0),
     ):
         monkeypatch.setattr(model.words, "heeded", lambda key, heeded=heeded: heeded)
-        assert model.unheeded(problem) == pytest.approx(expected)
+        assert model.wanting(problem) == pytest.approx(expected)

@@ -227,5 +227,6 @@ class Order:
     def _beside(self, key: str, other: str) -> float:
         """How often a statement is made beside another, compared with how often it is made without it."""
         both, only = self._both[key, other], self._first[other, key]
-        usual = (self._said[key] - both + 1) / (self._open[key] - both - only + 1)
-        return min(1.0, (both + BESIDE) / (both + only + BESIDE) / min(1.0, usual))
+        beside = (both + BESIDE) / (both + only + BESIDE)
+        usual = (self._said[key] - both + BESIDE * beside) / (self._open[key] - both - only + BESIDE)
+        return min(1.0, beside / usual)
