@@ -264,9 +264,9 @@ def test_a_last_checkpoint_that_cannot_be_saved_is_an_error_and_can_be_resumed(
 def test_a_learning_rate_that_breaks_the_weights_ends_the_run_and_saves_nothing(
     by_words: list[str], tmp_path: Path
 ) -> None:
+    # No recipe file may say so; weights can break at smaller rates too, later.
+    recipe = changed(load_recipe(EXAMPLE, [*SAVED, *by_words]), slow={"learning_rate": 1e308})
     with pytest.raises(RunError, match=r"diverged at step 1: the largest weight is nan; .* lower slow.learning_rate"):
-        # No recipe file may say so; weights can break at smaller rates too, later.
-        recipe = changed(load_recipe(EXAMPLE, [*SAVED, *by_words]), slow={"learning_rate": 1e308})
         start.train(recipe, tmp_path / "run")
     opened = RunFolder.open(tmp_path / "run")
     assert opened.read_json("run.json")["status"] == "failed"  # type: ignore[index]
