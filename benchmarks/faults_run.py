@@ -124,7 +124,7 @@ def run(folder: Path, task: Grader | None = None, reflector: Any = None) -> None
 
 def resume(folder: Path) -> None:
     """Resume the run, whatever its folder holds."""
-    start.resume(folder, make_view(Console(file=io.StringIO())), task=_assembled(Grader()))
+    start.resume(folder, make_view(Console(file=io.StringIO())), task=_assembled(Grader()), other_data=True)
 
 
 def _assembled(task: Grader) -> Grader:

@@ -118,7 +118,7 @@ class SlowRecipe(Section):
     kl: float = Field(default=1e-3, ge=0, le=1000)
     """Coefficient of the KL penalty to the base model, whose estimate (k3 times the importance ratio) is averaged over all
     tokens of the update, whatever loss is chosen; 0 loads no reference model. `distill` has no such penalty."""
-    learning_rate: float = Field(default=1e-6, gt=0, le=100)
+    learning_rate: float = Field(default=1e-6, gt=0, le=1e6)
     """AdamW's learning rate; constant after warm-up."""
     warmup_steps: int = Field(default=10, ge=0)
     """Steps of linear warm-up: the first step has 1/N of the learning rate, step N all of it."""

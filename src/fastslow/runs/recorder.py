@@ -323,7 +323,7 @@ class Recorder:
         self._save(self.state, scheduled=True)
 
     def _save(self, held: State | None, scheduled: bool) -> None:
-        """Save a completed step. A checkpoint that is not scheduled is removed after the next."""
+        """Save a completed step. A checkpoint that is neither scheduled nor the last is removed after the next."""
         assert held is not None, "a step has been completed"
         step, world, started = held.step, self.engine.world, time.monotonic()
         if self.run:
@@ -339,7 +339,7 @@ class Recorder:
             self.checkpoints.commit(step)
             if self.run:
                 interim = (self.run.read_json("run.json") or {}).get("interim")
-                self.run.set_status("running", checkpoint=step, interim=None if scheduled else step)
+                self.run.set_status("running", checkpoint=step, interim=None if scheduled or held.done else step)
                 if interim != step and interim in self.checkpoints.steps():
                     self.checkpoints.remove(interim)
             self.checkpoints.prune(self.recipe.output.keep_checkpoints)
