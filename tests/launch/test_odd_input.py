@@ -81,7 +81,7 @@ def fastslow_recipe() -> Path:
     return next(Path(__file__).parents[2].joinpath("recipes").rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("rate", [1e300, 1000.0, float("inf"), float("nan"), 0.0, -1e-3])
+@pytest.mark.parametrize("rate", [1e300, 1e7, float("inf"), float("nan"), 0.0, -1e-3])
 def test_a_learning_rate_that_cannot_be_meant_is_refused(rate: float) -> None:
     with pytest.raises(RecipeError, match=r"slow\.learning_rate"):
         build_recipe({"model": "nano", "task": "rulebook", "slow": {"learning_rate": rate}})
