@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -119,3 +120,20 @@ def test_while_nothing_is_right_near_answers_are_tried_again_until_one_can_be_sh
     assert "The answer:\nin straw paper" in found.pool.best.context.texts["system"]
     assert "An earlier answer" not in "".join(member.context.texts["system"] for member in found.pool.members)
     assert 0 < policy.retried <= 170 / 2
+
+
+class Writers(Corrector):
+    """Its second component is graded only once an answer has been tried again."""
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        rollout = super()._rollout(example, context)
+        named = {"editor": "Edit it." if self.retried else ""}
+        turns = (*rollout.turns, replace(rollout.turns[0], component="editor"))
+        return replace(rollout, turns=turns, feedback=replace(rollout.feedback, by_component=named))
+
+
+def test_a_component_that_is_blamed_for_the_first_time_by_a_second_try_is_no_surprise() -> None:
+    policy, anchors = Writers(), [Example(f"vase{index}", {}) for index in range(96)]
+    found = run(policy.play, Pool.from_texts({"system": "Say how.", "editor": "Edit."}), anchors)
+    assert policy.retried
+    assert {"system", "editor"} == set(found.pool.best.context.texts)

@@ -246,11 +246,13 @@ class Digest(Optimizer):
         answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
         if self._solved or self.transcript.examples or self._retried + count > self._retries:
             return False
+        tried = {each.example.id for attempts in self._wrong.values() for each in attempts}
+        wanting = {problem for problem in tried if model.wanting(problem)}
         nearest: dict[tuple[str, str], tuple[Far, Wrong]] = {}
         for component, attempts in self._wrong.items():
             for each in attempts:
                 place = component, each.example.id
-                if each.lines and model.wanting(each.example.id):
+                if each.lines and each.example.id in wanting:
                     far = self._far(model, each)
                     if place not in nearest or far >= nearest[place][0]:
                         nearest[place] = far, each
@@ -271,7 +273,7 @@ class Digest(Optimizer):
         further = sum(
             self._far(model, each) > nearest[component, each.example.id][0]
             for component, attempts in self._wrong.items()
-            for each in attempts[before[component] :]
+            for each in attempts[before.get(component, 0) :]
             if (component, each.example.id) in nearest
         )
         if further < FURTHER * count:
