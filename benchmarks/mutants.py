@@ -52,7 +52,7 @@ EXTRA = {
     "fast/memory.py": ("test_loop.py",),
     "fast/evolution.py": ("test_loop.py",),
     "runs/recorder.py": ("test_loop.py",),
-    "slow/allocation.py": ("test_loop.py",),
+    "slow/stream.py": ("test_loop.py",),
 }
 """Tests of a module that stand elsewhere."""
 SLOW = ("test_browser.py", "test_whole_runs.py", "test_studies.py", "test_training.py", "test_quickstart.py")

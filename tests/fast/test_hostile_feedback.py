@@ -115,8 +115,9 @@ def cycle_under(optimizer: str, size: int) -> Any:
 
 @each(*OPTIMIZER.registry.built_in)
 def test_a_megabyte_of_feedback_takes_no_optimizer_longer_than_a_tenth_of_it(optimizer: str) -> None:
-    short = seconds(cycle_under(optimizer, MEGABYTE // 10), "", times=1)
-    assert seconds(cycle_under(optimizer, MEGABYTE), "", times=1) < 2 * short + 0.5
+    """In proportion it would be ten times. The least of three, because a process has more to do than this test."""
+    short = seconds(cycle_under(optimizer, MEGABYTE // 10), "")
+    assert seconds(cycle_under(optimizer, MEGABYTE), "") < 3 * short + 0.5
     assert short < 20
 
 
@@ -132,13 +133,13 @@ def heard(count: int) -> Transcript:
     return transcript
 
 
-def test_ten_thousand_distinct_statements_take_digest_no_more_than_twice_five_thousand() -> None:
+def test_the_time_of_digest_grows_with_the_statements_and_not_with_their_square() -> None:
     def judge(transcript: Transcript) -> None:
         transcript._read_at = -1
         Model(transcript.read(), Writer({"system": "Answer."}, 1000, words), 0)
 
-    half, whole = heard(5_000), heard(10_000)
-    assert seconds(lambda _: judge(whole), "", times=2) < 3 * seconds(lambda _: judge(half), "", times=2)
+    quarter, whole = heard(2_500), heard(10_000)
+    assert seconds(lambda _: judge(whole), "") < 9 * seconds(lambda _: judge(quarter), "")
 
 
 def test_of_too_many_statements_those_of_most_problems_and_those_in_texts_are_weighed() -> None:

@@ -112,9 +112,9 @@ def test_any_answer_is_graded(options: FormatsOptions, answer: str) -> None:
 def test_long_answers_take_no_time_and_are_not_repeated(answer: str) -> None:
     for feedback in ("rules", "both"):
         task = Formats(FormatsOptions(fields=8, conventions=15, feedback=feedback))
-        start = time.perf_counter()
+        start = time.process_time()
         said = task.grade(task.examples("train")[0], answer)
-        assert time.perf_counter() - start < 3
+        assert time.process_time() - start < 3
         assert len(said.text) < 3000
 
 

@@ -134,9 +134,9 @@ def test_any_answer_is_graded(options: ManualOptions, answer: str, data: st.Data
 @pytest.mark.parametrize("answer", ["(" * 10**6, "a " * 10**6, "```" * 10**6, "answer:" * 10**6, "\n" * 10**6])
 def test_long_answers_take_no_time_and_are_not_repeated(answer: str) -> None:
     task = Manual(ManualOptions())
-    start = time.perf_counter()
+    start = time.process_time()
     said = task.grade(task.examples("train")[0], answer)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert len(said.text) < 300
 
 
