@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import os
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -17,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rollout_helpers import SAMPLING, PlanAndDo, ScriptedEngine, contexts, play, player, problems, wait_in_time
 
-from fastslow.base.errors import RecipeError
+from fastslow.base import world
+from fastslow.base.errors import FastSlowError, RecipeError
 from fastslow.recipe import GradingRecipe
 from fastslow.records import Completion, Context, Rollout
 from fastslow.rollouts import play as playing
@@ -163,6 +165,32 @@ def test_more_faulty_grades_than_the_limit_stop_the_step(failing: list[bool], li
 def test_wrong_settings_that_show_in_grading_end_the_play() -> None:
     with pytest.raises(RecipeError, match="low and high"):
         play(Quiz(raises(RecipeError("low and high"))), ScriptedEngine(), ODD)
+
+
+def closes(descriptor: Callable[[], int]) -> Callable[[], Feedback]:
+    def grade() -> Feedback:
+        os.close(descriptor())
+        return Feedback(0.0)
+
+    return grade
+
+
+def of_the_loop() -> int:
+    return world._loop()._selector.fileno()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "said"),
+    [
+        (lambda: 0, "the task closed standard input; a grader, tool or environment may close only what it opened"),
+        (of_the_loop, "a file descriptor of this process was closed"),
+    ],
+)
+def test_a_grader_that_closes_a_descriptor_of_the_process_stops_the_run(descriptor: Any, said: str) -> None:
+    with pytest.raises(FastSlowError, match=said):
+        play(Quiz(closes(descriptor)), ScriptedEngine(), ODD)
+    os.fstat(0)
+    assert [each.score for each in play(Quiz(lambda: Feedback(0.5)), ScriptedEngine(), ODD)] == [1.0, 0.5, 1.0]
 
 
 def test_an_answer_is_text_that_knows_its_tokens() -> None:

@@ -8,6 +8,7 @@ import asyncio
 import atexit
 import contextlib
 import contextvars
+import errno
 import hashlib
 import signal
 import threading
@@ -17,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from types import FrameType
 from typing import Any, TypeVar
+
+from fastslow.base.errors import TaskError
 
 T = TypeVar("T")
 PATIENCE = 5.0
@@ -161,6 +164,10 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+_lost: list[asyncio.AbstractEventLoop] = []
+"""Event loops whose descriptors somebody closed; one that is collected would complain about them."""
+
+
 def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to completion; in another thread if this one already runs a loop, as in a notebook."""
     try:
@@ -175,9 +182,19 @@ def _drive(coroutine: Coroutine[Any, Any, T]) -> T:
     """Unlike `asyncio.run`, this does not delay Ctrl-C until a batch is sampled."""
     loop = _loop()
     try:
-        return loop.run_until_complete(coroutine)
-    finally:
-        _clear(loop)
+        try:
+            return loop.run_until_complete(coroutine)
+        finally:
+            _clear(loop)
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+        _lost.append(loop)
+        _loop.cache_clear()
+        raise TaskError(
+            "a file descriptor of this process was closed while rollouts were played; a grader, tool or environment may "
+            "close only what it opened"
+        ) from error
 
 
 def _clear(loop: asyncio.AbstractEventLoop) -> None:

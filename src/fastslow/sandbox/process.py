@@ -6,7 +6,7 @@ ended, and works from any thread. It is connected by a socket and talks in messa
 Graders, tools and environments run in this process, under a `Watch`. Its limit covers every stretch of a rollout in which the
 task's own code works: the clock stands still while the model answers and while the rollout waits for a free thread.
 Asynchronous code is cancelled. Code that blocks the event loop is interrupted by a timer signal; a call inside a C library
-ends first.
+ends first. Code that closes a standard stream stops the run: what is opened next would take its place.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ import weakref
 from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from fastslow.base.errors import TaskError
+from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.inside import wire
 
@@ -149,6 +150,7 @@ class Watch:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        _duplicates()
         self._timer: asyncio.Timeout | None = None
         self._pauses = 0
 
@@ -218,11 +220,39 @@ class _Stepped:
                     awaited = advance(given)
             except StopIteration as stop:
                 return stop.value
+            finally:
+                _require_streams()
             try:
                 given = yield awaited
                 advance = steps.send
             except BaseException as error:
                 advance, given = steps.throw, error
+
+
+@cache
+def _duplicates() -> dict[int, int]:
+    """Duplicates of the standard streams that are open."""
+    found = {}
+    for stream in range(3):
+        with contextlib.suppress(OSError):
+            found[stream] = os.dup(stream)
+    return found
+
+
+def _require_streams() -> None:
+    """Refuse code that has closed a standard stream, and open it again, so that this can be said."""
+    closed = []
+    for stream, duplicate in _duplicates().items():
+        try:
+            os.fstat(stream)
+        except OSError:
+            closed.append(("standard input", "standard output", "standard error")[stream])
+            with contextlib.suppress(OSError):
+                os.dup2(duplicate, stream)
+    if closed:
+        raise RecipeError(
+            f"the task closed {' and '.join(closed)}; a grader, tool or environment may close only what it opened"
+        )
 
 
 class _alarm:
