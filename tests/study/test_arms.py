@@ -177,3 +177,10 @@ def test_logs_that_are_truncated_are_remarked_on(tmp_path: Path) -> None:
     assert f"'{cut / 'metrics.jsonl'}' ends in the middle of a line" in remarks
     assert f"'{short / 'metrics.jsonl'}' ends at step" in remarks
     assert str(whole) not in remarks
+
+
+def test_a_run_without_updates_lacks_no_rows_of_steps(tmp_path: Path) -> None:
+    frozen = made_run(tmp_path / "gepa", [0.1, 0.3], method="gepa", fast=100)
+    state = json.loads((frozen / "run.json").read_text())
+    (frozen / "run.json").write_text(json.dumps({**state, "status": "finished", "steps": 10}))
+    assert gather([frozen])[1] == []

@@ -56,6 +56,7 @@ def test_the_cost_of_most_of_the_baselines_gain_is_counted_seed_by_seed(tmp_path
     assert found.level == pytest.approx(0.1 + 0.8 * (1.1 / 3 - 0.1))
     assert found.costs(rl, "steps")[2] == math.inf
     assert not found.saving(fst, "steps").has_interval
+    assert found.saving(fst, "steps").seeds == 2  # those of both arms that reach it
     two = comparison(tmp_path / "two", seeds=2)
     fst, rl = two.arms
     assert two.level == pytest.approx(0.34)
@@ -69,6 +70,14 @@ def test_the_cost_of_most_of_the_baselines_gain_is_counted_seed_by_seed(tmp_path
     # The fast loop's rollouts count: half as much again.
     assert two.saving(fst, "rollouts").mean == pytest.approx(expected / 1.5)
     assert two.saving(fst, "rollouts").has_interval
+
+
+def test_a_level_that_is_no_part_of_a_gain_is_not_called_one(tmp_path: Path) -> None:
+    made = [made_run(tmp_path / f"flat-{seed}", [0.1] * 4, method="rl", seed=seed) for seed in range(3)]
+    found = Comparison.of(gather([*folders(tmp_path)[:3], *made])[0])
+    measures = [measure for _, measure, _ in found.measures()]
+    assert "KL from base at a reward above RL only before training" in measures
+    assert not [measure for measure in measures if "gain" in measure]
 
 
 def test_luck_at_one_evaluation_moves_the_level_little(tmp_path: Path) -> None:

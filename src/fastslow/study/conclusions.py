@@ -13,7 +13,7 @@ from fastslow.recipe import Recipe
 from fastslow.study import figures
 from fastslow.study.arms import Arm
 from fastslow.study.curves import Estimate, over_seeds, unknown
-from fastslow.study.measures import Comparison, level_of
+from fastslow.study.measures import Comparison
 from fastslow.study.sentences import divergence_title, largest_margin, oriented, ranking, shown, title
 
 Numbers = list[tuple[str, str, Estimate, int]]
@@ -44,7 +44,7 @@ def data_efficiency(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     for arm in found.others:
         for cost in ("steps", "rollouts"):
             direction, saved = oriented(found.saving(arm, cost))
-            measure = f"times {direction or 'fewer'} {cost} to {level_of(found.baseline.label)}"
+            measure = f"times {direction or 'fewer'} {cost} to {found.level_words}"
             numbers.append((arm.label, measure, saved, 1))
     return Conclusion(title(found), figures.reward_figure(found, subtitle), numbers)
 
@@ -72,7 +72,7 @@ def divergence(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     numbers = _ends(found)
     for arm in arms:
         numbers.append((arm.label, "KL from base at the end", found.last(arm, "kls"), 3))
-        numbers.append((arm.label, f"KL at {level_of(found.baseline.label)}", found.kl_at_level(arm), 3))
+        numbers.append((arm.label, f"KL at {found.level_words}", found.kl_at_level(arm), 3))
     for arm in found.others:
         kl = found.shared_kl(arm)
         for each in (arm, found.baseline):

@@ -31,11 +31,6 @@ def gain(curves: Sequence[Curve]) -> tuple[float, float]:
     return start, start + SHARE * (end - start)
 
 
-def level_of(label: str) -> str:
-    """That level in words."""
-    return f"{SHARE:.0%} of the gain of {label}"
-
-
 @dataclass(frozen=True)
 class Comparison:
     """Arms, and the baseline that the others are compared with."""
@@ -106,6 +101,12 @@ class Comparison:
         return level if self.baseline_rises else math.nextafter(start, math.inf)
 
     @property
+    def level_words(self) -> str:
+        """What the level is."""
+        base = self.baseline.label
+        return f"{SHARE:.0%} of the gain of {base}" if self.baseline_rises else f"a reward above {base} before training"
+
+    @property
     def baseline_rises(self) -> bool:
         """Whether the baseline improves on its reward before training beyond the noise of evaluations."""
         return _moves(self.baseline, 1)
@@ -144,7 +145,7 @@ class Comparison:
             return found
         reached = [f"{len(ours)} of {len(sides[0])}", f"{len(theirs)} of {len(sides[1])}"]
         note = f"(in the {' and '.join(dict.fromkeys(reached))} seeds that reach it)"
-        return Estimate(found.mean, seeds=len(ours), note=note)
+        return Estimate(found.mean, seeds=found.seeds, note=note)
 
     def savings(self) -> dict[str, dict[Cost, Estimate]]:
         """How many times less each arm needs than the baseline, where that is known."""
@@ -196,7 +197,7 @@ class Comparison:
     def measures(self) -> Iterator[tuple[Arm, str, Estimate]]:
         """Every number of the comparison."""
         base = self.baseline.label
-        level = level_of(base)
+        level = self.level_words
         for arm in self.arms:
             yield arm, "reward at the end", self.end(arm)
             yield arm, f"reward at the end, less that of {base}", self.margin(arm)

@@ -21,7 +21,7 @@ from fastslow.recipe.model import Method
 from fastslow.runs.frames import write_csv
 from fastslow.study.arms import LOOKS, Arm
 from fastslow.study.curves import Curve, Estimate
-from fastslow.study.measures import Comparison, level_of
+from fastslow.study.measures import Comparison
 
 FLOOR = 0.01
 """Added to rewards before they are divided: below it rewards do not differ in practice."""
@@ -79,7 +79,7 @@ def title(comparison: Comparison) -> str:
     if cheaper is None or not cheaper.sure:
         return differ
     saved = times(comparison.saving(arm, "rollouts"), "rollouts")
-    needs = f"to reach {level_of(base.label)}, {arm.label} needs {saved}"
+    needs = f"to reach {comparison.level_words}, {arm.label} needs {saved}"
     if ends.sure and ends.size >= cheaper.size:
         return f"{differ}; {needs}"
     return f"{needs[0].upper()}{needs[1:]}; {apart}{'' if ends.sure else ', which is within noise'}"
@@ -194,7 +194,7 @@ def _unsure(comparison: Comparison) -> str:
 
 
 def _level(comparison: Comparison) -> str:
-    return f"{level_of(comparison.baseline.label)} ({comparison.level:.2f})"
+    return f"{comparison.level_words} ({comparison.level:.2f})"
 
 
 def _limit(label: str, limit: Asymptote | str) -> str:
@@ -265,7 +265,7 @@ def summaries(comparison: Comparison) -> list[Summary]:
             "KL from the base model (nats a token)",
             ("at the end", lambda arm: comparison.last(arm, "kls").words(4)),
             ("both under the seed text", lambda arm: comparison.last(arm, "seed_kls").words(4)),
-            (f"at {level_of(base.label)}", lambda arm: comparison.kl_at_level(arm).words(4)),
+            (f"at {comparison.level_words}", lambda arm: comparison.kl_at_level(arm).words(4)),
             ("entropy", lambda arm: comparison.entropy(arm).words()),
         )
     if measured and several:
