@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import FrameType
 from typing import Any
 
@@ -84,6 +84,8 @@ def examine(play: Callable[[Examination], dict[str, Any]]) -> str:
     flow = Flow()
     if play(flow)["verdict"] != "passed":
         return "it does not run the same way twice, and the code changes its arguments"
+    if flow.cut_short:
+        return "the code changed what the test loops over"
     if flow.suspects:
         given = _AsGiven(flow.suspects)
         if play(given)["verdict"] != "passed" or given.failed:
@@ -100,6 +102,9 @@ class Flow(Examination):
         super().__init__()
         self.suspects: set[tuple[int, int, int]] = set()
         """Assertions that compare the one with the other: the number of the test, line and column."""
+        self.cut_short = False
+        """Whether the answer changed, behind its back, what a loop with assertions goes through."""
+        self._began: dict[Any, int] = {}
         self._number = 0
         self._functions: dict[str, set[str]] = {}
         self._origins: dict[tuple[str, str], set[str]] = {}
@@ -121,15 +126,21 @@ class Flow(Examination):
         return rewrite
 
     def _body(self, statements: list[ast.stmt], scope: str) -> list[ast.stmt]:
-        return [each for statement in statements for each in self._around(statement, scope)]
+        found: list[ast.stmt] = []
+        for statement in statements:
+            if names := self._loop(statement):
+                found.append(self._note("began", statement, scope))
+            found += self._around(statement, scope)
+            if names:
+                found.append(self._note("ended", statement, scope, names))
+        return found
 
     def _around(self, node: ast.stmt, scope: str) -> Iterable[ast.stmt]:
         """A statement with notes before and after."""
         if isinstance(node, _SIMPLE):
             yield self._note("statement", node, scope, self._used(node))
         if isinstance(node, _BRANCHES):  # what it may change depends on what it asks, even where it does nothing
-            asked = node.iter if isinstance(node, ast.For | ast.AsyncFor) else node.test
-            yield self._note("moved", node, scope, self._used(asked), set(), _written(node))
+            yield self._note("moved", node, scope, self._used(_asked(node)), set(), _written(node))
         if isinstance(node, _FUNCTIONS):
             inner = f"{scope}/{node.name}"
             given = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
@@ -154,6 +165,12 @@ class Flow(Examination):
         elif isinstance(node, ast.Expr):
             called = node.value.func if isinstance(node.value, ast.Call) else node
             yield self._note("did", node, scope, self._used(node), _written(node), names_of(called))
+
+    def _loop(self, node: ast.stmt) -> set[str]:
+        """The names that a loop with assertions goes through, or ends by."""
+        loops = isinstance(node, ast.For | ast.AsyncFor | ast.While)
+        checks = any(self._sides(each) is not None for each in ast.walk(node) if isinstance(each, ast.stmt))
+        return names_of(_asked(node)) if loops and checks else set()
 
     def _note(self, kind: str, node: ast.stmt, *about: Any) -> ast.stmt:
         self._notes.append((kind, (self._number, node.lineno, node.col_offset), *about))
@@ -192,6 +209,11 @@ class Flow(Examination):
         assert here.f_back is not None
         frame = here.f_back
         match kind:
+            case "began":
+                self._began[key] = len(self._judge.late)
+            case "ended":
+                late = self._judge.late[self._began[key] :]
+                self.cut_short = self.cut_short or any(id(_value(frame, name)) in late for name in about[0])
             case "statement":
                 self._statements[id(frame)] = (scope, about[0])
             case "entered":
@@ -223,7 +245,7 @@ class Flow(Examination):
 
     def _of(self, frame: FrameType, scope: str, names: set[str]) -> set[str]:
         found: set[str] = set()
-        changed = {id(value) for value, _ in self._judge.changes}
+        changed = self._judge.changes.keys()
         for name in names:
             value = _value(frame, name)
             if isinstance(value, Handle | Mirror):
@@ -242,13 +264,10 @@ class Flow(Examination):
 
     def _rearranged(self) -> bool:
         """Whether all that was changed still has as many elements, or the same ones, so that nothing can be missing."""
-        first: dict[int, tuple[Any, Any]] = {}
-        for value, before in self._judge.changes:
-            first.setdefault(id(value), (value, before))
         return all(
             type(value).__name__ == "ndarray"
             or (isinstance(value, list) and sorted(map(repr, value)) == sorted(map(repr, before)))
-            for value, before in first.values()
+            for value, before in self._judge.changes.values()
         )
 
 
@@ -289,6 +308,11 @@ class _Tried(ast.NodeTransformer):
         return self.visit_Assert(node) if is_assertion(node.value) else node  # type: ignore[arg-type]
 
 
+def _asked(node: Any) -> ast.expr:
+    """What a loop goes through, or what it or a branch depends on."""
+    return node.iter if isinstance(node, ast.For | ast.AsyncFor) else node.test
+
+
 def _value(frame: FrameType, name: str) -> Any:
     return frame.f_locals.get(name, frame.f_globals.get(name))
 
@@ -314,7 +338,7 @@ def _is_bare(node: ast.stmt) -> bool:
     return isinstance(inner, ast.Name)
 
 
-def _holds(value: Any, changed: set[int], depth: int = 2) -> bool:
+def _holds(value: Any, changed: Collection[int], depth: int = 2) -> bool:
     if id(value) in changed:
         return True
     if depth == 0 or not changed:

@@ -13,10 +13,9 @@ import copy
 import importlib
 import inspect
 import random
-import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import cases, evidence, handles, wire
@@ -25,20 +24,13 @@ from .handles import Handle, Mirror, Standing, Unsure
 from .peer import OPERATIONS, Gone, Peer, Pipes, ancestry, exception_class, operations
 from .pieces import JUDGE, Assertions, Piece, names_of
 from .program import SAFE, class_names
+from .verdict import LONGEST, Failed, equal, verdict_of
 
-_LONGEST = 300
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""The one part of what Python shows that is another one every time."""
 _ENDS = (StopIteration, StopAsyncIteration)
 _ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot"}
 """What tests call by another name than its own. What the answer calls so does not count."""
 _INNARDS = ("_", "gi_", "cr_", "ag_", "f_", "tb_", "co_", "assert")
 """How names begin that the answer may not ask for of the tests' objects: they lead to the tests."""
-
-
-class _Failed(AssertionError):
-    """A comparison is false: its side that comes from the answer, what that gave, what the other gave, and whether they
-    were to be equal."""
 
 
 def judge(requests: int, replies: int, tell: Callable[[dict[str, Any]], None], given: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +57,7 @@ class Judge(Peer):
     def __init__(
         self, channel: Any, tell: Callable[[dict[str, Any]], None], run: evidence.Examination | None = None
     ) -> None:
-        super().__init__(channel)
+        super().__init__(channel, 0)
         self._tell, self.examination = tell, run
         self._place: dict[str, Any] = {}
         self._calls = self._checks = self._calls_before = self._calls_between = 0
@@ -73,8 +65,10 @@ class Judge(Peer):
         self._why = ""
         self.words: list[Any] = []
         """What objects in the place of data gave."""
-        self.changes: list[tuple[Any, Any]] = []
-        """Arguments that the answer has changed in place, each with a copy from before."""
+        self.changes: dict[int, tuple[Any, Any]] = {}
+        """By its id, what the answer has changed in place, with a copy from before."""
+        self.late: list[int] = []
+        """The ids of those that it was not given just then, in order."""
         self._space: dict[str, Any] = {}
         self._shared: set[str] = set()
         self._classes: dict[int, type] = {}
@@ -103,8 +97,8 @@ class Judge(Peer):
             if self._over:
                 return {"verdict": "ended", **self._place}
             if self._place:
-                self._place["statement"] = pieces[self._place["test"]].statement(error)[:_LONGEST]
-            return {**self._place, **_verdict(error)}
+                self._place["statement"] = pieces[self._place["test"]].statement(error)[:LONGEST]
+            return {**self._place, **verdict_of(error)}
         finally:
             self._around.close()
 
@@ -118,14 +112,14 @@ class Judge(Peer):
 
     def _put(self, number: int, statement: str) -> None:
         """Say where the tests are, in case that is where they stay."""
-        if self._place != (place := {"test": number, "statement": statement[:_LONGEST]}):
+        if self._place != (place := {"test": number, "statement": statement[:LONGEST]}):
             self._place = place
             self._tell({"at": place})
 
     def _fill_space(self, pieces: list[Piece], setup: str, entry: str | None) -> None:
         """The names that tests see: stand-ins for the answer's. An answer may not replace what the tests compare with, so
         one that goes by a built-in name is seen only where it is what the tests are about."""
-        names = self._result("", self._exchange(None), [], [])
+        names = self._result("", self._exchange(None), [], [], ())
         if not isinstance(names, list):
             raise self.gone()
         self._space.update({"__name__": "tests", JUDGE: self})
@@ -158,8 +152,8 @@ class Judge(Peer):
         if piece.call is not None:
             self._checks += 1
             value = eval(piece.call, self._space)
-            if not _same(value, piece.expected):
-                raise _Failed(piece.text, value, piece.expected, True)
+            if not equal(value, piece.expected):
+                raise Failed(piece.text, value, piece.expected, True)
             return
         known = set(self._space)
         rewrite = Assertions().visit if self.examination is None else self.examination.rewriter(number)
@@ -204,8 +198,8 @@ class Judge(Peer):
 
     def failure(self, left: Any, right: Any, texts: list[str]) -> AssertionError:
         if self._calls_between > self._calls_before or isinstance(left, Handle):
-            return _Failed(texts[0], left, right, texts[2] == "Eq")
-        return _Failed(texts[1], right, left, texts[2] == "Eq")
+            return Failed(texts[0], left, right, texts[2] == "Eq")
+        return Failed(texts[1], right, left, texts[2] == "Eq")
 
     # The answer's side.
 
@@ -224,11 +218,19 @@ class Judge(Peer):
     def settle(self, reply: dict[str, Any]) -> None:
         self._around.settle(reply)
 
-    def changed(self, unpacker: wire.Unpacker, place: int, entry: Any) -> None:
-        value = unpacker.values[place]
-        self.changes.append((value, copy.copy(value)))
+    def drop(self) -> list[int]:
+        """Nothing the second time: the answer has said then what it has said."""
+        return super().drop() if self.examination is None else []
+
+    def fixes(self, do: str, args: Sequence[Any]) -> bool:
+        """What a function returns is a result, which the answer must not change when it knows more."""
+        return do == "call" and type(args[0]).__name__ != "method"
+
+    def changed(self, unpacker: wire.Unpacker, value: Any, entry: Any, late: bool = False) -> None:
+        self.late += [id(value)] if late else []
+        self.changes.setdefault(id(value), (value, copy.copy(value)))
         if self.examination is None or self.examination.changes_count:
-            unpacker.fill(place, entry)
+            unpacker.fill(value, entry)
 
     def raised(self, do: str, error: BaseException, reply: dict[str, Any]) -> BaseException:
         """The answer's exception. Only an iterator may end an iteration: raised elsewhere, it would end a test's `map` or
@@ -236,7 +238,7 @@ class Judge(Peer):
         self._checks += do not in ("getattr", "setattr")  # a test that expects an error has got one
         if isinstance(error, _ENDS) and do not in ("next", "anext"):
             error = self._error([type(error).__name__])(*error.args)
-        words = f"{reply.get('kind')}: {reply.get('message')}"[:_LONGEST].rstrip(": ")
+        words = f"{reply.get('kind')}: {reply.get('message')}"[:LONGEST].rstrip(": ")
         line = reply["line"] if isinstance(reply.get("line"), int) else None
         error.about_answer = {"error": words, "line": line, "code": str(reply.get("code"))}  # type: ignore[attr-defined]
         return error
@@ -385,36 +387,3 @@ def _known_error(name: str) -> Any:
         if module.partition(".")[0] in ("unittest", "inside", "__main__", *ANSWER)
         else getattr(sys.modules.get(module), short, None)
     )
-
-
-def _verdict(error: BaseException) -> dict[str, Any]:
-    about = vars(error).get("about_answer")
-    if about is not None:
-        return {"verdict": "raised", **about}
-    if isinstance(error, Unsure):
-        return {"verdict": "unsure", "error": str(error)}
-    if isinstance(error, _Failed):
-        call, got, expected, equality = error.args
-        kinds = [type(got).__name__, type(expected).__name__] if equality else []
-        return {"verdict": "failed", "call": call, "got": _show(got), "expected": _show(expected), "kinds": kinds}
-    if isinstance(error, AssertionError):
-        return {"verdict": "failed"}
-    return {"verdict": "broken", "error": f"{type(error).__name__}: {error}"[:_LONGEST]}
-
-
-def _same(value: Any, expected: Any) -> bool:
-    """Equal, where a tuple will do for an expected list, because JSON has no other way to write one."""
-    if isinstance(expected, list) and type(value) in (list, tuple):
-        return len(value) == len(expected) and all(map(_same, value, expected))
-    if isinstance(expected, dict) and isinstance(value, dict):
-        return value.keys() == expected.keys() and all(_same(value[key], expected[key]) for key in expected)
-    return bool(value == expected)
-
-
-def _show(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception as error:  # a number of thousands of digits, or a __repr__ of the answer's own
-        text = f"<{type(value).__name__}: {type(error).__name__}>"
-    text = _ADDRESS.sub("", text)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

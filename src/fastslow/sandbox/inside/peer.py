@@ -1,16 +1,18 @@
 """Two processes that ask each other to do something with their objects: the judge and the program.
 
 What is plain data goes over as a copy. An object that is none stays where it is: the other side gets a stand-in, and what is
-done with that is asked for here. Arguments that were changed in place are told of with the result.
+done with that is asked for here. Arguments that were changed in place are told of with the result, and what both go on using
+(see shared.py) with the next message.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import wire
+from .shared import Shared
 
 _NAMES = """
 call iter next len contains getitem setitem delitem enter exit aenter aexit aiter anext await bool float int index complex str
@@ -56,8 +58,9 @@ class Pipes:
 class Peer:
     """One side. What it does for the other, and how it stands in for the other's objects, is up to its subclasses."""
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: Any, first: int) -> None:
         self.channel = channel
+        self._both = Shared(first)
         self._kept: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._lock = threading.RLock()  # threads take turns; the one whose turn it is may be asked in the middle of it
@@ -68,9 +71,13 @@ class Peer:
             packer = self._packer()
             request: dict[str, Any] = {"do": do, "args": [packer.pack(value) for value in args]}
             request["kwargs"] = {name: packer.pack(value) for name, value in kwargs.items()}
-            request["table"] = packer.table()
+            request |= {"both": self._both.changes(packer), "table": packer.table(), "dropped": self.drop()}
             reply = self._exchange(request | self.around())
-            return self._result(args[0] if do == "op" else do, reply, packer.values, request["table"])
+            return self._result(args[0] if do == "op" else do, reply, packer.values, request["table"], args)
+
+    def drop(self) -> list[int]:
+        """What this side does not hold any more."""
+        return self._both.drop()
 
     def around(self) -> dict[str, Any]:
         """What else goes with a request."""
@@ -79,12 +86,16 @@ class Peer:
     def settle(self, reply: dict[str, Any]) -> None:
         """What else came with a reply."""
 
-    def _result(self, do: str, reply: dict[str, Any], given: list[Any], table: list[Any]) -> Any:
+    def _result(self, do: str, reply: dict[str, Any], given: list[Any], table: list[Any], args: Sequence[Any]) -> Any:
         try:
             unpacker = self._unpacker(reply["table"], given)
             for place, entry in reply["changed"]:
                 if entry[0] == table[place][0]:
-                    self.changed(unpacker, place, entry)
+                    self.changed(unpacker, given[place], entry)
+            self._follow(unpacker, reply, args)
+            self._both.add(reply["kept"], unpacker.values, self._packer())
+            if self.fixes(do, args):
+                self._both.fixed |= {number for place, number in reply["kept"] if place >= len(given)}
             self.settle(reply)
             if "raised" not in reply:
                 return unpacker.unpack(reply["value"])
@@ -93,9 +104,25 @@ class Peer:
             raise self.gone() from fault
         raise self.raised(do, error, reply)
 
-    def changed(self, unpacker: wire.Unpacker, place: int, entry: Any) -> None:
-        """An argument was changed in place."""
-        unpacker.fill(place, entry)
+    def _follow(self, unpacker: wire.Unpacker, message: dict[str, Any], args: Sequence[Any] = ()) -> None:
+        """Take note of what the other side did to what both hold, given or not given to it just now."""
+        for number, entry in message["both"]:
+            value = self._both.values[number]
+            if number in self._both.fixed:
+                self._both.forget([number])
+            elif entry[0] == self._both.kind(number):
+                self.changed(unpacker, value, entry, late=all(value is not each for each in args))
+        self._both.forget(message["dropped"], told=True)
+        if message["both"]:
+            self._both.changes(self._packer())
+
+    def fixes(self, do: str, args: Sequence[Any]) -> bool:
+        """Whether results do not follow what the other side does later."""
+        return False
+
+    def changed(self, unpacker: wire.Unpacker, value: Any, entry: Any, late: bool = False) -> None:
+        """The other side has changed a value in place, of an earlier message if it is `late`."""
+        unpacker.fill(value, entry)
 
     def send(self, message: dict[str, Any]) -> None:
         self.channel.send(message)
@@ -121,35 +148,46 @@ class Peer:
         """What is sent back for a request."""
         try:
             unpacker = self._unpacker(request["table"], [])
+            self._follow(unpacker, request)
             args = [unpacker.unpack(value) for value in request["args"]]
             kwargs = {str(name): unpacker.unpack(value) for name, value in request["kwargs"].items()}
         except Exception as fault:
-            return self._reply([], "raised", fault, [])
+            return self._reply([], "raised", [fault], [])
         given = unpacker.values
         before = self._entries(given)
         try:
-            return self._reply(given, "value", self.do(request["do"], args, kwargs), before)
+            name, outcome = "value", [self.do(request["do"], args, kwargs)]
         except BaseException as error:
             if isinstance(error, Gone):
                 raise
-            return self._reply(given, "raised", error, before)
+            name, outcome = "raised", [error]
+        args.clear()  # no longer referred to from here
+        kwargs.clear()
+        return self._reply(given, name, outcome, before)
 
     def _entries(self, values: list[Any]) -> list[Any]:
         packer = self._packer(values)
-        return [packer.entry(place) for place in range(len(values))]
+        return [packer.entry(value) for value in values]
 
-    def _reply(self, given: list[Any], name: str, value: Any, before: list[Any]) -> dict[str, Any]:
+    def _reply(self, given: list[Any], name: str, outcome: list[Any], before: list[Any]) -> dict[str, Any]:
         packer = self._packer(given)
-        now = [packer.entry(place) for place in range(len(given))]
+        now = [packer.entry(value) for value in given]
         changed = [[place, entry] for place, entry in enumerate(now) if entry != before[place]]
-        about = self.about(value) if name == "raised" else {}
-        return {name: packer.pack(value), "changed": changed, "table": packer.table(), **about}
+        about = self.about(outcome[0]) if name == "raised" else {}
+        reply = {name: packer.pack(outcome[0]), "changed": changed, **about}
+        reply |= {"both": self._both.changes(packer), "table": packer.table(), "dropped": self.drop()}
+        given.clear()
+        outcome.clear()
+        reply["kept"] = self._both.number(packer.values)
+        if reply["kept"]:
+            self._both.add(reply["kept"], packer.values, self._packer())
+        return reply
 
     def _packer(self, known: Any = ()) -> wire.Packer:
-        return wire.Packer(self._keep, self.record, known)
+        return wire.Packer(self._keep, self.record, known, self._both.numbers)
 
     def _unpacker(self, table: Any, known: list[Any]) -> wire.Unpacker:
-        return wire.Unpacker(self._find, table, self.build, known)
+        return wire.Unpacker(self._find, table, self.build, known, self._both.values)
 
     def _keep(self, value: Any) -> Any:
         """What stands in for a value that is not plain data."""

@@ -12,7 +12,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from . import around
@@ -63,7 +63,7 @@ class Program(Peer):
     own affair: all that leaves it is data."""
 
     def __init__(self, requests: int, replies: int) -> None:
-        super().__init__(Pipes(requests, replies))
+        super().__init__(Pipes(requests, replies), 1)
         self._names: dict[str, Any] = {}
         self._setup: set[str] = set()
         self._announced: dict[int, int] = {}
@@ -77,9 +77,9 @@ class Program(Peer):
         try:
             self._setup = class_names(setup)
             self._names = _execute("answer", {SETUP: setup, FILE: source})
-            reply = self._reply([], "value", sorted(map(str, self._names)), [])
+            reply = self._reply([], "value", [sorted(map(str, self._names))], [])
         except BaseException as error:  # SystemExit too: an answer that leaves has no functions to call
-            reply = self._reply([], "raised", error, [])
+            reply = self._reply([], "raised", [error], [])
         while True:
             self.send(reply)
             try:
@@ -115,6 +115,8 @@ class Program(Peer):
         name, value, *others = args
         if name == "await":
             return self._run(value)
+        if name in ("exit", "aexit"):  # the test's frames stay with it
+            others[2:] = [_raised(others[1])]
         result = getattr(type(value), f"__{name}__")(value, *others, **kwargs)
         return self._run(result) if name in ("anext", "aenter", "aexit") else result
 
@@ -239,6 +241,16 @@ class Program(Peer):
 
     def raised(self, do: str, error: BaseException, reply: dict[str, Any]) -> BaseException:
         return error
+
+
+def _raised(error: BaseException | None) -> TracebackType | None:
+    """A traceback of an exception."""
+    try:
+        if error is not None:
+            raise error
+    except BaseException as caught:
+        return caught.__traceback__
+    return None
 
 
 def class_names(setup: str) -> set[str]:

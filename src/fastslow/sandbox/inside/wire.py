@@ -12,9 +12,10 @@ import importlib
 import json
 import os
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from . import tables
@@ -170,10 +171,16 @@ _FROM_TEXT = {
 class Packer:
     """Makes JSON of values. `keep` is asked for what stands in for a value that is not plain data. `record` gives the name of
     the class of an object that goes over as its attributes, "" for one that stays whatever it is, else None. The first
-    places of the table are for what is `known`."""
+    places of the table are for what is `known`; what `both` sides hold has a number, found by its id."""
 
-    def __init__(self, keep: Pack, record: Pack = lambda value: None, known: Sequence[Any] = ()) -> None:
-        self._keep, self._record = keep, record
+    def __init__(
+        self,
+        keep: Pack,
+        record: Pack = lambda value: None,
+        known: Sequence[Any] = (),
+        both: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        self._keep, self._record, self._both = keep, record, both
         self.values = list(known)
         """What stands in the table, in order; it stays alive as long as its places are used."""
         self._places = {id(value): place for place, value in enumerate(known)}
@@ -184,6 +191,8 @@ class Packer:
         kind = type(value)
         if kind in _AS_THEY_ARE or (kind is int and -_WIDEST < value < _WIDEST):
             return value
+        if id(value) in self._both:
+            return {"both": self._both[id(value)]}
         if id(value) in self._places:
             return {"@": self._places[id(value)]}
         if (home := self._record(value)) is not None:
@@ -221,13 +230,12 @@ class Packer:
     def table(self) -> list[Any]:
         """The new part of the table, a name and data for each value: to be asked for when all is packed."""
         while self._filled < len(self.values):
-            self._table.append(self.entry(self._filled))
+            self._table.append(self.entry(self.values[self._filled]))
             self._filled += 1
         return self._table
 
-    def entry(self, place: int) -> list[Any]:
+    def entry(self, value: Any) -> list[Any]:
         """What stands in the table for a value, as it is now."""
-        value = self.values[place]
         if (home := self._record(value)) is not None:
             return ["object", [home, *([key, self.pack(item)] for key, item in _attributes(value).items())]]
         if tables.is_array(value):
@@ -238,36 +246,34 @@ class Packer:
 
 class Unpacker:
     """Makes values of JSON; `find` is asked for the one that a stand-in stands for, `build` for those that only `record`
-    knows. Whatever is wrong with the data raises."""
+    knows; what `both` sides hold is found by its number. Whatever is wrong with the data raises."""
 
     def __init__(
-        self, find: Pack, table: Sequence[Any] = (), build: Pack | None = None, known: Sequence[Any] = ()
+        self,
+        find: Pack,
+        table: Sequence[Any] = (),
+        build: Pack | None = None,
+        known: Sequence[Any] = (),
+        both: Mapping[int, Any] = MappingProxyType({}),
     ) -> None:
-        self._find, self._build = find, build
-        self._others: dict[str, Pack] = {
-            "@": lambda data: self.values[data],
-            "named": lambda data: _named(data[0], tuple(data[1]))(*map(self.unpack, data[2])),
-            "text": _from_text,
-            "single": lambda data: _SINGLE[data],
-            "table": lambda data: tables.read(data, self.unpack),
-        }
+        self._find, self._build, self._both = find, build, both
         self.values = list(known)
         first = len(self.values)
         self.values += [self._empty(name, data) for name, data in table]
         later = []
-        for place, entry in enumerate(table, first):  # what hashes by its contents is needed before what holds it
-            (self.fill if entry[0] == "object" else lambda *filled: later.append(filled))(place, entry)
-        for place, entry in sorted(later, key=lambda each: each[1][0] in ("set", "dict")):
-            self.fill(place, entry)
+        for value, entry in zip(self.values[first:], table, strict=True):  # what hashes by its contents is needed first
+            (self.fill if entry[0] == "object" else lambda *filled: later.append(filled))(value, entry)
+        for value, entry in sorted(later, key=lambda each: each[1][0] in ("set", "dict")):
+            self.fill(value, entry)
 
     def _empty(self, name: str, data: Any) -> Any:
         if name == "object" and self._build is not None:
             return self._build(data[0])
         return tables.read(data, self.unpack) if name == "array" else _CHANGEABLE[name][2](data)
 
-    def fill(self, place: int, entry: Any) -> None:
-        """Give a value of the table what an entry says."""
-        (name, data), value = entry, self.values[place]
+    def fill(self, value: Any, entry: Any) -> None:
+        """Give a value what an entry says."""
+        name, data = entry
         if name == "object":
             items = {str(key): self.unpack(item) for key, item in data[1:]}
             for key in [key for key in getattr(value, "__dict__", ()) if key not in items]:
@@ -287,7 +293,13 @@ class Unpacker:
         ((name, data),) = packed.items()
         if name in _FIXED:
             return _FIXED[name][2](data, self.unpack)
-        return self._others[name](data) if name in self._others else self._find(packed)
+        return _OTHERS[name](self, data) if name in _OTHERS else self._find(packed)
+
+    def at(self, place: int) -> Any:
+        return self.values[place]
+
+    def of_both(self, number: int) -> Any:
+        return self._both[number]
 
 
 def _from_text(data: Any) -> Any:
@@ -325,3 +337,13 @@ def builtin_name(value: Any) -> str | None:
 
 def _factory(name: str | None) -> Any:
     return vars(builtins)[name] if name in ("int", "float", "str", "list", "dict", "set", "tuple", "bool") else None
+
+
+_OTHERS: dict[str, Callable[[Unpacker, Any], Any]] = {
+    "@": Unpacker.at,
+    "both": Unpacker.of_both,
+    "named": lambda unpacker, data: _named(data[0], tuple(data[1]))(*map(unpacker.unpack, data[2])),
+    "text": lambda _, data: _from_text(data),
+    "single": lambda _, data: _SINGLE[data],
+    "table": lambda unpacker, data: tables.read(data, unpacker.unpack),
+}
