@@ -22,6 +22,7 @@ RIGHT = [
     "mock time", "mock open", "a mock as argument", "printed text patched", "inputs patched", "stdin", "seed",  # surroundings
     "a log that is kept", "a list that the test goes on changing", "an attribute that is a list again", "a context that logs",
     "a context that logs again", "a graph's own dict", "a part of an argument", "a list of nodes that is kept",  # shared
+    "environment patched", "a log of the module", "recorded warnings", "a patched logger", "a mock's assertion alone",
     "retried", "an array in place", "a grouped table", "module import", "test_fn",
 ]  # fmt: skip
 SPECIAL = {pair.name: pair for pair in styles.written(styles.FOLDER / "special.txt", "special")}

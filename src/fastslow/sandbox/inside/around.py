@@ -1,7 +1,8 @@
 """What a test has set up around a call of the answer, brought over to the answer's process for the time of that call.
 
 The streams that a test put in the place of standard input and output, the functions of Python's own that it replaced, what
-`unittest.mock.patch` replaced in modules, and the seeds that it gave to the random numbers.
+`unittest.mock.patch` replaced in modules, environment variables, and the seeds that it gave to the random numbers. What a
+call warns of and logs is repeated in the test, where that speaks of warnings or logs.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import builtins
 import contextlib
 import importlib
 import io
+import logging
+import os
 import random
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 _REPLACED = ("input", "print", "open")
 ANSWER = ("solution", "answer")
 """Modules that are the answer, for a test that imports it."""
+_MOST = 1_000
+"""Warnings and records of a log that come back from one call."""
 
 
 class Watched:
@@ -28,6 +34,8 @@ class Watched:
         self._stack = contextlib.ExitStack()
         self._stdin, self._stdout = sys.stdin, sys.stdout
         self._own = {name: getattr(builtins, name) for name in _REPLACED}
+        self._environ = dict(os.environ)
+        self._heard = [name for name, words in _HEARD.items() if any(word in code for word in words)]
         self._seeds: list[tuple[str, Any]] = []
         self._patches: list[Any] = []
         self._hook(random, "seed", lambda value=None, *_: self._seeds.append(("random", value)))
@@ -56,7 +64,9 @@ class Watched:
 
     def told(self, pack: Callable[[Any], Any]) -> dict[str, Any]:
         """What goes with a request; mostly nothing."""
-        told: dict[str, Any] = {}
+        told: dict[str, Any] = dict.fromkeys(self._heard, True)
+        if os.environ != self._environ:
+            told["environ"] = dict(os.environ)
         if sys.stdout is not self._stdout:
             told["stdout"] = True
         if sys.stdin is not self._stdin:
@@ -86,6 +96,13 @@ class Watched:
             sys.stdout.write(printed)
         if isinstance(read := reply.get("read"), int) and sys.stdin is not self._stdin:
             sys.stdin = io.StringIO(self._given[max(read, 0) :])
+        for kind, message in reply.get("warned", ()):
+            found = vars(builtins).get(kind)
+            known = isinstance(found, type) and issubclass(found, Warning)
+            with contextlib.suppress(Warning):
+                warnings.warn(str(message), found if known else UserWarning, stacklevel=2)
+        for name, level, message in reply.get("logged", ()):
+            logging.getLogger(str(name)).log(int(level), "%s", message)
 
 
 class Surroundings:
@@ -98,6 +115,13 @@ class Surroundings:
 
     def __enter__(self) -> Surroundings:
         told = self._told
+        if "environ" in told:
+            self._stack.callback(_set_environ, dict(os.environ))
+            _set_environ(told["environ"])
+        if "warned" in told:
+            self.left["warned"] = self._stack.enter_context(_warnings())
+        if "logged" in told:
+            self.left["logged"] = self._stack.enter_context(_log())
         for home, seed in told.get("seeds", ()):
             importlib.import_module(home).seed(self._unpack(seed))
         for home, (*inner, name), packed in told.get("patches", ()):
@@ -119,3 +143,39 @@ class Surroundings:
         if "stdin" in self._told and isinstance(sys.stdin, io.StringIO):
             self.left["read"] = sys.stdin.tell()
         self._stack.close()
+
+
+_HEARD = {"warned": ("warnings", "assertWarns"), "logged": ("logging", "assertLogs", "assertNoLogs")}
+"""What comes back from a call, and the words in a test that ask for it."""
+
+
+def _set_environ(now: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(now)
+
+
+@contextlib.contextmanager
+def _warnings() -> Iterator[list[Any]]:
+    """The kind and message of each warning, filled in at the end."""
+    told: list[Any] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield told
+    told += [[each.category.__name__, str(each.message)] for each in caught[:_MOST]]
+
+
+@contextlib.contextmanager
+def _log() -> Iterator[list[Any]]:
+    """The logger, level and message of each record."""
+    told: list[Any] = []
+    root, handler = logging.getLogger(), logging.Handler()
+    handler.emit = lambda record: told.append([record.name, record.levelno, record.getMessage()])  # type: ignore[method-assign]
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(1)  # the test has the last word on what it listens to
+    try:
+        yield told
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        del told[_MOST:]
