@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,17 @@ def test_the_tree_follows_parents_through_earlier_cycles(run: RunFolder) -> None
     rows, depths = zip(*heads.values(), strict=True)
     assert list(rows) == sorted(rows)
     assert list(depths) == sorted(set(depths))
+
+
+def test_the_tree_is_indented_eight_times_and_then_no_further(run: RunFolder) -> None:
+    names = ["late", *(f"line-{number:02d}" for number in range(1, 13))]
+    for number, (parent, child) in enumerate(pairwise(names), 2):
+        member = record(child, f"text {number}", [parent], number, score=0.5, at=9)
+        run.save_cycle(number, cycle(number, child, [member], [edit(child, parent)], carried=[parent]))
+    lines = shown(run, full=True).splitlines()
+    columns = [next(line.index(name) for line in lines if f" {name}  born" in line) for name in names]
+    steps = [after - before for before, after in pairwise(columns)]
+    assert steps == [4] * 5 + [0] * 7  # three are above the first of them
 
 
 def test_each_context_says_what_changed_why_and_how_it_scored(run: RunFolder) -> None:

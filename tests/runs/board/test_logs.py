@@ -31,6 +31,16 @@ def test_rows_arrive_as_they_are_appended_and_a_partial_line_is_waited_for(log: 
     assert log.place.notes == {}
 
 
+def test_a_file_that_is_gone_has_no_rows_and_that_is_news(log: Log) -> None:
+    write(log, '{"step": 1}\n')
+    log.refresh()
+    seen = log.version
+    (log.place.path / log.name).unlink()
+    assert log.refresh() == []
+    assert log.version == seen + 1
+    assert (log.refresh(), log.version) == ([], seen + 1)
+
+
 def test_damaged_lines_are_skipped_and_noted(log: Log) -> None:
     write(log, '{"step": 1}\nnot json\n[1]\n' + "[" * 100_000 + '\n{"step": 2}\n')
     assert log.refresh() == [{"step": 1}, {"step": 2}]

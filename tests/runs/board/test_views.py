@@ -13,7 +13,7 @@ import pytest
 from board_helpers import make_run
 from helpers import ROOT
 
-from fastslow.runs.board.curves import curves
+from fastslow.runs.board.curves import curves, thinned
 from fastslow.runs.board.views import NotFound, RunViews, Views
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, sum_rows
@@ -34,6 +34,12 @@ def test_a_summary_says_how_far_a_run_is_and_what_it_spent(finished: Path) -> No
     assert found["rollouts"] == rows[-1]["rollouts_slow"] + rows[-1]["rollouts_fast"]
     assert found["spark"] == [pytest.approx(row["reward"], abs=1e-4) for row in rows]
     assert found["notes"] == {}
+
+
+def test_a_curve_with_more_values_than_points_is_shown_by_means_of_equal_stretches() -> None:
+    assert thinned([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], 3) == [0.5, 2.5, 4.5]
+    assert thinned([1.0, 2.0, 6.0], 2) == [1.5, 6.0]
+    assert thinned([1 / 3, 1.0], 2) == [0.3333, 1.0]
 
 
 def test_curves_and_spending_agree_with_the_ledger(finished: Path) -> None:
