@@ -32,6 +32,7 @@ KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only 
 """Added to the feedback on a wrong, truncated answer: graders see only its text."""
 FAULT = "grader"
 """The name under which a rollout and the ledger count a faulty grade."""
+TOO_LONG = "prompt_too_long"
 LEAST = 20
 """Rollouts of a step before its share of faulty grades is judged; at the end of a step any number is."""
 _OWN = str(Path(__file__).parent.parent)
@@ -176,7 +177,7 @@ class Player:
         if broken:
             raise broken[0]
         if too_long:
-            faults["prompt_too_long"] = 1
+            faults[TOO_LONG] = 1
             return Rollout(example, context, policy_step, tuple(turns), Feedback(0.0, str(too_long[0])), faults)
         if problem:
             faults[FAULT] = 1
