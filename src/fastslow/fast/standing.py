@@ -4,8 +4,8 @@ Words are read as the digest reads them (`digest/transcript.py`). Of two rollout
 of these that tells:
 
 1. `Feedback.progress`: the grader says so.
-2. *Scores.* What was said of answers is regressed on how near they came: the answer's own score and the mean score of the
-   others in its group. So a complaint that is made beside right answers is nearer than one that never is, also where every
+2. *Scores.* How near answers came, the answer's own score plus the mean score of its group, is regressed on what was said of
+   them. So a complaint that is made beside right answers is nearer than one that never is, also where every
    answer with a complaint scores 0. To be silent counts as a statement. The difference has to be clear.
 3. *Fewer complaints.* All that was said of the one was said of the other, and more, and the grader would have said that of
    the first too (`Order.passed`).
@@ -38,6 +38,8 @@ SILENT = ""
 """Stands for what is said of an answer of which nothing is said."""
 MOST_WEIGHED = 256
 """Statements that are regressed on, those of most answers."""
+UNSURE = 8
+"""Answers that count as if words explained nothing of how near they came."""
 CLEAR = 3.0
 """Standard errors by which two sets of statements must differ to have an order."""
 SAID = 0.5
@@ -97,14 +99,16 @@ class Weighed:
         times = Counter(key for *_, keys in seen for key in sorted(keys))
         self._place = {key: place for place, (key, _) in enumerate(times.most_common(MOST_WEIGHED))}
         values = np.array([np.mean(each) for each in seen.values()])
-        made = np.array([self._marks(keys) for *_, keys in seen]).reshape(len(seen), len(self._place))
-        self._cover = np.linalg.inv(made.T @ made + np.eye(len(self._place)))
-        self._noise = float(values.var()) if len(values) else 0.0
-        self._worth = self._cover @ made.T @ (values - values.mean()) if self._noise else np.zeros(len(self._place))
+        made = np.array([self._marks(keys) for *_, keys in seen]).reshape(len(seen), len(self._place) + 1)
+        self._cover = np.linalg.inv(made.T @ made + np.eye(made.shape[1]))
+        self._worth = self._cover @ made.T @ values
+        left = float(((values - made @ self._worth) ** 2).sum())
+        self._noise = (left + UNSURE * float(values.var())) / (len(values) + UNSURE) if len(values) else 0.0
 
     def _marks(self, keys: frozenset[str]) -> NDArray[np.float64]:
-        marks = np.zeros(len(self._place))
-        marks[[self._place[key] for key in keys if key in self._place]] = 1.0
+        """1 for each of the statements, and for the constant."""
+        marks = np.zeros(len(self._place) + 1)
+        marks[[*(self._place[key] for key in keys if key in self._place), -1]] = 1.0
         return marks
 
     def compare(self, one: frozenset[str], other: frozenset[str]) -> int:
@@ -136,9 +140,9 @@ def _graded(rollout: Rollout) -> bool:
 
 
 def _near(group: Sequence[Rollout]) -> list[float]:
-    """Of the rollouts of a group that were graded: their own score and the mean score of the others."""
+    """Of the rollouts of a group that were graded: their own score plus the mean."""
     scores = [rollout.score for rollout in group if _graded(rollout)]
-    return [score + (sum(scores) - score) / max(len(scores) - 1, 1) for score in scores]
+    return [score + sum(scores) / len(scores) for score in scores]
 
 
 def _progress(rollout: Rollout) -> float | None:
