@@ -98,7 +98,7 @@ class Weighed:
             seen.setdefault((row.problem, row.cycle, frozenset(row.said) or frozenset({SILENT})), []).append(value)
         times = Counter(key for *_, keys in seen for key in sorted(keys))
         self._place = {key: place for place, (key, _) in enumerate(times.most_common(MOST_WEIGHED))}
-        values = np.array([np.mean(each) for each in seen.values()])
+        values = np.array([sum(each) / len(each) for each in seen.values()])
         made = np.array([self._marks(keys) for *_, keys in seen]).reshape(len(seen), len(self._place) + 1)
         self._cover = np.linalg.inv(made.T @ made + np.eye(made.shape[1]))
         self._worth = self._cover @ made.T @ values

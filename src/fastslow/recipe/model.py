@@ -127,6 +127,11 @@ class SlowRecipe(Section):
     warmup_steps: int = Field(default=10, ge=0)
     """Steps of linear warm-up: the first step has 1/N of the learning rate, step N all of it."""
 
+    @field_validator("feedback", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return "off" if value is False else value  # as YAML reads it
+
     @model_validator(mode="after")
     def _one_step(self) -> SlowRecipe:
         rollouts = self.problems * self.group
