@@ -178,12 +178,10 @@ class Loop:
 
     def _replay(self, rollouts: Sequence[Rollout], teachers: Sequence[Context | None]) -> list[Prompts | None]:
         """The teacher's prompts of each rollout; what cannot be replayed is booked."""
-        pairs = [(rollout, teacher) for rollout, teacher in zip(rollouts, teachers, strict=True) if teacher]
-        replayed = self.player.replay(*zip(*pairs, strict=True)) if pairs else []
-        if lost := replayed.count(None):
+        prompts = self.player.replay(rollouts, teachers)
+        if lost := prompts.count(None) - teachers.count(None):
             self.state.ledger.book("slow", Entry(faults={"replay": lost}))
-        found = iter(replayed)
-        return [next(found) if teacher else None for teacher in teachers]
+        return prompts
 
     def _evaluate(self) -> tuple[Measured, float] | None:
         """What is measured now, if anything is due, after how many seconds of training."""

@@ -194,17 +194,20 @@ class Player:
             )
         return prompt
 
-    def replay(self, rollouts: Sequence[Rollout], contexts: Sequence[Context]) -> list[Prompts | None]:
+    def replay(self, rollouts: Sequence[Rollout], contexts: Sequence[Context | None]) -> list[Prompts | None]:
         """The prompts of each rollout's turns under another context; each process replays its share.
 
-        The task runs again on the recorded answers, all but the last, so nothing is sampled or graded. None if this fails:
-        the task makes fewer calls, or a prompt is too long for the model.
+        The task runs again on the recorded answers, all but the last, so nothing is sampled or graded. None without a context
+        and if this fails: the task makes fewer calls, or a prompt is too long for the model.
         """
         rank, size = self.world.rank, self.world.size
         pairs = list(zip(rollouts, contexts, strict=True))
 
         async def mine() -> list[Prompts | None]:
-            return [await self._replayed(rollout, context.texts) for rollout, context in pairs[rank::size]]
+            return [
+                await self._replayed(rollout, context.texts) if context else None
+                for rollout, context in pairs[rank::size]
+            ]
 
         shares = self.world.gather(wait_for(mine()))
         return [shares[index % size][index // size] for index in range(len(pairs))]
