@@ -41,7 +41,7 @@ from fastslow.fast.evolution import Evolution
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
 from fastslow.records import Context, Rollout
-from fastslow.rollouts.play import Player
+from fastslow.rollouts.play import Player, Prompts
 from fastslow.rollouts.rounds import Group
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Entry, Ledger
@@ -49,6 +49,7 @@ from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
 from fastslow.slow.stream import open_stream, shared
 from fastslow.slow.update import Signal, build_distillation, build_update, require_finite
+from fastslow.slow.words import told
 from fastslow.state import State
 from fastslow.tasks.stages import Stages
 
@@ -70,7 +71,7 @@ class Loop:
         self.engine: Engine = player.engine
         self.sampling = recipe.sampling.training()
         self.learns = recipe.method != "gepa"
-        self.distills = recipe.method == "distill"
+        self.distills, self.teaches = recipe.method == "distill", recipe.teaches
         self.seed_context = Context(dict(seed_texts))
         self.stream = open_stream(player.task, recipe.slow.problems, derive_seed(recipe.seed, "stream"))
         self.state = State(recipe, seed_texts)
@@ -161,15 +162,26 @@ class Loop:
         """The update made from the rollouts of a step, and how much there is to learn from."""
         state, slow = self.state, self.recipe.slow
         rollouts = [rollout for group in groups for rollout in group.rollouts]
+        if self.teaches and state.cycle_due:
+            self.engine.freeze_teacher()
+        if slow.feedback == "rank":
+            state.standing, further = state.standing.after([group.rollouts for group in groups], state.step)
+            state.trust = state.trust.after(rollouts, further)
+            return build_update(rollouts, slow, state.step + 1, ranks=(state.trust, further))
+        if slow.feedback == "distil":
+            prompts = self._replay(rollouts, [told(rollout) for rollout in rollouts])
+            return build_update(rollouts, slow, state.step + 1, prompts=prompts)
         if not self.distills:
             return build_update(rollouts, slow, state.step + 1)
-        if state.cycle_due:
-            self.engine.freeze_teacher()
         teachers = shared(state.pool.active(slow.group), slow.group) * (len(rollouts) // slow.group)
+        return build_distillation(rollouts, self._replay(rollouts, teachers), slow, state.step + 1)
+
+    def _replay(self, rollouts: Sequence[Rollout], teachers: Sequence[Context | None]) -> list[Prompts | None]:
+        """The teacher's prompts of each rollout; what cannot be replayed is booked."""
         prompts = self.player.replay(rollouts, teachers)
-        if lost := prompts.count(None):
-            state.ledger.book("slow", Entry(faults={"replay": lost}))
-        return build_distillation(rollouts, prompts, slow, state.step + 1)
+        if lost := prompts.count(None) - teachers.count(None):
+            self.state.ledger.book("slow", Entry(faults={"replay": lost}))
+        return prompts
 
     def _evaluate(self) -> tuple[Measured, float] | None:
         """What is measured now, if anything is due, after how many seconds of training."""

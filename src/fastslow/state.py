@@ -11,12 +11,14 @@ from pathlib import Path
 
 from fastslow.fast.memory import Memory
 from fastslow.fast.pool import Pool
+from fastslow.fast.standing import Standing
 from fastslow.recipe import Recipe
 from fastslow.runs import files
 from fastslow.runs.ledger import Ledger
 from fastslow.slow.stream import InPlay, Stream
+from fastslow.slow.words import Trust
 
-STATE, MEMORY, AHEAD = "state.json", "memory.json.gz", "ahead.json.gz"
+STATE, MEMORY, AHEAD, WORDS = "state.json", "memory.json.gz", "ahead.json.gz", "words.json.gz"
 
 
 class Clock:
@@ -78,6 +80,8 @@ class State:
         self.memory = Memory(recipe.fast, evolves=recipe.method != "rl")
         self.in_play = InPlay(recipe)
         """Between two steps: the groups that were begun before their step; none unless `sampling.ahead` is set."""
+        self.standing, self.trust = Standing(), Trust()
+        """What was said of the latest rollouts, and whether words predict rewards; nothing unless `slow.feedback: rank`."""
         self.clock = Clock()
         self.settled = False
         """Whether the last step's evaluation, if one is due, and its ledger row are written."""
@@ -145,6 +149,8 @@ class State:
             files.write_packed(folder / MEMORY, memory)
         if self.recipe.sampling.ahead:
             files.write_packed(folder / AHEAD, self.in_play.to_data())
+        if self.recipe.slow.feedback == "rank":
+            files.write_packed(folder / WORDS, {"standing": self.standing.to_data(), "trust": self.trust.to_data()})
 
     def restore(self, folder: Path, stream: Stream) -> None:
         """Read what `save` wrote; the stream supplies the problems of saved rollouts, all of the last step's cycle."""
@@ -161,3 +167,5 @@ class State:
         ahead = stream.take(self.last_cycle * length, length)
         self.memory.restore(files.read_packed(folder / MEMORY), ahead)
         self.in_play.restore(files.read_packed(folder / AHEAD), stream)
+        if words := files.read_packed(folder / WORDS):
+            self.standing, self.trust = Standing(**words["standing"]), Trust.from_data(words["trust"])

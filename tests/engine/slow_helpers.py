@@ -113,18 +113,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "grpo": {"loss": "grpo", "kl": 0.1},
     "dr_grpo": {"loss": "dr_grpo"},
     "distill": {"method": "distill", "learning_rate": 10.0},
+    "feedback": {"feedback": "distil", "kl": 0.1},
 }
 """What the number of microbatches and processes must not change."""
 
 
 def make_update(recipe: Recipe, rollouts: Sequence[Rollout], step: int = 1) -> Update:
     """What the method makes of the rollouts. Teachers read other prompts, longer and shorter ones; one rollout has none."""
-    if recipe.method != "distill":
+    if not recipe.teaches:
         return build_update(rollouts, recipe.slow, step)[0]
     prompts = [
         [(5 + index % 7, 6, *turn.prompt_ids[index % 3 :]) for turn in rollout.turns]
         for index, rollout in enumerate(rollouts)
     ]
+    if recipe.method != "distill":
+        some = [None if index in (4, 14) else prompt for index, prompt in enumerate(prompts)]
+        return build_update(rollouts, recipe.slow, step, prompts=some)[0]
     return build_distillation(rollouts, [None, *prompts[1:]], recipe.slow, step)[0]
 
 

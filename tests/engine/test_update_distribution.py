@@ -95,7 +95,9 @@ def test_every_row_reaches_the_loss_once_at_any_microbatch(name: str, one_proces
     for size, found in one_process[name].items():
         rows, fillers = rows_in(found["microbatches"])
         assert rows == expected_rows(name, tiny_folder)
-        assert len(found["microbatches"]) == PROBLEMS * GROUP // size
+        losses = {"teacher_ids" in batch for batch in found["microbatches"]}
+        assert len(losses) == 1 + (name == "feedback")  # which has rows of both
+        assert PROBLEMS * GROUP // size <= len(found["microbatches"]) < PROBLEMS * GROUP // size + len(losses)
         assert fillers < len(found["microbatches"])
 
 
@@ -104,10 +106,11 @@ def test_every_row_reaches_the_loss_once_over_two_processes(name: str, two_proce
     shares = [rows_in(found[name]["microbatches"]) for found in two_processes]
     assert shares[0][0] + shares[1][0] == expected_rows(name, tiny_folder)
     microbatches = [len(found[name]["microbatches"]) for found in two_processes]
-    assert microbatches == [2, 2]
+    assert microbatches == ([3, 3] if name == "feedback" else [2, 2])
     assert shares[0][1] + shares[1][1] < sum(microbatches)
-    lengths = {len(batch["advantages"]) for found in two_processes for batch in found[name]["microbatches"]}
-    assert len(lengths) == 1  # both processes have equally much to do
+    lengths = [[len(batch["advantages"]) for batch in found[name]["microbatches"]] for found in two_processes]
+    assert lengths[0] == lengths[1]  # both processes have equally much to do
+    assert len(set(lengths[0])) <= 1 + (name == "feedback")
 
 
 @pytest.mark.parametrize("name", SETTINGS)

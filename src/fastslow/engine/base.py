@@ -43,8 +43,8 @@ class Row:
     scale: float = 1.0
     """The factor that turns a mean over all tokens of the update into one over each problem's tokens, then over problems."""
     teacher_prompt: Sequence[int] = ()
-    """Distillation: the prompt that the teacher gets instead of the turn's prompt. All rows of an update have one, or
-    none has: those have the policy loss."""
+    """Distillation: the prompt that the teacher gets instead of the turn's prompt. Rows without one have the policy loss; an
+    update may have both."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,11 @@ class Update:
 
     step: int
     rows: Sequence[Row]
+
+    def by_loss(self) -> list[Update]:
+        """The rows of the policy loss and those of the distillation, as far as there are any."""
+        halves = [[row for row in self.rows if bool(row.teacher_prompt) is taught] for taught in (False, True)]
+        return [Update(self.step, rows) for rows in halves if rows] or [self]
 
 
 @dataclass(frozen=True)

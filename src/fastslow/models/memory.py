@@ -130,9 +130,9 @@ class Footprint:
 
     @classmethod
     def of(cls, recipe: Recipe, shape: Shape, weights: int, trained: int, *, bf16: bool) -> Footprint:
-        lora, distilled = recipe.model.lora, recipe.method == "distill"
-        reference = lora is None and ((bool(recipe.slow.kl) and not distilled) or recipe.evaluation.divergence)
-        return cls(shape, weights, trained, lora.rank if lora else None, bf16, reference, distilled)
+        lora, penalized = recipe.model.lora, bool(recipe.slow.kl) and recipe.method != "distill"
+        reference = lora is None and (penalized or recipe.evaluation.divergence)
+        return cls(shape, weights, trained, lora.rank if lora else None, bf16, reference, recipe.teaches)
 
     @property
     def loaded(self) -> int:

@@ -118,10 +118,19 @@ class SlowRecipe(Section):
     kl: float = Field(default=1e-3, ge=0, le=1000)
     """Coefficient of the KL penalty to the base model, whose estimate (k3 times the importance ratio) is averaged over all
     tokens of the update, whatever loss is chosen; 0 loads no reference model. `distill` has no such penalty."""
+    feedback: Literal["off", "rank", "distil"] = "off"
+    """What the weights learn from the grader's words (docs/method.md). `rank`: in a group of equal rewards, rollouts that got
+    further by the words get a gradient, as long as words predict rewards. `distil`: rollouts that failed are distilled from
+    the policy that has read what was said of them."""
     learning_rate: float = Field(default=1e-6, gt=0, le=1e6)
     """AdamW's learning rate; constant after warm-up."""
     warmup_steps: int = Field(default=10, ge=0)
     """Steps of linear warm-up: the first step has 1/N of the learning rate, step N all of it."""
+
+    @field_validator("feedback", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return "off" if value is False else value  # as YAML reads it
 
     @model_validator(mode="after")
     def _one_step(self) -> SlowRecipe:
@@ -375,6 +384,11 @@ class Recipe(Section):
             return self.stages
         return self.task if isinstance(self.task, list) else [self.task]
 
+    @property
+    def teaches(self) -> bool:
+        """Whether the policy is compared with a teacher, its own weights at the start of a cycle."""
+        return self.method == "distill" or (self.method != "gepa" and self.slow.feedback == "distil")
+
     def parts(self) -> Iterator[tuple[str, Part]]:
         """The parts that are chosen by name, by their keys."""
         for key in SLOTS:
@@ -395,6 +409,11 @@ class Recipe(Section):
             self._check_population()
         if self.method == "distill":
             self.sampling.refuse_ahead("method=distill", "which trains on answers of the present weights only")
+            if self.slow.feedback != "off":
+                raise ValueError(
+                    f"slow.feedback={self.slow.feedback} cannot be combined with method=distill, whose weights learn from "
+                    "the contexts alone; set slow.feedback=off, or method=fst or rl"
+                )
         unused = {"rl": "fast.", "gepa": "slow."}.get(self.method, " ")
         for key, part in self.parts():
             if not isinstance(part, UnreadPart) and not key.startswith(unused):

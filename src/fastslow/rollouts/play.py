@@ -32,6 +32,7 @@ KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only 
 """Added to the feedback on a wrong, truncated answer: graders see only its text."""
 FAULT = "grader"
 """The name under which a rollout and the ledger count a faulty grade."""
+TOO_LONG = "prompt_too_long"
 LEAST = 20
 """Rollouts of a step before its share of faulty grades is judged; at the end of a step any number is."""
 _OWN = str(Path(__file__).parent.parent)
@@ -176,7 +177,7 @@ class Player:
         if broken:
             raise broken[0]
         if too_long:
-            faults["prompt_too_long"] = 1
+            faults[TOO_LONG] = 1
             return Rollout(example, context, policy_step, tuple(turns), Feedback(0.0, str(too_long[0])), faults)
         if problem:
             faults[FAULT] = 1
@@ -193,17 +194,20 @@ class Player:
             )
         return prompt
 
-    def replay(self, rollouts: Sequence[Rollout], contexts: Sequence[Context]) -> list[Prompts | None]:
+    def replay(self, rollouts: Sequence[Rollout], contexts: Sequence[Context | None]) -> list[Prompts | None]:
         """The prompts of each rollout's turns under another context; each process replays its share.
 
-        The task runs again on the recorded answers, all but the last, so nothing is sampled or graded. None if this fails:
-        the task makes fewer calls, or a prompt is too long for the model.
+        The task runs again on the recorded answers, all but the last, so nothing is sampled or graded. None without a context
+        and if this fails: the task makes fewer calls, or a prompt is too long for the model.
         """
         rank, size = self.world.rank, self.world.size
         pairs = list(zip(rollouts, contexts, strict=True))
 
         async def mine() -> list[Prompts | None]:
-            return [await self._replayed(rollout, context.texts) for rollout, context in pairs[rank::size]]
+            return [
+                await self._replayed(rollout, context.texts) if context else None
+                for rollout, context in pairs[rank::size]
+            ]
 
         shares = self.world.gather(wait_for(mine()))
         return [shares[index % size][index // size] for index in range(len(pairs))]

@@ -76,6 +76,7 @@ class Recorder:
         self.recipe, self.engine, self.state = recipe, engine, state
         self.folder, self.run, self.view = folder, run, view
         self.prices = recipe.prices
+        self.trained = (*TRAINED, "distillation") if recipe.teaches else TRAINED
         self.stages = task if isinstance(task, Stages) else None
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.pace = Pace()
@@ -84,6 +85,8 @@ class Recorder:
         self._saved: tuple[int, bool] | None = None
         """Step of the newest checkpoint, and whether it was settled then."""
         self._steps_without_signal = 0
+        self._trusted: bool | None = True
+        """Whether words were trusted in the last step (slow/words.py)."""
         self._mismatch: float | None = None
         """`sampler_mismatch` of the last step, if it was too large."""
         self._noted: Mapping[str, Any] = {}
@@ -156,7 +159,6 @@ class Recorder:
         for rollout in rollouts:
             by_context.setdefault(rollout.context.id, []).append(rollout.score)
         ages = token_ages(rollouts, state.step - 1)
-        trained = (*TRAINED, "distillation") if self.recipe.method == "distill" else TRAINED
         row: dict[str, Any] = {
             "step": state.step,
             "cycle": state.last_cycle,
@@ -169,6 +171,7 @@ class Recorder:
             "contexts": len(by_context),
             "problems": len(groups),
             "zero_variance": signal.zero_variance,
+            **signal.words,
             "trained_rows": len(update.rows),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
@@ -177,7 +180,7 @@ class Recorder:
             "ages": ages,
             "in_play": len(state.in_play.groups),
             # Undefined for a step without rows to train on; 0 would be wrong.
-            **{key: numbers.get(key) if update.rows else None for key in trained},
+            **{key: numbers.get(key) if update.rows else None for key in self.trained},
             "learning_rate": numbers.get("learning_rate"),
             "seconds": sum(clock.phases.values()),
             "phases": dict(clock.phases),
@@ -193,6 +196,7 @@ class Recorder:
             self._trackers.log(state.step, {**numbers, **shown})
         self.view.step(state.step, self.recipe.slow.steps, row)
         self._warn_if_nothing_is_learnt(row)
+        self._say_what_words_count(row)
 
     def require_agreement(self, mismatch: float | None) -> None:
         """Warn of a step whose `sampler_mismatch` is too large, and raise at the second in a row. Samplers may correct
@@ -218,7 +222,9 @@ class Recorder:
     def _warn_if_nothing_is_learnt(self, row: dict[str, Any]) -> None:
         """Say so when the rewards of every group have been equal for many steps, or for all, and no edit was kept."""
         state = self.state
-        self._steps_without_signal = self._steps_without_signal + 1 if row["zero_variance"] == 1 else 0
+        self._steps_without_signal = (
+            self._steps_without_signal + 1 if row["zero_variance"] == 1 and not row["trained_rows"] else 0
+        )
         idle = self._steps_without_signal
         edited = any(member.context.parents for member in state.pool.members)
         due = idle == IDLE or (state.done and 0 < idle == state.step < IDLE)
@@ -231,6 +237,19 @@ class Recorder:
             f"fastslow rollouts {self.folder}",
             "warning",
         )
+
+    def _say_what_words_count(self, row: Mapping[str, Any]) -> None:
+        """With `slow.feedback: rank`, say when words begin or cease to be trusted."""
+        trusted = row.get("words_trusted", self._trusted)
+        if trusted == self._trusted:
+            return
+        self._trusted = trusted
+        found = {
+            None: "words rank equal rewards; too few groups with different rewards tell yet whether words predict rewards",
+            True: "words predict rewards, and rank equal ones",
+            False: "words do not predict rewards; they rank nothing until they do",
+        }
+        self.view.message(f"step {row['step']}, slow.feedback=rank: {found[trusted]}")
 
     def evaluation(self, measured: Measured, seconds: float) -> None:
         """Write a row for an evaluation after `seconds` of training."""

@@ -31,7 +31,13 @@ LEAST_FOR_A_SAMPLE = 8
 """Lines left below which the best context gets them all."""
 MOST_SHOWN = 40
 """Lines that one paragraph of a context is wrapped to."""
-POLICY_METRICS = {"entropy": "entropy", "response_length": "length", "zero_variance": "zero variance"}
+POLICY_METRICS = {
+    "entropy": "entropy",
+    "response_length": "length",
+    "zero_variance": "zero variance",
+    "gradient_by_words": "ranked by words",
+    "distilled": "distilled",
+}
 
 
 class View:

@@ -31,6 +31,7 @@ from fastslow.base.world import derive_seed
 from fastslow.engine.base import Numbers, Row, Update
 from fastslow.recipe import SlowRecipe
 from fastslow.records import Completion, Rollout, Turn
+from fastslow.slow.words import Trust, failed
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -48,11 +49,24 @@ class Signal:
     """Fraction of groups whose rewards are all equal: they have no gradient."""
     advantages: Sequence[float] | None = field(default=None, compare=False)
     """Of each rollout, without the factor of the aggregation; None where rewards are not trained on."""
+    words: Mapping[str, float | bool | None] = field(default_factory=dict, compare=False)
+    """What the grader's words added, for metrics.jsonl."""
 
 
-def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> tuple[Update, Signal]:
+def build_update(
+    rollouts: Sequence[Rollout],
+    slow: SlowRecipe,
+    step: int,
+    *,
+    ranks: tuple[Trust, Sequence[NDArray[np.int8]]] | None = None,
+    prompts: Sequence[Sequence[Sequence[int]] | None] | None = None,
+) -> tuple[Update, Signal]:
     """Rows for one step; rollouts are grouped by problem, `slow.group` each. Groups whose rewards are all equal are left
-    out."""
+    out, unless words have something to say of them (slow/words.py): `ranks` is what words are trusted with and, by problem,
+    which rollouts got further by them; `prompts` are the teacher's for each turn of the rollouts that may be distilled.
+
+    Ranked groups count as a mean over all problems of the step, which is added to the mean over those whose rewards differ.
+    """
     problems_N = np.arange(len(rollouts)) // slow.group
     numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
     contexts_N = np.array([numbers[r.context.id] for r in rollouts])
@@ -60,16 +74,49 @@ def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> tu
     tokens_N = np.array([r.completion_tokens for r in rollouts])
     groups_N = baseline_groups(problems_N, contexts_N, slow.baseline)
     varied_N = informative(rewards_N, groups_N)
-    kept_N = varied_N & (tokens_N > 0)
-    scales_N = prompt_mean_scale(tokens_N, kept_N, problems_N)
     advantages_N = advantages(rewards_N, groups_N, slow.std)
-    rows = [
-        Row(turn, float(advantage), rollout.policy_step, float(scale))
-        for rollout, advantage, scale, kept in zip(rollouts, advantages_N, scales_N, kept_N, strict=True)
-        if kept
-        for turn in rollout.turns
+    taught_N, bonus_N = np.zeros_like(varied_N), np.zeros_like(rewards_N)
+    words: dict[str, float | bool | None] = {}
+    if ranks is not None:
+        trust, further = ranks
+        bonus_N = trust.bonus(further, rewards_N, groups_N)
+        advantages_N = np.where(varied_N, advantages_N, trust.advantages(bonus_N, rewards_N, groups_N, slow.std))
+        by_words = float(informative(bonus_N, groups_N).mean())
+        shares = {"gradient_by_reward": float(varied_N.mean()), "gradient_by_words": by_words}
+        words = {**shares, "words_bonus": float(np.abs(bonus_N).mean()), **trust.numbers()}
+    if prompts is not None:
+        failed_N, disagreement_N = failed(rewards_N, groups_N)
+        taught_N = failed_N & np.array([prompt is not None for prompt in prompts]) & (tokens_N > 0)
+        words = {"distilled": float(taught_N.mean())}
+    trained_N = (varied_N | taught_N) & (tokens_N > 0)
+    ranked_N = informative(bonus_N, groups_N) & (tokens_N > 0)
+    scales_N = prompt_mean_scale(tokens_N, trained_N, problems_N)
+    if ranked_N.any():
+        apart_N = prompt_mean_scale(tokens_N, ranked_N, problems_N)
+        apart_N *= len(np.unique(problems_N[ranked_N])) / len(np.unique(problems_N)) / tokens_N[ranked_N].sum()
+        scales_N = np.where(ranked_N, apart_N, scales_N / max(tokens_N[trained_N].sum(), 1))
+        scales_N *= tokens_N[trained_N | ranked_N].sum()
+    rows = []
+    for place in np.flatnonzero(trained_N | ranked_N).tolist():
+        rollout, scale = rollouts[place], float(scales_N[place])
+        if prompts is not None and taught_N[place]:
+            weight = float(disagreement_N[place]) * (scale if _by_problem(slow) else 1.0)
+            rows += _taught(rollout, prompts[place] or (), weight)
+        else:
+            advantage = float(advantages_N[place])
+            rows += [Row(turn, advantage, rollout.policy_step, scale) for turn in rollout.turns]
+    return Update(step, rows), Signal(1 - float(varied_N.mean()), advantages_N.tolist(), words)
+
+
+def _taught(rollout: Rollout, prompts: Sequence[Sequence[int]], weight: float) -> list[Row]:
+    return [
+        Row(turn, weight, rollout.policy_step, teacher_prompt=tuple(prompt))
+        for turn, prompt in zip(rollout.turns, prompts, strict=True)
     ]
-    return Update(step, rows), Signal(1 - float(varied_N.mean()), advantages_N.tolist())
+
+
+def _by_problem(slow: SlowRecipe) -> bool:
+    return bool(slow.loss.options.get("aggregation", "problem") == "problem")
 
 
 def build_distillation(
@@ -83,13 +130,12 @@ def build_distillation(
     rewards_N = np.array([rollout.score for rollout in rollouts], dtype=np.float64)
     tokens_N = np.array([rollout.completion_tokens for rollout in rollouts])
     kept_N = np.array([prompt is not None for prompt in prompts]) & (tokens_N > 0)
-    by_problem = slow.loss.options.get("aggregation", "problem") == "problem"
-    weights_N = prompt_mean_scale(tokens_N, kept_N, problems_N) if by_problem else np.ones(len(rollouts))
+    weights_N = prompt_mean_scale(tokens_N, kept_N, problems_N) if _by_problem(slow) else np.ones(len(rollouts))
     rows = [
-        Row(turn, float(weight), rollout.policy_step, teacher_prompt=tuple(prompt))
+        row
         for rollout, teacher_prompts, weight, kept in zip(rollouts, prompts, weights_N, kept_N, strict=True)
         if kept and teacher_prompts is not None
-        for turn, prompt in zip(rollout.turns, teacher_prompts, strict=True)
+        for row in _taught(rollout, teacher_prompts, float(weight))
     ]
     return Update(step, rows), Signal(1 - float(informative(rewards_N, problems_N).mean()))
 

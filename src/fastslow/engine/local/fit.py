@@ -177,9 +177,10 @@ def make_accelerator(policy: Policy, recipe: Recipe) -> Accelerator:
 
 
 def refuse_sharded(recipe: Recipe) -> None:
-    if recipe.method == "distill":
+    if recipe.teaches:
+        named = "method=distill" if recipe.method == "distill" else "slow.feedback=distil"
         raise RecipeError(
-            "method=distill copies the trained weights, which FSDP shards over processes; use one GPU or data parallelism "
+            f"{named} copies the trained weights, which FSDP shards over processes; use one GPU or data parallelism "
             "without sharding"
         )
     if recipe.evaluation.divergence and recipe.method != "gepa":

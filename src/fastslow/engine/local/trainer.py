@@ -93,7 +93,7 @@ class Trainer:
         if self.bf16:
             fit.leave_inputs_in_bf16(self.model)
         self.teacher: Teacher | None = None
-        if recipe.method == "distill":
+        if recipe.teaches:
             with self.accelerator.autocast():
                 self.teacher = Teacher(self.model)
         self.shared_prefix, self._checked = recipe.slow.shared_prefix, False
@@ -169,33 +169,41 @@ class Trainer:
             self.shares(self.wrapped)  # decides how rows are counted
             lengths = [len(row.turn.prompt_ids) + len(row.turn.completion.ids) for row in update.rows]
             self.fit.choose(max(lengths, default=1), self.optimizer)
-        batch = self.tensors(update)
-        if not self.shared_prefix:  # with it, rows that share a prefix stay together
-            batch = some(batch, torch.randperm(len(batch["advantages"])))
-        parts = self._parts(batch, len(batch["advantages"]) // self.passes)
+        work = []
+        for half in update.by_loss():
+            passes = math.ceil(self.passes * len(half.rows) / len(update.rows)) if update.rows else self.passes
+            batch = self.tensors(half, passes)
+            if not self.shared_prefix:  # with it, rows that share a prefix stay together
+                batch = some(batch, torch.randperm(len(batch["advantages"])))
+            parts = self._parts(batch, len(batch["advantages"]) // passes)
+            work.append((batch, parts, self._most(parts)))
         # A launcher may ask for gradients to be synchronized after every micro-batch.
         each = bool(self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False))
-        count = self._most(parts)
+        left = sum(count for *_, count in work)
         sums: Counter[str] = Counter()
         inputs: Tensors = {}
-        for number in range(count):
-            inputs = some(batch, parts[number]) if number < len(parts) else nothing(inputs)
-            last = number == count - 1
-            with nullcontext() if last or each else self.accelerator.no_sync(model=self.wrapped):
-                loss, found = self.loss(inputs, update, count)
-                # accelerate averages gradients over processes; the loss is a sum over them.
-                self.accelerator.backward(loss * self.world.size)
-            sums.update({"loss": loss.detach(), **found})
+        for batch, parts, count in work:
+            for number in range(count):
+                inputs = some(batch, parts[number]) if number < len(parts) else nothing(inputs)
+                left -= 1
+                with nullcontext() if each or not left else self.accelerator.no_sync(model=self.wrapped):
+                    loss, found = self.loss(inputs, update, count)
+                    # accelerate averages gradients over processes; the loss is a sum over them.
+                    self.accelerator.backward(loss * self.world.size)
+                sums.update({"loss": loss.detach(), **found})
         return self._averages(sums)
 
     def _averages(self, sums: Mapping[str, Any]) -> dict[str, float | None]:
-        """Means over all tokens of the update, from the sums of this process; None where there are no tokens."""
+        """Means over the tokens of the update with that loss, from the sums of this process; None where there are none."""
         names = sorted(sums)  # the same in all processes
         values = torch.stack([torch.as_tensor(sums[name], dtype=torch.float32, device=self.device) for name in names])
         total = dict(zip(names, self.accelerator.reduce(values, reduction="sum").tolist(), strict=True))
-        loss, tokens, known = (total.pop(name, 0.0) for name in ("loss", "tokens", "known"))
+        loss, tokens, taught, known = (total.pop(name, 0.0) for name in ("loss", "tokens", "taught", "known"))
         mismatch = total.pop("sampler_mismatch", 0.0)
-        means: dict[str, float | None] = {name: value / tokens if tokens else None for name, value in total.items()}
+        of = {"entropy": tokens, "distillation": taught}
+        means = {
+            name: value / count if (count := of.get(name, tokens - taught)) else None for name, value in total.items()
+        }
         return {**means, "loss": loss, **({"sampler_mismatch": mismatch / known} if known else {})}
 
     def loss(self, inputs: Tensors, update: Update, passes: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -206,7 +214,8 @@ class Trainer:
             with self.accelerator.autocast():
                 shared, temperature = self.shares(self.wrapped), self.recipe.sampling.temperature
                 total, kl, entropy = distillation(self.wrapped, self.teacher, inputs, temperature, shared)
-            return total / tokens, {"distillation": kl.sum(), "entropy": entropy.sum(), "tokens": mask_RT.sum()}
+            counts = dict.fromkeys(("tokens", "taught"), mask_RT.sum())
+            return total / tokens, {"distillation": kl.sum(), "entropy": entropy.sum(), **counts}
         logprobs_RT, entropy_RT, balance = self.logprobs(self.wrapped, inputs)
         assert entropy_RT is not None, "of the policy"
         loss, found = self.objective(
@@ -267,11 +276,11 @@ class Trainer:
                 )
         return self.shared_prefix
 
-    def tensors(self, update: Update) -> Tensors:
-        """This process's share of the rows, with log-probabilities under the policies that sampled them, where those differ
-        from the current one, and under the base model."""
+    def tensors(self, update: Update, passes: int | None = None) -> Tensors:
+        """This process's share of the rows, filled up for so many micro-batches, with log-probabilities under the policies
+        that sampled them, where those differ from the current one, and under the base model."""
         order = None if not self.shared_prefix else "row" if self.fit else "prompt"
-        rows = share_of(update, self.world, self.passes, sorted_by=order)
+        rows = share_of(update, self.world, passes or self.passes, sorted_by=order)
         # Updates without teacher prompts have the policy loss, also in an engine with a teacher.
         distilled = self.teacher is not None and all(row.teacher_prompt for row in update.rows)
         batch = tensors(rows, update.step, self.pad_id, self.device, teacher=distilled)

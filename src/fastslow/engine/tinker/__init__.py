@@ -54,10 +54,12 @@ class Tinker(EngineKind):
     @classmethod
     def refuse(cls, recipe: Recipe) -> None:
         slow, sampling = recipe.slow, recipe.sampling
-        if recipe.method == "distill":
+        if recipe.teaches:
+            own = recipe.method == "distill"
+            asked, other = ("method=distill", "method=fst") if own else ("slow.feedback=distil", "slow.feedback=rank")
             raise ValueError(
-                "engine.kind=tinker cannot run method=distill: the API returns log-probabilities of tokens, and distillation "
-                "needs those of the whole vocabulary; set engine=local, or method=fst"
+                f"engine.kind=tinker cannot run {asked}: the API returns log-probabilities of tokens, and distillation "
+                f"needs those of the whole vocabulary; set engine=local, or {other}"
             )
         if recipe.model.lora is not None:
             raise ValueError(

@@ -202,27 +202,8 @@ class Optimizer(ABC):
         return self.reads_feedback and self.recipe.feedback
 
     def attempt(self, rollout: Rollout, component: str) -> Attempt | None:
-        """One component's part of a rollout, as far as the optimizer may know it; None if there is nothing to learn.
-
-        A component that was never asked, such as a tool, has a part in the whole rollout where the grader has words for it.
-        """
-        words, turns = rollout.feedback.by_component.get(component), list(rollout.turns)
-        own = [turn for turn in turns if turn.component == component]
-        unasked = bool(turns) and not own
-        if (
-            is_faulty(rollout)
-            or (self.shows_feedback and words == "")
-            or (unasked and not (self.shows_feedback and words))
-        ):
-            return None
-        shown = turns if unasked else own
-        said = (rollout.feedback.text if words is None else words) if self.shows_feedback else ""
-        return Attempt(
-            question=excerpt("\n\n".join(turn.question for turn in shown), LONGEST_TEXT),
-            answer=excerpt("\n\n".join(turn.answer for turn in shown), LONGEST_TEXT),
-            feedback=excerpt(said, LONGEST_FEEDBACK, MOST_LINES),
-            score=rollout.score,
-        )
+        """One component's part of a rollout, as far as the optimizer may know it; None if there is nothing to learn."""
+        return attempt_of(rollout, component, shows_feedback=self.shows_feedback)
 
     # Proposing ---------------------------------------------------------------------------------------------------------
 
@@ -348,6 +329,26 @@ class Optimizer(ABC):
             return True
         rival = max(carried, key=lambda member: member.mean)
         return self.evaluator.scores.surely_better(best, rival, tried=len(self.members) - len(carried))
+
+
+def attempt_of(rollout: Rollout, component: str, *, shows_feedback: bool = True) -> Attempt | None:
+    """One component's part of a rollout; None if there is nothing to learn.
+
+    A component that was never asked, such as a tool, has a part in the whole rollout where the grader has words for it.
+    """
+    words, turns = rollout.feedback.by_component.get(component), list(rollout.turns)
+    own = [turn for turn in turns if turn.component == component]
+    unasked = bool(turns) and not own
+    if is_faulty(rollout) or (shows_feedback and words == "") or (unasked and not (shows_feedback and words)):
+        return None
+    shown = turns if unasked else own
+    said = (rollout.feedback.text if words is None else words) if shows_feedback else ""
+    return Attempt(
+        question=excerpt("\n\n".join(turn.question for turn in shown), LONGEST_TEXT),
+        answer=excerpt("\n\n".join(turn.answer for turn in shown), LONGEST_TEXT),
+        feedback=excerpt(said, LONGEST_FEEDBACK, MOST_LINES),
+        score=rollout.score,
+    )
 
 
 def _supporting(setting: str) -> list[str]:
