@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import mean
 
 from fastslow.base.errors import FastSlowError
@@ -51,6 +52,10 @@ def check(recipe: Recipe) -> Iterator[Finding]:
         yield from _missing("optimizer", lambda: OPTIMIZER.registry.find(recipe.fast.optimizer.name))
         reflector = REFLECTOR.registry.find(recipe.fast.reflection.kind)
         yield from _missing("reflection", lambda: reflector.require(recipe))
+    for part in recipe.slow.rescue.options.get("models", ()) if recipe.method != "gepa" else ():
+        require = getattr(REFLECTOR.registry.find(part.name), "require_model", None)
+        if require is not None:
+            yield from _missing("slow.rescue", partial(require, part))
     rollouts = count_rollouts(recipe)
     try:
         task = build_task(recipe)

@@ -47,13 +47,31 @@ class Signal:
     zero_variance: float
     """Fraction of groups whose rewards are all equal: they have no gradient."""
     advantages: Sequence[float] | None = field(default=None, compare=False)
-    """Of each rollout, without the factor of the aggregation; None where rewards are not trained on."""
+    """Of each rollout, without the factor of the aggregation, then of each rescued one; None where rewards are not trained
+    on."""
+    rescued: Sequence[Rollout] = field(default=(), compare=False)
+    """Answers that joined their groups."""
 
 
-def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> tuple[Update, Signal]:
-    """Rows for one step; rollouts are grouped by problem, `slow.group` each. Groups whose rewards are all equal are left
-    out."""
-    problems_N = np.arange(len(rollouts)) // slow.group
+@dataclass(frozen=True)
+class Rescued:
+    """An answer that came with help and is trained without: its prompts are those of its group."""
+
+    group: int
+    """The place of its group in the step."""
+    rollout: Rollout
+    helped: bool
+    """Its log-probabilities are those of the prompts with help that the policy read; otherwise they are unknown."""
+
+
+def build_update(
+    rollouts: Sequence[Rollout], slow: SlowRecipe, step: int, rescued: Sequence[Rescued] = ()
+) -> tuple[Update, Signal]:
+    """Rows for one step; rollouts are grouped by problem, `slow.group` each, and each rescued one is one more of its group.
+    Groups whose rewards are all equal are left out."""
+    own, rollouts = len(rollouts), [*rollouts, *(each.rollout for each in rescued)]
+    problems_N = np.array([*(np.arange(own) // slow.group), *(each.group for each in rescued)])
+    helped_N = [*[False] * own, *(each.helped for each in rescued)]
     numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
     contexts_N = np.array([numbers[r.context.id] for r in rollouts])
     rewards_N = np.array([r.score for r in rollouts], dtype=np.float64)
@@ -64,12 +82,14 @@ def build_update(rollouts: Sequence[Rollout], slow: SlowRecipe, step: int) -> tu
     scales_N = prompt_mean_scale(tokens_N, kept_N, problems_N)
     advantages_N = advantages(rewards_N, groups_N, slow.std)
     rows = [
-        Row(turn, float(advantage), rollout.policy_step, float(scale))
-        for rollout, advantage, scale, kept in zip(rollouts, advantages_N, scales_N, kept_N, strict=True)
+        Row(turn, float(advantage), rollout.policy_step, float(scale), helped=helped)
+        for rollout, advantage, scale, kept, helped in zip(
+            rollouts, advantages_N, scales_N, kept_N, helped_N, strict=True
+        )
         if kept
         for turn in rollout.turns
     ]
-    return Update(step, rows), Signal(1 - float(varied_N.mean()), advantages_N.tolist())
+    return Update(step, rows), Signal(1 - float(varied_N[:own].mean()), advantages_N.tolist(), rollouts[own:])
 
 
 def build_distillation(
