@@ -83,7 +83,7 @@ class Loop:
             run.rollout_writer.decode = player.chat.answer
             run.write_json("contexts/seed.json", {"id": self.seed_context.id, "texts": dict(seed_texts)})
         self.rescue: Rescue | None = None
-        if self.learns and recipe.slow.rescue.name != "none":
+        if self.learns and self.state.rescue is not None:
             self.rescue = Rescue(recipe, player, self.stream, teachers or {}, self.record)
         self.evolution: Evolution | None = None
         if recipe.method != "rl":
@@ -166,7 +166,7 @@ class Loop:
 
     def _rescue(self, groups: Sequence[Group]) -> list[Rescued]:
         """Answers that come with help where a whole group failed; they join it."""
-        if self.rescue is None:
+        if self.rescue is None or self.state.rescue is None:
             return []
         with self.state.clock.phase("rescue"):
             return self.rescue.play(groups, self.state.rescue, self.state.step)

@@ -80,8 +80,8 @@ class State:
         self.memory = Memory(recipe.fast, evolves=recipe.method != "rl")
         self.in_play = InPlay(recipe)
         """Between two steps: the groups that were begun before their step; none unless `sampling.ahead` is set."""
-        self.rescue = Accounts()
-        """What helpers have done; empty unless `slow.rescue` is set."""
+        self.rescue = None if recipe.slow.rescue.name == "none" else Accounts()
+        """What helpers have done, where the recipe has some."""
         self.clock = Clock()
         self.settled = False
         """Whether the last step's evaluation, if one is due, and its ledger row are written."""
@@ -94,7 +94,7 @@ class State:
         held.ledger, held.written = self.ledger.snapshot(), self.written.snapshot()
         known = {id(each): each for each in (recipe, recipe.fast)}
         held.memory, held.in_play = deepcopy(self.memory, known), deepcopy(self.in_play, known)
-        held.rescue, held.clock = self.rescue.copy(), self.clock.halted()
+        held.rescue, held.clock = self.rescue and self.rescue.copy(), self.clock.halted()
         return held
 
     @property
@@ -143,7 +143,7 @@ class State:
             "written": self.written.to_dict(),
             "settled": self.settled,
             "seconds": self.clock.seconds,
-            **({"rescue": self.rescue.to_dict()} if self.rescue.of else {}),
+            **({"rescue": self.rescue.to_dict()} if self.rescue else {}),
         }
         files.write_json(folder / STATE, data)
         if (memory := self.memory.to_data()) is not None:
@@ -161,7 +161,7 @@ class State:
             data.get("written", data["ledger"])
         )  # earlier versions saved settled steps only
         self.settled = data.get("settled", True)
-        self.rescue = Accounts.from_dict(data.get("rescue", {}))
+        self.rescue = self.rescue and Accounts.from_dict(data["rescue"])
         self.clock.add(data.get("seconds", 0.0))
         length = self.recipe.fast.cycle * self.recipe.slow.problems
         ahead = stream.take(self.last_cycle * length, length)

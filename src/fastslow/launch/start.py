@@ -180,7 +180,10 @@ def _run_loop(
                     "rollouts": state.ledger.training_rollouts,
                     "tokens": total.prompt_tokens + total.completion_tokens,
                     **({"faulty grades": faulty} if faulty else {}),
-                    **{f"rescue by {name}": each.told for name, each in state.rescue.of.items()},
+                    **{
+                        f"rescue by {name}": each.told
+                        for name, each in (state.rescue.of if state.rescue else {}).items()
+                    },
                     "seconds": round(time.perf_counter() - started),
                 }
             )

@@ -39,7 +39,6 @@ FORMER = {"cut_off": "truncated"}
 NARROW = {
     "fast-score": "fast\nscore",
     "fast-minibatch": "mini-\nbatch",
-    "withdrawn": "with-\ndrawn",
     "evaluation": "evalu-\nation",
     "reflections": "reflec-\ntions",
     "prompt tokens": "prompt\ntokens",
@@ -216,12 +215,14 @@ def _by_purpose(ledger: Ledger) -> Table:
 
 
 def _by(name: str, ledgers: Mapping[int, Ledger]) -> Table:
-    """Rollouts by purpose, one row per ledger; reflection has calls instead of rollouts, and preflight is before step 1."""
-    purposes = [purpose for purpose in PURPOSES if purpose not in ("reflection", "preflight")]
+    """Rollouts by purpose, one row per ledger, all of the slow loop's together; reflection has calls instead of rollouts, and
+    preflight is before step 1."""
+    purposes = [purpose for purpose in PURPOSES if purpose not in (*SLOW, "reflection", "preflight")]
     rows = {}
     for value, ledger in ledgers.items():
         total = ledger.total()
         rows[str(value)] = {
+            "slow": ledger.total(SLOW).rollouts,
             **{str(purpose): ledger[purpose].rollouts for purpose in purposes},
             "reused": total.reused,
             "reflections": ledger["reflection"].calls,

@@ -182,7 +182,7 @@ class Recorder:
             "problems": len(groups),
             "zero_variance": signal.zero_variance,
             "trained_rows": len(update.rows),
-            **state.rescue.row(),
+            **({"rescue": state.rescue.row()} if state.rescue else {}),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
             "faulty_grades": sum(map(is_faulty, rollouts)),

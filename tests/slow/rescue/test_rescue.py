@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,9 +65,8 @@ def updates_of(engine: FakeEngine) -> list[Update]:
 
 
 @pytest.fixture
-def nothing_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(play, "HELD", 0.0)
-    yield
 
 
 def advantages(scores: list[float]) -> list[float]:
@@ -140,7 +138,7 @@ def test_nothing_changes_where_nothing_is_rescued(tmp_path: Path) -> None:
 def test_a_teachers_text_in_the_policys_tokens(tmp_path: Path) -> None:
     teacher = Scripted()
     loop, engine = run(tmp_path / "run", taught(), FakeEngine(-1.0), teachers={"small": teacher})
-    words = {tuple(engine.tokenizer("yes")["input_ids"]) + (END,)}
+    words = {(*tuple(engine.tokenizer("yes")["input_ids"]), END)}
     for update in updates_of(engine):
         right = [row for row in update.rows if row.turn.answer == "yes"]
         assert len(right) == PROBLEMS
@@ -160,11 +158,12 @@ def test_a_teachers_text_in_the_policys_tokens(tmp_path: Path) -> None:
 
 def test_a_truncated_text_has_no_end_token(tmp_path: Path) -> None:
     teacher = Scripted(truncated=True)
-    loop, engine = run(tmp_path / "run", taught(), FakeEngine(-1.0), teachers={"small": teacher})
+    _loop, engine = run(tmp_path / "run", taught(), FakeEngine(-1.0), teachers={"small": teacher})
     right = [
         row.turn.completion.ids for update in updates_of(engine) for row in update.rows if row.turn.answer == "yes"
     ]
-    assert right and all(ids[-1] != END for ids in right)
+    assert right
+    assert all(ids[-1] != END for ids in right)
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -182,7 +181,7 @@ def test_the_weakest_is_asked_first_and_the_next_only_where_it_fails(tmp_path: P
         "strong": (STEPS * PROBLEMS, STEPS * PROBLEMS),
     }
     able = Scripted("yes")
-    _, second = run(
+    _, _second = run(
         tmp_path / "other", taught(models=["a/able", "b/strong"]), FakeEngine(-1.0),
         teachers={"able": able, "strong": (idle := Scripted())},
     )  # fmt: skip
@@ -234,7 +233,7 @@ def test_a_held_back_group_is_not_trained_on_and_is_tried_again_like_the_others(
 def test_a_teacher_that_cannot_be_asked_is_dropped_and_one_that_stumbles_is_not(tmp_path: Path) -> None:
     gone = Scripted(error=ChatFailed("the key is refused", permanent=True))
     busy = Scripted(error=ChatFailed("try later"))
-    loop, engine = run(
+    loop, _engine = run(
         tmp_path / "run", taught(models=["a/gone", "b/busy"]), FakeEngine(-1.0), teachers={"gone": gone, "busy": busy}
     )
     of = loop.state.rescue.of

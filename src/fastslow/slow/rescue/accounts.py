@@ -117,10 +117,8 @@ class Accounts:
         """The last step: groups in which nobody succeeded, those that were rescued, and those held back."""
 
     def row(self) -> dict[str, Any]:
-        """What a row of metrics says; nothing in a run without helpers."""
-        if not self.of:
-            return {}
-        return {"rescue": {**self.step, "helpers": {name: each.summary() for name, each in self.of.items()}}}
+        """What a row of metrics says."""
+        return {**self.step, "helpers": {name: each.summary() for name, each in self.of.items()}}
 
     def copy(self) -> Accounts:
         return Accounts.from_dict(self.to_dict())
