@@ -24,7 +24,7 @@ GROUP = 8
 
 
 class Policy(FakeEngine):
-    """Right in `plain` of the first tries and in `after` of the tries after the words; scores wrong tokens lower after them."""
+    """Right in `plain` of the first tries and in `after` of those after the words, which make wrong tokens less likely."""
 
     def __init__(self, plain: float, after: float) -> None:
         super().__init__()

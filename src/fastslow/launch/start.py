@@ -199,14 +199,16 @@ def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
 
 
 def build_teachers(recipe: Recipe) -> dict[str, Chat]:
-    """The models that `slow.rescue` asks, by name, in order."""
+    """The models that `slow.rescue` asks, by name, in order. What is longer than a completion may be would be truncated; a
+    teacher's tokens may be shorter than the policy's."""
     found: dict[str, Chat] = {}
     for part in recipe.slow.rescue.options.get("models", ()) if recipe.method != "gepa" else ():
         name = str(part.options.get("model", part.name))
+        longest = min(part.options.get("max_tokens", 0), 2 * recipe.sampling.max_tokens)
+        asked = part.model_copy(update={"max_tokens": longest} if longest else {})
         same = sum(other.partition(" #")[0] == name for other in found)
-        found[f"{name} #{same + 1}" if same else name] = REFLECTOR.registry.find(part.name).chat(
-            part, recipe.model.device
-        )
+        kind = REFLECTOR.registry.find(part.name)
+        found[f"{name} #{same + 1}" if same else name] = kind.chat(asked, recipe.model.device)
     return found
 
 
