@@ -58,6 +58,8 @@ def test_the_gradient_of_rescued_groups_is_the_closed_form(kind: str, tiny_folde
     first = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
     after = weights_after(trainer)
 
+    assert trainer.last_logs["sampler_mismatch"] < 1e-4  # help is no difference of sampler and trainer
+
     ratios, problems = [], []
     rewards = torch.tensor([0.0] * GROUP + [1.0])
     advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
@@ -78,9 +80,6 @@ def test_the_gradient_of_rescued_groups_is_the_closed_form(kind: str, tiny_folde
     else:
         torch.testing.assert_close(torch.cat(ratios), torch.ones(8))
     (-torch.stack(problems).mean()).backward()
-    norm = torch.nn.utils.get_total_norm([value.grad for value in now.parameters() if value.grad is not None])
-    scale = min(1.0, trainer.max_grad_norm / float(norm))
     for name, value in now.named_parameters():
-        torch.testing.assert_close(
-            first[name] - after[name], 0.3 * scale * value.grad, atol=2e-6, rtol=2e-3, msg=lambda m, n=name: f"{n}: {m}"
-        )
+        assert value.grad is not None
+        torch.testing.assert_close((first[name] - after[name]) / 0.3, value.grad, atol=2e-5, rtol=1e-3)

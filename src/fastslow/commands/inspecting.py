@@ -56,7 +56,7 @@ def check(
 
             with Terminal(stderr=True).status("loading the model") as status:
                 played = check_feedback(loaded, status.update)
-            found, tried = [*found, *played.findings()], {"feedback": played.to_dict()}
+            found, tried = [*found, *played.findings()], {"feedback": asdict(played)}
         if as_json:
             write({"recipe": recipe, "ready": not missing, "findings": [asdict(finding) for finding in found], **tried})
         else:

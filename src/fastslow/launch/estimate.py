@@ -20,6 +20,7 @@ from fastslow.models.tokenizer import describe
 from fastslow.recipe import Recipe
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
 from fastslow.runs.trackers import check_trackers
+from fastslow.slow.rescue.accounts import PROBES
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task
 from fastslow.tasks.scripted import scripted_rollout
@@ -69,6 +70,11 @@ def check(recipe: Recipe) -> Iterator[Finding]:
         "rollouts",
         f"about {rollouts.total:,}: {rollouts.slow:,} slow, {rollouts.fast:,} fast, {rollouts.evaluation:,} evaluation",
     )
+    if recipe.method != "gepa" and recipe.slow.rescue.name != "none":
+        asked = recipe.slow.rescue.options
+        helpers = len(asked.get("models", ())) + asked.get("retry", True)
+        most = recipe.slow.problems * (helpers * asked["attempts"] + PROBES)
+        yield Finding("rescue", f"up to {most:,} more rollouts a step, if no group has a success")
     completion = recipe.sampling.max_tokens
     longest = f", and up to {recipe.fast.max_tokens:,} more under evolved contexts" if recipe.method != "rl" else ""
     yield Finding(

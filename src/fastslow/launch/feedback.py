@@ -10,7 +10,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from statistics import fmean
@@ -81,9 +81,6 @@ class FeedbackCheck:
     channels: list[Channel]
     spent: dict[str, dict[str, Any]]
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def findings(self) -> Iterator[Finding]:
         groups, words = self.groups, self.words
         yield Finding(
@@ -132,18 +129,13 @@ class _Check:
         readable = {number: helped(each, with_answer=False) for number, each in reversed(wrong)}
         right = [[each for each in group if each.score >= self.success] for group in groups]
         solved = [(number, each) for number, each in _spread(right, len(rollouts)) if number in readable][:TRIES]
-        gaps = [
-            self._gap(wrong, [helped(each, with_answer=False) for _, each in wrong]),
-            self._gap(solved, [readable[number] for number, _ in solved]),
-        ]
+        gaps = self._gap(wrong, [helped(each, with_answer=False) for _, each in wrong])
+        others_gaps = self._gap(solved, [readable[number] for number, _ in solved])
         numbers, words = self._groups(groups), self._words(groups, failed)
-        channels = [
-            _rank(numbers, words),
-            _rescue(numbers, words, after, plain, gain),
-            _distil(words, *gaps),
-        ]
+        channels = [_rank(numbers, words), _rescue(numbers, after, plain, gain), _distil(gaps, others_gaps)]
         self.player.faulty.end_step()
-        return FeedbackCheck(numbers, words, after, plain, gain, *gaps, channels, self.ledger.spent())
+        spent = self.ledger.spent()
+        return FeedbackCheck(numbers, words, after, plain, gain, gaps, others_gaps, channels, spent)
 
     def _play(self, purpose: Purpose, pairs: Sequence[tuple[Example, Context]]) -> list[Rollout]:
         done: list[Rollout] = []
@@ -251,20 +243,17 @@ def _rank(groups: dict[str, float], words: dict[str, float | None]) -> Channel:
     return Channel("rank", "yes" if share >= ENOUGH else "no", why)
 
 
-def _rescue(
-    groups: dict[str, float], words: dict[str, float | None], after: Estimate, plain: Estimate, gain: Estimate
-) -> Channel:
-    name = "rescue"
+def _rescue(groups: dict[str, float], after: Estimate, plain: Estimate, gain: Estimate) -> Channel:
     if not groups["nobody"]:
-        return Channel(name, "no", "in every group somebody succeeds")
-    if after.mean is None or gain.low is None or gain.high is None:
-        return Channel(name, "no", "no failure has words to try again with; teachers would need none")
+        return Channel("rescue", "no", "in every group somebody succeeds")
+    if gain.mean is None or gain.low is None:
+        return Channel("rescue", "no", "no failure has words to try again with; teachers would need none")
     why = f"a second try after the words succeeds in {after}, a plain one in {plain}; the difference is {gain}"
-    return Channel(name, "yes" if gain.low > 0 else "no" if (gain.mean or 0.0) <= 0 else "unclear", why)
+    return Channel("rescue", "yes" if gain.low > 0 else "no" if gain.mean <= 0 else "unclear", why)
 
 
-def _distil(words: dict[str, float | None], failed: Estimate, solved: Estimate) -> Channel:
-    if not words["failures"] or failed.mean is None or failed.low is None or failed.high is None:
+def _distil(failed: Estimate, solved: Estimate) -> Channel:
+    if failed.mean is None or failed.high is None:
         return Channel("distil", "no", "too few failures have words for the policy to read")
     why = f"after reading the words, the log-probability of a failed answer's tokens changes by {failed} each"
     if solved.mean is None or solved.low is None:

@@ -181,7 +181,7 @@ def _run_loop(
                     "tokens": total.prompt_tokens + total.completion_tokens,
                     **({"faulty grades": faulty} if faulty else {}),
                     **{
-                        f"rescue by {name}": each.told
+                        f"rescue by {name}": each.said
                         for name, each in (state.rescue.of if state.rescue else {}).items()
                     },
                     "seconds": round(time.perf_counter() - started),

@@ -125,8 +125,7 @@ class SlowRecipe(Section):
     rescue: Annotated[Part, RESCUE] = Field(default=RESCUE.default, validate_default=True)
     """Help for groups in which nobody succeeded (docs/rescue.md), a name or `{name: …}` with its options: `retry` asks the
     policy again with its answer and the grader's words, `teachers` asks other models. An answer that scores higher than the
-    whole group joins it and is trained under the prompt without help. `module:Name` and `file.py:Name` are classes of your
-    own."""
+    whole group joins it and is trained under the prompt without help."""
     withdraw: float = Field(default=0.0, ge=0, le=1)
     """Share of each group's rollouts that are sampled under the seed text in place of an evolved one, so that the weights
     take over what the text says. It grows evenly from 0 at the first step to this value at the last (docs/rescue.md)."""

@@ -136,13 +136,9 @@ class Recorder:
     def book_step(self, rollouts: Sequence[Rollout], reused: int, timing: Timing) -> None:
         """Book the rollouts sampled for a slow step, and the number of reused ones."""
         plain = [each for each in rollouts if self._is_withdrawn(each)]
+        self.book("slow", [each for each in rollouts if not self._is_withdrawn(each)], timing)
         if plain:
-            share = Timing(*(seconds * len(plain) / len(rollouts) for seconds in (timing.sampling, timing.grading)))
-            self.book("withdrawn", plain, share)
-            rest = Timing(timing.sampling - share.sampling, timing.grading - share.grading)
-            self.book("slow", [each for each in rollouts if not self._is_withdrawn(each)], rest)
-        else:
-            self.book("slow", rollouts, timing)
+            self.book("withdrawn", plain, Timing())  # the seconds are of one batch
         self.state.ledger.book("slow", Entry(reused=reused))
         self.state.clock.count({"sampling": timing.sampling, "grading": timing.grading})
 

@@ -31,7 +31,7 @@ def test_the_effect_is_the_difference_of_later_scores() -> None:
 def test_a_teacher_that_hurts_is_dropped_and_the_numbers_are_said() -> None:
     account = Account(40, 40, 30, taught=[0.0] * 24, held=[1.0] * LEAST)
     assert account.judge() == account.dropped
-    assert "-1.00 [-1.00, -0.50], 0.00 on 24 problems trained on and 1.00 on 8 held back" in account.dropped
+    assert "by -1.00 [-1.00, -0.50]: 0.00 on 24 problems trained on, 1.00 on 8 held back" in account.dropped
     assert account.judge() == ""  # said once
     assert not account.measuring
     few = Account(40, 40, 30, taught=[0.0] * 24, held=[1.0] * (LEAST - 1))

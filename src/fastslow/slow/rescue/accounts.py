@@ -63,25 +63,20 @@ class Account:
         if self.tried >= HOPELESS and not self.solved:
             self.dropped = f"it solved none of {self.tried} groups"
         elif effect and min(len(self.taught), len(self.held)) >= LEAST and effect[2] < 0:
-            self.dropped = f"training on its answers lowers the policy's later score: {self.said}"
+            self.dropped = f"training on its answers hurts: {self.said}"
         return self.dropped
 
     @property
     def said(self) -> str:
-        """The effect in words."""
-        if (effect := self.effect) is None:
-            return "its effect is not measured yet"
+        """What it has done and what that did, in words."""
+        effect, done = self.effect, f"{self.solved} of {self.tried} groups"
+        if effect is None or self.dropped:
+            return f"{done}; dropped: {self.dropped}" if self.dropped else f"{done}; its effect is not measured yet"
         gap, low, high = effect
         return (
-            f"{gap:+.2f} [{low:+.2f}, {high:+.2f}], {fmean(self.taught):.2f} on {len(self.taught)} problems trained on "
-            f"and {fmean(self.held):.2f} on {len(self.held)} held back"
+            f"{done}; the policy's later score changes by {gap:+.2f} [{low:+.2f}, {high:+.2f}]: {fmean(self.taught):.2f} on "
+            f"{len(self.taught)} problems trained on, {fmean(self.held):.2f} on {len(self.held)} held back"
         )
-
-    @property
-    def told(self) -> str:
-        """All of it in words."""
-        ended = f"; dropped: {self.dropped}" if self.dropped else f"; {self.said}"
-        return f"{self.solved} of {self.tried} groups{ended}"
 
     def summary(self) -> dict[str, Any]:
         """The numbers for a row of metrics."""

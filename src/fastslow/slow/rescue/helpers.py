@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from fastslow.models.chat import Message, TextEncoder, merge_context
-from fastslow.records import Completion, Rollout, Sampling
+from fastslow.records import Completion, Context, Rollout, Sampling
 from fastslow.rollouts.again import has_words, helped
 from fastslow.rollouts.play import FAULT, Player
 from fastslow.runs.ledger import RETRIES, Entry
@@ -25,45 +25,12 @@ from fastslow.tasks.base import Ask
 
 TOGETHER = 16
 """Requests to one served model at a time."""
-Book = Callable[[Entry], None]
-
-
-class Reply(Protocol):
-    """A teacher's answer; `fast.reflection` has such replies."""
-
-    text: str
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float
-    retries: int
-    truncated: bool
-
-
 Chat = Callable[[list[dict[str, str]], int], Any]
-"""Answers messages, given a seed, with a `Reply`, or raises; an error with `permanent` would come again every time."""
-
-
-class Helper(Protocol):
-    """Tries what a group failed at."""
-
-    name: str
-    helped: bool
-    """Its log-probabilities are those of prompts with help; otherwise they are unknown."""
-    broken: str
-    """Why it cannot be asked any more; empty if it can."""
-
-    def can(self, rollout: Rollout) -> bool:
-        """Whether it can try what this rollout failed at."""
-        ...
-
-    def attempt(self, failed: Sequence[Rollout], step: int, seed: int) -> list[Rollout | None]:
-        """A try for each failed rollout, with the prompts that it had; None where there is none. All processes call it
-        together."""
-        ...
+"""Answers messages, given a seed, with a reply of `fast.reflection`, or raises; an error with `permanent` comes each time."""
 
 
 class SecondTry:
-    """The policy, with its own answer and the grader's words below the text."""
+    """The policy, with its own answer and the grader's words below the text; its log-probabilities are of those prompts."""
 
     name, helped, broken = "retry", True, ""
 
@@ -74,28 +41,30 @@ class SecondTry:
         return has_words(rollout)
 
     def attempt(self, failed: Sequence[Rollout], step: int, seed: int) -> list[Rollout | None]:
+        """A try for each failed rollout, with the prompts that it had; None where the task does not make them again."""
         pairs = [(each.example, helped(each)) for each in failed]
         tries, timing = self.player.play(pairs, self.sampling, policy_step=step, seed=seed, strict=False)
         self.book(tries, timing)
         prompts = self.player.replay(tries, [each.context for each in failed])
         return [
-            None if those is None else without_help(tried, before, those)
+            None if those is None else _without_help(tried, before.context, those)
             for tried, before, those in zip(tries, failed, prompts, strict=True)
         ]
 
 
-def without_help(tried: Rollout, before: Rollout, prompts: Sequence[Sequence[int]]) -> Rollout:
-    """A rollout under the prompts, and the context, that the one before it had."""
+def _without_help(tried: Rollout, context: Context, prompts: Sequence[Sequence[int]]) -> Rollout:
     turns = tuple(replace(turn, prompt_ids=ids) for turn, ids in zip(tried.turns, prompts, strict=True))
-    return replace(tried, context=before.context, turns=turns)
+    return replace(tried, context=context, turns=turns)
 
 
 class Teacher:
-    """Another model, which reads the messages that the policy read."""
+    """Another model, which reads the messages that the policy read; `broken` says why it cannot be asked any more."""
 
     helped, broken = False, ""
 
-    def __init__(self, name: str, chat: Chat, student: Player, sampling: Sampling, book: Book) -> None:
+    def __init__(
+        self, name: str, chat: Chat, student: Player, sampling: Sampling, book: Callable[[Entry], None]
+    ) -> None:
         self.name, self.chat, self.student, self.sampling, self.book = name, chat, student, sampling, book
 
     def can(self, rollout: Rollout) -> bool:
@@ -105,8 +74,10 @@ class Teacher:
         asked = _Asked(self.student, self.chat, self._end_token(failed))
         player = _TeacherPlayer(self.student, asked)
         pairs = [(each.example, each.context) for each in failed]
-        with asked.pool:
+        try:
             tries, timing = player.play(pairs, self.sampling, policy_step=step, seed=seed, strict=False)
+        finally:  # a run that is stopped waits for no answer
+            asked.pool.shutdown(wait=False, cancel_futures=True)
         found = self.student.world.gather((asked.spent, asked.broken))
         spent, unanswered = sum((each for each, _ in found), Entry()), sum(f.faults.get("teacher", 0) for f, _ in found)
         faults = sum((Counter(each.faults) for each in tries), Counter[str]()) - Counter({FAULT: unanswered})

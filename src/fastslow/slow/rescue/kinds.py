@@ -48,7 +48,7 @@ class NoRescue:
 
 
 class Retry:
-    """The policy's own second try. A class of your own is a subclass of this one, or of `Teachers`."""
+    """The policy's own second try."""
 
     Options: ClassVar[type[Part]] = RetryOptions
 

@@ -16,7 +16,7 @@ from fastslow.rollouts.rounds import Group
 from fastslow.runs.ledger import Entry
 from fastslow.runs.recorder import Recorder
 from fastslow.slow.rescue.accounts import AFTER, HELD, PROBES, Account, Accounts, Probe
-from fastslow.slow.rescue.helpers import Chat, Helper, SecondTry, Teacher
+from fastslow.slow.rescue.helpers import Chat, SecondTry, Teacher
 from fastslow.slow.stream import Stream
 from fastslow.slow.update import Rescued
 
@@ -29,7 +29,7 @@ class Rescue:
     ) -> None:
         self.recipe, self.player, self.stream, self.record = recipe, player, stream, record
         self.options, self.sampling = recipe.slow.rescue, recipe.sampling.training()
-        self.helpers: list[Helper] = []
+        self.helpers: list[SecondTry | Teacher] = []
         if not teachers or self.options.options.get("retry"):
             self.helpers.append(SecondTry(player, self.sampling, lambda *played: record.book("rescue", *played)))
         self.helpers += [Teacher(name, chat, player, self.sampling, self._book) for name, chat in teachers.items()]
@@ -83,7 +83,7 @@ class Rescue:
         account.trained += taught
         return taught
 
-    def _chosen(self, group: Group, helper: Helper, step: int, number: int) -> Iterator[Rollout]:
+    def _chosen(self, group: Group, helper: SecondTry | Teacher, step: int, number: int) -> Iterator[Rollout]:
         """The rollouts of a group that a helper tries again: the highest scores first, then those that came nearest; chance
         decides between equals, so that no context is always the first."""
         able = [each for each in group.rollouts if helper.can(each) and not is_faulty(each)]
