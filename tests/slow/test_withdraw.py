@@ -11,9 +11,10 @@ from fake_engine import FakeEngine
 from fake_runs import GROUP, PROBLEMS, STEPS, make_loop, outcome, recipe_of, resume, run
 
 from fastslow.base.errors import RecipeError
-from fastslow.records import Context
+from fastslow.records import Context, Example
+from fastslow.rollouts.rounds import Pending
 from fastslow.runs import files
-from fastslow.slow.stream import InPlay, shared, withdrawn
+from fastslow.slow.stream import InPlay, Stream, shared, withdrawn
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +103,14 @@ def test_resuming_gives_the_same_run(fast: dict[str, Any], tmp_path: Path) -> No
 def test_methods_without_evolved_texts_in_rollouts_refuse_it(method: str) -> None:
     with pytest.raises(RecipeError, match=f"slow.withdraw=0.5 takes evolved texts away, and method={method}"):
         recipe_of(method, slow={"withdraw": 0.5})
+
+
+def test_a_group_that_is_begun_ahead_has_the_share_of_its_own_step() -> None:
+    in_play = InPlay(recipe_of("fst", slow={"withdraw": 1.0}, sampling={"ahead": 1.0}))
+    stream = Stream([Example(str(number), {}) for number in range(20)], 0)
+    contexts, plain = [Context({"prompt": "a"}), Context({"prompt": "b"})], Context({"prompt": "seed"})
+    in_play.begin(stream, contexts, lambda pairs: [Pending(*pair, 2) for pair in pairs], 2, STEPS, plain)
+    counts = {
+        position: sum(member.context == plain for member in group.members) for position, group in in_play.groups.items()
+    }
+    assert counts == {4: 2, 5: 2, 6: 3, 7: 3}
