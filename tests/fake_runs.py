@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fake_engine import FakeEngine, Numbered
 from rich.console import Console
 
-from fastslow.fast.reflection import Lessons, Reflector
+from fastslow.fast.reflection import Chat, Lessons, Reflector
 from fastslow.loop import Loop
 from fastslow.models.chat import ChatFormat
 from fastslow.recipe import Recipe, build_recipe
@@ -49,13 +50,18 @@ def recipe_of(method: str = "fst", **changes: dict[str, Any] | int) -> Recipe:
 
 
 def make_loop(
-    folder: Path, recipe: Recipe, engine: FakeEngine, reflector: Reflector | None = None, task: Task | None = None
+    folder: Path,
+    recipe: Recipe,
+    engine: FakeEngine,
+    reflector: Reflector | None = None,
+    task: Task | None = None,
+    teachers: Mapping[str, Chat] | None = None,
 ) -> Loop:
     run = RunFolder.open(folder, lock=True) if folder.exists() else RunFolder.create(folder, recipe)
     task = task or Numbered()
     player = Player(task, engine, ChatFormat(engine.tokenizer))
     view = PlainView(Console(file=io.StringIO()))
-    return Loop(recipe, player, task.seed_texts, reflector or Lessons(), folder, run, view)
+    return Loop(recipe, player, task.seed_texts, reflector or Lessons(), folder, run, view, teachers)
 
 
 def run(
@@ -64,9 +70,10 @@ def run(
     engine: FakeEngine | None = None,
     reflector: Reflector | None = None,
     task: Task | None = None,
+    teachers: Mapping[str, Chat] | None = None,
 ) -> tuple[Loop, FakeEngine]:
     engine = engine or FakeEngine()
-    loop = make_loop(folder, recipe, engine, reflector, task)
+    loop = make_loop(folder, recipe, engine, reflector, task, teachers)
     assert loop.record.run is not None
     with loop.record.run:
         loop.run()
@@ -74,7 +81,11 @@ def run(
 
 
 def resume(
-    folder: Path, recipe: Recipe, engine: FakeEngine | None = None, task: Task | None = None
+    folder: Path,
+    recipe: Recipe,
+    engine: FakeEngine | None = None,
+    task: Task | None = None,
+    teachers: Mapping[str, Chat] | None = None,
 ) -> tuple[Loop, FakeEngine]:
     """Resume a run on a new engine, from its newest checkpoint."""
     engine = engine or FakeEngine()
@@ -83,7 +94,7 @@ def resume(
         if latest:
             check_witness(folder, latest[1])
         opened.rewind(latest[0] if latest else -1)
-    loop = make_loop(folder, recipe, engine, task=task)
+    loop = make_loop(folder, recipe, engine, task=task, teachers=teachers)
     assert loop.record.run is not None
     with loop.record.run:
         loop.run(latest[1] if latest else None)

@@ -31,6 +31,7 @@ from fastslow.models.tokenizer import describe
 from fastslow.recipe import Part
 from fastslow.recipe.parts import LOSS
 from fastslow.records import Completion
+from fastslow.slow.rescue.kinds import Retry
 
 open("loaded.txt", "a").write("loaded")
 
@@ -69,6 +70,18 @@ class Shouting(ReflectorKind):
     @classmethod
     def build(cls, recipe, engine, chat):
         return Loud(recipe.fast.reflection.mark)
+
+
+class Second(Retry):
+    """Help where a group failed."""
+
+
+class Clever(ReflectorKind):
+    """A teacher."""
+
+    @classmethod
+    def chat(cls, options, device):
+        raise AssertionError("nobody is asked here")
 
 
 class Echo(Engine):
@@ -122,7 +135,13 @@ shouting = extension_package:Shouting
 echo = extension_package:Echoing
 """
 NAMES = {"slow.loss": "squared", "fast.optimizer": "longer", "fast.reflection": "shouting", "engine": "echo"}
-OBJECTS = {"slow.loss": "squared", "fast.optimizer": "Longer", "fast.reflection": "Shouting", "engine": "Echoing"}
+OBJECTS = {
+    "slow.loss": "squared",
+    "slow.rescue": "Second",
+    "fast.optimizer": "Longer",
+    "fast.reflection": "Shouting",
+    "engine": "Echoing",
+}
 
 
 @pytest.fixture
@@ -145,7 +164,8 @@ def recipe_with(parts: dict[str, Any]) -> dict[str, Any]:
         "model": "nano",
         "task": {"name": "rulebook", "book": "library"},
         "engine": parts["engine"],
-        "slow": {"steps": 2, "problems": 2, "group": 4, "microbatch": 8, "loss": parts["slow.loss"]},
+        "slow": {"steps": 2, "problems": 2, "group": 4, "microbatch": 8}
+        | {"loss": parts["slow.loss"], "rescue": parts.get("slow.rescue", "none")},
         "fast": {"population": 2, "cycle": 2, "anchors": 2, "budget": 12, "minibatch": 1}
         | {"optimizer": parts["fast.optimizer"], "reflection": parts["fast.reflection"]},
         "sampling": {"max_tokens": 4},
@@ -174,7 +194,7 @@ def test_a_recipe_trains_with_the_parts_of_another_package(kind: str, tmp_path: 
     assert (tmp_path / "losses.txt").read_text().split() == ["27.0", "27.0"]
     texts = [text for cycle in opened.cycles() for context in cycle["contexts"] for text in context["texts"].values()]
     assert any("Then answer." in text and text.endswith("!") for text in texts)
-    assert len(code_of(opened.recipe)) == (0 if kind == "names" else 4)
+    assert len(code_of(opened.recipe)) == (0 if kind == "names" else 5)
 
 
 @pytest.mark.usefixtures("package")
@@ -204,6 +224,21 @@ def test_code_that_a_run_folder_names_needs_trust(key: str, tmp_path: Path) -> N
     opened = RunFolder.open(tmp_path / "elsewhere")
     assert code_of(opened.recipe) == [f"{key}=extension_package:{OBJECTS[key]}"]
     with pytest.raises(RunError, match=rf"executes code: {key}=extension_package:{OBJECTS[key]}; .*--trust"):
+        start.resume(tmp_path / "elsewhere")
+    assert not (tmp_path / "loaded.txt").exists()
+
+
+@pytest.mark.usefixtures("package")
+def test_a_teacher_is_code_that_needs_trust_too(tmp_path: Path) -> None:
+    rescue = {"name": "teachers", "models": ["openai/small", "extension_package:Clever"]}
+    parts = {key: slot.default for key, slot in SLOTS.items()} | {"slow.rescue": rescue}
+    recipe = build_recipe(recipe_with(parts))
+    assert [part.name for part in recipe.slow.rescue.models] == ["litellm", "extension_package:Clever"]
+    RunFolder.create(tmp_path / "run", recipe).close()
+    (tmp_path / "loaded.txt").unlink()
+    sys.modules.pop("extension_package")
+    shutil.copytree(tmp_path / "run", tmp_path / "elsewhere")
+    with pytest.raises(RunError, match=r"executes code: slow.rescue.models=extension_package:Clever; .*--trust"):
         start.resume(tmp_path / "elsewhere")
     assert not (tmp_path / "loaded.txt").exists()
 

@@ -13,6 +13,8 @@ re-scored at its start, and the ledger lists that cost separately; with fewer th
 that divides G is used; the context with the best mean score is always kept, on the Pareto front or not; evaluation uses the
 context that is best on training problems, never on validation problems; the KL penalty is a mean over all tokens of an
 update, where the policy loss is a mean over problems.
+`slow.rescue` lets answers that came with help join failed groups (slow/rescue), `slow.withdraw` samples a growing share of
+rollouts under the seed text (docs/rescue.md); by default there is neither.
 `state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md); by default it is empty.
 
 A cycle enters these files, which a reader meets in this order:
@@ -47,8 +49,10 @@ from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Entry, Ledger
 from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
+from fastslow.slow.rescue.helpers import Chat
+from fastslow.slow.rescue.play import Rescue
 from fastslow.slow.stream import open_stream, shared
-from fastslow.slow.update import Signal, build_distillation, build_update, require_finite
+from fastslow.slow.update import Rescued, Signal, build_distillation, build_update, require_finite
 from fastslow.slow.words import told
 from fastslow.state import State
 from fastslow.tasks.stages import Stages
@@ -66,20 +70,24 @@ class Loop:
         folder: Path,
         run: RunFolder | None,
         view: View,
+        teachers: Mapping[str, Chat] | None = None,
     ) -> None:
         self.recipe, self.player = recipe, player
         self.engine: Engine = player.engine
         self.sampling = recipe.sampling.training()
         self.learns = recipe.method != "gepa"
         self.distills, self.teaches = recipe.method == "distill", recipe.teaches
-        self.seed_context = Context(dict(seed_texts))
         self.stream = open_stream(player.task, recipe.slow.problems, derive_seed(recipe.seed, "stream"))
         self.state = State(recipe, seed_texts)
+        self.seed_context = self.state.seed_context
         self.record = Recorder(recipe, player.task, self.engine, self.state, folder, run, view)
         self.stage_ends = player.task.ends if isinstance(player.task, Stages) else ()
         if run:
             run.rollout_writer.decode = player.chat.answer
             run.write_json("contexts/seed.json", {"id": self.seed_context.id, "texts": dict(seed_texts)})
+        self.rescue: Rescue | None = None
+        if self.learns and self.state.rescue is not None:
+            self.rescue = Rescue(recipe, player, self.stream, teachers or {}, self.record)
         self.evolution: Evolution | None = None
         if recipe.method != "rl":
             assert reflector is not None, "the fast loop needs a reflector"
@@ -116,7 +124,7 @@ class Loop:
                 state.pool = self.evolution.evolve(self.stream.take(position, length * problems))
             if self.learns:
                 groups, played = self._play()
-                update, signal = self._update(groups)
+                update, signal = self._update(groups, self._rescue(groups))
             with self.record.completing():
                 if self.learns:
                     with state.clock.phase("update"):
@@ -147,7 +155,7 @@ class Loop:
         state, in_play = self.state, self.state.in_play
         contexts = [self.seed_context] if self.distills else state.pool.active(self.recipe.slow.group)
         begin = partial(state.memory.cache.begin, step=state.step)
-        pending = in_play.begin(self.stream, contexts, begin, state.step, state.horizon)
+        pending = in_play.begin(self.stream, contexts, begin, state.step, state.horizon, self.seed_context)
         seed = derive_seed(self.recipe.seed, "slow", state.step)
         timing = self.player.advance(pending, self.sampling, seed=seed, step=state.step, until=in_play.settled)
         groups = in_play.take()
@@ -155,10 +163,18 @@ class Loop:
         sampled = [each.rollout for each in taken if each.rollout and not each.reused]
         self.player.faulty.count(sampled)
         self.record.book_step(sampled, len(taken) - len(sampled), timing)
-        state.memory.trained(sampled)
+        # The fast loop scores the contexts of its pool; of withdrawn rollouts it knows nothing.
+        state.memory.trained([rollout for rollout in sampled if rollout.context in contexts])
         return groups, sampled
 
-    def _update(self, groups: Sequence[Group]) -> tuple[Update, Signal]:
+    def _rescue(self, groups: Sequence[Group]) -> list[Rescued]:
+        """Answers that come with help where a whole group failed; they join it."""
+        if self.rescue is None or self.state.rescue is None:
+            return []
+        with self.state.clock.phase("rescue"):
+            return self.rescue.play(groups, self.state.rescue, self.state.step)
+
+    def _update(self, groups: Sequence[Group], rescued: Sequence[Rescued]) -> tuple[Update, Signal]:
         """The update made from the rollouts of a step, and how much there is to learn from."""
         state, slow = self.state, self.recipe.slow
         rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -172,7 +188,7 @@ class Loop:
             prompts = self._replay(rollouts, [told(rollout) for rollout in rollouts])
             return build_update(rollouts, slow, state.step + 1, prompts=prompts)
         if not self.distills:
-            return build_update(rollouts, slow, state.step + 1)
+            return build_update(rollouts, slow, state.step + 1, rescued)
         teachers = shared(state.pool.active(slow.group), slow.group) * (len(rollouts) // slow.group)
         return build_distillation(rollouts, self._replay(rollouts, teachers), slow, state.step + 1)
 

@@ -15,6 +15,7 @@ from fastslow.fast.standing import Standing
 from fastslow.recipe import Recipe
 from fastslow.runs import files
 from fastslow.runs.ledger import Ledger
+from fastslow.slow.rescue.accounts import Accounts
 from fastslow.slow.stream import InPlay, Stream
 from fastslow.slow.words import Trust
 
@@ -76,12 +77,15 @@ class State:
         self.step = 0
         """Slow steps completed."""
         self.pool = Pool.from_texts(seed_texts)
+        self.seed_context = self.pool.best.context
         self.ledger = Ledger()
         self.memory = Memory(recipe.fast, evolves=recipe.method != "rl")
         self.in_play = InPlay(recipe)
         """Between two steps: the groups that were begun before their step; none unless `sampling.ahead` is set."""
         self.standing, self.trust = Standing(), Trust()
         """What was said of the latest rollouts, and whether words predict rewards; nothing unless `slow.feedback: rank`."""
+        self.rescue = None if recipe.slow.rescue.name == "none" else Accounts()
+        """What helpers have done, where the recipe has some."""
         self.clock = Clock()
         self.settled = False
         """Whether the last step's evaluation, if one is due, and its ledger row are written."""
@@ -94,7 +98,7 @@ class State:
         held.ledger, held.written = self.ledger.snapshot(), self.written.snapshot()
         known = {id(each): each for each in (recipe, recipe.fast)}
         held.memory, held.in_play = deepcopy(self.memory, known), deepcopy(self.in_play, known)
-        held.clock = self.clock.halted()
+        held.rescue, held.clock = self.rescue and self.rescue.copy(), self.clock.halted()
         return held
 
     @property
@@ -143,6 +147,7 @@ class State:
             "written": self.written.to_dict(),
             "settled": self.settled,
             "seconds": self.clock.seconds,
+            **({"rescue": self.rescue.to_dict()} if self.rescue else {}),
         }
         files.write_json(folder / STATE, data)
         if (memory := self.memory.to_data()) is not None:
@@ -162,6 +167,7 @@ class State:
             data.get("written", data["ledger"])
         )  # earlier versions saved settled steps only
         self.settled = data.get("settled", True)
+        self.rescue = self.rescue and Accounts.from_dict(data["rescue"])
         self.clock.add(data.get("seconds", 0.0))
         length = self.recipe.fast.cycle * self.recipe.slow.problems
         ahead = stream.take(self.last_cycle * length, length)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from fastslow.base.errors import TaskError
+from fastslow.base.intervals import interval
 from fastslow.base.world import World
-from fastslow.evaluation.measure import evaluate, interval, score_rollouts
+from fastslow.evaluation.measure import evaluate, score_rollouts
 from fastslow.models.chat import ChatFormat
 from fastslow.records import Completion, Context, Rollout, Sampling, Turn
 from fastslow.rollouts.play import Player

@@ -102,3 +102,11 @@ def sparkline(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((value - low) * scale)] for value in values)
+
+
+def shorten(text: str, longest: int) -> str:
+    """Leave out the middle of a long text: the beginning says what it is, the end how it turned out."""
+    if len(text) <= longest:
+        return text
+    head = longest // 2
+    return f"{text[:head]}\n[… {len(text) - longest} characters left out …]\n{text[len(text) - (longest - head) :]}"

@@ -20,6 +20,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError
+from fastslow.base.terminal import Terminal
 from fastslow.base.text import printable
 from fastslow.commands.shared import (
     Json,
@@ -32,7 +33,14 @@ from fastslow.commands.shared import (
 )
 
 
-def check(recipe: RecipeFile, overrides: Overrides = None, as_json: Json = False) -> None:
+def check(
+    recipe: RecipeFile,
+    overrides: Overrides = None,
+    feedback: Annotated[
+        bool, Option("--feedback", help="Play about 128 rollouts: what could the grader's words teach the weights?")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Say what a recipe would spend and what is missing, before anything is spent."""
     loading("the task and the tokenizer")
     from fastslow.launch.estimate import check as findings
@@ -42,8 +50,15 @@ def check(recipe: RecipeFile, overrides: Overrides = None, as_json: Json = False
     with results(as_json) as write:
         found = list(findings(loaded))
         missing = [f"{finding.what}: {finding.found}" for finding in found if finding.missing]
+        tried: dict[str, Any] = {}
+        if feedback and not missing:
+            from fastslow.launch.feedback import check_feedback
+
+            with Terminal(stderr=True).status("loading the model") as status:
+                played = check_feedback(loaded, status.update)
+            found, tried = [*found, *played.findings()], {"feedback": asdict(played)}
         if as_json:
-            write({"recipe": recipe, "ready": not missing, "findings": [asdict(finding) for finding in found]})
+            write({"recipe": recipe, "ready": not missing, "findings": [asdict(finding) for finding in found], **tried})
         else:
             _print_rows([Text(finding.what), Text(finding.found)] for finding in found if not finding.missing)
         if missing:

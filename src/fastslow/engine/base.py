@@ -45,6 +45,9 @@ class Row:
     teacher_prompt: Sequence[int] = ()
     """Distillation: the prompt that the teacher gets instead of the turn's prompt. Rows without one have the policy loss; an
     update may have both."""
+    helped: bool = False
+    """It was sampled under another prompt than the turn's: importance ratios always use its log-probabilities, and they say
+    nothing of how sampler and trainer differ."""
 
 
 @dataclass(frozen=True)

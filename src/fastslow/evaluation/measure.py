@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastslow.base.errors import TaskError
+from fastslow.base.intervals import Z95, interval
 from fastslow.base.world import derive_seed
 from fastslow.engine.base import Engine, TokenScores
 from fastslow.recipe import Recipe
@@ -20,8 +21,6 @@ from fastslow.records import Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Player
 from fastslow.tasks.base import Split
 from fastslow.tasks.stages import Stages
-
-Z95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -88,18 +87,6 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def interval(mean: float, problems: int) -> tuple[float, float]:
-    """Wilson's 95% interval with one trial per problem.
-
-    Scores are in [0, 1], so their variance is at most mean·(1 − mean): the interval is conservative for k > 1 and graded
-    scores, and valid at 0 and 1, where a bootstrap interval has no width.
-    """
-    centre = (mean + Z95**2 / (2 * problems)) / (1 + Z95**2 / problems)
-    half = Z95 / (1 + Z95**2 / problems) * math.sqrt(mean * (1 - mean) / problems + Z95**2 / (4 * problems**2))
-    # At 0 and 1 the mean is an end of the interval; rounding must not exclude it.
-    return max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
 
 
 def score_rollouts(rollouts: Sequence[Rollout], k: int) -> Score:

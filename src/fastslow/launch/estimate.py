@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import mean
 
 from fastslow.base.errors import FastSlowError
@@ -19,6 +20,7 @@ from fastslow.models.tokenizer import describe
 from fastslow.recipe import Recipe
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
 from fastslow.runs.trackers import check_trackers
+from fastslow.slow.rescue.accounts import PROBES
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task
 from fastslow.tasks.scripted import scripted_rollout
@@ -51,6 +53,10 @@ def check(recipe: Recipe) -> Iterator[Finding]:
         yield from _missing("optimizer", lambda: OPTIMIZER.registry.find(recipe.fast.optimizer.name))
         reflector = REFLECTOR.registry.find(recipe.fast.reflection.kind)
         yield from _missing("reflection", lambda: reflector.require(recipe))
+    for part in recipe.slow.rescue.options.get("models", ()) if recipe.method != "gepa" else ():
+        require = getattr(REFLECTOR.registry.find(part.name), "require_model", None)
+        if require is not None:
+            yield from _missing("slow.rescue", partial(require, part))
     rollouts = count_rollouts(recipe)
     try:
         task = build_task(recipe)
@@ -64,6 +70,11 @@ def check(recipe: Recipe) -> Iterator[Finding]:
         "rollouts",
         f"about {rollouts.total:,}: {rollouts.slow:,} slow, {rollouts.fast:,} fast, {rollouts.evaluation:,} evaluation",
     )
+    if recipe.method != "gepa" and recipe.slow.rescue.name != "none":
+        asked = recipe.slow.rescue.options
+        helpers = len(asked.get("models", ())) + asked.get("retry", True)
+        most = recipe.slow.problems * (helpers * asked["attempts"] + PROBES)
+        yield Finding("rescue", f"up to {most:,} more rollouts a step, if no group has a success")
     completion = recipe.sampling.max_tokens
     longest = f", and up to {recipe.fast.max_tokens:,} more under evolved contexts" if recipe.method != "rl" else ""
     yield Finding(

@@ -1,8 +1,8 @@
 """Start or resume a run, and end it: whatever ends it, run.json says so, and terminal, lock and signal handlers are released.
 
-Before step 1 one real answer of every task is graded, and the reflection model is called once. A grader with a wrong column
-or a reflection model with a wrong key fails on every call, and is found here, before a run folder exists. A grader that fails
-on some answers only passes, and is counted during the run.
+Before step 1 one real answer of every task is graded, and the reflection model and every teacher are called once. A grader
+with a wrong column or a model with a wrong key fails on every call, and is found here, before a run folder exists. A grader
+that fails on some answers only passes, and is counted during the run.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import shlex
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -20,7 +21,7 @@ from fastslow.base.errors import FastSlowError, Interrupted, ModelError, RecipeE
 from fastslow.base.text import one_line, redacted
 from fastslow.base.world import Stopped, World, derive_seed
 from fastslow.engine.local import out_of_memory
-from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed, Reflector, Usage
+from fastslow.fast.reflection import Chat, LanguageModelReflector, ReflectionFailed, Reflector, Usage
 from fastslow.launch.assembly import Parts, assemble, find_world
 from fastslow.launch.identity import differing, identity
 from fastslow.loop import Loop
@@ -52,12 +53,12 @@ def train(recipe: Recipe, folder: str | Path, view: View | None = None, *, task:
             parts = _assemble(recipe, place, world, task)
             starting.enter_context(closing(parts.engine))
             data = world.from_main(lambda: identity(parts.task))
-            reflector = _reflector(recipe, parts)
-            spent = preflight(recipe, parts, reflector)
+            reflector, teachers = _reflector(recipe, parts), build_teachers(recipe)
+            spent = preflight(recipe, parts, reflector, teachers)
             open_engine.push(starting.pop_all())
         run = on_main(world, lambda: RunFolder.create(place, recipe, data))
         remember(place, recipe)
-        _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent)
+        _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent, teachers=teachers)
     return given
 
 
@@ -86,13 +87,14 @@ def resume(
     with out_of_memory.explained(recipe, given):
         parts = _assemble(recipe, place, world, task)
         with closing(parts.engine):
-            reflector = _reflector(recipe, parts)
+            reflector, teachers = _reflector(recipe, parts), build_teachers(recipe)
             data = world.from_main(lambda: _same_data(run, parts.task, other_data))
             checkpoint, said = world.from_main(lambda: _rewound(run, recipe, step))
             # A run without a checkpoint starts again, and does before step 1 what it did before.
-            spent = preflight(recipe, parts, reflector) if checkpoint is None else None
+            spent = preflight(recipe, parts, reflector, teachers) if checkpoint is None else None
             resumed = (checkpoint, said + data)
-            _run_loop(recipe, parts, reflector, (given, place), run, view, spent=spent, resumed=resumed)
+            folders = (given, place)
+            _run_loop(recipe, parts, reflector, folders, run, view, spent=spent, resumed=resumed, teachers=teachers)
     return given
 
 
@@ -150,6 +152,7 @@ def _run_loop(
     *,
     spent: Ledger | None,
     resumed: tuple[Path | None, str] = (None, ""),
+    teachers: Mapping[str, Chat] | None = None,
 ) -> None:
     """Run the loop in a folder, given as the user named it and as an absolute path; `resumed` is the checkpoint to start from
     and what to say of it."""
@@ -158,7 +161,7 @@ def _run_loop(
         view = make_view() if parts.engine.world.main else make_view(Console(quiet=True))
         view.message(f"see it learn: fastslow board {shlex.quote(str(folder))}")
     with ending(run, folder, view, parts.engine.world):
-        loop = Loop(recipe, parts.player, parts.seed_texts, reflector, place, run, view)
+        loop = Loop(recipe, parts.player, parts.seed_texts, reflector, place, run, view, teachers)
         state, started = loop.state, time.perf_counter()
         if resumed[1]:
             view.message(resumed[1])
@@ -177,6 +180,10 @@ def _run_loop(
                     "rollouts": state.ledger.training_rollouts,
                     "tokens": total.prompt_tokens + total.completion_tokens,
                     **({"faulty grades": faulty} if faulty else {}),
+                    **{
+                        f"rescue by {name}": each.said
+                        for name, each in (state.rescue.of if state.rescue else {}).items()
+                    },
                     "seconds": round(time.perf_counter() - started),
                 }
             )
@@ -189,6 +196,20 @@ def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
     kind = REFLECTOR.registry.find(recipe.fast.reflection.kind)
     reflector: Reflector = kind.build(recipe, parts.engine, parts.player.chat)
     return reflector
+
+
+def build_teachers(recipe: Recipe) -> dict[str, Chat]:
+    """The models that `slow.rescue` asks, by name, in order. What is longer than a completion may be would be truncated; a
+    teacher's tokens may be shorter than the policy's."""
+    found: dict[str, Chat] = {}
+    for part in recipe.slow.rescue.options.get("models", ()) if recipe.method != "gepa" else ():
+        name = str(part.options.get("model", part.name))
+        longest = min(part.options.get("max_tokens", 0), 2 * recipe.sampling.max_tokens)
+        asked = part.model_copy(update={"max_tokens": longest} if longest else {})
+        same = sum(other.partition(" #")[0] == name for other in found)
+        kind = REFLECTOR.registry.find(part.name)
+        found[f"{name} #{same + 1}" if same else name] = kind.chat(asked, recipe.model.device)
+    return found
 
 
 def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[Path | None, str]:
@@ -228,16 +249,21 @@ def _same_data(run: RunFolder | None, task: Task, other_data: bool) -> str:
 # Before step 1 ---------------------------------------------------------------------------------------------------------
 
 
-def preflight(recipe: Recipe, parts: Parts, reflector: Reflector | None) -> Ledger:
-    """Raise if grading or reflection fails on every call; returns what the calls cost."""
+def preflight(
+    recipe: Recipe, parts: Parts, reflector: Reflector | None, teachers: Mapping[str, Chat] | None = None
+) -> Ledger:
+    """Raise if grading, reflection or a teacher fails on every call; returns what the calls cost."""
     spent = Ledger()
     for number, problems in enumerate(_problems_of_each(parts.task)):
         _grade(recipe, parts, problems, number, spent)
     # `lessons` asks no model, and `policy` the one that has just answered.
     kind = REFLECTOR.registry.find(recipe.fast.reflection.kind)
+    asked = [LanguageModelReflector(chat) for chat in (teachers or {}).values()]
     if recipe.fast.budget and kind.own_model and isinstance(reflector, LanguageModelReflector):
-        parts.engine.world.from_main(lambda: _call(reflector))
-        usage, reflector.usage = reflector.usage, Usage()
+        asked.append(reflector)
+    for each in asked:
+        parts.engine.world.from_main(partial(_call, each))
+        usage, each.usage = each.usage, Usage()
         spent.book("preflight", usage.spent)
     return spent
 

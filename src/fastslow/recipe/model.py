@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from fastslow.base.text import has_credentials
-from fastslow.recipe.parts import ENGINE, LOSS, OPTIMIZER, REFLECTOR, SLOTS, Part, Section, UnreadPart
+from fastslow.recipe.parts import ENGINE, LOSS, OPTIMIZER, REFLECTOR, RESCUE, SLOTS, Part, Section, UnreadPart
 from fastslow.records import Sampling
 
 Method = Literal["fst", "rl", "gepa", "distill"]
@@ -126,6 +126,13 @@ class SlowRecipe(Section):
     """AdamW's learning rate; constant after warm-up."""
     warmup_steps: int = Field(default=10, ge=0)
     """Steps of linear warm-up: the first step has 1/N of the learning rate, step N all of it."""
+    rescue: Annotated[Part, RESCUE] = Field(default=RESCUE.default, validate_default=True)
+    """Help for groups in which nobody succeeded (docs/rescue.md), a name or `{name: …}` with its options: `retry` asks the
+    policy again with its answer and the grader's words, `teachers` asks other models. An answer that scores higher than the
+    whole group joins it and is trained under the prompt without help."""
+    withdraw: float = Field(default=0.0, ge=0, le=1)
+    """Share of each group's rollouts that are sampled under the seed text in place of an evolved one, so that the weights
+    take over what the text says. It grows evenly from 0 at the first step to this value at the last (docs/rescue.md)."""
 
     @field_validator("feedback", mode="before")
     @classmethod
@@ -394,6 +401,8 @@ class Recipe(Section):
         for key in SLOTS:
             part: Any = functools.reduce(getattr, key.split("."), self)
             yield key, part
+            for inner in part.options.get("models") or () if key == RESCUE.key else ():
+                yield f"{key}.models", inner
 
     @property
     def prices(self) -> PricesRecipe | None:
@@ -407,6 +416,11 @@ class Recipe(Section):
         self._check_tasks()
         if self.method in ("fst", "distill"):
             self._check_population()
+        if self.slow.withdraw and self.method in ("rl", "distill"):
+            raise ValueError(
+                f"slow.withdraw={self.slow.withdraw:g} takes evolved texts away, and method={self.method} samples under the "
+                "seed text only; set slow.withdraw=0, or method=fst"
+            )
         if self.method == "distill":
             self.sampling.refuse_ahead("method=distill", "which trains on answers of the present weights only")
             if self.slow.feedback != "off":
@@ -416,7 +430,7 @@ class Recipe(Section):
                 )
         unused = {"rl": "fast.", "gepa": "slow."}.get(self.method, " ")
         for key, part in self.parts():
-            if not isinstance(part, UnreadPart) and not key.startswith(unused):
+            if key in SLOTS and not isinstance(part, UnreadPart) and not key.startswith(unused):
                 refuse = getattr(SLOTS[key].registry.find(part.name), "refuse", None)
                 if refuse is not None:
                     refuse(self)

@@ -1,4 +1,5 @@
-"""Parts of a run that are chosen by name and have options of their own: the loss, the optimizer, the reflector, the engine.
+"""Parts of a run that are chosen by name and have options of their own: the loss, the rescue, the optimizer, the reflector,
+the engine.
 
 In a recipe a part is a name, or a mapping with the name and the options. The options belong to the part: an engine, optimizer
 or reflector is a class with `Options`, a subclass of `Part`; a loss is a function whose keyword-only parameters are options.
@@ -114,7 +115,7 @@ class Slot:
             except FastSlowError as error:
                 if not stored:  # pydantic takes no other characters
                     raise ValueError(str(error).encode("utf-8", "replace").decode()) from None
-        return kind.model_validate({**options, "name": name})
+        return kind.model_validate({**options, "name": name}, context=info.context)
 
     def current(self, stored: dict[str, Any]) -> dict[str, Any]:
         """The mapping of a stored part, without options that the part does not have, as all had before."""
@@ -181,7 +182,15 @@ REFLECTOR = Slot(
 ENGINE = Slot(
     "engine", "kind", "local", Registry("engine", "fastslow.engines", _built_in("engine", "local:Local tinker:Tinker"))
 )
-SLOTS = {slot.key: slot for slot in (LOSS, OPTIMIZER, REFLECTOR, ENGINE)}
+RESCUE = Slot(
+    *("slow.rescue", "name", "none"),
+    Registry(
+        "rescue",
+        "fastslow.rescues",
+        _built_in("slow.rescue", "none=kinds:NoRescue retry=kinds:Retry teachers=kinds:Teachers"),
+    ),
+)
+SLOTS = {slot.key: slot for slot in (LOSS, RESCUE, OPTIMIZER, REFLECTOR, ENGINE)}
 
 
 def set_key(data: dict[str, Any], key: str, value: Any) -> None:

@@ -22,13 +22,17 @@ from fastslow.runs import files
 if TYPE_CHECKING:
     from fastslow.runs.folder import RunFolder
 
-Purpose = Literal["slow", "fast-score", "fast-minibatch", "rescore", "evaluation", "reflection", "preflight"]
+Purpose = Literal[
+    "slow", "withdrawn", "rescue", "fast-score", "fast-minibatch", "rescore", "evaluation", "reflection", "preflight"
+]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+SLOW: tuple[Purpose, ...] = ("slow", "withdrawn", "rescue")
+"""The purposes of slow-loop rollouts: of its groups, those of them without an evolved text, and help where a group failed."""
 FAST: tuple[Purpose, ...] = ("rescore", "fast-minibatch", "fast-score")
 """The purposes of fast-loop rollouts."""
 RETRIES = "service"
 """The fault under which requests are counted that a training service, or a vLLM server, made the engine repeat."""
-TRAINING: tuple[Purpose, ...] = ("slow", *FAST, "reflection")
+TRAINING: tuple[Purpose, ...] = (*SLOW, *FAST, "reflection")
 """The purposes that training itself needs: neither evaluation nor the calls before step 1."""
 FORMER = {"cut_off": "truncated"}
 """Former names of faults, which older run folders contain, and their present names."""
@@ -211,12 +215,14 @@ def _by_purpose(ledger: Ledger) -> Table:
 
 
 def _by(name: str, ledgers: Mapping[int, Ledger]) -> Table:
-    """Rollouts by purpose, one row per ledger; reflection has calls instead of rollouts, and preflight is before step 1."""
-    purposes = [purpose for purpose in PURPOSES if purpose not in ("reflection", "preflight")]
+    """Rollouts by purpose, one row per ledger, all of the slow loop's together; reflection has calls instead of rollouts, and
+    preflight is before step 1."""
+    purposes = [purpose for purpose in PURPOSES if purpose not in (*SLOW, "reflection", "preflight")]
     rows = {}
     for value, ledger in ledgers.items():
         total = ledger.total()
         rows[str(value)] = {
+            "slow": ledger.total(SLOW).rollouts,
             **{str(purpose): ledger[purpose].rollouts for purpose in purposes},
             "reused": total.reused,
             "reflections": ledger["reflection"].calls,

@@ -21,7 +21,7 @@ from fastslow.records import Rollout
 from fastslow.rollouts.play import Timing, is_faulty
 from fastslow.runs.checkpoint import Checkpoints, write_witness
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import FAST, RETRIES, Entry, Purpose
+from fastslow.runs.ledger import FAST, RETRIES, SLOW, Entry, Purpose
 from fastslow.runs.trackers import Trackers
 from fastslow.runs.view import View
 from fastslow.tasks.base import Task
@@ -138,9 +138,16 @@ class Recorder:
 
     def book_step(self, rollouts: Sequence[Rollout], reused: int, timing: Timing) -> None:
         """Book the rollouts sampled for a slow step, and the number of reused ones."""
-        self.book("slow", rollouts, timing)
+        plain = [each for each in rollouts if self._is_withdrawn(each)]
+        self.book("slow", [each for each in rollouts if not self._is_withdrawn(each)], timing)
+        if plain:
+            self.book("withdrawn", plain, Timing())  # the seconds are of one batch
         self.state.ledger.book("slow", Entry(reused=reused))
         self.state.clock.count({"sampling": timing.sampling, "grading": timing.grading})
+
+    def _is_withdrawn(self, rollout: Rollout) -> bool:
+        """Whether it was sampled under the seed text in a run that withdraws the others; the pool may hold that text too."""
+        return bool(self.recipe.slow.withdraw) and rollout.context.id == self.state.seed_context.id
 
     def _book_service(self, purpose: Purpose, cost: float = 0.0) -> None:
         """Book what a training service charged beyond rollouts, and the requests repeated since the last call."""
@@ -168,11 +175,13 @@ class Recorder:
             # Contexts were selected by their reused rollouts: those are trained on, but would bias a mean reward upwards.
             "reward_played": float(np.mean([rollout.score for rollout in played])) if played else None,
             "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
+            **self._with_and_without(rollouts),
             "contexts": len(by_context),
             "problems": len(groups),
             "zero_variance": signal.zero_variance,
             **signal.words,
             "trained_rows": len(update.rows),
+            **({"rescue": state.rescue.row()} if state.rescue else {}),
             "response_length": float(np.mean([rollout.completion_tokens for rollout in rollouts])),
             "truncated": float(np.mean(["truncated" in rollout.faults for rollout in rollouts])),
             "faulty_grades": sum(map(is_faulty, rollouts)),
@@ -190,7 +199,8 @@ class Recorder:
         if self.run:
             self.run.append("metrics", row)
             if self.recipe.output.save_rollouts:
-                self.run.save_rollouts(state.step, rollouts, advantages=signal.advantages)
+                purposes = [*["slow"] * len(rollouts), *["rescue"] * len(signal.rescued)] if signal.rescued else None
+                self.run.save_rollouts(state.step, [*rollouts, *signal.rescued], purposes, signal.advantages)
         if self._trackers:
             shown = {f"fastslow/{key}": row[key] for key in (*TRACKED, *self._spent())}
             self._trackers.log(state.step, {**numbers, **shown})
@@ -380,11 +390,23 @@ class Recorder:
             return cause(error)
         return None
 
+    def _with_and_without(self, rollouts: Sequence[Rollout]) -> dict[str, float | None]:
+        """Rewards under evolved texts and under the seed text apart, in a run that withdraws them."""
+        if not self.recipe.slow.withdraw:
+            return {}
+        plain = [each.score for each in rollouts if self._is_withdrawn(each)]
+        others = [each.score for each in rollouts if not self._is_withdrawn(each)]
+        return {
+            "reward_with_text": float(np.mean(others)) if others else None,
+            "reward_without_text": float(np.mean(plain)) if plain else None,
+            "withdrawn": len(plain) / len(rollouts),
+        }
+
     def _spent(self) -> dict[str, int]:
         """Rollouts so far, by purpose."""
         ledger = self.state.ledger
         return {
-            "rollouts_slow": ledger["slow"].rollouts,
+            "rollouts_slow": ledger.total(SLOW).rollouts,
             "rollouts_reused": ledger["slow"].reused,
             "rollouts_fast": ledger.total(FAST).rollouts,
             "rollouts_evaluation": ledger["evaluation"].rollouts,

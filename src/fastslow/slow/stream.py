@@ -85,6 +85,16 @@ def shared(contexts: Sequence[Context], size: int) -> list[Context]:
     return [context for context in contexts for _ in range(size // len(contexts))]
 
 
+def withdrawn(contexts: Sequence[Context], kinds: int, plain: Context, count: int, first: int) -> list[Context]:
+    """The contexts of a group in which `count` rollouts get the plain one. They are taken from the `kinds` contexts in turn,
+    from the context at `first` modulo `kinds` on, each time the last rollout that it has left."""
+    found, each = list(contexts), len(contexts) // kinds
+    for number in range(count):
+        context, round_ = (first + number) % kinds, number // kinds
+        found[(context + 1) * each - 1 - round_] = plain
+    return found
+
+
 class InPlay:
     """The groups in play. A step begins P groups, those next in the stream, plays all of them and trains on them.
 
@@ -105,10 +115,17 @@ class InPlay:
         """The positions of the groups whose rollouts are being played."""
 
     def begin(
-        self, stream: Stream, contexts: Sequence[Context], begin: Begin, step: int, horizon: int
+        self,
+        stream: Stream,
+        contexts: Sequence[Context],
+        begin: Begin,
+        step: int,
+        horizon: int,
+        plain: Context | None = None,
     ) -> list[Pending]:
         """Begin the groups that are next in the stream, of this step's stage and of a step before `horizon`, unless enough
-        are whole. Returns the rollouts to play, none if the step has its groups."""
+        are whole. Returns the rollouts to play, none if the step has its groups. `plain` is the context of withdrawn
+        rollouts."""
         self.step = step
         if not self._has_enough({position for position, group in self.groups.items() if group.unfinished}):
             first = step * self.problems + len(self.groups)
@@ -116,10 +133,18 @@ class InPlay:
             last = stream.same_stage(step * self.problems, last)
             each = shared(contexts, self.recipe.slow.group)
             for position, example in enumerate(stream.take(first, max(last - first, 0)), first):
-                self.groups[position] = Group(example, begin([(example, context) for context in each]))
+                count = self.withdrawn(position)
+                those = withdrawn(each, len(contexts), plain, count, position) if plain and count else each
+                self.groups[position] = Group(example, begin([(example, context) for context in those]))
         waiting = [(position, each) for position, group in self.groups.items() for each in group.unfinished]
         self._seats = [position for position, _ in waiting]
         return [] if self._has_enough(set(self._seats)) else [each for _, each in waiting]
+
+    def withdrawn(self, position: int) -> int:
+        """How many rollouts of a group are withdrawn: a share that grows evenly with the group's own step."""
+        slow = self.recipe.slow
+        share = slow.withdraw * (position // self.problems) / max(slow.steps - 1, 1)
+        return int(min(share, 1.0) * slow.group + 0.5)
 
     @property
     def settled(self) -> Settled | None:

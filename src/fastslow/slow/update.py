@@ -48,26 +48,44 @@ class Signal:
     zero_variance: float
     """Fraction of groups whose rewards are all equal: they have no gradient."""
     advantages: Sequence[float] | None = field(default=None, compare=False)
-    """Of each rollout, without the factor of the aggregation; None where rewards are not trained on."""
+    """Of each rollout, without the factor of the aggregation, then of each rescued one; None where rewards are not trained
+    on."""
     words: Mapping[str, float | bool | None] = field(default_factory=dict, compare=False)
     """What the grader's words added, for metrics.jsonl."""
+    rescued: Sequence[Rollout] = field(default=(), compare=False)
+    """Answers that joined their groups."""
+
+
+@dataclass(frozen=True)
+class Rescued:
+    """An answer that came with help and is trained without: its prompts are those of its group."""
+
+    group: int
+    """The place of its group in the step."""
+    rollout: Rollout
+    helped: bool
+    """Its log-probabilities are those of the prompts with help that the policy read; otherwise they are unknown."""
 
 
 def build_update(
     rollouts: Sequence[Rollout],
     slow: SlowRecipe,
     step: int,
+    rescued: Sequence[Rescued] = (),
     *,
     ranks: tuple[Trust, Sequence[NDArray[np.int8]]] | None = None,
     prompts: Sequence[Sequence[Sequence[int]] | None] | None = None,
 ) -> tuple[Update, Signal]:
-    """Rows for one step; rollouts are grouped by problem, `slow.group` each. Groups whose rewards are all equal are left
-    out, unless words have something to say of them (slow/words.py): `ranks` is what words are trusted with and, by problem,
-    which rollouts got further by them; `prompts` are the teacher's for each turn of the rollouts that may be distilled.
+    """Rows for one step; rollouts are grouped by problem, `slow.group` each, and each rescued one is one more of its group.
+    Groups whose rewards are all equal are left out, unless words have something to say of them (slow/words.py): `ranks` is
+    what words are trusted with and, by problem, which rollouts got further by them; `prompts` are the teacher's for each turn
+    of the rollouts that may be distilled. A step has rescued rollouts, or words, or neither.
 
     Ranked groups count as a mean over all problems of the step, which is added to the mean over those whose rewards differ.
     """
-    problems_N = np.arange(len(rollouts)) // slow.group
+    own, rollouts = len(rollouts), [*rollouts, *(each.rollout for each in rescued)]
+    problems_N = np.array([*(np.arange(own) // slow.group), *(each.group for each in rescued)])
+    helped_N = [*[False] * own, *(each.helped for each in rescued)]
     numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
     contexts_N = np.array([numbers[r.context.id] for r in rollouts])
     rewards_N = np.array([r.score for r in rollouts], dtype=np.float64)
@@ -104,8 +122,9 @@ def build_update(
             rows += _taught(rollout, prompts[place] or (), weight)
         else:
             advantage = float(advantages_N[place])
-            rows += [Row(turn, advantage, rollout.policy_step, scale) for turn in rollout.turns]
-    return Update(step, rows), Signal(1 - float(varied_N.mean()), advantages_N.tolist(), words)
+            helped = helped_N[place]
+            rows += [Row(turn, advantage, rollout.policy_step, scale, helped=helped) for turn in rollout.turns]
+    return Update(step, rows), Signal(1 - float(varied_N[:own].mean()), advantages_N.tolist(), words, rollouts[own:])
 
 
 def _taught(rollout: Rollout, prompts: Sequence[Sequence[int]], weight: float) -> list[Row]:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from fastslow.base.text import shorten
 from fastslow.fast.reflection import Attempt, ChatFailed, LanguageModelReflector, ReflectionFailed, Reply, Request
 from fastslow.fast.reflection.base import KINDS
-from fastslow.fast.reflection.prompt import shorten
 
 Make = Callable[..., Request]
 PARENT = "Answer the question with all the numbers sorted from large to small."

@@ -53,7 +53,7 @@ def tensors(rows: Sequence[Row | None], step: int, pad_id: int, device: torch.de
     every, present = [True] * len(rows), [row is not None for row in rows]
     completions = [row.turn.completion.ids if row else [pad_id] for row in rows]
     logprobs = [row.turn.completion.logprobs if row else [0.0] for row in rows]
-    fresh = [row is not None and row.policy_step == step - 1 for row in rows]
+    fresh = [row is not None and not row.helped and row.policy_step == step - 1 for row in rows]
     batch = {
         **with_mask("prompt", [row.turn.prompt_ids if row else [pad_id] for row in rows], "left", every),
         **with_mask("completion", completions, "right", present),

@@ -288,7 +288,7 @@ class Trainer:
             return batch
         backend = self.recipe.sampling.backend
         by_vllm = backend == "vllm" or isinstance(backend, VllmServers)
-        if by_vllm or any(row.policy_step < update.step - 1 for row in update.rows):
+        if by_vllm or any(row.helped or row.policy_step < update.step - 1 for row in update.rows):
             batch["behaviour"] = self._behaviour(batch)
         if self.penalized:
             with self.base() as model:

@@ -77,6 +77,11 @@ class Tinker(EngineKind):
             raise ValueError(
                 f"engine.kind=tinker has slow.loss=cispo only, not {slow.loss.name}; set it, or set engine=local"
             )
+        if slow.rescue.name != "none":
+            raise ValueError(
+                f"engine.kind=tinker cannot train on slow.rescue={slow.rescue.name}: a server needs log-probabilities of "
+                "sampling under the same prompt; set slow.rescue=none, or set engine=local"
+            )
         if sampling.temperature != 1:
             raise ValueError(
                 f"engine.kind=tinker trains on log-probabilities at temperature 1, but sampling.temperature="

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fastslow.fast.digest.journal import component_of, key_of
 from fastslow.fast.reflection import Attempt, TextRequest
-from fastslow.fast.reflection.prompt import LONGEST_PART, closing, fence_of, fenced, shorten, show_attempts
+from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
 
 MOST_STATEMENTS = 40
 """Statements that the model is shown, those that were made of most problems."""
@@ -128,15 +128,6 @@ def demonstration(attempt: Attempt) -> str:
     """A solved problem as it stands in a text."""
     return (
         f"Example of a right answer. The question:\n{attempt.question.strip()}\nThe answer:\n{attempt.answer.strip()}"
-    )
-
-
-def another_try(attempt: Attempt) -> str:
-    """A wrong answer and what was said of it, as they stand below a text under which the problem is tried again."""
-    return (
-        f"An earlier answer to the question below was:\n{shorten(attempt.answer.strip(), LONGEST_PART)}\n"
-        f"It is wrong. The grader said:\n{shorten(attempt.feedback.strip(), LONGEST_PART)}\n"
-        "Write the answer again, corrected, and nothing else."
     )
 
 

@@ -40,7 +40,6 @@ from fastslow.fast.digest.writing import (
     Heard,
     Line,
     Writer,
-    another_try,
     demonstration,
     read_lines,
     wish,
@@ -50,6 +49,7 @@ from fastslow.fast.optimizers.base import Cycle, LineEffect, Optimizer
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt, Reflector
 from fastslow.records import Context, Example, Rollout
+from fastslow.rollouts.again import another_try
 from fastslow.runs.ledger import Purpose
 
 FIRST_LOOK = 32
@@ -262,7 +262,10 @@ class Digest(Optimizer):
         texts, pairs = model.texts(model.best), []
         for place in itertools.islice(itertools.cycle(chosen), count):
             component, wrong = place[0], nearest[place][1]
-            shown = {**texts, component: f"{texts[component]}\n{another_try(wrong.attempt)}"}
+            shown = {
+                **texts,
+                component: f"{texts[component]}\n{another_try(wrong.attempt.answer, wrong.attempt.feedback)}",
+            }
             context = Context(shown, (self.base.id,), self.cycle)
             self.contexts[context.id] = context
             pairs.append((wrong.example, context))

@@ -127,6 +127,8 @@ class LiteLLMChat:
     timeout: float = 120.0
     retries: int = 4
     first_pause: float = 1.0
+    concurrent = True
+    """Several requests may be under way at a time."""
 
     def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
         litellm = _litellm()
@@ -177,8 +179,8 @@ class LiteLLMChat:
         provider = provider_of(self.model)
         if provider == "openai" and not os.environ.get("OPENAI_API_KEY"):
             raise ChatFailed(
-                f"reflection model '{self.model}' needs an API key; set OPENAI_API_KEY in the environment, or "
-                f"fast.reflection.base_url for a server that needs none",
+                f"model '{self.model}' needs an API key; set OPENAI_API_KEY in the environment, or the base_url of a "
+                f"server that needs none",
                 permanent=True,
                 asked=False,
             )
@@ -187,7 +189,7 @@ class LiteLLMChat:
         where = f" at {self.base_url}" if self.base_url else ""
         name, words = type(error).__name__, " ".join(str(error).split())
         words = words.removeprefix("litellm.").removeprefix(f"{name}: ").removeprefix(f"{name}: ")  # it says it twice
-        return redacted(f"reflection model '{self.model}'{where}: {name}: {words[:500]}")
+        return redacted(f"model '{self.model}'{where}: {name}: {words[:500]}")
 
 
 def provider_of(model: str) -> str:
@@ -199,8 +201,8 @@ def provider_of(model: str) -> str:
         near = difflib.get_close_matches(model.lower(), REFLECTOR.registry.names(), n=1)
         advice = f"did you mean '{near[0]}'? To ask a model, write" if near else "write"
         raise ChatFailed(
-            f"reflection model '{model}' names no provider LiteLLM knows; {advice} PROVIDER/MODEL such as openai/gpt-5.2, or "
-            f"set fast.reflection.base_url for a server of your own",
+            f"model '{model}' names no provider LiteLLM knows; {advice} PROVIDER/MODEL such as openai/gpt-5.2, set the "
+            f"base_url of a server of your own, or kind: local for a model that this machine loads",
             permanent=True,
             asked=False,
         ) from error

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import has_credentials
-from fastslow.fast.reflection.base import ChatFailed, Reflector
+from fastslow.fast.reflection.base import Chat, ChatFailed, Reflector
 from fastslow.fast.reflection.chats import LiteLLMChat, LocalChat, PolicyChat, provider_of
 from fastslow.fast.reflection.language_model import LanguageModelReflector
 from fastslow.fast.reflection.lessons import Lessons
@@ -92,7 +92,10 @@ class LiteLLMKind(ReflectorKind):
 
     @classmethod
     def require(cls, recipe: Recipe) -> None:
-        options = recipe.fast.reflection
+        cls.require_model(recipe.fast.reflection)
+
+    @classmethod
+    def require_model(cls, options: Part) -> None:
         if options.base_url:
             return
         try:
@@ -107,7 +110,12 @@ class LiteLLMKind(ReflectorKind):
 
     @classmethod
     def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
-        return LanguageModelReflector(LiteLLMChat(**recipe.fast.reflection.options))
+        return LanguageModelReflector(cls.chat(recipe.fast.reflection, recipe.model.device))
+
+    @classmethod
+    def chat(cls, options: Part, device: str) -> Chat:
+        """The model that these options name."""
+        return LiteLLMChat(**options.options)
 
 
 class LocalKind(ReflectorKind):
@@ -118,11 +126,15 @@ class LocalKind(ReflectorKind):
 
     @classmethod
     def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
+        return LanguageModelReflector(cls.chat(recipe.fast.reflection, recipe.model.device))
+
+    @classmethod
+    def chat(cls, options: Part, device: str) -> Chat:
+        """The model that these options name, loaded."""
         from fastslow.models.load import choose_device, load_to_ask  # it imports torch
 
-        options = recipe.fast.reflection
-        model, tokenizer = load_to_ask(options.model, choose_device(recipe.model.device))
-        return LanguageModelReflector(LocalChat(model, tokenizer, options.temperature, options.max_tokens))
+        model, tokenizer = load_to_ask(options.model, choose_device(device))
+        return LocalChat(model, tokenizer, options.temperature, options.max_tokens)
 
 
 class PolicyKind(ReflectorKind):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from fastslow.base.text import shorten
 from fastslow.fast.reflection.base import Attempt, Request
 
 LONGEST_PART = 4000
@@ -74,11 +75,3 @@ def _part(text: str, empty: str = "(empty)") -> str:
     """A text of somebody else's, fenced, so that nothing in it can pass for a part of the prompt."""
     shown = shorten(text.strip(), LONGEST_PART)
     return fenced(shown, fence_of([shown])) if shown else empty
-
-
-def shorten(text: str, longest: int) -> str:
-    """Leave out the middle of a long text: the beginning says what it is, the end how it turned out."""
-    if len(text) <= longest:
-        return text
-    head = longest // 2
-    return f"{text[:head]}\n[… {len(text) - longest} characters left out …]\n{text[len(text) - (longest - head) :]}"
