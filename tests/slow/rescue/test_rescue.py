@@ -250,6 +250,7 @@ def test_a_teacher_that_cannot_be_asked_is_dropped_and_one_that_stumbles_is_not(
         ({"method": "distill"}, "slow.rescue=retry joins answers to groups .* method=distill does not"),
         ({"sampling": {"ahead": 1.0}}, "sampling.ahead=1 cannot be combined with slow.rescue=retry"),
         ({"engine": "tinker"}, "engine.kind=tinker cannot train on slow.rescue=retry"),
+        ({"feedback": "rank"}, "slow.rescue=retry cannot be combined with slow.feedback=rank"),
         ({"rescue": {"name": "teachers"}}, "models"),
         ({"rescue": {"name": "teachers", "models": ["lessons"]}}, "names 'lessons', which is no model of its own"),
         ({"rescue": {"name": "teachers", "models": ["policy"]}}, "names 'policy', which is no model of its own"),
@@ -261,7 +262,7 @@ def test_what_cannot_be_rescued_is_refused_in_one_line(recipe: dict[str, Any], s
     from fastslow.recipe import build_recipe
 
     data = {"method": "rl", "model": "none", "task": "given", **recipe}
-    data["slow"] = {"rescue": data.pop("rescue", "retry")}
+    data["slow"] = {"rescue": data.pop("rescue", "retry"), "feedback": data.pop("feedback", "off")}
     with pytest.raises(RecipeError, match=said) as refused:
         build_recipe(data)
     assert "\n" not in str(refused.value)

@@ -62,8 +62,8 @@ class Retry:
             )
         if recipe.slow.feedback != "off":
             raise ValueError(
-                f"slow.rescue={name} cannot be combined with slow.feedback={recipe.slow.feedback}: both say what groups without "
-                "a success teach; set one of them to off or none"
+                f"slow.rescue={name} cannot be combined with slow.feedback={recipe.slow.feedback}: both say what groups "
+                "without a success teach; set slow.feedback=off or slow.rescue=none"
             )
         recipe.sampling.refuse_ahead(f"slow.rescue={name}", "which plays a problem again once its group is whole")
 
