@@ -66,7 +66,7 @@ def test_a_complaint_on_answers_that_score_more_is_nearer() -> None:
 def test_what_scores_say_outweighs_the_number_of_statements() -> None:
     """A grader that praises says more of better answers."""
     praise = f"{UNIT}\n{VALUE}"
-    assert signs(group(VALUE, praise)) == [[0, 1], [-1, 0]]
+    assert signs(group(VALUE, praise), [group(VALUE, praise, problem="other")]) == [[0, 1], [-1, 0]]
     seen = [group(VALUE, praise, scores=[0.0, 0.5], problem=str(n)) for n in range(40)]
     assert signs(group(VALUE, praise), seen) == [[0, -1], [1, 0]]
 
@@ -87,7 +87,16 @@ def test_progress_comes_first_and_is_not_expected_of_right_answers() -> None:
 
 def test_faulty_grades_and_prompts_that_do_not_fit_are_not_compared() -> None:
     worse = f"{FORM}\n{VALUE}"
-    assert signs([rollout(worse, faulty=True), rollout(FORM), rollout(worse)]) == [[0, 0, 0], [0, 0, 1], [0, -1, 0]]
+    found = signs([rollout(worse, faulty=True), rollout(FORM), rollout(worse)], [group(worse, FORM, problem="other")])
+    assert found == [[0, 0, 0], [0, 0, 1], [0, -1, 0]]
+
+
+def test_a_line_that_quotes_one_answer_does_not_hide_that_less_was_said() -> None:
+    said = [f"The answer {n} {n}x does not stand in bars.\n{FORM}" + f"\n{VALUE}" * (n < 2) for n in range(4)]
+    assert signs(group(*said)) == [[0, 0, -1, -1], [0, 0, -1, -1], [1, 1, 0, 0], [1, 1, 0, 0]]
+    # What is known by such a line alone is no silence, and has no place.
+    right = [group("", FORM, scores=[1, 0], problem=str(n)) for n in range(40)]
+    assert not np.any(signs(group("The answer aa bb stands outside.", FORM), right))
 
 
 def test_values_of_single_problems_do_not_count() -> None:

@@ -8,7 +8,7 @@ of these that tells:
    them. So a complaint that is made beside right answers is nearer than one that never is, also where every
    answer with a complaint scores 0. To be silent counts as a statement. The difference has to be clear.
 3. *Fewer complaints.* All that was said of the one was said of the other, and more, and the grader would have said that of
-   the first too (`Order.passed`).
+   the first too (`Order.passed`). What was ever said of one answer only, such as a line that quotes it, is left out.
 
 Two complaints that are never made of one answer have no order until scores give them one: how often each is made says which
 is common, not which comes first. Contexts play no part, and rewards of the rollouts that are compared neither: what is known
@@ -64,7 +64,14 @@ class Standing:
             near += _near(group)
         journal = transcript.read()
         weighed = Weighed(journal.rows[:known], self.near)
-        order, said = Order(journal), [frozenset(row.said) for row in journal.rows]
+        # Equal answers to a problem are told the same. What only they were told quotes them, or is too rare to be known.
+        answers = {(row.problem, frozenset(row.said)) for row in journal.rows}
+        times = Counter(key for _, keys in answers for key in keys)
+        several = [frozenset(key for key in row.said if times[key] > 1) for row in journal.rows]
+        order, said = (
+            Order(journal),
+            [some or frozenset(row.said) for some, row in zip(several, journal.rows, strict=True)],
+        )
 
         def further(one: tuple[Rollout, int | None], other: tuple[Rollout, int | None]) -> int:
             if one[1] is None or other[1] is None:
@@ -112,7 +119,8 @@ class Weighed:
         return marks
 
     def compare(self, one: frozenset[str], other: frozenset[str]) -> int:
-        if one == other or not self._noise:
+        unknown = any(keys and not keys & self._place.keys() for keys in (one, other))
+        if one == other or unknown or not self._noise:
             return 0
         apart = self._marks(one or frozenset({SILENT})) - self._marks(other or frozenset({SILENT}))
         gap, error = float(apart @ self._worth), float(np.sqrt(self._noise * (apart @ self._cover @ apart)))
