@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -37,7 +36,6 @@ def run(command: list[str]) -> dict[str, object]:
     raise AssertionError("a command ends with an exit code")
 
 
-def run_all(home: Path, folder: Path, commands: list[list[str]]) -> None:
-    os.chdir(home)
+def run_all(folder: Path, commands: list[list[str]]) -> None:
     ended = [run(command) for command in commands]
     (folder / f"process-{PartialState().process_index}.json").write_text(json.dumps(ended))

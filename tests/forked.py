@@ -12,8 +12,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
+from helpers import ROOT
 from torch.distributed import TCPStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -22,6 +24,7 @@ LONGEST = 900
 
 
 def _child(environment: dict[str, str], output: str | None, work: Callable[..., object], *given: Any) -> None:
+    os.chdir(ROOT)
     os.environ.clear()
     os.environ.update(environment)
     if output is not None:
@@ -58,10 +61,11 @@ def fork_two(work: Callable[..., object], *given: Any, environment: Mapping[str,
             rank.join()
 
 
-def _command(arguments: Sequence[str]) -> None:
+def command(arguments: Sequence[str | Path]) -> None:
+    """The command line, as a user would type it."""
     from fastslow.commands.app import main
 
-    main(list(arguments))
+    main(list(map(str, arguments)))
 
 
 class Popen:
@@ -70,7 +74,7 @@ class Popen:
     def __init__(self, command: Sequence[str], *, stdin: int, stdout: Any, stderr: int, env: Mapping[str, str]) -> None:
         assert list(command[:3]) == [sys.executable, "-m", "fastslow"]
         assert (stdin, stderr) == (subprocess.DEVNULL, subprocess.STDOUT)
-        self._process = fork(_command, command[3:], environment=env, output=stdout.name)
+        self._process = fork(command, command[3:], environment=env, output=stdout.name)
 
     @property
     def returncode(self) -> int | None:

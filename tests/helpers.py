@@ -50,7 +50,7 @@ def together(*commands: Sequence[str | Path], folder: Path, **environment: str) 
     from forked import fork_two
 
     folder.mkdir()
-    fork_two(run_all, ROOT, folder, [list(map(str, command)) for command in commands], environment=environment)
+    fork_two(run_all, folder, [list(map(str, command)) for command in commands], environment=environment)
     notes = [json.loads((folder / f"process-{rank}.json").read_text()) for rank in (0, 1)]
     return [(Ended(**first), Ended(**second)) for first, second in zip(*notes, strict=True)]
 
