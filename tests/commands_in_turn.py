@@ -1,4 +1,4 @@
-"""Started by torch.distributed.run: commands of the command line, one after the other in the same processes.
+"""Commands of the command line, one after the other in the same processes.
 
 Every process writes the exit code and the output of each command to a file. Two commands that fastslow does not have
 change folders in between: `copy FOLDER COPY` and `remove FOLDER`.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -37,7 +36,6 @@ def run(command: list[str]) -> dict[str, object]:
     raise AssertionError("a command ends with an exit code")
 
 
-if __name__ == "__main__":
-    folder, *commands = sys.argv[1:]
-    ended = [run(json.loads(command)) for command in commands]
-    (Path(folder) / f"process-{PartialState().process_index}.json").write_text(json.dumps(ended))
+def run_all(folder: Path, commands: list[list[str]]) -> None:
+    ended = [run(command) for command in commands]
+    (folder / f"process-{PartialState().process_index}.json").write_text(json.dumps(ended))

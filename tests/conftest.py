@@ -17,9 +17,18 @@ settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
 LONGEST = (
-    *("test_start", "test_studies", "test_sharded_run", "test_saving_rollouts", "test_update_distribution"),
+    *("test_start", "test_studies", "test_sharded_run", "test_fleet", "test_saving_rollouts", "test_fst_example"),
+    *(
+        "test_update_distribution",
+        "test_world",
+        "test_hostile_feedback",
+        "test_sampling",
+        "test_notebooks",
+        "test_stops",
+    ),
     *("test_distill_run", "test_continual", "test_asymptote", "test_commands", "test_comparison", "test_quickstart"),
     *("test_training", "test_suite", "test_divergence", "test_trainer", "test_shared_rollouts", "test_export"),
+    *("test_sentences", "test_bad_runs", "test_faults_benchmark", "test_fast_loop_benchmark", "test_ahead"),
 )
 """Files that take long go first, so that processes that share the tests end at the same time."""
 

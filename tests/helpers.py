@@ -46,18 +46,11 @@ class Ended(NamedTuple):
 
 def together(*commands: Sequence[str | Path], folder: Path, **environment: str) -> list[tuple[Ended, Ended]]:
     """Commands on two processes, one after the other; how each ended on both. `folder` is for notes of the processes."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
+    from commands_in_turn import run_all
+    from forked import fork_two
+
     folder.mkdir()
-    done = subprocess.run(
-        [*launcher, ROOT / "tests" / "commands_in_turn.py", folder, *(json.dumps(list(map(str, c))) for c in commands)],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
+    fork_two(run_all, folder, [list(map(str, command)) for command in commands], environment=environment)
     notes = [json.loads((folder / f"process-{rank}.json").read_text()) for rank in (0, 1)]
     return [(Ended(**first), Ended(**second)) for first, second in zip(*notes, strict=True)]
 

@@ -39,11 +39,12 @@ def test_it_is_short_and_needs_of_fastslow_only_a_model_and_a_task() -> None:
 
 def test_both_loops_raise_the_reward(fst: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fst, "BUDGET", 60)
+    monkeypatch.setattr(fst, "P", 2)
     policy = fst.Policy(seed=1)
-    before = fst.evaluate(policy, policy.task.seed_text, problems=48)
+    before = fst.evaluate(policy, policy.task.seed_text, problems=32)
     weights = [weight.detach().clone() for weight in policy.model.parameters()]
     pool = fst.train(policy, steps=4, seed=1)
-    assert fst.evaluate(policy, pool[0].text, problems=48) > before + 0.15
+    assert fst.evaluate(policy, pool[0].text, problems=32) > before + 0.15
     assert pool[0].text.startswith(policy.task.seed_text)
     assert len(pool[0].text) > len(policy.task.seed_text)
     assert any(not torch.equal(old, new) for old, new in zip(weights, policy.model.parameters(), strict=True))

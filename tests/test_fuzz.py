@@ -136,7 +136,7 @@ def test_the_worst_recipes_end_with_one_line_at_once_and_leave_nothing(
     )
     with contextlib.redirect_stderr(heard), pytest.raises(SystemExit) as ended:
         main(["train", "recipe.yaml", *(each.replace("FOLDER", str(tmp_path)) for each in overrides), *given_folder])
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 10
     assert ended.value.code == 2
     assert heard.getvalue().count("\n") == 1
     assert said in heard.getvalue()

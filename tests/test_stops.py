@@ -141,7 +141,7 @@ def test_a_checkpoint_by_time_gives_way_to_the_next(tmp_path: Path, monkeypatch:
 
 
 PROCESS = """
-import asyncio, signal, sys
+import asyncio, os, signal, sys
 from fake_engine import FakeEngine, Numbered
 from fastslow.base.world import World
 from fastslow.commands.app import main
@@ -154,9 +154,12 @@ class Slow(FakeEngine):
     in_flight = True
 
     async def sample(self, prompts, *arguments, **named):
-        await asyncio.sleep(0.02)
-        for _ in range(2 * 10**5):  # the signal also finds it computing
-            pass
+        while True:
+            await asyncio.sleep(0.02)
+            for _ in range(2 * 10**5):  # the signal also finds it computing
+                pass
+            if os.environ.get("STAYS") != str([kind for kind, _ in self.events].count("update")):
+                break
         return await super().sample(prompts, *arguments, **named)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
@@ -167,13 +170,14 @@ main(sys.argv[1:])
 """
 
 
-def launch(*arguments: str | Path) -> subprocess.Popen[str]:
+def launch(*arguments: str | Path, stays: int = -1) -> subprocess.Popen[str]:
+    """A run in a process of its own, which after so many updates samples until it is stopped."""
     return subprocess.Popen(
         [sys.executable, "-u", "-c", PROCESS, "train", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "STAYS": str(stays)},
     )
 
 
@@ -183,7 +187,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("process")
     recipe = recipe_of(slow={"steps": 8}, output={"checkpoint_every": 100})
     (folder / "recipe.yaml").write_text(dump_recipe(recipe))
-    assert launch(folder / "recipe.yaml", f"output.folder={folder / 'alone'}").communicate(timeout=120)[1] == ""
+    assert launch(folder / "recipe.yaml", f"output.folder={folder / 'alone'}").communicate(timeout=300)[1] == ""
     return folder
 
 
@@ -192,19 +196,19 @@ def test_a_stopped_process_says_one_line_and_its_run_resumes_without_a_repeated_
     number: signal.Signals, undisturbed: Path
 ) -> None:
     folder = undisturbed / number.name
-    process = launch(undisturbed / "recipe.yaml", f"output.folder={folder}")
+    process = launch(undisturbed / "recipe.yaml", f"output.folder={folder}", stays=5)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("step 5/"):
             break
     process.send_signal(number)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 2
     (step,) = RunFolder.open(folder).checkpoints.steps()
-    assert step >= 5
+    assert step == 5
     by = "stopped by SIGTERM" if number == signal.SIGTERM else "interrupted"
     assert error == f"error: {by} after step {step}, which is saved; resume with `fastslow train --resume {folder}`\n"
-    said, error = launch("--resume", folder).communicate(timeout=120)
+    said, error = launch("--resume", folder).communicate(timeout=300)
     assert error == ""
     assert f"resuming after step {step}; no completed step is repeated" in said
     assert outcome(folder) == outcome(undisturbed / "alone")

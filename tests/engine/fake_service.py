@@ -43,7 +43,9 @@ class Server:
     losses: Sequence[str] = ("cispo", "importance_sampling")
     reduction: str = "sum"
     says_norm: bool = True
-    seconds: tuple[float, float] | None = None
+    together: int = 0
+    """No request is answered before so many are in flight."""
+    full: asyncio.Event = field(default_factory=asyncio.Event)
     failures: dict[int, str] = field(default_factory=dict)
     """What goes wrong at a request, by its number."""
     stored: dict[str, Weights] = field(default_factory=dict)
@@ -150,8 +152,10 @@ class FakeSampler:
         server.flying += 1
         server.most = max(server.most, server.flying)
         try:
-            if server.seconds:
-                await asyncio.sleep(draw.uniform(*server.seconds))
+            if server.most >= server.together:
+                server.full.set()
+            async with asyncio.timeout(60):
+                await server.full.wait()
             return await server.carried_out(lambda: self._drawn(sampling, draw, ends))
         finally:
             server.flying -= 1

@@ -137,7 +137,7 @@ def test_a_server_that_drips_is_given_up(path: str, serve: Serve, monkeypatch: p
     started = time.monotonic()
     with pytest.raises(RecipeError, match=rf"no server answers at engine.base_url={address} in time|took more than"):
         connect(recipe(address, timeout=2.0))
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 100  # it would drip for years
 
 
 def test_an_answer_without_end_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,20 +278,20 @@ def test_a_killed_run_resumes_to_the_same_result(tmp_path: Path) -> None:
 
 
 def play_a_thousand(server: Server, seed: int) -> float:
-    """The seconds that a thousand rollouts took together."""
+    """The seconds of work that a thousand rollouts took together."""
     task, engine = Numbered(), make_engine(server)
     player = Player(task, engine, ChatFormat(engine.tokenizer))
     pairs = [(example, Context(dict(task.seed_texts))) for example in task.examples("train") * 10]
-    started = time.perf_counter()
+    started = time.process_time()
     rollouts, _ = player.play(pairs, SAMPLING, policy_step=0, seed=seed)
     assert len(rollouts) == 1000
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def test_a_thousand_rollouts_are_in_flight() -> None:
-    """Each takes 0.5 to 5 s on the server; all of them take little longer than the longest."""
-    server = make_server(seconds=(0.5, 5.0))
-    assert play_a_thousand(server, 1) < 1.3 * 5
+    """None of them is answered before all of them are asked."""
+    server = make_server(together=1000)
+    assert play_a_thousand(server, 1) < 10
     assert server.most == 1000
 
 

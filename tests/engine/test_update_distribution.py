@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked import fork_two
 from slow_helpers import (
     GROUP,
     PROBLEMS,
@@ -22,11 +20,10 @@ from slow_helpers import (
     make_update,
     one_update,
 )
+from two_processes import main
 
 from fastslow.base.world import World
 from fastslow.engine.base import Update
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +46,7 @@ def before(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 def two_processes(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Any]]]:
     """Every setting with two real processes over gloo, by process."""
     folder = tmp_path_factory.mktemp("two")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    subprocess.run(
-        [*command, str(HERE / "two_processes.py"), str(tiny_folder), str(folder)],
-        check=True,
-        timeout=900,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path},
-    )
+    fork_two(main, tiny_folder, folder, environment={"CUDA_VISIBLE_DEVICES": ""})
     return [torch.load(folder / f"process-{rank}.pt", weights_only=False) for rank in (0, 1)]
 
 

@@ -202,9 +202,9 @@ def test_tasks_of_a_recipe_have_the_same_identity_in_every_process() -> None:
 
 def test_many_rows_are_hashed_in_little_time() -> None:
     task = of([{"question": f"{n}" * 20, "answer": "x" * 200} for n in range(20_000)])
-    started = time.perf_counter()
+    started = time.process_time()
     identity(task)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from helpers import BRIEF, EXAMPLE, ROOT, outcome
+from forked import command, fork
+from helpers import BRIEF, EXAMPLE, outcome
 from openai_server import OpenAIServer
 
 from fastslow.base.errors import RecipeError, RunError
@@ -140,14 +139,15 @@ def test_a_run_killed_and_resumed_ends_as_if_never_interrupted(
     by_words: list[str], resumable: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "fastslow", "train", EXAMPLE, EVALUATED, *by_words, f"output.folder={folder}"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    given = ["train", EXAMPLE, EVALUATED, *by_words, f"output.folder={folder}"]
+    process = fork(command, given, environment={}, output=os.devnull)
     steps = random.Random(2).randrange(1, 6)
     metrics = folder / "metrics.jsonl"
-    while process.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < steps):
+    while process.is_alive() and (not metrics.exists() or metrics.read_text().count("\n") < steps):
         time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert json.loads((folder / "run.json").read_text())["status"] == "running"
     start.resume(folder)
     assert outcome(folder) == outcome(resumable)

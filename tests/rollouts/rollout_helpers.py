@@ -106,7 +106,7 @@ def wait_in_time(played: Coroutine[Any, Any, Any]) -> Any:
 
     async def within() -> Any:
         playing = asyncio.ensure_future(played)
-        ended, _ = await asyncio.wait({playing}, timeout=5)
+        ended, _ = await asyncio.wait({playing}, timeout=60)
         while not playing.done():
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()

@@ -373,7 +373,7 @@ def test_tokens_of_an_answer_that_is_not_asked_for_again_in_a_step_are_kept() ->
     engine = Spelling(rule=lambda prompt: "go " * (8 if "<user> b" in prompt or "<user> c" in prompt else 1))
     task, made = Chain(), [each for index, each in enumerate(begun(4)) if index != 1]
     kept = []
-    for step, waits in enumerate((0.0, 60.0, 0.0)):
+    for step, waits in enumerate((0.0, 3600.0, 0.0)):
         task.waits, left = waits, [each for each in made if each.rollout is None]
         player(task, engine).advance(left, SAMPLING, until=one_more(left), step=step, seed=step)
         kept.append([(len(each.completion.ids), each.completion.ended) for each in made[0].drawn])

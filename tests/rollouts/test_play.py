@@ -155,7 +155,7 @@ class Slow(QuestionTask):
 
     def __init__(self) -> None:
         super().__init__(Options())
-        self.together = threading.Barrier(2, timeout=20)
+        self.together = threading.Barrier(2, timeout=60)
         self.threads: set[str] = set()
 
     def examples(self, split: Split) -> list[Example]:

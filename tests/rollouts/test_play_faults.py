@@ -99,12 +99,12 @@ def test_a_grader_that_does_not_return_costs_its_rollout(apart: bool) -> None:
     class Slow(Quiz):
         grades_apart = apart
 
-    limited = Player(Slow(lambda: time.sleep(30)), ScriptedEngine(), ScriptedEngine().chat, GradingRecipe(timeout=0.3))
+    limited = Player(Slow(lambda: time.sleep(300)), ScriptedEngine(), ScriptedEngine().chat, GradingRecipe(timeout=1))
     started = time.perf_counter()
     (_, odd, third), _ = limited.play(ODD, SAMPLING, policy_step=0, seed=0)
-    assert time.perf_counter() - started < 10
+    assert time.perf_counter() - started < 60
     assert (odd.faults, odd.score, third.score) == ({"grader": 1}, 0.0, 1.0)
-    assert "more than 0.3 seconds" in odd.error
+    assert "more than 1 seconds" in odd.error
 
 
 def test_an_async_grader_that_does_not_return_is_cancelled_and_the_wait_for_answers_is_not_counted() -> None:
@@ -113,19 +113,19 @@ def test_an_async_grader_that_does_not_return_is_cancelled_and_the_wait_for_answ
             for _ in range(4):
                 await ask(Ask(SYSTEM, self.messages(example)))
             if example.id == "odd":
-                await asyncio.sleep(30)
+                await asyncio.sleep(300)
             return Feedback(1.0)
 
     class Leisurely(ScriptedEngine):
         async def sample(self, *given: Any, **named: Any) -> list[Completion]:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.3)
             return await super().sample(*given, **named)
 
     engine = Leisurely()
-    limited = Player(Waits(raises(ValueError())), engine, engine.chat, GradingRecipe(timeout=0.5))
+    limited = Player(Waits(raises(ValueError())), engine, engine.chat, GradingRecipe(timeout=1))
     (first, odd, third), _ = limited.play(ODD, SAMPLING, policy_step=0, seed=0)
     assert (first.score, odd.score, third.score) == (1.0, 0.0, 1.0)
-    assert "more than 0.5 seconds" in odd.error
+    assert "more than 1 seconds" in odd.error
 
 
 def test_a_rollout_that_never_stops_asking_is_faulty() -> None:

@@ -55,7 +55,7 @@ def test_a_grader_that_blocks_does_not_hold_the_others(how: str) -> None:
             yield Ask("plan", [{"role": "user", "content": "red"}])
             if example.data["index"] == 0:
                 if how == "thread":
-                    assert all(left.acquire(timeout=20) for _ in range(5))
+                    assert all(left.acquire(timeout=60) for _ in range(5))
                     return Feedback(1.0)
                 return self.patient()
             yield Ask("do", [{"role": "user", "content": "red"}])
@@ -63,7 +63,7 @@ def test_a_grader_that_blocks_does_not_hold_the_others(how: str) -> None:
             return Feedback(0.5)
 
         async def patient(self) -> Feedback:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while not all(left.acquire(blocking=False) for _ in range(5)) and time.monotonic() < deadline:
                 await asyncio.sleep(0.001)
             return Feedback(1.0)

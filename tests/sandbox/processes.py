@@ -27,7 +27,7 @@ def descendants(process: int) -> dict[int, str]:
     return found
 
 
-def gone(processes: dict[int, str], seconds: float = 5) -> bool:
+def gone(processes: dict[int, str], seconds: float = 60) -> bool:
     """Whether all of them end within some seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -225,12 +225,12 @@ def test_when_the_caller_ends_everything_ends(tmp_path: Path, ending: signal.Sig
         assert caller.stdout is not None
         try:
             caller.stdout.readline()
-            family, end = {}, time.monotonic() + 30
+            family, end = {}, time.monotonic() + 120
             while len(family) < 4:  # the fork server, the supervisor, the judge's place, the program
                 assert time.monotonic() < end, family
                 family = descendants(caller.pid)
             caller.send_signal(ending)
-            caller.wait(10)
+            caller.wait(60)
         finally:
             caller.kill()  # else a caller that does not end would be waited for
     assert gone(family)

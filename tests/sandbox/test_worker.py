@@ -50,7 +50,7 @@ def handle(request):
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Worker:
     file = tmp_path_factory.mktemp("worker") / "handler.py"
     file.write_text(HANDLER)
-    return Worker(file, seconds=0.2, gigabytes=1)
+    return Worker(file, seconds=0.5, gigabytes=1)
 
 
 @pytest.mark.parametrize(

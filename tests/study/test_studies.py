@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from forked import Popen
 from PIL import Image
 from rich.console import Console
 
 from fastslow.base.errors import FastSlowError, RunError
 from fastslow.runs.folder import RunFolder
+from fastslow.study import training
 from fastslow.study.curves import read_curve
 from fastslow.study.studies import STUDIES, run_study
 from fastslow.study.training import Variant
@@ -36,6 +40,7 @@ def test_runs_are_made_once_and_start_from_the_weights_they_should(
     third = Variant("third", "RL on the first", ("method=rl",), equal_to=first)
     plan = replace(STUDIES["plasticity"], variants=lambda base, tasks: [second, third])
     monkeypatch.setitem(STUDIES, "plasticity", plan)
+    monkeypatch.setattr(training, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Popen}))
     console = quiet()
     run_study("plasticity", console, overrides=SMALL, seeds=[3], parallel=2, out=tmp_path)
     runs = {path.parent.name: RunFolder.open(path.parent).recipe for path in (tmp_path / "runs").glob("*/run.json")}

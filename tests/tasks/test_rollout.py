@@ -104,7 +104,7 @@ def test_async_graders_wait_together() -> None:
             await waiting.wait()
             return Feedback(0.5, answer)
 
-        return await asyncio.wait_for(play(Quiz(judge), Quiz(judge)), 10)
+        return await asyncio.wait_for(play(Quiz(judge), Quiz(judge)), 60)
 
     assert asyncio.run(both()) == [Feedback(0.5, "me")] * 2
 
@@ -113,7 +113,7 @@ def test_graders_that_block_in_threads_do_not_hold_the_others() -> None:
     released = threading.Event()
 
     def blocks(answer: str) -> Feedback:
-        return Feedback(float(released.wait(10)))
+        return Feedback(float(released.wait(60)))
 
     def releases(answer: str) -> Feedback:
         released.set()
@@ -145,7 +145,7 @@ def test_a_rollout_can_be_cancelled_while_its_grader_blocks() -> None:
 
     def blocks(answer: str) -> Feedback:
         grading.set()
-        released.wait(10)
+        released.wait(60)
         return Feedback(1.0)
 
     async def give_up() -> None:

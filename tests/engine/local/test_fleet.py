@@ -233,7 +233,7 @@ def test_before_the_run_it_is_refused(name: str, start: Start, model: Path, tmp_
 
 def test_a_busy_server_does_not_hold_what_another_can_answer(start: Start, model: Path, tmp_path: Path) -> None:
     busy, free = start(), start()
-    engine = local_engine(recipe_of(model, busy, free, engine={"timeout": 2.0}), tmp_path / "run")
+    engine = local_engine(recipe_of(model, busy, free, engine={"timeout": 20.0}), tmp_path / "run")
     busy.failures = [429] * 10_000
     for seed in range(3):
         assert len(sample(engine, seed)) == len(PROMPTS)

@@ -29,7 +29,7 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chat_with(server: OpenAIServer, **changes: Any) -> LiteLLMChat:
-    settings = {"max_tokens": 12, "timeout": 10.0, "retries": 2, "first_pause": 0.01, **changes}
+    settings = {"max_tokens": 12, "timeout": 60.0, "retries": 2, "first_pause": 0.01, **changes}
     return LiteLLMChat("Some/tiny-model", server.base_url, **settings)
 
 
@@ -107,11 +107,11 @@ def record_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_slow_server_times_out_and_is_tried_again(server: OpenAIServer) -> None:
-    server.faults.append(Fault(delay=30))
+    server.faults.append(Fault(delay=300))
     started = time.perf_counter()
-    reply = chat_with(server, timeout=0.5)(MESSAGES, 0)
+    reply = chat_with(server, timeout=2.0)(MESSAGES, 0)
     assert reply.retries == 1
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 60
 
 
 def test_a_refused_connection_is_tried_again_and_named() -> None:

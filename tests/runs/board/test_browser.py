@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 from board_helpers import Hostile, make_run, serving
 
 from fastslow.runs.board.page import write_snapshot
+from fastslow.runs.board.server import Watch
 from fastslow.runs.board.views import Views
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ DRAWN = {"curves": ".u-over", "text": ".tree button", "rollouts": ".list .row", 
 
 
 def sync_api() -> Any:
-    return pytest.importorskip("playwright.sync_api")
+    api = pytest.importorskip("playwright.sync_api")
+    api.expect.set_options(timeout=60_000)
+    return api
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,7 @@ def page(browser: Browser) -> Iterator[Page]:
     told: list[str] = []
     page.on("console", lambda message: told.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: told.append(str(error)))
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     yield page
     page.close()
     assert told == []
@@ -151,8 +155,16 @@ def test_rollouts_can_be_filtered_read_and_compared(page: Page, url: str) -> Non
     assert "One problem, every context" in page.locator("main").inner_text()
 
 
-def test_rows_arrive_by_themselves(page: Page, url: str, folder: Path) -> None:
+def test_rows_arrive_by_themselves(page: Page, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expect = sync_api().expect
+    looked, look = threading.Event(), Watch._versions
+
+    def looks(watch: Watch) -> Any:
+        found = look(watch)
+        looked.set()
+        return found
+
+    monkeypatch.setattr(Watch, "_versions", looks)
     page.goto(f"{url}#/runs")
     page.wait_for_selector('.live[data-state="live"]')
     rows = (folder / "growing/metrics.jsonl").read_text().splitlines()
@@ -161,9 +173,9 @@ def test_rows_arrive_by_themselves(page: Page, url: str, folder: Path) -> None:
         with (folder / "growing/metrics.jsonl").open("a") as file:
             file.write(json.dumps({**json.loads(rows[-1]), "step": step, "reward": 0.5 ** (step - 5)}) + "\n")
 
-    page.wait_for_timeout(1000)  # the board's first look at the folders
+    assert looked.wait(60)  # the board's first look at the folders
     append(8)
-    expect(page.locator('tr[data-run="growing"]')).to_contain_text("8 / 7", timeout=6000)
+    expect(page.locator('tr[data-run="growing"]')).to_contain_text("8 / 7")
     page.goto(f"{url}#/curves?run=growing&x=steps")
     page.wait_for_selector('[data-chart="Reward"] .u-over')
     page.wait_for_timeout(300)
@@ -171,9 +183,7 @@ def test_rows_arrive_by_themselves(page: Page, url: str, folder: Path) -> None:
     assert box is not None
     page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 20)
     append(9)
-    expect(page.locator('[data-chart="Reward"] .u-legend tr', has_text="training")).to_contain_text(
-        "0.063", timeout=6000
-    )
+    expect(page.locator('[data-chart="Reward"] .u-legend tr', has_text="training")).to_contain_text("0.063")
 
 
 def test_hostile_texts_are_shown_as_text(page: Page, url: str) -> None:

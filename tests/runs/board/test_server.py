@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -79,13 +81,21 @@ def test_a_change_is_told_to_every_viewer(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text("{}")
-    watch = Watch(Views([tmp_path]))
+    looked = threading.Event()
+
+    class Looks(Watch):
+        def _versions(self) -> dict[str, dict[str, Any]]:
+            found = super()._versions()
+            looked.set()
+            return found
+
+    watch = Looks(Views([tmp_path]))
 
     async def viewer(ready: asyncio.Semaphore) -> str:
         events = watch.events()
         await anext(events)
         ready.release()
-        told = await asyncio.wait_for(anext(events), 10)
+        told = await asyncio.wait_for(anext(events), 60)
         await events.aclose()  # type: ignore[attr-defined]
         return told
 
@@ -94,7 +104,7 @@ def test_a_change_is_told_to_every_viewer(tmp_path: Path) -> None:
         viewers = [asyncio.create_task(viewer(ready)) for _ in range(3)]
         for _ in viewers:
             await ready.acquire()
-        await asyncio.sleep(0.2)  # the first look at the folders
+        assert await asyncio.to_thread(looked.wait, 60)  # the first look at the folders
         (run / "metrics.jsonl").write_text('{"step": 1}\n')
         (tmp_path / "another").mkdir()
         (tmp_path / "another/run.json").write_text("{}")

@@ -373,7 +373,7 @@ WAITS_FOR_THE_OTHER = {
 
         def grade(answer, example):
             if answer == "wait":
-                return float(released.wait(10))
+                return float(released.wait(60))
             released.set()
             return 1.0
     """,
@@ -393,7 +393,7 @@ def test_a_grader_that_waits_does_not_hold_other_rollouts(module: Callable[[str]
             return text
 
         rollouts = [task.rollout(example, {}, lambda ask, text=text: say(text)) for text in ("wait", "go")]
-        return await asyncio.wait_for(asyncio.gather(*rollouts), 10)
+        return await asyncio.wait_for(asyncio.gather(*rollouts), 60)
 
     assert asyncio.run(play()) == [Feedback(1.0), Feedback(1.0)]
 

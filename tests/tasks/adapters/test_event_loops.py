@@ -57,7 +57,7 @@ def test_questions_asked_at_once_wait_together() -> None:
         await both_asked.wait()
         return question
 
-    assert asyncio.run(asyncio.wait_for(play(both, ask), 10)) == ["a", "b"]
+    assert asyncio.run(asyncio.wait_for(play(both, ask), 60)) == ["a", "b"]
 
 
 def test_what_is_raised_on_one_loop_is_raised_on_the_other() -> None:
@@ -113,7 +113,7 @@ def test_one_that_is_cancelled_before_it_starts_ends_too() -> None:
         with pytest.raises(asyncio.CancelledError):
             await playing
 
-    asyncio.run(asyncio.wait_for(give_up(), 10))
+    asyncio.run(asyncio.wait_for(give_up(), 60))
 
 
 def test_one_that_cancels_itself_is_cancelled_here() -> None:
@@ -121,4 +121,4 @@ def test_one_that_cancels_itself_is_cancelled_here() -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(asyncio.wait_for(play(quits, echo), 10))
+        asyncio.run(asyncio.wait_for(play(quits, echo), 60))

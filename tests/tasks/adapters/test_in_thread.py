@@ -32,7 +32,7 @@ async def negated(number: int) -> int:
 
 def answered(program: Callable[[Ask], Any], answer: Callable[[int], Awaitable[int]] = negated) -> Any:
     """Play to the end, every question answered by a coroutine."""
-    return asyncio.run(asyncio.wait_for(run_in_thread(program, answer), 10))
+    return asyncio.run(asyncio.wait_for(run_in_thread(program, answer), 60))
 
 
 def given_up(program: Callable[[Ask], Any], questions: int = 1) -> None:
@@ -54,7 +54,7 @@ def given_up(program: Callable[[Ask], Any], questions: int = 1) -> None:
         await asked.wait()
         playing.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(playing, 10)
+            await asyncio.wait_for(playing, 60)
 
     asyncio.run(play())
 
@@ -97,7 +97,7 @@ def test_a_function_that_blocks_does_not_hold_the_others() -> None:
     released = threading.Event()
 
     async def both() -> list[Any]:
-        blocking = run_in_thread(lambda ask: released.wait(10), negated)
+        blocking = run_in_thread(lambda ask: released.wait(60), negated)
         other = run_in_thread(lambda ask: (ask(1), released.set()), negated)
         return await asyncio.gather(blocking, other)
 

@@ -432,19 +432,22 @@ def test_what_a_task_does_not_have_is_missed_only_by_those_who_look() -> None:
 
 
 def test_async_functions_wait_together_on_one_loop_that_lasts() -> None:
-    loops, threads, order = set(), set(), []
+    loops, threads, order, judged = set(), set(), [], []
 
     async def slow(completions: list[Any], **kwargs: Any) -> list[float]:
         order.append("slow begins")
         loops.add(asyncio.get_running_loop())
         threads.add(threading.current_thread())
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(60):  # one after the other, it would wait for nobody
+            while not judged:
+                await asyncio.sleep(0)
         order.append("slow ends")
         return [0.5]
 
     class Judge:
         async def __call__(self, completions: list[Any], **kwargs: Any) -> list[float]:
             order.append("Judge")
+            judged.append(True)
             loops.add(asyncio.get_running_loop())
             return [1.0]
 
@@ -465,7 +468,7 @@ def test_functions_that_wait_do_not_hold_other_rollouts() -> None:
 
     def blocks(completions: list[Any], **kwargs: Any) -> list[float]:
         if completions == ["wait"]:
-            return [float(released.wait(10))]
+            return [float(released.wait(60))]
         released.set()
         return [1.0]
 
@@ -483,7 +486,7 @@ def test_functions_that_wait_do_not_hold_other_rollouts() -> None:
             task.rollout(task.examples("train")[0], task.seed_texts, lambda ask, text=text: say(text))
             for text in ("wait", "go")
         ]
-        return await asyncio.wait_for(asyncio.gather(*rollouts), 10)
+        return await asyncio.wait_for(asyncio.gather(*rollouts), 60)
 
     for function in (blocks, waits):
         released.clear()

@@ -159,7 +159,7 @@ def test_tools_of_one_rollout_know_nothing_of_another() -> None:
         return await task.rollout(find(task, f"open {drawer}"), task.seed_texts, ask)
 
     async def play_both() -> list[Feedback]:
-        return await asyncio.wait_for(asyncio.gather(play_one(0), play_one(1)), 30)
+        return await asyncio.wait_for(asyncio.gather(play_one(0), play_one(1)), 60)
 
     first, second = asyncio.run(play_both())
     assert ["red" in shown[0], "green" in shown[1]] == [True, True]
