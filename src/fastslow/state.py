@@ -1,4 +1,5 @@
-"""The state of a run that a checkpoint saves besides the engine's: step, pool, ledger, memory, groups in play, clock."""
+"""The state of a run that a checkpoint saves besides the engine's: step, pool, ledger, memory, groups in play, course,
+clock."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from fastslow.fast.pool import Pool
 from fastslow.recipe import Recipe
 from fastslow.runs import files
 from fastslow.runs.ledger import Ledger
+from fastslow.slow.steady import Course
 from fastslow.slow.stream import InPlay, Stream
 
 STATE, MEMORY, AHEAD = "state.json", "memory.json.gz", "ahead.json.gz"
@@ -78,6 +80,8 @@ class State:
         self.memory = Memory(recipe.fast, evolves=recipe.method != "rl")
         self.in_play = InPlay(recipe)
         """Between two steps: the groups that were begun before their step; none unless `sampling.ahead` is set."""
+        self.course = Course(recipe.fast.cycle if recipe.method == "fst" else None)
+        """How the rewards of the present stage went; without updates it stays empty."""
         self.clock = Clock()
         self.settled = False
         """Whether the last step's evaluation, if one is due, and its ledger row are written."""
@@ -90,7 +94,7 @@ class State:
         held.ledger, held.written = self.ledger.snapshot(), self.written.snapshot()
         known = {id(each): each for each in (recipe, recipe.fast)}
         held.memory, held.in_play = deepcopy(self.memory, known), deepcopy(self.in_play, known)
-        held.clock = self.clock.halted()
+        held.clock, held.course = self.clock.halted(), copy(self.course)
         return held
 
     @property
@@ -139,6 +143,7 @@ class State:
             "written": self.written.to_dict(),
             "settled": self.settled,
             "seconds": self.clock.seconds,
+            "course": self.course.to_data(),
         }
         files.write_json(folder / STATE, data)
         if (memory := self.memory.to_data()) is not None:
@@ -157,6 +162,7 @@ class State:
         )  # earlier versions saved settled steps only
         self.settled = data.get("settled", True)
         self.clock.add(data.get("seconds", 0.0))
+        self.course.restore(data.get("course"))
         length = self.recipe.fast.cycle * self.recipe.slow.problems
         ahead = stream.take(self.last_cycle * length, length)
         self.memory.restore(files.read_packed(folder / MEMORY), ahead)

@@ -7,7 +7,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.table import Table
 from typer import Argument, Option
@@ -26,6 +26,7 @@ from fastslow.commands.shared import (
     checked_split,
     console,
     loading,
+    read_step,
     results,
 )
 
@@ -196,7 +197,7 @@ def internalize(
         str | None, Option(metavar="TASK", help="Another task to evaluate before and after, for forgetting.")
     ] = None,
     checkpoint: Annotated[
-        int | None, Option(metavar="STEP", help="Step of the checkpoint; the newest by default.")
+        Any, Option(metavar="STEP", parser=read_step, help="Step of the checkpoint, or last; as in export by default.")
     ] = None,
     trust: Trust = False,
 ) -> None:

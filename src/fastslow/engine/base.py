@@ -53,6 +53,8 @@ class Update:
 
     step: int
     rows: Sequence[Row]
+    rate: float = 1.0
+    """Factor of the learning rate."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,16 @@ from fastslow.base.world import derive_seed
 from fastslow.engine.base import Numbers, Update
 from fastslow.engine.local.out_of_memory import refused
 from fastslow.evaluation.measure import measure
-from fastslow.launch.assembly import Parts, Snapshot, assemble, changed, find_world, open_snapshot, without_servers
+from fastslow.launch.assembly import (
+    AtStep,
+    Parts,
+    Snapshot,
+    assemble,
+    changed,
+    find_world,
+    open_snapshot,
+    without_servers,
+)
 from fastslow.launch.start import on_main
 from fastslow.recipe import Recipe, TaskRecipe
 from fastslow.recipe.parts import LOSS
@@ -71,7 +80,7 @@ def internalize_run(
     out: str | Path | None = None,
     settings: Settings | None = None,
     *,
-    step: int | None = None,
+    step: AtStep = None,
     also: Mapping[str, Any] | None = None,
     task: Task | None = None,
     trust: bool = False,

@@ -123,6 +123,10 @@ class SlowRecipe(Section):
     warmup_steps: int = Field(default=10, ge=0)
     """Steps of linear warm-up: the first step has 1/N of the learning rate, step N all of it."""
 
+    patience: int | None = Field(default=50, ge=1)
+    """Stop when no group has had different rewards for so many steps; with `fst` also for five cycles in which no new text
+    was kept. The run can be resumed; null never stops it. `gepa` and `distill` do not need different rewards."""
+
     @model_validator(mode="after")
     def _one_step(self) -> SlowRecipe:
         rollouts = self.problems * self.group

@@ -102,11 +102,12 @@ class Checkpoints:
             raise RunError(f"the checkpoint of step {step}, '{path}', is damaged: {damage}; {advice}")
         return path
 
-    def prune(self, keep: int | None) -> None:
-        """Remove all but the newest `keep` checkpoints; None keeps all."""
+    def prune(self, keep: int | None, best: int | None = None) -> None:
+        """Remove all but the newest `keep` checkpoints and the best; None keeps all."""
         if keep is not None:
             for step in self.steps()[:-keep]:
-                self.remove(step)
+                if step != best:
+                    self.remove(step)
 
     def rewind(self, step: int) -> None:
         """Remove the checkpoints after a step, and unfinished ones."""
