@@ -249,7 +249,7 @@ class Recorder:
             return
         raise NothingLearnt(
             f"stopped after step {state.step}, which is saved: for {state.course.idle} steps the rewards in every group were "
-            f"equal{NO_TEXT if self.recipe.method == 'fst' else ''}, so nothing was learnt (slow.patience={patience}). Likely "
+            f"equal{NO_TEXT if self.recipe.method == 'fst' else ''}: nothing was learnt (slow.patience={patience}). Likely "
             f"causes: the problems are too hard or too easy for the model, the grader never pays, or answers are truncated. "
             f"To see the answers: fastslow rollouts {self.folder}; to continue all the same: fastslow train --resume "
             f"{self.folder} slow.patience=null"
