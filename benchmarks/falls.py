@@ -25,7 +25,7 @@ LAST = 10
 def _slower(record: Any, before: float, now: float) -> None:
     """A smaller step from the fallen weights; what was measured so far is no reason for another one."""
     course = record.state.course
-    course.rate, course.points, course.best = course.rate * 0.25, course.points[-1:], None
+    course.rate, course.points, course.peaks = course.rate * 0.25, course.points[-1:], ()
 
 
 ANSWERS: dict[str, Callable[[], Any]] = {
@@ -45,7 +45,7 @@ def run_one(seed: int, rate: str, answer: str, steps: int) -> dict[str, Any]:
 
     settings = [
         *("method=rl", "task.told=4", "slow.kl=0", f"slow.learning_rate={rate}", f"slow.steps={steps}", f"seed={seed}"),
-        *("evaluation.every=0", "evaluation.problems=64", "output.keep_checkpoints=1"),
+        *("evaluation.every=0", "evaluation.problems=32", "output.keep_checkpoints=1"),
     ]
     with tempfile.TemporaryDirectory() as work, ANSWERS[answer]():
         folder = train(load_recipe(RECIPE, settings), Path(work) / "run")

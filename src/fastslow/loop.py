@@ -195,7 +195,7 @@ class Loop:
                 self.engine.load(checkpoint)
                 course.restored()
         elif self.record.affordable() and course.improved(state.step):
-            course.best = state.step
+            course.keep(state.step)
 
     def _evaluate(self) -> tuple[Measured, float] | None:
         """What is measured now, if anything is due, after how many seconds of training."""

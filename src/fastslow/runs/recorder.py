@@ -318,7 +318,7 @@ class Recorder:
         If that fails, warn and continue training, except at the end of the run."""
         state, world = self.state, self.engine.world
         scheduled = state.done or state.step % self.recipe.output.checkpoint_every == 0
-        due = scheduled or state.course.best == state.step
+        due = scheduled or state.step in state.course.peaks
         if state.step == 0 or not (due or (self._mismatch is None and world.from_main(self.pace.due))):
             return
         try:
@@ -363,7 +363,7 @@ class Recorder:
         self._save(self.state, scheduled=True)
 
     def _save(self, held: State | None, scheduled: bool) -> None:
-        """Save a completed step. Of the checkpoints that are not scheduled, only the best and the last stay."""
+        """Save a completed step. Of the checkpoints that are not scheduled, only the best two and the last stay."""
         assert held is not None, "a step has been completed"
         step, world, started = held.step, self.engine.world, time.monotonic()
         if self.run:
@@ -377,14 +377,14 @@ class Recorder:
             raise RunError(f"checkpoint of step {step} was not saved: {problems[0]}; free space and resume")
         if world.main:
             self.checkpoints.commit(step)
-            best = held.course.best
+            stays = {*held.course.peaks, step}
             if self.run:
                 listed = {step, *((self.run.read_json("run.json") or {}).get("unscheduled") or ())}
-                stay = sorted(listed & {best, step} - ({step} if scheduled or held.done else set()))
+                stay = sorted(listed & stays - ({step} if scheduled or held.done else set()))
                 self.run.set_status("running", checkpoint=step, best=held.course.chosen(step), unscheduled=stay)
-                for other in (listed - {best, step}).intersection(self.checkpoints.steps()):
+                for other in (listed - stays).intersection(self.checkpoints.steps()):
                     self.checkpoints.remove(other)
-            self.checkpoints.prune(self.recipe.output.keep_checkpoints, best)
+            self.checkpoints.prune(self.recipe.output.keep_checkpoints, stays)
             if self.run:  # a resumed run never needs the cycles before its oldest checkpoint
                 self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
         self._saved = step, held.settled

@@ -18,13 +18,13 @@ from typing import Any
 
 DRIFTS = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 """How far the true reward may move in a step: its variance as a share of the noise's. The likeliest is taken."""
-FIRST, APART = 3, 3
-"""Steps before the first best checkpoint, and from one to the next."""
-BETTER, SURE, FALLEN = 0.5, 1.28, 3.0
-"""Deviations by which a checkpoint is saved as the best so far, by which it is preferred to the last one (nine in ten), and
-by which the reward has fallen below it."""
-LOSS = 0.1
-"""The share of the best reward that a fall loses at least."""
+FIRST, APART, PEAKS = 3, 3, 2
+"""Steps before the first best checkpoint, and from one to the next; how many are kept."""
+BETTER, SURE, FALLEN = 0.3, 1.0, 3.0
+"""Deviations by which a checkpoint is saved as the best so far, by which it is preferred to the last one, and by which the
+reward has fallen below it (benchmarks/checkpoint_choice.py)."""
+LESS, LOSS = 0.03, 0.1
+"""The shares of the best reward that are lost at least where it is preferred to the last, and in a fall."""
 WINDOW, EQUAL, ENTROPY, SOLVED = 10, 0.75, 0.25, 0.9
 """A collapse, over as many steps: at least this share of equal groups, at most this share of the entropy at the beginning,
 at most this reward."""
@@ -109,8 +109,8 @@ class Course:
     def __init__(self, cycle: int | None) -> None:
         self.cycle = cycle
         self.points: tuple[Point, ...] = ()
-        self.best: int | None = None
-        """Step of the best checkpoint."""
+        self.peaks: tuple[int, ...] = ()
+        """Steps of the checkpoints with the highest rewards so far."""
         self.idle = 0
         """Steps without a gradient, since the last one with, or since the last new text."""
         self.rate = 1.0
@@ -122,32 +122,43 @@ class Course:
 
     def restart(self) -> None:
         """A new stage begins: its rewards are of other problems."""
-        self.points, self.best, self.idle = (), None, 0
+        self.points, self.peaks, self.idle = (), (), 0
+
+    @property
+    def best(self) -> int | None:
+        """Step of the best checkpoint; which of them that is, later steps say too."""
+        return max(self.peaks, key=self._reward, default=None)
 
     def improved(self, step: int) -> bool:
         """Whether a checkpoint of this step, the present one, is the best so far and worth saving."""
         if len(self.points) < FIRST:
             return False
-        if self.best is None:
+        if (best := self.best) is None:
             return True
-        return step - self.best >= APART and -self._lead(self.best, step) > BETTER
+        return step - self.peaks[-1] >= APART and -self._lead(best, step) > BETTER
+
+    def keep(self, step: int) -> None:
+        """The checkpoint of this step is kept as the best so far, in place of the worst of the others."""
+        worst = min(self.peaks, key=self._reward) if len(self.peaks) == PEAKS else None
+        self.peaks = (*(each for each in self.peaks if each != worst), step)
 
     def chosen(self, last: int) -> int:
         """The step of the checkpoint to use: the last one, unless the best is better beyond noise."""
-        return self.best if self.best is not None and self._lead(self.best, last) > SURE else last
+        best = self.best
+        return best if best is not None and self._lead(best, last) > SURE and self._lost(best, last) >= LESS else last
 
     def fall(self, step: int) -> tuple[float, float] | None:
         """The rewards of the best checkpoint and now, if that is a fall."""
-        if self.best is None or self._lead(self.best, step) <= FALLEN:
+        if (best := self.best) is None or self._lead(best, step) <= FALLEN:
             return None
-        means = self._smooth().means
-        before, now = means[self._place(self.best)], means[self._place(step)]
-        return (before, now) if before - now >= LOSS * abs(before) else None
+        return (self._reward(best), self._reward(step)) if self._lost(best, step) >= LOSS else None
 
     def restored(self) -> None:
         """The weights are again those of the best checkpoint: what was measured after it is of weights that are gone."""
-        assert self.best is not None, "a fall is measured against it"
-        self.points = tuple(each for each in self.points if each.step <= self.best + 1)
+        best = self.best
+        assert best is not None, "a fall is measured against it"
+        self.points = tuple(each for each in self.points if each.step <= best + 1)
+        self.peaks = tuple(each for each in self.peaks if each <= best)
         self.rate *= SLOWER
 
     def collapse(self) -> tuple[Point, Point] | None:
@@ -167,6 +178,14 @@ class Course:
             self._smoothed = self.points[-1].step, smooth(self.points)
         return self._smoothed[1]
 
+    def _reward(self, step: int) -> float:
+        return self._smooth().means[self._place(step)]
+
+    def _lost(self, first: int, second: int) -> float:
+        """The share of one checkpoint's reward that a later one lacks."""
+        before, after = self._reward(first), self._reward(second)
+        return (before - after) / abs(before) if before else 0.0
+
     def _lead(self, first: int, second: int) -> float:
         """By how many deviations one checkpoint is better than a later one."""
         place, other = self._place(first), self._place(second)
@@ -181,13 +200,13 @@ class Course:
         return max((place for place, each in enumerate(self.points) if each.step <= measured), default=0)
 
     def to_data(self) -> dict[str, Any]:
-        kept = {name: getattr(self, name) for name in ("best", "idle", "rate")}
+        kept = {name: getattr(self, name) for name in ("peaks", "idle", "rate")}
         return {**kept, "points": [list(asdict(each).values()) for each in self.points]}
 
     def restore(self, data: Mapping[str, Any] | None) -> None:
         """Read what `to_data` returned; earlier versions saved nothing."""
         if data is not None:
-            self.best, self.idle, self.rate = data["best"], data["idle"], data["rate"]
+            self.peaks, self.idle, self.rate = tuple(data["peaks"]), data["idle"], data["rate"]
             self.points = tuple(Point(*each) for each in data["points"])
 
 
