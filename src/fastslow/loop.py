@@ -187,7 +187,8 @@ class Loop:
             [each.rollout.score for each in group.members if each.rollout and not each.reused] for group in groups
         ]
         if rewards := [fmean(scores) for scores in played if scores]:
-            course.add(point(state.step, rewards, signal.zero_variance, numbers.get("entropy")))
+            entropy = numbers.get("entropy") if update.rows else None
+            course.add(point(state.step, rewards, signal.zero_variance, entropy))
         if state.step in self.stage_ends and not state.done:
             course.restart()
         elif not self.distills and (fall := course.fall(state.step)):

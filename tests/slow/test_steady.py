@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from benchmarks.checkpoint_choice import simulate, simulated
-from fastslow.slow import steady
 from fastslow.slow.steady import CYCLES, WINDOW, Course, Point, point, smooth
 
 
@@ -28,7 +27,7 @@ def test_a_point_is_the_mean_over_problems_with_the_variance_of_that() -> None:
 
 @pytest.mark.parametrize("drift", [1e-3, 0.1, 1.0])
 def test_smoothed_rewards_are_those_of_the_gaussian_posterior(drift: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steady, "DRIFTS", (drift,))
+    monkeypatch.setattr("fastslow.slow.steady.DRIFTS", (drift,))
     rewards, noise = np.array([0.1, 0.4, 0.35, 0.8, 0.2]), 0.04
     found = smooth([Point(step, reward, noise) for step, reward in enumerate(rewards)])
     # A walk from anywhere: the precision of the increments, and of the measurements.
@@ -56,19 +55,18 @@ def test_what_a_run_chooses_is_near_its_peak(varied: bool) -> None:
     assert fmean(each.last for each in found) < 0.7
     assert fmean(each.chosen for each in found) >= 0.97
     assert fmean(each.saved for each in found) < 10
-    for kind in ("rising", "flat"):
-        found = simulated(kind, 60, varied, 20)
-        assert sum(each.earlier for each in found) <= 2, "a run that did not fall ends with its last checkpoint"
-        assert fmean(each.chosen for each in found) > 0.99
+    steady = [each for kind in ("rising", "flat") for each in simulated(kind, 60, varied, 12)]
+    assert sum(each.earlier for each in steady) <= 3, "a run that did not fall ends with its last checkpoint"
+    assert fmean(each.chosen for each in steady) > 0.99
 
 
 @pytest.mark.parametrize("varied", [False, True])
 def test_a_fall_is_noticed_and_noise_is_not(varied: bool) -> None:
-    alarms = [each.alarm for kind in ("flat", "rising") for each in simulated(kind, 80, varied, 20)]
+    alarms = [each.alarm for kind in ("flat", "rising") for each in simulated(kind, 60, varied, 12)]
     assert sum(alarm is not None for alarm in alarms) <= 1
     true = np.concatenate([np.full(30, 0.75), np.linspace(0.75, 0.4, 5), np.full(15, 0.4)])
-    late = [simulate(true, varied, np.random.default_rng((seed, 3))).alarm for seed in range(20)]
-    assert sum(alarm is not None and 30 < alarm <= 42 for alarm in late) >= 18
+    late = [simulate(true, varied, np.random.default_rng((seed, 3))).alarm for seed in range(12)]
+    assert sum(alarm is not None and 30 < alarm <= 42 for alarm in late) >= 11
 
 
 def test_the_last_checkpoint_is_chosen_unless_the_best_is_better_beyond_noise() -> None:

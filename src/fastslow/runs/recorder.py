@@ -38,6 +38,7 @@ INTERVAL, SHARE = 300.0, 0.02
 """Seconds after which a checkpoint is saved, and the most that saving may take of the time."""
 IDLE = 10
 """Steps without a gradient after which the run says that nothing is learnt."""
+WINDOW = 10
 NO_TEXT = " and no new text was kept"
 TRACKED = (
     "reward",
@@ -89,6 +90,7 @@ class Recorder:
         """The last completed step, None while one is being completed: then nothing can be saved."""
         self._saved: tuple[int, bool] | None = None
         """Step of the newest checkpoint, and whether it was settled then."""
+        self._collapsed = False
         self._mismatch: float | None = None
         """`sampler_mismatch` of the last step, if it was too large."""
         self._noted: Mapping[str, Any] = {}
@@ -200,6 +202,7 @@ class Recorder:
             self._trackers.log(state.step, {**numbers, **shown})
         self.view.step(state.step, self.recipe.slow.steps, row)
         self._warn_if_nothing_is_learnt(row)
+        self._warn_if_collapsed()
 
     def require_agreement(self, mismatch: float | None) -> None:
         """Warn of a step whose `sampler_mismatch` is too large, and raise at the second in a row. Samplers may correct
@@ -241,6 +244,19 @@ class Recorder:
         answer = f"training continues from the weights of step {state.course.best}, with half the learning rate"
         self.view.message(f"{found}; {answer if path else 'a lower slow.learning_rate may hold it'}", "warning")
         return path
+
+    def _warn_if_collapsed(self) -> None:
+        """Say once that groups have become equal, without entropy and without being solved."""
+        found = None if self._collapsed else self.state.course.collapse()
+        if found is None:
+            return
+        self._collapsed, (first, last) = True, found
+        self.view.message(
+            f"step {self.state.step}: the policy has collapsed: in the last {WINDOW} steps {last.equal:.0%} of the groups had "
+            f"equal rewards, with a mean reward of {last.reward:.3f} and an entropy of {last.entropy:.3f} (in the first "
+            f"{WINDOW}: {first.entropy:.3f}); a lower slow.learning_rate or a higher slow.kl keeps answers varied",
+            "warning",
+        )
 
     def require_progress(self) -> None:
         """Raise if the run cannot learn: no step has had a gradient for long, and the fast loop has kept no new text."""

@@ -23,7 +23,7 @@ FIRST, APART, PEAKS = 3, 3, 2
 BETTER, SURE, FALLEN = 0.3, 1.0, 3.0
 """Deviations by which a checkpoint is saved as the best so far, by which it is preferred to the last one, and by which the
 reward has fallen below it (benchmarks/checkpoint_choice.py)."""
-LESS, LOSS = 0.03, 0.1
+LESS, LOSS = 0.05, 0.1
 """The shares of the best reward that are lost at least where it is preferred to the last, and in a fall."""
 WINDOW, EQUAL, ENTROPY, SOLVED = 10, 0.75, 0.25, 0.9
 """A collapse, over as many steps: at least this share of equal groups, at most this share of the entropy at the beginning,
