@@ -252,8 +252,8 @@ class Recorder:
             return
         self._collapsed, (first, last) = True, found
         self.view.message(
-            f"step {self.state.step}: the policy has collapsed: in the last {WINDOW} steps {last.equal:.0%} of the groups had "
-            f"equal rewards, with a mean reward of {last.reward:.3f} and an entropy of {last.entropy:.3f} (in the first "
+            f"step {self.state.step}: the policy has collapsed: in the last {WINDOW} steps {last.equal:.0%} of the groups "
+            f"had equal rewards, with a mean reward of {last.reward:.3f} and an entropy of {last.entropy:.3f} (in the first "
             f"{WINDOW}: {first.entropy:.3f}); a lower slow.learning_rate or a higher slow.kl keeps answers varied",
             "warning",
         )
