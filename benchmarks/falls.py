@@ -1,6 +1,6 @@
 """What helps a slow loop that falls? RL with learning rates that are too high, and several answers to a noticed fall.
 
-    python -m benchmarks.falls [--seeds 10] [--steps 80] [--rates 0.03 0.1 0.3]
+    python -m benchmarks.falls [--seeds 10 … 19] [--steps 80] [--rates 0.03 0.1 0.3]
 
 The policy is a small network that chooses one of ten answers to a problem of 16 features; an unknown linear rule says
 which one is right. Supervised learning has taught it that roughly. A step plays 8 problems of 8 rollouts and makes one
@@ -8,9 +8,10 @@ AdamW step, after ten of warm-up, with the group advantages of the library. Its 
 over all answers to 512 other problems, is used for the table only:
 
 - `none`: training goes on.
-- `slower`: a quarter of the learning rate, from the fallen weights.
+- `slower`: a tenth of the learning rate, from the fallen weights.
 - `restore`: the weights of the best checkpoint, at the same learning rate.
-- `both`: the weights of the best checkpoint, and half the learning rate. This is what fastslow does.
+- `halved`: the weights of the best checkpoint, and half the learning rate.
+- `both`: the weights of the best checkpoint, and a tenth of the learning rate. This is what fastslow does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import torch
 from fastslow.slow.steady import Course, point
 from fastslow.slow.update import advantages
 
-ANSWERS = ("none", "slower", "restore", "both")
+ANSWERS = {"none": 1.0, "slower": 0.1, "restore": 1.0, "halved": 0.5, "both": 0.1}
+"""With the factor of the learning rate after a fall."""
 PROBLEMS, GROUP, FEATURES, CHOICES, HELD_BACK, WARM_UP = 8, 8, 16, 10, 512, 10
 
 
@@ -93,13 +95,13 @@ def train(seed: int, rate: float, answer: str, steps: int) -> Outcome:
     for step in range(1, steps + 1):
         bandit.play(step, course)
         if answer != "none" and course.fall(step):
-            falls += 1
+            falls, slower = falls + 1, course.rate * ANSWERS[answer]
             if answer == "slower":
-                course.points, course.peaks, course.rate = course.points[-1:], (), course.rate / 4
+                course.points, course.peaks = course.points[-1:], ()
             else:
                 bandit.policy.load_state_dict(saved[course.best])
                 course.restored()
-                course.rate = course.rate if answer == "both" else 1.0
+            course.rate = slower
         elif course.improved(step):
             course.keep(step)
             saved[step] = copy.deepcopy(bandit.policy.state_dict())
@@ -109,7 +111,7 @@ def train(seed: int, rate: float, answer: str, steps: int) -> Outcome:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10, 20)))
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--rates", type=float, nargs="+", default=[0.03, 0.1, 0.3])
     options = parser.parse_args()
@@ -118,7 +120,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for rate in options.rates:
         for answer in ANSWERS:
-            found = [train(seed, rate, answer, options.steps) for seed in range(options.seeds)]
+            found = [train(seed, rate, answer, options.steps) for seed in options.seeds]
             columns = [[each.peak for each in found], [each.last for each in found], [each.chosen for each in found]]
             shown = " | ".join(f"{fmean(each):.3f} ± {stdev(each) / len(each) ** 0.5:.3f}" for each in columns)
             share, falls = fmean(each.chosen / each.peak for each in found), fmean(each.falls for each in found)

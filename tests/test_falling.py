@@ -32,7 +32,7 @@ def _no_disk() -> Iterator[None]:
 
 
 class Falling(FakeEngine):
-    """Right nine times in ten until step 15; then a full step makes it worse, and half a step does not."""
+    """Right nine times in ten until step 15; then a full step makes it worse, and a smaller one does not."""
 
     def __init__(self, holds: bool = True) -> None:
         super().__init__(chance=0.0)
@@ -75,9 +75,9 @@ def test_a_fall_is_answered_by_the_best_weights_and_smaller_steps(tmp_path: Path
     best = int(loaded.removeprefix("step-"))
     assert best <= 16
     assert "has fallen from 0.9" in shown(loop)
-    assert f"continues from the weights of step {best}, with half the learning rate" in shown(loop)
+    assert f"continues from the weights of step {best}, with a tenth of the learning rate" in shown(loop)
     rows = loop.record.run.rows("metrics")  # type: ignore[union-attr]
-    first = next(row["step"] for row in rows if row["learning_rate"] == 0.5)
+    first = next(row["step"] for row in rows if row["learning_rate"] < 1)
     assert 17 <= first <= 24
     assert all(row["reward"] > 0.7 for row in rows[first:]), "the smaller steps hold"
     assert open_snapshot(tmp_path / "run").step == LAST

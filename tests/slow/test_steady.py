@@ -83,7 +83,7 @@ def test_the_last_checkpoint_is_chosen_unless_the_best_is_better_beyond_noise() 
 
 
 def test_a_small_loss_is_no_fall_however_certain() -> None:
-    for last, chosen in ((0.79, 60), (0.76, 28)):
+    for last, chosen in ((0.79, 60), (0.75, 28)):
         course = course_of([0.80] * 30 + [last] * 30, variance=1e-8)
         course.peaks = (28,)
         assert course.chosen(60) == chosen
@@ -113,10 +113,10 @@ def test_what_is_measured_after_a_restored_checkpoint_is_forgotten() -> None:
     course.peaks = (10,)
     course.restored()
     assert [each.step for each in course.points] == list(range(1, 12))
-    assert course.rate == 0.5
+    assert course.rate == 0.1
     assert course.fall(24) is None
     course.restart()
-    assert (course.points, course.peaks, course.idle, course.rate) == ((), (), 0, 0.5)
+    assert (course.points, course.peaks, course.idle, course.rate) == ((), (), 0, 0.1)
 
 
 @pytest.mark.parametrize(

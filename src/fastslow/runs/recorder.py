@@ -241,7 +241,7 @@ class Recorder:
                 return None
 
         path = self.engine.world.from_main(checkpoint)
-        answer = f"training continues from the weights of step {state.course.best}, with half the learning rate"
+        answer = f"training continues from the weights of step {state.course.best}, with a tenth of the learning rate"
         self.view.message(f"{found}; {answer if path else 'a lower slow.learning_rate may hold it'}", "warning")
         return path
 
