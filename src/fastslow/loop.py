@@ -20,7 +20,8 @@ A cycle enters these files, which a reader meets in this order:
 - fast/evolution.py (the cycle and its journal), fast/memory.py (rollouts that the loops share), fast/optimizers/base.py and
   fast/optimizers/gepa.py (the search), fast/evaluator.py (plays, books, budget), fast/pool.py (scores, selection),
   fast/reflection/base.py and fast/reflection/lessons.py (edits);
-- slow/stream.py (the stream, the groups of a step), slow/update.py (advantages, rows);
+- slow/stream.py (the stream, the groups of a step), slow/update.py (advantages, rows), slow/steady.py (falls, the best
+  checkpoint);
 - of both loops: rollouts/play.py (a rollout), tasks/base.py (its task), sandbox/process.py (its time limit), models/chat.py
   (its prompts), rollouts/rounds.py (its completions), engine/base.py (the protocol of what samples and trains);
 - runs/recorder.py (what is written), with runs/ledger.py, runs/folder.py, runs/files.py and runs/view.py;
