@@ -19,6 +19,7 @@ from helpers import ROOT
 import fastslow
 from fastslow import loop as method
 from fastslow.rollouts.play import Player
+from fastslow.slow.steady import Course
 
 SOURCE = Path(fastslow.__file__).parent
 STANDARD = {"_exit", "_is_mkldnn_bf16_supported"}
@@ -65,6 +66,7 @@ def cycle(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], list[str]
     loop.evolution.evolve = traced  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Player, "play", played)
+        patch.setattr(Course, "improved", lambda *_: False)  # no checkpoint in this cycle, by reward as by schedule
         try:
             loop.run()
         finally:
@@ -82,7 +84,7 @@ def test_a_rollout_of_the_fast_loop_enters_no_file_twice(cycle: tuple[set[str], 
 
 def test_a_cycle_enters_few_files_and_the_loop_names_each(cycle: tuple[set[str], list[str]]) -> None:
     entered, _ = cycle
-    assert len(entered) <= 25, sorted(entered)
+    assert len(entered) <= 26, sorted(entered)
     named = set(re.findall(r"([\w/]+)\.py", str(method.__doc__)))
     assert named == entered - {"loop"} | {"engine/base"}  # a protocol, which the engine of the test implements
 

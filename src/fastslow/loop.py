@@ -22,7 +22,8 @@ A cycle enters these files, which a reader meets in this order:
 - fast/evolution.py (the cycle and its journal), fast/memory.py (rollouts that the loops share), fast/optimizers/base.py and
   fast/optimizers/gepa.py (the search), fast/evaluator.py (plays, books, budget), fast/pool.py (scores, selection),
   fast/reflection/base.py and fast/reflection/lessons.py (edits);
-- slow/stream.py (the stream, the groups of a step), slow/update.py (advantages, rows);
+- slow/stream.py (the stream, the groups of a step), slow/update.py (advantages, rows), slow/steady.py (falls, the best
+  checkpoint);
 - of both loops: rollouts/play.py (a rollout), tasks/base.py (its task), sandbox/process.py (its time limit), models/chat.py
   (its prompts), rollouts/rounds.py (its completions), engine/base.py (the protocol of what samples and trains);
 - runs/recorder.py (what is written), with runs/ledger.py, runs/folder.py, runs/files.py and runs/view.py;
@@ -32,12 +33,14 @@ A cycle enters these files, which a reader meets in this order:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 from fastslow.base.errors import Diverged
 from fastslow.base.world import derive_seed
-from fastslow.engine.base import Engine, Update
+from fastslow.engine.base import Engine, Numbers, Update
 from fastslow.evaluation.measure import Measured, measure
 from fastslow.fast.evolution import Evolution
 from fastslow.fast.reflection import Reflector
@@ -51,6 +54,7 @@ from fastslow.runs.recorder import Recorder
 from fastslow.runs.view import View
 from fastslow.slow.rescue.helpers import Chat
 from fastslow.slow.rescue.play import Rescue
+from fastslow.slow.steady import point
 from fastslow.slow.stream import open_stream, shared
 from fastslow.slow.update import Rescued, Signal, build_distillation, build_update, require_finite
 from fastslow.slow.words import told
@@ -121,23 +125,27 @@ class Loop:
         while not state.done:
             position = state.step * problems
             if self.evolution and state.cycle_due:
-                state.pool = self.evolution.evolve(self.stream.take(position, length * problems))
+                before, state.pool = state.pool, self.evolution.evolve(self.stream.take(position, length * problems))
+                if not state.pool.ids <= before.ids:  # the fast loop has made progress
+                    state.course.idle = 0
             if self.learns:
                 groups, played = self._play()
                 update, signal = self._update(groups, self._rescue(groups))
             with self.record.completing():
                 if self.learns:
                     with state.clock.phase("update"):
-                        numbers = self.engine.update(update)
+                        numbers = self.engine.update(replace(update, rate=state.course.rate))
                     state.clock.split("update", "sync", numbers.get("sync_seconds"))
                 state.step, state.settled = state.step + 1, False
                 if self.learns:
                     require_finite(update, numbers)
+                    self._steady(groups, update, signal, numbers)
                     self.record.step(groups, played, update, signal, numbers)
             if self.learns:
                 self.record.require_agreement(numbers.get("sampler_mismatch"))
             self._settle()
             self.player.faulty.end_step()
+            self.record.require_progress()
 
     def _settle(self) -> None:
         """What follows a step: the evaluation and the checkpoint, as far as they are due, and the ledger's row."""
@@ -198,6 +206,26 @@ class Loop:
         if lost := prompts.count(None) - teachers.count(None):
             self.state.ledger.book("slow", Entry(faults={"replay": lost}))
         return prompts
+
+    def _steady(self, groups: Sequence[Group], update: Update, signal: Signal, numbers: Numbers) -> None:
+        """Note the reward of the step, and whether its checkpoint is the best. A fall is answered by the weights of the best
+        checkpoint and smaller steps from there."""
+        state, course = self.state, self.state.course
+        course.idle = 0 if update.rows else course.idle + 1
+        played = [
+            [each.rollout.score for each in group.members if each.rollout and not each.reused] for group in groups
+        ]
+        if rewards := [fmean(scores) for scores in played if scores]:
+            entropy = numbers.get("entropy") if update.rows else None
+            course.add(point(state.step, rewards, signal.zero_variance, entropy))
+        if state.step in self.stage_ends and not state.done:
+            course.restart()
+        elif not self.distills and (fall := course.fall(state.step)):
+            if checkpoint := self.record.fell(*fall):
+                self.engine.load(checkpoint)
+                course.restored()
+        elif self.record.affordable() and course.improved(state.step):
+            course.keep(state.step)
 
     def _evaluate(self) -> tuple[Measured, float] | None:
         """What is measured now, if anything is due, after how many seconds of training."""

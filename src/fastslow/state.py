@@ -1,4 +1,5 @@
-"""The state of a run that a checkpoint saves besides the engine's: step, pool, ledger, memory, groups in play, clock."""
+"""The state of a run that a checkpoint saves besides the engine's: step, pool, ledger, memory, groups in play, course,
+clock."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from fastslow.recipe import Recipe
 from fastslow.runs import files
 from fastslow.runs.ledger import Ledger
 from fastslow.slow.rescue.accounts import Accounts
+from fastslow.slow.steady import Course
 from fastslow.slow.stream import InPlay, Stream
 from fastslow.slow.words import Trust
 
@@ -86,6 +88,8 @@ class State:
         """What was said of the latest rollouts, and whether words predict rewards; nothing unless `slow.feedback: rank`."""
         self.rescue = None if recipe.slow.rescue.name == "none" else Accounts()
         """What helpers have done, where the recipe has some."""
+        self.course = Course(recipe.fast.cycle if recipe.method == "fst" else None)
+        """How the rewards of the present stage went; without updates it stays empty."""
         self.clock = Clock()
         self.settled = False
         """Whether the last step's evaluation, if one is due, and its ledger row are written."""
@@ -98,7 +102,8 @@ class State:
         held.ledger, held.written = self.ledger.snapshot(), self.written.snapshot()
         known = {id(each): each for each in (recipe, recipe.fast)}
         held.memory, held.in_play = deepcopy(self.memory, known), deepcopy(self.in_play, known)
-        held.rescue, held.clock = self.rescue and self.rescue.copy(), self.clock.halted()
+        held.rescue, held.course = self.rescue and self.rescue.copy(), copy(self.course)
+        held.clock = self.clock.halted()
         return held
 
     @property
@@ -148,6 +153,7 @@ class State:
             "settled": self.settled,
             "seconds": self.clock.seconds,
             **({"rescue": self.rescue.to_dict()} if self.rescue else {}),
+            "course": self.course.to_data(),
         }
         files.write_json(folder / STATE, data)
         if (memory := self.memory.to_data()) is not None:
@@ -169,6 +175,7 @@ class State:
         self.settled = data.get("settled", True)
         self.rescue = self.rescue and Accounts.from_dict(data["rescue"])
         self.clock.add(data.get("seconds", 0.0))
+        self.course.restore(data.get("course"))
         length = self.recipe.fast.cycle * self.recipe.slow.problems
         ahead = stream.take(self.last_cycle * length, length)
         self.memory.restore(files.read_packed(folder / MEMORY), ahead)

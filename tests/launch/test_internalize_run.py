@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from helpers import EXAMPLE
 
@@ -102,6 +104,20 @@ def test_an_interrupted_command_starts_over(run: Path, tmp_path: Path, monkeypat
     assert RunFolder.open(out).read_json("run.json")["status"] == "finished"  # type: ignore[index]
     assert len(numbers["epochs"]) == 3
     assert fingerprint(run) == before
+
+
+def test_graded_rewards_are_learnt_from_too(run: Path, tmp_path: Path) -> None:
+    """A grader that never pays more than 0.8: the best of each problem is taken, and counts by its score."""
+    graded = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("internalized"))
+    for path in (graded / "rollouts").glob("*.parquet"):
+        table = pq.read_table(path)
+        place = table.schema.get_field_index("score")
+        pq.write_table(table.set_column(place, "score", pc.multiply(table["score"], 0.8)), path)
+    with pytest.raises(RunError, match=r"of at least 1 \(the highest is 0.8\).*leave out --score"):
+        internalize_run(graded, None, Settings(score=1.0), trust=True)
+    numbers = internalize_run(graded, None, Settings(epochs=1, batch=8), trust=True)
+    assert numbers["problems"] > 1
+    assert numbers["epochs"][-1]["held_back_loss"] < numbers["epochs"][0]["held_back_loss"]
 
 
 def test_a_run_that_was_not_internalized_cannot_be_exported_so(run: Path, tmp_path: Path) -> None:

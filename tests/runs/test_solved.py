@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", load_recipe(EXAMPLE))
 
 
-def answers(run: RunFolder, least: float = 1.0, most: int = 9) -> dict[str, list[int]]:
+def answers(run: RunFolder, least: float | None = 1.0, most: int = 9) -> dict[str, list[int]]:
     return {
         example: [each.turns[0].completion.ids[0] for each in found]
         for example, found in read_solved(run, least, most).items()
@@ -52,6 +52,20 @@ def test_a_run_without_solved_rollouts_is_refused(run: RunFolder) -> None:
     run.save_rollouts(1, [rollout("a", 5, 1, 0.25)])
     with pytest.raises(RunError, match=r"a score of at least 1 \(the highest is 0.25\).* --score"):
         read_solved(run, 1.0, 4)
+
+
+def test_without_a_lowest_score_the_best_of_each_problem_counts(run: RunFolder) -> None:
+    older = [rollout("a", 5, 1, 0.8), rollout("a", 6, 1, 0.8), rollout("b", 7, 1), rollout("c", 3, 1, 0.0)]
+    run.save_rollouts(2, [*older, rollout("d", 8, 1, 0.4)])
+    run.save_rollouts(3, [rollout("a", 9, 2, 0.3), rollout("b", 4, 2, 0.9), rollout("d", 5, 2, 0.6, truncated=1)])
+    assert answers(run, None) == {"a": [5, 6], "b": [7], "d": [8]}
+    assert [each.score for each in read_solved(run, None, 1)["a"]] == [0.8]
+
+
+def test_a_run_that_never_scored_has_nothing_to_learn_from(run: RunFolder) -> None:
+    run.save_rollouts(1, [rollout("a", 5, 1, 0.0)])
+    with pytest.raises(RunError, match=r"has a score above 0 \(the highest is 0\).*nothing to learn from$"):
+        read_solved(run, None, 4)
 
 
 def test_a_damaged_table_is_named(run: RunFolder) -> None:

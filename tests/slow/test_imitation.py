@@ -24,6 +24,13 @@ def test_every_rollout_counts_the_same_whatever_its_length() -> None:
     assert place == len(update.rows)
 
 
+def test_graded_rollouts_count_by_their_scores() -> None:
+    update = build_imitation(make_rollouts([1, 0.5, 0.8, 0], group=1, turns=[1, 2, 1, 1]), step=5)
+    tokens = sum(rollout.completion_tokens for rollout in make_rollouts([1] * 4, group=1, turns=[1, 2, 1, 1]))
+    shares = [row.advantage * len(row.turn.completion.ids) / tokens for row in update.rows]
+    assert [shares[0], sum(shares[1:3]), *shares[3:]] == pytest.approx([1 / 4, 0.5 / 4, 0.8 / 4])
+
+
 def test_rows_count_as_sampled_by_the_current_policy() -> None:
     """So that importance ratios are 1, with any sampler."""
     update = build_imitation(make_rollouts([1, 1], policy_step=2), step=9)

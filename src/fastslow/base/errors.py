@@ -25,6 +25,10 @@ class RunError(FastSlowError):
     """A run folder is missing, in use, damaged or cannot be written."""
 
 
+class NothingLearnt(RunError):
+    """A run was stopped because it cannot learn; it can be resumed."""
+
+
 class Interrupted(FastSlowError):
     """A run was interrupted from the keyboard; it can be resumed."""
 

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 from typer import Option
 
-from fastslow.base.errors import FastSlowError, cause
+from fastslow.base.errors import FastSlowError, NothingLearnt, cause
 from fastslow.base.terminal import Terminal
 from fastslow.base.text import printable
 from fastslow.commands import inspecting, running
@@ -65,10 +65,12 @@ for name, command in COMMANDS.items():
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run a command. A FastSlowError becomes one message on stderr and exit code 2."""
+    """Run a command. A FastSlowError becomes one message on stderr and exit code 2, or 3 if a run cannot learn."""
     try:
         with refused("free some (nvidia-smi shows what uses it), or use a larger card"):
             return app(arguments)
+    except NothingLearnt as error:
+        _complain(str(error), code=3)
     except FastSlowError as error:
         _complain(str(error))
     except Exception as error:
@@ -77,7 +79,7 @@ def main(arguments: list[str] | None = None) -> Any:
         _complain(f"{cause(error)} (unexpected; with {TRACEBACK}=1 in the environment the command shows where)")
 
 
-def _complain(text: str) -> NoReturn:
+def _complain(text: str, code: int = 2) -> NoReturn:
     line = Text.assemble(("error:", "bold red"), " ", printable(text))
     Terminal(stderr=True).print(line, highlight=False, soft_wrap=True)
-    sys.exit(2)
+    sys.exit(code)

@@ -7,7 +7,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.table import Table
 from typer import Argument, Option
@@ -26,6 +26,7 @@ from fastslow.commands.shared import (
     checked_split,
     console,
     loading,
+    read_step,
     results,
 )
 
@@ -182,7 +183,10 @@ def internalize(
     ] = 32,
     learning_rate: Annotated[float | None, Option(min=0, help="AdamW's learning rate; the run's by default.")] = None,
     per_problem: Annotated[int, Option(min=1, help="Most rollouts used of a problem, the newest first.")] = 4,
-    score: Annotated[float, Option(min=0, max=1, help="The lowest score of a rollout to learn from.")] = 1.0,
+    score: Annotated[
+        float | None,
+        Option(min=0, max=1, help="The lowest score of a rollout to learn from; by default the best of each problem."),
+    ] = None,
     held_back: Annotated[float, Option(min=0, max=0.9, help="Share of problems held back for early stopping.")] = 0.1,
     patience: Annotated[int, Option(min=1, help="Stop after so many epochs without a better one.")] = 3,
     sample: Annotated[
@@ -196,7 +200,7 @@ def internalize(
         str | None, Option(metavar="TASK", help="Another task to evaluate before and after, for forgetting.")
     ] = None,
     checkpoint: Annotated[
-        int | None, Option(metavar="STEP", help="Step of the checkpoint; the newest by default.")
+        Any, Option(metavar="STEP", parser=read_step, help="Step of the checkpoint, or last; as in export by default.")
     ] = None,
     trust: Trust = False,
 ) -> None:

@@ -33,8 +33,20 @@ Overrides = Annotated[
     list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Settings to change: slow.learning_rate=2e-6 seed=1 …")
 ]
 RunPath = Annotated[Path, Argument(metavar="RUN", help="A run folder.")]
+
+
+def read_step(text: str) -> int | str:
+    return text if text == "last" else int(text)
+
+
 AtStep = Annotated[
-    int | None, Option("--step", "--checkpoint", metavar="STEP", help="Step of the checkpoint; the newest by default.")
+    Any,
+    Option(
+        *("--step", "--checkpoint"),
+        metavar="STEP",
+        parser=read_step,
+        help="Step of the checkpoint, or last; by default the best by training reward, the last unless the run fell.",
+    ),
 ]
 Trust = Annotated[
     bool, Option("--trust", help="Execute the code that a run folder made elsewhere names, such as its grader.")

@@ -56,6 +56,8 @@ class Update:
 
     step: int
     rows: Sequence[Row]
+    rate: float = 1.0
+    """Factor of the learning rate."""
 
     def by_loss(self) -> list[Update]:
         """The rows of the policy loss and those of the distillation, as far as there are any."""

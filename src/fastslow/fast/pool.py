@@ -57,6 +57,10 @@ class Pool:
     def best(self) -> Member:
         return self.members[0]
 
+    @property
+    def ids(self) -> set[str]:
+        return {member.context.id for member in self.members}
+
     def active(self, group: int) -> list[Context]:
         """The contexts a group is played under: the largest number of the best that divides the group size."""
         count = max(k for k in range(1, len(self.members) + 1) if group % k == 0)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 from fastslow.base.errors import TaskError
-from fastslow.launch.assembly import open_snapshot
+from fastslow.launch.assembly import AtStep, open_snapshot
 from fastslow.launch.results import Run
 from fastslow.models.chat import ChatFormat
 from fastslow.records import Sampling
@@ -19,8 +19,8 @@ COLDEST = 1e-3
 """The temperature that 0 stands for."""
 
 
-def dspy_lm(run: str | Path | Run, step: int | None = None, *, trust: bool = False) -> dspy.LM:
-    """The model of a run's newest checkpoint, or of the one of a step, for dspy programs.
+def dspy_lm(run: str | Path | Run, step: AtStep = None, *, trust: bool = False) -> dspy.LM:
+    """The model of a run's best checkpoint (`Run.load_model`), of a step or of the "last", for dspy programs.
 
         program.set_lm(fastslow.dspy_lm("runs/mine"))
 

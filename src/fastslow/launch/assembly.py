@@ -6,12 +6,13 @@ torch and transformers are imported when they are needed: a mistake that can be 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from fastslow.base.errors import RecipeError, RunError, TaskError, cause
+from fastslow.base.errors import FastSlowWarning, RecipeError, RunError, TaskError, cause
 from fastslow.base.world import World
 from fastslow.engine.base import Engine
 from fastslow.engine.kind import find_engine
@@ -136,17 +137,28 @@ class Snapshot:
         return None if self.run.recipe.method == "gepa" else self.path
 
 
-def open_snapshot(folder: str | Path, step: int | None = None) -> Snapshot:
-    """Open a run at its newest checkpoint, or at the one of a step. A damaged checkpoint is refused, never replaced."""
+AtStep = int | Literal["last"] | None
+"""The step of a checkpoint; None is the best by training reward, which is the last unless the run fell."""
+
+
+def open_snapshot(folder: str | Path, step: AtStep = None) -> Snapshot:
+    """Open a run at a checkpoint. A damaged one is refused, never replaced."""
     run = RunFolder.open(folder)
-    if step is None:
-        latest = run.latest_checkpoint()
-        if latest is None:
+    if step is None or step == "last":
+        chosen = run.chosen_checkpoint(last=step == "last")
+        if chosen is None:
             raise RunError(
                 f"'{folder}' has no checkpoint yet; the first is saved at step {run.recipe.output.checkpoint_every}, or "
                 "when the run is stopped"
             )
-        step, path = latest
+        step, path = chosen
+        if step != (last := run.checkpoints.steps()[-1]):
+            warnings.warn(
+                f"'{folder}' is taken at step {step}, whose training reward was better than at its last step, {last}; "
+                f"`--step last` (from Python: step='last') takes that",
+                FastSlowWarning,
+                stacklevel=2,
+            )
     else:
         path = run.checkpoints.get(step)
     state: dict[str, Any] = files.read_json(path / STATE) or {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from fastslow.base.errors import RunError
 from fastslow.base.world import derive_seed
 from fastslow.evaluation.measure import Score, divergence, evaluate_task, measured_contexts
-from fastslow.launch.assembly import assemble, changed, find_world, open_snapshot, without_servers
+from fastslow.launch.assembly import AtStep, assemble, changed, find_world, open_snapshot, without_servers
 from fastslow.records import Context
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.frames import DIVERGENCE, write_csv
@@ -37,7 +37,7 @@ class Row:
 def evaluate_run(
     folder: str | Path,
     *,
-    step: int | None = None,
+    step: AtStep = None,
     k: int = 8,
     split: Split = "validation",
     whole_pool: bool = False,

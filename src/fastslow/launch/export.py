@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from fastslow.base.errors import FastSlowWarning, RunError
 from fastslow.fast.pool import Pool
-from fastslow.launch.assembly import Snapshot, open_snapshot
+from fastslow.launch.assembly import AtStep, Snapshot, open_snapshot
 from fastslow.models.chat import TextEncoder
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
@@ -29,7 +29,7 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 def export_run(
     folder: str | Path,
     target: str | Path,
-    step: int | None = None,
+    step: AtStep = None,
     *,
     internalized: bool = False,
     dtype: Dtype | None = None,

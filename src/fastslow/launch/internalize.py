@@ -1,9 +1,9 @@
 """`fastslow internalize`: train a run's weights to do under the seed text what they do with the run's text.
 
-    solved ← the run's saved rollouts that were solved, the newest of every problem, and where asked for new ones under its
-             best text
-    for each epoch: supervised learning on one of them per problem, under the seed text, until problems that are held back
-    are predicted no better; keep the best epoch
+    solved ← the best of the run's saved rollouts, the newest of every problem, and where asked for new ones under its best
+             text
+    for each epoch: supervised learning on one of them per problem, weighted by its score, under the seed text, until
+    problems that are held back are predicted no better; keep the best epoch
     then, where asked for: on-policy distillation, with the run's weights under its best text as the teacher
 
 Without these options, only evaluation samples rollouts. The result is a folder that other commands read as a run whose
@@ -27,7 +27,16 @@ from fastslow.base.world import derive_seed
 from fastslow.engine.base import Numbers, Update
 from fastslow.engine.local.out_of_memory import refused
 from fastslow.evaluation.measure import measure
-from fastslow.launch.assembly import Parts, Snapshot, assemble, changed, find_world, open_snapshot, without_servers
+from fastslow.launch.assembly import (
+    AtStep,
+    Parts,
+    Snapshot,
+    assemble,
+    changed,
+    find_world,
+    open_snapshot,
+    without_servers,
+)
 from fastslow.launch.start import on_main
 from fastslow.recipe import Recipe, TaskRecipe
 from fastslow.recipe.parts import LOSS
@@ -59,7 +68,8 @@ class Settings:
     per_problem: int = 4
     held_back: float = 0.1
     patience: int = 3
-    score: float = 1.0
+    score: float | None = None
+    """The lowest score to learn from; None takes the best rollouts of each problem. They count by their scores."""
     sample: int = 0
     steps: int = 0
     microbatch: int | None = None
@@ -71,7 +81,7 @@ def internalize_run(
     out: str | Path | None = None,
     settings: Settings | None = None,
     *,
-    step: int | None = None,
+    step: AtStep = None,
     also: Mapping[str, Any] | None = None,
     task: Task | None = None,
     trust: bool = False,
@@ -214,7 +224,7 @@ class _Job:
         """The stored rollouts of problems that the task still has."""
         examples = {each.id: each for each in self.player.task.examples("train") if each.id in stored}
         return [
-            Rollout(examples[each.example], self.best, each.policy_step, each.turns, Feedback(1.0))
+            Rollout(examples[each.example], self.best, each.policy_step, each.turns, Feedback(each.score))
             for problem in examples
             for each in stored[problem]
         ]
@@ -233,7 +243,9 @@ class _Job:
             seed=derive_seed(run.seed, "internalize"),
         )
         self.record.book("slow", rollouts, timing)
-        return [each for each in rollouts if each.score >= self.settings.score and each.turns and not each.faults]
+        least = self.settings.score
+        good = (each for each in rollouts if (each.score > 0 if least is None else each.score >= least))
+        return [each for each in good if each.turns and not each.faults]
 
     def _under_seed(self, rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
         """The rollouts by problem, as if they had been played under the seed text; without those that could not be."""
@@ -248,7 +260,10 @@ class _Job:
                 f"none of the solved problems of '{self.snapshot.run.path}' can be asked under the seed text; check that the "
                 "data of the task are still those of the run"
             )
-        return found
+        if self.settings.score is not None:
+            return found
+        best = {problem: max(each.score for each in rollouts) for problem, rollouts in found.items()}
+        return {problem: [each for each in found[problem] if each.score == best[problem]] for problem in found}
 
     def _imitate(self, solved: Solved) -> list[dict[str, Any]]:
         """Supervised learning; at the end, the weights are those of the best epoch, which has a checkpoint."""

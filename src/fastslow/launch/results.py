@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fastslow.base.errors import RunError
 from fastslow.base.text import number
 from fastslow.engine.kind import find_engine
-from fastslow.launch.assembly import open_snapshot
+from fastslow.launch.assembly import AtStep, open_snapshot
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.launch.export import Dtype, export_run
 from fastslow.recipe import Recipe
@@ -55,7 +55,7 @@ class Run(Frames, os.PathLike[str]):
 
     @property
     def status(self) -> str:
-        """running, finished, interrupted or failed."""
+        """running, finished, interrupted, stopped (it could not learn) or failed."""
         return str(self._info.get("status", "unknown"))
 
     @property
@@ -88,13 +88,15 @@ class Run(Frames, os.PathLike[str]):
 
     @property
     def best_prompts(self) -> dict[str, str]:
-        """The texts of the best context, by component: of the newest cycle, by score on training problems."""
+        """The texts of the best context, by component: the best by score on training problems, of the newest cycle
+        or, in a run that fell, of the best checkpoint's."""
         return best_context(self._folder).texts
 
     def load_model(
-        self, step: int | None = None, *, device: str = "auto", trust: bool = False
+        self, step: AtStep = None, *, device: str = "auto", trust: bool = False
     ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        """The model of the newest checkpoint, or of the one of a step, with its adapter merged, and its tokenizer.
+        """The model with its adapter merged, and its tokenizer: of the best checkpoint by training reward, which is the last
+        unless the run fell, or of a step, or of the "last".
 
         The chat template is the model's own: put `best_prompt` into the system message, or use `export`, which puts it into
         the template. `trust` allows a folder that was made elsewhere to execute the code of its model.
@@ -113,7 +115,7 @@ class Run(Frames, os.PathLike[str]):
     def export(
         self,
         target: str | os.PathLike[str],
-        step: int | None = None,
+        step: AtStep = None,
         *,
         dtype: Dtype | None = None,
         trust: bool = False,
@@ -124,7 +126,7 @@ class Run(Frames, os.PathLike[str]):
 
     def evaluate(
         self,
-        step: int | None = None,
+        step: AtStep = None,
         *,
         k: int = 8,
         split: Split = "validation",
@@ -167,6 +169,9 @@ class Run(Frames, os.PathLike[str]):
             "status": self.status + (f": {self.error}" if self.error else ""),
             "recipe": f"{recipe.method}, model {recipe.model.name}, task {tasks}, seed {recipe.seed}",
         }
+        best, last = self._info.get("best"), self._info.get("checkpoint")
+        if best != last:
+            shown["best"] = f"at step {best}, ended at step {last}"
         if not evaluated:
             return shown
         first, last = evaluated[0], evaluated[-1]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fastslow.base.errors import FastSlowError, Interrupted, ModelError, RecipeError, RunError, cause
+from fastslow.base.errors import FastSlowError, Interrupted, ModelError, NothingLearnt, RecipeError, RunError, cause
 from fastslow.base.text import one_line, redacted
 from fastslow.base.world import Stopped, World, derive_seed
 from fastslow.engine.local import out_of_memory
@@ -170,12 +170,13 @@ def _run_loop(
             evaluations = run.rows("evals")
             results = evaluations[-1]["results"] if evaluations else {}
             total = state.ledger.total()
-            faulty = total.faults.get(FAULT, 0)
+            faulty, best = total.faults.get(FAULT, 0), state.course.chosen(state.step)
             run.set_status("finished", steps=state.step)
             view.finish(
                 {
                     "run": str(folder),
                     "steps": state.step,
+                    **({"best": f"at step {best}, ended at step {state.step}"} if best != state.step else {}),
                     **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
                     "rollouts": state.ledger.training_rollouts,
                     "tokens": total.prompt_tokens + total.completion_tokens,
@@ -347,6 +348,7 @@ def _record(run: RunFolder | None, error: BaseException) -> None:
     if run is None:
         return
     status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+    status = "stopped" if isinstance(error, NothingLearnt) else status
     try:
         run.set_status(status, error=redacted(cause(error)))
     except (RunError, MemoryError) as problem:  # the disk is full, say: what ended the run matters more

@@ -139,6 +139,10 @@ class SlowRecipe(Section):
     def _off(cls, value: Any) -> Any:
         return "off" if value is False else value  # as YAML reads it
 
+    patience: int | None = Field(default=50, ge=1)
+    """Stop when no group has had different rewards for so many steps; with `fst` also for five cycles in which no new text
+    was kept. The run can be resumed; null never stops it. `gepa` and `distill` do not need different rewards."""
+
     @model_validator(mode="after")
     def _one_step(self) -> SlowRecipe:
         rollouts = self.problems * self.group
@@ -315,10 +319,10 @@ class OutputRecipe(Section):
     folder: str | None = None
     """The run folder; by default `runs/RECIPE-METHOD-seedN`, with the optimizer after METHOD if it is not `gepa`."""
     checkpoint_every: int = Field(default=50, ge=1)
-    """Steps between checkpoints. The last step makes one too, and so do an orderly stop and every five minutes without one;
-    those are removed after the next."""
+    """Steps between checkpoints. The last step makes one too, and so do the best training reward so far, an orderly stop and
+    every five minutes without one; those are removed after the next, but for the best two."""
     keep_checkpoints: int | None = Field(default=None, ge=1)
-    """Keep only this many of the newest checkpoints; all when not set."""
+    """Keep only this many of the newest checkpoints, and the best two by training reward; all when not set."""
     save_rollouts: bool = True
     """Save the text, score and feedback of every training rollout as parquet."""
     report_to: list[str] = Field(default=[])

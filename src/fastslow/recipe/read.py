@@ -30,7 +30,7 @@ MACHINE_SETTINGS = (
 )
 """They fit a run to a machine, so they can be changed on resume. They do not change what a run learns, except that with
 `sampling.ahead` the batch decides which answers are unfinished when a step ends: another one is another course of the run."""
-LENGTH_SETTINGS = ("slow.steps", "rollouts")
+LENGTH_SETTINGS = ("slow.steps", "rollouts", "slow.patience")
 """They say when a run ends. On resume they can be raised: nothing before the end depends on them, except that with
 `sampling.ahead` the last steps begin fewer rollouts, or none, for the steps after them."""
 GRADING_SETTINGS = ("grading.faulty", "grading.timeout")

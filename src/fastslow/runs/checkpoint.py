@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +102,12 @@ class Checkpoints:
             raise RunError(f"the checkpoint of step {step}, '{path}', is damaged: {damage}; {advice}")
         return path
 
-    def prune(self, keep: int | None) -> None:
-        """Remove all but the newest `keep` checkpoints; None keeps all."""
+    def prune(self, keep: int | None, best: Container[int] = ()) -> None:
+        """Remove all but the newest `keep` checkpoints and the best; None keeps all."""
         if keep is not None:
             for step in self.steps()[:-keep]:
-                self.remove(step)
+                if step not in best:
+                    self.remove(step)
 
     def rewind(self, step: int) -> None:
         """Remove the checkpoints after a step, and unfinished ones."""

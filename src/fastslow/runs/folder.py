@@ -141,6 +141,13 @@ class RunFolder:
             )
         return latest
 
+    def chosen_checkpoint(self, last: bool = False) -> tuple[int, Path] | None:
+        """The checkpoint that commands use: the newest, unless the run has found an earlier one to be better."""
+        latest, best = self.latest_checkpoint(), (self.read_json("run.json") or {}).get("best")
+        if latest is None or last or best == latest[0] or best not in self.checkpoints.steps():
+            return latest
+        return best, self.checkpoints.get(best)
+
     def set_status(self, status: str, **extra: Any) -> None:
         """Set the status and other keys in run.json, and remove an earlier error."""
         known = {key: value for key, value in (self.read_json("run.json") or {}).items() if key != "error"}

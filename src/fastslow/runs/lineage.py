@@ -216,10 +216,10 @@ def ancestry(known: Mapping[str, Node] | Mapping[str, Member], ids: Iterable[str
     return found
 
 
-def read_contexts(run: RunFolder) -> list[Member]:
-    """Every context that was in use; before the first cycle, and without a fast loop, the seed."""
+def read_contexts(run: RunFolder, until: int | None = None) -> list[Member]:
+    """Every context that was in use, as of a step or now; before the first cycle, and without a fast loop, the seed."""
     with files.understood(run.path):
-        if cycles := run.cycles():
+        if cycles := [each for each in run.cycles() if until is None or each["policy_step"] < until]:
             return list(gather(cycles).values())
         seed = run.read_json("contexts/seed.json")
         if seed is None:
@@ -228,8 +228,10 @@ def read_contexts(run: RunFolder) -> list[Member]:
 
 
 def best_context(run: RunFolder) -> Member:
-    """The context of the newest cycle that scored best on training problems."""
-    found = [member for member in read_contexts(run) if member.best]
+    """The context of the newest cycle, or of the best checkpoint's, that scored best on training problems."""
+    info = run.read_json("run.json") or {}
+    fell = info.get("best") != info.get("checkpoint")
+    found = [member for member in read_contexts(run, info.get("best") if fell else None) if member.best]
     if not found:
         raise RunError(f"the newest file in '{run.path / 'contexts'}' names no best context; restore it from a copy")
     return found[0]

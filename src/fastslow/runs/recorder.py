@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastslow.base.errors import Diverged, RunError, cause
+from fastslow.base.errors import Diverged, NothingLearnt, RunError, cause
 from fastslow.base.world import Stopped
 from fastslow.engine.base import MISMATCH, Engine, Numbers, Update
 from fastslow.recipe import Recipe
@@ -38,6 +38,8 @@ INTERVAL, SHARE = 300.0, 0.02
 """Seconds after which a checkpoint is saved, and the most that saving may take of the time."""
 IDLE = 10
 """Steps without a gradient after which the run says that nothing is learnt."""
+WINDOW = 10
+NO_TEXT = " and no new text was kept"
 TRACKED = (
     "reward",
     "reward_std",
@@ -53,14 +55,19 @@ class Pace:
     """When a checkpoint is due by time: after `INTERVAL`, and only when saving takes no more than `SHARE` of the time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._last, self._interval = clock, clock(), INTERVAL
+        self._clock, self._last, self._interval, self._seconds = clock, clock(), INTERVAL, 0.0
 
     def due(self) -> bool:
         return self._clock() - self._last >= self._interval
 
+    def affordable(self) -> bool:
+        """Whether one more would take no more than `SHARE` of the time; a checkpoint that takes less than a second always
+        is, so that it does not depend on the clock which ones a small run has."""
+        return self._seconds < 1 or self._clock() - self._last >= self._seconds / SHARE
+
     def saved(self, seconds: float) -> None:
         """A checkpoint has been saved, and that has taken so long."""
-        self._last, self._interval = self._clock(), max(INTERVAL, seconds / SHARE)
+        self._last, self._seconds, self._interval = self._clock(), seconds, max(INTERVAL, seconds / SHARE)
 
 
 class Mismatched(RunError):
@@ -84,9 +91,9 @@ class Recorder:
         """The last completed step, None while one is being completed: then nothing can be saved."""
         self._saved: tuple[int, bool] | None = None
         """Step of the newest checkpoint, and whether it was settled then."""
-        self._steps_without_signal = 0
         self._trusted: bool | None = True
         """Whether words were trusted in the last step (slow/words.py)."""
+        self._collapsed = False
         self._mismatch: float | None = None
         """`sampler_mismatch` of the last step, if it was too large."""
         self._noted: Mapping[str, Any] = {}
@@ -102,6 +109,8 @@ class Recorder:
         self._held, self._saved = self.state.copy(), (self.state.step, self.state.settled)
         spent = self.state.ledger.training_rollouts
         self.view.start(str(self.folder), self.recipe, self.state.step, spent)
+        if self.run and self.state.step:  # what was later than the present step is gone
+            self.run.set_status("running", best=self.state.course.chosen(self.state.step))
         self._note()
         if self.recipe.sampling.backend == "auto" and self._noted.get("backend") == "vllm":
             self.view.message(f"sampling with vLLM: {self._noted['why']}")
@@ -207,6 +216,7 @@ class Recorder:
         self.view.step(state.step, self.recipe.slow.steps, row)
         self._warn_if_nothing_is_learnt(row)
         self._say_what_words_count(row)
+        self._warn_if_collapsed()
 
     def require_agreement(self, mismatch: float | None) -> None:
         """Warn of a step whose `sampler_mismatch` is too large, and raise at the second in a row. Samplers may correct
@@ -229,13 +239,56 @@ class Recorder:
             "server was changed; correct it and resume"
         )
 
+    def affordable(self) -> bool:
+        """Whether a checkpoint may be saved that no schedule asks for."""
+        return self.engine.world.from_main(self.pace.affordable)
+
+    def fell(self, before: float, now: float) -> Path | None:
+        """Say that the reward has fallen; the best checkpoint, None if it cannot be used."""
+        state = self.state
+        found = f"step {state.step}: the reward has fallen from {before:.3f} at step {state.course.best} to {now:.3f}"
+
+        def checkpoint() -> Path | None:
+            try:
+                return self.checkpoints.get(state.course.best or 0)
+            except RunError:
+                return None
+
+        path = self.engine.world.from_main(checkpoint)
+        answer = f"training continues from the weights of step {state.course.best}, with a tenth of the learning rate"
+        self.view.message(f"{found}; {answer if path else 'a lower slow.learning_rate may hold it'}", "warning")
+        return path
+
+    def _warn_if_collapsed(self) -> None:
+        """Say once that groups have become equal, without entropy and without being solved."""
+        found = None if self._collapsed else self.state.course.collapse()
+        if found is None:
+            return
+        self._collapsed, (first, last) = True, found
+        self.view.message(
+            f"step {self.state.step}: the policy has collapsed: in the last {WINDOW} steps {last.equal:.0%} of the groups "
+            f"had equal rewards, with a mean reward of {last.reward:.3f} and an entropy of {last.entropy:.3f} (in the first "
+            f"{WINDOW}: {first.entropy:.3f}); a lower slow.learning_rate or a higher slow.kl keeps answers varied",
+            "warning",
+        )
+
+    def require_progress(self) -> None:
+        """Raise if the run cannot learn: no step has had a gradient for long, and the fast loop has kept no new text."""
+        state, patience = self.state, self.recipe.slow.patience
+        if self.recipe.method not in ("rl", "fst") or state.done or not state.course.hopeless(patience):
+            return
+        raise NothingLearnt(
+            f"stopped after step {state.step}, which is saved: for {state.course.idle} steps the rewards in every group were "
+            f"equal{NO_TEXT if self.recipe.method == 'fst' else ''}: nothing was learnt (slow.patience={patience}). Likely "
+            f"causes: the problems are too hard or too easy for the model, the grader never pays, or answers are truncated. "
+            f"To see the answers: fastslow rollouts {self.folder}; to continue all the same: fastslow train --resume "
+            f"{self.folder} slow.patience=null"
+        )
+
     def _warn_if_nothing_is_learnt(self, row: dict[str, Any]) -> None:
         """Say so when the rewards of every group have been equal for many steps, or for all, and no edit was kept."""
         state = self.state
-        self._steps_without_signal = (
-            self._steps_without_signal + 1 if row["zero_variance"] == 1 and not row["trained_rows"] else 0
-        )
-        idle = self._steps_without_signal
+        idle = state.course.idle
         edited = any(member.context.parents for member in state.pool.members)
         due = idle == IDLE or (state.done and 0 < idle == state.step < IDLE)
         if not due or edited or self.recipe.method == "distill":
@@ -304,11 +357,12 @@ class Recorder:
             self._held = self.state.copy()
 
     def checkpoint(self) -> None:
-        """Save a checkpoint if one is due: at the end, every `checkpoint_every` steps, or by time. If that fails, warn and
-        continue training, except at the end of the run."""
+        """Save a checkpoint if one is due: at the end, every `checkpoint_every` steps, at the best reward so far, or by time.
+        If that fails, warn and continue training, except at the end of the run."""
         state, world = self.state, self.engine.world
         scheduled = state.done or state.step % self.recipe.output.checkpoint_every == 0
-        if state.step == 0 or not (scheduled or (self._mismatch is None and world.from_main(self.pace.due))):
+        due = scheduled or state.step in state.course.peaks
+        if state.step == 0 or not (due or (self._mismatch is None and world.from_main(self.pace.due))):
             return
         try:
             with world.stops.whole():
@@ -326,7 +380,7 @@ class Recorder:
             return
         if isinstance(error, Mismatched) and self.checkpoints.steps():
             return  # those are of better weights
-        if isinstance(error, MemoryError) or not (alone or isinstance(error, Stopped | Mismatched)):
+        if isinstance(error, MemoryError) or not (alone or isinstance(error, Stopped | Mismatched | NothingLearnt)):
             return
         self.view.message(f"saving a checkpoint of step {held.step}; Ctrl+C ends without it")
         try:
@@ -352,7 +406,7 @@ class Recorder:
         self._save(self.state, scheduled=True)
 
     def _save(self, held: State | None, scheduled: bool) -> None:
-        """Save a completed step. A checkpoint that is neither scheduled nor the last is removed after the next."""
+        """Save a completed step. Of the checkpoints that are not scheduled, only the best two and the last stay."""
         assert held is not None, "a step has been completed"
         step, world, started = held.step, self.engine.world, time.monotonic()
         if self.run:
@@ -366,12 +420,14 @@ class Recorder:
             raise RunError(f"checkpoint of step {step} was not saved: {problems[0]}; free space and resume")
         if world.main:
             self.checkpoints.commit(step)
+            stays = {*held.course.peaks, step}
             if self.run:
-                interim = (self.run.read_json("run.json") or {}).get("interim")
-                self.run.set_status("running", checkpoint=step, interim=None if scheduled or held.done else step)
-                if interim != step and interim in self.checkpoints.steps():
-                    self.checkpoints.remove(interim)
-            self.checkpoints.prune(self.recipe.output.keep_checkpoints)
+                listed = {step, *((self.run.read_json("run.json") or {}).get("unscheduled") or ())}
+                stay = sorted(listed & stays - ({step} if scheduled or held.done else set()))
+                self.run.set_status("running", checkpoint=step, best=held.course.chosen(step), unscheduled=stay)
+                for other in (listed - stays).intersection(self.checkpoints.steps()):
+                    self.checkpoints.remove(other)
+            self.checkpoints.prune(self.recipe.output.keep_checkpoints, stays)
             if self.run:  # a resumed run never needs the cycles before its oldest checkpoint
                 self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
         self._saved = step, held.settled

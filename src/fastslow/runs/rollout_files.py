@@ -125,11 +125,13 @@ class SolvedRollout:
 
     example: str
     policy_step: int
+    score: float
     turns: tuple[Turn, ...]
 
 
-def read_solved(run: RunFolder, least: float, most: int) -> dict[str, list[SolvedRollout]]:
+def read_solved(run: RunFolder, least: float | None, most: int) -> dict[str, list[SolvedRollout]]:
     """Rollouts of both loops with a score of at least `least`, by problem: the newest first, at most `most`, all different.
+    None takes the best of each problem, those with its highest score, if that is above 0.
 
     Rollouts with faults, truncated ones too, are left out. A run that has saved none raises.
     """
@@ -139,22 +141,27 @@ def read_solved(run: RunFolder, least: float, most: int) -> dict[str, list[Solve
         with files.understood(path):
             rows = [row for row in files.read_table(path, SOLVED).to_pylist() if row["score"] is not None]
             scores += (row["score"] for row in rows)
-            solved = [row for row in rows if row["score"] >= least and not row["faults"] and any(row["tokens"])]
+            good = [row for row in rows if (row["score"] > 0 if least is None else row["score"] >= least)]
+            solved = [row for row in good if not row["faults"] and any(row["tokens"])]
             for row in sorted(solved, key=lambda row: -row["policy_step"]):
                 parts = zip(row["components"], row["questions"], row["tokens"], row["answers"], strict=True)
                 turns = tuple(
                     Turn(name, asked, (), Completion(tuple(ids), ()), text) for name, asked, ids, text in parts
                 )
                 kept = found.setdefault(row["example"], [])
-                if len(kept) < most and all(turns != other.turns for other in kept):
-                    kept.append(SolvedRollout(row["example"], row["policy_step"], turns))
+                if least is None and kept and row["score"] > kept[0].score:
+                    kept.clear()
+                equal = least is not None or not kept or row["score"] == kept[0].score
+                if equal and len(kept) < most and all(turns != other.turns for other in kept):
+                    kept.append(SolvedRollout(row["example"], row["policy_step"], row["score"], turns))
     if not scores:
         raise RunError(
             f"'{run.path}' has no saved rollouts; they are saved while a run trains with output.save_rollouts=true"
         )
     if not found:
         raise RunError(
-            f"no saved rollout of '{run.path}' has a score of at least {least:g} (the highest is {max(scores):g}): there is "
-            "nothing to learn from; accept lower scores with --score"
+            f"no saved rollout of '{run.path}' has a score {'above 0' if least is None else f'of at least {least:g}'} (the "
+            f"highest is {max(scores):g}) and no faults: there is nothing to learn from"
+            + ("" if least is None else "; leave out --score to take the best of each problem")
         )
     return found

@@ -12,7 +12,7 @@ zero-variance groups are kept.
 Imitation, after training, is supervised learning on solved rollouts: what the model answered with a text becomes what it
 answers without. The prompts are those of the seed text, the targets the tokens of the answers. The update is the policy loss
 with advantage 1 and importance ratios of 1, which has the gradient of cross-entropy: a mean over the tokens of each rollout,
-then over rollouts.
+then over rollouts. Where scores are graded, each rollout counts by its score.
 """
 
 from __future__ import annotations
@@ -160,9 +160,10 @@ def build_distillation(
 
 
 def build_imitation(rollouts: Sequence[Rollout], step: int) -> Update:
-    """Rows for one step from solved rollouts, whose prompts are already those of the seed text."""
+    """Rows for one step from rollouts, which count by their scores; their prompts are already those of the seed text."""
     tokens_N = np.array([rollout.completion_tokens for rollout in rollouts])
-    weights = prompt_mean_scale(tokens_N, tokens_N > 0, np.arange(len(rollouts)))
+    scores_N = np.array([rollout.score for rollout in rollouts])
+    weights = prompt_mean_scale(tokens_N, tokens_N > 0, np.arange(len(rollouts))) * scores_N
     rows = [
         Row(_of_current_policy(turn), float(weight), step - 1)
         for rollout, weight in zip(rollouts, weights, strict=True)

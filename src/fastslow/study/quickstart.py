@@ -61,7 +61,7 @@ def run_quickstart(overrides: Sequence[str], folder: Path, console: Console) -> 
     draw_curves({method: [curve] for method, curve in curves.items()}, folder / "curves.png", subtitle)
     title = "What the model reads"
     texts = Table("seed text", "context evolved by FST", title=title, title_justify="left", expand=True)
-    after = open_snapshot(folder / "fst").pool.best.context.texts
+    after = open_snapshot(folder / "fst", "last").pool.best.context.texts
     for component, text in choose_seed_texts(build_task(recipe), recipe.fast.seed_text).items():
         texts.add_row(Text(printable(text)), Text(printable(after[component])))
     console.print("\n", results_table(curves), "\n", texts, sep="")

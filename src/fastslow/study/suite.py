@@ -106,7 +106,7 @@ def find_sources(runs: Sequence[str | Path], trust: bool = False) -> list[Source
     """The base model for every seed, then the runs."""
     if not runs:
         raise FastSlowError("no run is given; give folders of runs of `fastslow train`")
-    snapshots = [open_snapshot(run) for run in runs]
+    snapshots = [open_snapshot(run, "last") for run in runs]
     for snapshot in snapshots:
         require_trust(snapshot.run.path, snapshot.run.recipe, trust)
     models = {snapshot.run.recipe.model.name: snapshot.run.path for snapshot in snapshots}

@@ -97,6 +97,7 @@ class Job:
             del data["slow"]["steps"]
         if self.weights is not None:
             data["model"]["name"] = str(self.weights.absolute())
+        data["slow"]["patience"] = None  # methods are compared over the same steps
         data["output"]["folder"] = str(self.folder.absolute())
         recipe = build_recipe(data)
         return at_equal_rollouts(recipe, read_curve(self.fst.folder)) if self.fst else recipe
@@ -156,7 +157,7 @@ def _start(job: Job, base: Recipe, parallel: int) -> subprocess.Popen[bytes]:
         command += ["--resume", str(job.folder)]
     else:
         if job.before is not None and job.weights is not None and not job.weights.exists():
-            save_policy(open_snapshot(job.before.folder), job.weights)
+            save_policy(open_snapshot(job.before.folder, "last"), job.weights)
         recipe = job.out / "recipes" / f"{job.name}.yaml"
         files.write_bytes(recipe, files.encode(dump_recipe(job.recipe(base))))
         command.append(str(recipe))
@@ -186,7 +187,7 @@ def at_equal_rollouts(recipe: Recipe, fst: Curve) -> Recipe:
     This is what FST spent, not what its settings allow: with reused rollouts it spends less, and a cycle may end a little
     past its budget.
     """
-    slow = recipe.slow.model_copy(update={"steps": UNTIL_SPENT})
+    slow = recipe.slow.model_copy(update={"steps": UNTIL_SPENT, "patience": None})
     return recipe.model_copy(update={"rollouts": int(fst.rollouts[-1]), "slow": slow})
 
 
@@ -210,7 +211,11 @@ def refuse_other_settings(recipe: Recipe, path: Path, study: Path) -> None:
         return
     there, here = flat(RunFolder.open(path).recipe.model_dump()), flat(recipe.model_dump())
     there |= removed_settings(path / "recipe.yaml")
-    keys = [key for key in {**there, **here} if there.get(key) != here.get(key) and key not in MACHINE_SETTINGS]
+    keys = [
+        key
+        for key in {**there, **here}
+        if there.get(key) != here.get(key) and key not in (*MACHINE_SETTINGS, "slow.patience")
+    ]
     if keys:
         differences = ", ".join(f"{key} is {there.get(key)} there and {here.get(key)} here" for key in keys)
         raise FastSlowError(

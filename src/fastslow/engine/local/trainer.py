@@ -137,8 +137,10 @@ class Trainer:
             # With a zero gradient, Adam's momentum would still change the weights; without a gradient it does not.
             for parameter in self.model.parameters():
                 parameter.grad = None
+        learning_rate = self.scheduler.get_last_lr()[0] * update.rate
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate  # the schedule sets it again for the next step
         self.optimizer.step()
-        learning_rate = self.scheduler.get_last_lr()[0]
         self.scheduler.step()
         self.wrapped.zero_grad()
         self.version += 1

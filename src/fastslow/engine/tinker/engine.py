@@ -167,9 +167,7 @@ class TinkerEngine:
 
     def update(self, update: Update) -> Numbers:
         slow = self.recipe.slow
-        numbers: dict[str, float | None] = {
-            "learning_rate": slow.learning_rate * min(1.0, update.step / max(1, slow.warmup_steps))
-        }
+        numbers: dict[str, float | None] = {"learning_rate": self._rate(update)}
         self._step = update.step
         if update.rows:
             if slow.loss.aggregation == "problem":
@@ -204,12 +202,15 @@ class TinkerEngine:
                 base = completion_part(update, scores)
             made = weighted(update, policy, base or policy, slow.loss.ratio_cap, slow.kl)
             await adapter.backward(self._fit(made), "importance_sampling", {})
-        rate = slow.learning_rate * min(1.0, update.step / max(1, slow.warmup_steps))
-        norm = gradient_norm(await adapter.step(Adam(rate)))
+        norm = gradient_norm(await adapter.step(Adam(self._rate(update))))
         self._warn_of_clipping(norm)
         measured = measure(update, policy, base, slow.loss.ratio_cap, slow.kl)
         cost = self._cost(sum(len(row.tokens) for row in rows))
         return {"loss": measured.pop("loss"), "grad_norm": norm, **measured, "cost": cost}
+
+    def _rate(self, update: Update) -> float:
+        slow = self.recipe.slow
+        return slow.learning_rate * min(1.0, update.step / max(1, slow.warmup_steps)) * update.rate
 
     def _fit(self, rows: Sequence[Any]) -> list[Any]:
         """The rows as this server needs them."""
