@@ -29,13 +29,15 @@ from starlette.routing import Route
 
 from fastslow.base.errors import FastSlowError
 from fastslow.base.text import one_line
-from fastslow.gateway import chat_completions
+from fastslow.gateway import chat_completions, messages, responses
 from fastslow.gateway.session import Refused, Said, Session, Wanted
 
 LARGEST = 8 * 2**20
 """Bytes of a request."""
 SHAPES: dict[str, tuple[type[Any], Callable[[Refused], dict[str, Any]]]] = {
     "/v1/chat/completions": (chat_completions.Body, chat_completions.error_body),
+    "/v1/responses": (responses.Body, chat_completions.error_body),
+    "/v1/messages": (messages.Body, messages.error_body),
 }
 """What is read of a request, and how its errors look, by path."""
 
@@ -120,8 +122,8 @@ def require_key(request: Request, right: str) -> None:
         raise Refused(401, "invalid_api_key", "the key is not the one of this address")
 
 
-def listen(app: Starlette, listening: socket.socket) -> uvicorn.Server:
-    """A server for a socket that is bound."""
+def listen(app: Starlette) -> uvicorn.Server:
+    """A server, to be run with sockets that are bound."""
     config = uvicorn.Config(
         app, log_level="error", access_log=False, timeout_keep_alive=75, timeout_graceful_shutdown=1, lifespan="off"
     )
@@ -139,7 +141,7 @@ class Gateway:
         listening.bind(("127.0.0.1", 0))
         listening.listen(4096)
         self.root = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server = listen(make_app(self._find, "/{rollout:int}"), listening)
+        server = listen(make_app(self._find, "/{rollout:int}"))
         threading.Thread(target=server.run, args=([listening],), name="gateway", daemon=True).start()
 
     @contextlib.contextmanager

@@ -191,9 +191,16 @@ class Session:
         self._known[_hash(key, _identity(said.message))] = Exchange(
             [*asked.messages, said.message], asked.prompt, exchange.completion
         )
-        while self.most_kept is not None and len(self._known) > self.most_kept:
-            del self._known[next(iter(self._known))]
+        self._forget(self._known)
         return said
+
+    def store(self, name: str, messages: Sequence[Message]) -> None:
+        self.stored[name] = messages
+        self._forget(self.stored)
+
+    def _forget(self, kept: dict[Any, Any]) -> None:
+        while self.most_kept is not None and len(kept) > self.most_kept:
+            del kept[next(iter(kept))]
 
 
 def place_text(messages: Sequence[Message], text: str, place: Place, own: str | None = None) -> list[Message]:

@@ -101,6 +101,7 @@ class AgentTask(RowTask):
 
     Options = AgentOptions
     options: AgentOptions
+    grades_apart = True  # an agent that has its answer works on while others are sampled
 
     def __init__(self, options: AgentOptions) -> None:
         self._agent = load_agent(options.agent) if options.agent else None
@@ -283,6 +284,9 @@ class Listener:
         system = [each["content"] for each in wanted.messages if each["role"] == "system"]
         self.heard.setdefault(name, "\n\n".join(system))
         return [Said("", "", (), "stop", None, 0, 0, ())] * wanted.n
+
+    def store(self, name: str, messages: Any) -> None:
+        self.stored[name] = messages
 
 
 class Clock:
