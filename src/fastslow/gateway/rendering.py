@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from jinja2.exceptions import TemplateError
@@ -75,6 +76,7 @@ class Rendering(Protocol):
         ...
 
 
+@lru_cache(maxsize=4)
 def rendering_of(chat: ChatFormat) -> Rendering:
     """The rendering of a tokenizer's model."""
     try:
