@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from typing import Any
 
@@ -107,15 +106,6 @@ def openai_agents() -> str:
     return str(Runner.run_sync(agent, QUESTION).final_output)
 
 
-def smolagents() -> str:
-    from smolagents import OpenAIServerModel, ToolCallingAgent, tool
-
-    model = OpenAIServerModel(
-        model_id="policy", api_base=os.environ["OPENAI_BASE_URL"], api_key=os.environ["OPENAI_API_KEY"]
-    )
-    return str(ToolCallingAgent(tools=[tool(look)], model=model, max_steps=4, verbosity_level=0).run(QUESTION))
-
-
 def langgraph() -> str:
     from langchain_openai import ChatOpenAI
     from langgraph.prebuilt import create_react_agent
@@ -159,7 +149,6 @@ AGENTS = {
     "anthropic": anthropic_client,
     "litellm": litellm_client,
     "openai-agents": openai_agents,
-    "smolagents": smolagents,
     "langgraph": langgraph,
     "pydantic-ai": pydantic_ai,
     "mini-swe-agent": mini_swe_agent,

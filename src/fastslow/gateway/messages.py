@@ -92,7 +92,7 @@ class Body(BaseModel):
         yield event({"type": "message_start", "message": begun})
         for index, block in enumerate(whole["content"]):
             kind = block["type"]
-            empty = block | ({"input": {}} if kind == "tool_use" else {"text": ""})
+            empty = {**block, **({"input": {}} if kind == "tool_use" else {"text": ""})}
             yield event({"type": "content_block_start", "index": index, "content_block": empty})
             parts = [json.dumps(block["input"])] if kind == "tool_use" else pieces(block["text"])
             for part in parts:

@@ -115,8 +115,7 @@ class TextEncoder:
     def chat(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
         """The tokens of messages in the chat template; only the template's own special tokens are special."""
         given = replace_texts({"messages": messages, **template}, whole)
-        texts: list[str] = []
-        replace_texts(given, lambda text: texts.append(text) or text)
+        texts = texts_of(given)
         if not any(map(self._markup.search, texts)):
             messages = given.pop("messages")
             encoded = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **given)
@@ -127,8 +126,7 @@ class TextEncoder:
         """The tokens that the template writes after the content of the message at `place`; None if it does not show that
         content, or shows it twice."""
         given = replace_texts({"messages": messages, **template}, whole)
-        texts: list[str] = []
-        replace_texts(given, lambda text: texts.append(text) or text)
+        texts = texts_of(given)
         gap = _unused(texts)
         given["messages"][place]["content"] = gap
         return self._marked(given, [*texts, gap], gap)
@@ -208,6 +206,14 @@ def replace_texts(data: Any, change: Callable[[str], str]) -> Any:
     if isinstance(data, Mapping):
         return {replace_texts(key, change): replace_texts(value, change) for key, value in data.items()}
     return [replace_texts(each, change) for each in data] if isinstance(data, list | tuple) else data
+
+
+def texts_of(data: Any) -> list[str]:
+    """Every text of nested lists and mappings, keys too."""
+    if isinstance(data, str):
+        return [data]
+    parts = [*data, *data.values()] if isinstance(data, Mapping) else data if isinstance(data, list) else ()
+    return [text for part in parts for text in texts_of(part)]
 
 
 def _unused(texts: Sequence[str]) -> str:
