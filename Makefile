@@ -1,10 +1,11 @@
 # make demo: set up and run the quickstart. make test: set up for development, then lint, types and tests. make install: set up.
 # make dist: build a wheel and an sdist in dist/. make docs-site: the documents as a site, in site/.
-# make test-cluster: set up SkyRL's server beside it, and train on it.
+# make test-cluster: set up SkyRL's server beside it, and train on it. make test-agents: train agents of well-known libraries.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 SKYRL ?= .skyrl
+AGENTS ?= .agents
 # Only what is imported gets compiled, at its first import, and is kept for the next one. The pip that comes with Python 3.11
 # takes 1.4 times as long as the one in constraints.txt.
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraint
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install develop demo test test-cluster lint types pages docs docs-site dist
+.PHONY: install develop demo test test-cluster test-agents lint types pages docs docs-site dist
 install: $(VENV)/.installed
 develop: $(VENV)/.develop
 
@@ -46,6 +47,16 @@ test: develop
 test-cluster: develop
 	@python=$$(tests/cluster/set_up.sh $(SKYRL)) || { echo "the tests against SkyRL's server are skipped"; exit 0; }; \
 	FASTSLOW_SKYRL_PYTHON=$$python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster -s
+
+$(AGENTS)/.installed: tests/agents/requirements.txt constraints.txt
+	@echo "set-up: the agents' libraries in an environment of their own, $(AGENTS)"
+	@$(PYTHON) -m venv $(AGENTS)
+	@$(AGENTS)/bin/python -m pip install --quiet --no-compile --upgrade pip uv
+	@VIRTUAL_ENV=$(abspath $(AGENTS)) $(AGENTS)/bin/uv pip install --quiet --constraint constraints.txt --requirement $<
+	@touch $@
+
+test-agents: develop $(AGENTS)/.installed
+	FASTSLOW_AGENTS_PYTHON=$(abspath $(AGENTS))/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/agents
 
 lint: develop
 	$(BIN)/ruff check .

@@ -195,6 +195,12 @@ FAMILIES: dict[str, Family] = {
         options=lambda folder: {"generator": "letter_counting"},
         answers=lambda data: ["<answer>many</answer>"],
     ),
+    "agent": Family(
+        source="your rows, and an agent that calls OpenAI's or Anthropic's interface ([page](agents.md))",
+        data="yours",
+        sizes=HELD_OUT,
+        grader="the agent's result, a grader, or tests",
+    ),
     "verifiers": Family(
         source="an installed environment of the `verifiers` library, `verifiers/NAME`",
         data="the environment's",

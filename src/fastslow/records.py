@@ -36,6 +36,10 @@ class Feedback:
     progress: float = 0.0
     """How close a wrong answer came, from 0 to 1. The fast loop compares contexts by it while none has led to a right answer.
     It is not used as a reward."""
+    faults: Mapping[str, int] = field(default_factory=dict)
+    """What went wrong in the rollout, counted by name, where its grade is right nevertheless."""
+    error: str = ""
+    """More about the faults: for people, never for a reflector."""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "rollouts": inspecting.rollouts,
     "ledger": inspecting.ledger,
     "internalize": running.internalize,
+    "serve": running.serve,
     "export": running.export,
     "doctor": inspecting.doctor,
 }

@@ -276,7 +276,7 @@ def _serve(views: object, host: str, port: int) -> None:
         from fastslow.runs.board.server import is_local, make_app, warm_up
     except ModuleNotFoundError as error:
         raise FastSlowError(f'the board needs {error.name}; install it with pip install "fastslow[board]"') from error
-    listening = _listen(host, port)
+    listening = listen(host, port)
     port = listening.getsockname()[1]
     token = None if is_local(host) else secrets.token_urlsafe(16)
     local = ("127.0.0.1", "localhost", "[::1]")
@@ -291,7 +291,7 @@ def _serve(views: object, host: str, port: int) -> None:
         uvicorn.Server(config).run([listening])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A socket on the address; where the usual port is taken, another one."""
     try:
         return _bound(host, port)

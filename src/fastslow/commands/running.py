@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import nullcontext
+import secrets
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.table import Table
 from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError
-from fastslow.commands.inspecting import beside
+from fastslow.commands.inspecting import beside, listen
 from fastslow.commands.shared import (
     AtStep,
     Json,
@@ -29,6 +30,9 @@ from fastslow.commands.shared import (
     read_step,
     results,
 )
+
+if TYPE_CHECKING:
+    from fastslow.gateway.session import Session
 
 
 def train(
@@ -261,6 +265,37 @@ def evaluate(
             best = f"{score.best:.3f} ({score.best_low:.3f} to {score.best_high:.3f})"
             table.add_row(label, score.context, mean, best, str(score.problems), f"{score.response_length:.0f}")
         console.print(table)
+
+
+def serve(
+    run: RunPath,
+    checkpoint: AtStep = None,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    key: Annotated[str | None, Option(envvar="FASTSLOW_KEY", help="The key that clients send; else a new one.")] = None,
+    trust: Trust = False,
+) -> None:
+    """Serve a run's policy, with its best context in place, to agents that call OpenAI or Anthropic."""
+    from fastslow.runs.folder import RunFolder
+
+    RunFolder.open(run)
+    listening = listen(host, port)
+    loading()
+    try:
+        from fastslow.launch.serve import serve_run
+    except ModuleNotFoundError as error:
+        raise FastSlowError(f'serving needs {error.name}; install it with pip install "fastslow[agents]"') from error
+    key = key or f"fs-{secrets.token_urlsafe(24)}"
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{listening.getsockname()[1]}"
+
+    def ready(session: Session) -> None:
+        console.print(f"serving {', '.join(session.models)}; Ctrl+C ends it", highlight=False, soft_wrap=True)
+        for line in (f"OPENAI_BASE_URL={url}/v1", f"ANTHROPIC_BASE_URL={url}"):
+            console.print(f"export {line} {line.partition('_')[0]}_API_KEY={key}", highlight=False, soft_wrap=True)
+
+    with suppress(KeyboardInterrupt):
+        serve_run(run, listening, key, step=checkpoint, trust=trust, ready=ready)
 
 
 def divergence(

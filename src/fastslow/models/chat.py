@@ -8,8 +8,10 @@ Text without them is encoded as the tokenizer does it.
 
 from __future__ import annotations
 
+import bisect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from jinja2.exceptions import TemplateError
@@ -72,6 +74,16 @@ class ChatFormat:
         """Whether a completion ends with an end token: any special token, since models can have several."""
         return bool(ids) and ids[-1] in self._special
 
+    def kept(self, ids: Sequence[int], limit: int | None, stop: Sequence[str]) -> int:
+        """How many tokens of a completion remain if it ends after `limit` of them, or with the first of the `stop` texts."""
+        most = len(ids) if limit is None else min(limit, len(ids))
+
+        def stopped(count: int) -> bool:
+            text = self.answer(ids[:count])
+            return any(each in text for each in stop)
+
+        return bisect.bisect_left(range(most), True, key=stopped) if stop else most
+
     def count(self, text: str) -> int:
         """Number of tokens of a text, without special tokens."""
         return len(self._text.encode(text))
@@ -100,23 +112,40 @@ class TextEncoder:
         """The tokens of a text, none of them special."""
         return [token for part in self._cut(whole(text)) for token in self._tokens(part)]
 
-    def chat(self, messages: Sequence[Message], **template: Any) -> list[int]:
+    def chat(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
         """The tokens of messages in the chat template; only the template's own special tokens are special."""
-        messages = [{key: whole(text) for key, text in message.items()} for message in messages]
-        texts = [text for message in messages for text in message.values()]
+        given = replace_texts({"messages": messages, **template}, whole)
+        texts = texts_of(given)
         if not any(map(self._markup.search, texts)):
-            encoded = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **template)
+            messages = given.pop("messages")
+            encoded = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, **given)
             return list(encoded["input_ids"])
-        taken = set().union(*texts)
-        mark = next(chr(code) for code in range(0xF0000, 0x110000) if chr(code) not in taken)  # private use area
+        return self._marked(given, texts)
+
+    def following(self, messages: Sequence[Mapping[str, Any]], place: int, **template: Any) -> list[int] | None:
+        """The tokens that the template writes after the content of the message at `place`; None if it does not show that
+        content, or shows it twice."""
+        given = replace_texts({"messages": messages, **template}, whole)
+        texts = texts_of(given)
+        gap = _unused(texts)
+        given["messages"][place]["content"] = gap
+        return self._marked(given, [*texts, gap], gap)
+
+    def _marked(self, given: dict[str, Any], texts: Sequence[str], gap: str = "") -> Any:
+        """The template with a mark in place of every special token's text; with a `gap`, what stands after it."""
+        mark = _unused(texts)
         found: list[str] = []
 
         def take(match: re.Match[str]) -> str:
             found.append(match[0])
             return f"{mark}{len(found) - 1}{mark}"
 
-        marked = [{key: self._markup.sub(take, text) for key, text in message.items()} for message in messages]
-        rendered = str(self.tokenizer.apply_chat_template(marked, tokenize=False, **template))
+        marked = replace_texts(given, lambda text: self._markup.sub(take, text))
+        rendered = str(self.tokenizer.apply_chat_template(marked.pop("messages"), tokenize=False, **marked))
+        if gap:
+            if rendered.count(gap) != 1:
+                return None
+            rendered = rendered.partition(gap)[2]
         ids: list[int] = []
         # A template may drop a text, or show it twice: every mark says which text it stands for.
         for place, part in enumerate(rendered.split(mark)):
@@ -168,6 +197,33 @@ def defused_for_servers(text: str) -> str:
 
 def _spaced(match: re.Match[str]) -> str:
     return f"{match[0][0]} {match[0][1:]}"
+
+
+def replace_texts(data: Any, change: Callable[[str], str]) -> Any:
+    """A copy of nested lists and mappings with every text changed, keys too."""
+    if isinstance(data, str):
+        return change(data)
+    if isinstance(data, Mapping):
+        return {replace_texts(key, change): replace_texts(value, change) for key, value in data.items()}
+    return [replace_texts(each, change) for each in data] if isinstance(data, list | tuple) else data
+
+
+def texts_of(data: Any) -> list[str]:
+    """Every text of nested lists and mappings, keys too."""
+    if isinstance(data, str):
+        return [data]
+    parts = [*data, *data.values()] if isinstance(data, Mapping) else data if isinstance(data, list) else ()
+    return [text for part in parts for text in texts_of(part)]
+
+
+def _unused(texts: Sequence[str]) -> str:
+    """A character of the private use area that is in none of the texts."""
+    taken = set().union(*texts)
+    return next(chr(code) for code in range(0xF0000, 0x110000) if chr(code) not in taken)
+
+
+speaking: ContextVar[ChatFormat | None] = ContextVar("speaking", default=None)
+"""The chat format of the policy that answers the current rollout; None where answers are given instead of sampled."""
 
 
 def whole(text: str) -> str:

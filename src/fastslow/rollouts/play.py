@@ -12,19 +12,21 @@ import time
 import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
+from typing import TypeGuard
 
 from fastslow.base.errors import FastSlowError, RecipeError, RunError, TaskError
 from fastslow.base.text import one_line
 from fastslow.base.world import wait_for
 from fastslow.engine.base import Engine
-from fastslow.models.chat import ChatFormat
+from fastslow.models.chat import ChatFormat, speaking
 from fastslow.recipe import GradingRecipe
-from fastslow.records import Context, Example, Feedback, Rollout, Sampling, Turn
+from fastslow.records import Completion, Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.rounds import InFlight, Pending, Rounds, Settled
 from fastslow.sandbox.process import Watch
-from fastslow.tasks.base import Answer, Ask, Task, within
+from fastslow.tasks.base import Answer, Ask, PromptTooLong, Task, within
 from fastslow.tasks.scripted import follow_script
 
 Prompts = list[tuple[int, ...]]
@@ -49,10 +51,6 @@ class Timing:
     @property
     def total(self) -> float:
         return self.sampling + self.grading
-
-
-class PromptTooLong(Exception):
-    """The prompt and its completion do not fit the model."""
 
 
 class Player:
@@ -100,6 +98,7 @@ class Player:
         self, pending: Sequence[Pending], sampling: Sampling, seed: int, step: int, until: Settled | None
     ) -> Timing:
         started = time.perf_counter()
+        speaking.set(self.chat)
         seats: Rounds | InFlight
         if self.engine.in_flight:
             seats = InFlight(self.engine, sampling, seed)
@@ -135,7 +134,7 @@ class Player:
         faults: dict[str, int] = {}
         truncated: set[str] = set()
         too_long: list[PromptTooLong] = []
-        watch, most, problem = Watch(self.limits.timeout), self.limits.max_turns, ""
+        watch, most = Watch(self.limits.timeout, partial(seats.queue, seat)), self.limits.max_turns
 
         async def ask(asked: Ask) -> Answer:
             if len(turns) >= most:
@@ -143,7 +142,8 @@ class Player:
             try:
                 prompt = self.prompt(asked, sampling.max_tokens, context.texts)
             except PromptTooLong as error:
-                too_long.append(error)  # a task may catch or wrap it
+                if asked.ids is None:  # else whoever rendered it may shorten it
+                    too_long.append(error)  # a task may catch or wrap it
                 raise
             with watch.paused():
                 try:
@@ -153,25 +153,22 @@ class Player:
                     raise
             if broken:
                 raise broken[0]
+            completion = self._cut(completion, asked)
             answer = self.chat.answer(completion.ids)
             turns.append(Turn(asked.component, asked.question, tuple(prompt), completion, answer))
             if len(completion.ids) >= sampling.max_tokens and not self.chat.has_ended(completion.ids):
                 truncated.add(asked.component)
                 faults["truncated"] = faults.get("truncated", 0) + 1
-            return Answer(answer, completion.ids)
+            return Answer(answer, completion.ids, completion.logprobs)
 
-        feedback = Feedback(0.0)
         try:
             returned = await watch.run(self.task.rollout(example, context.texts, ask))
-            if _is_feedback(returned):
-                feedback = _with_advice(returned, truncated, sampling.max_tokens)
-            else:
-                problem = f"it returned {one_line(repr(returned), 200)}, expected Feedback with numbers in [0, 1]"
+            feedback = _with_advice(_checked(returned), truncated, sampling.max_tokens)
         except RecipeError as error:  # the settings are wrong, so every score would be
             broken.append(error)
             raise
         except BaseException as error:  # of somebody else's code, which can raise anything
-            problem = _described(error)
+            feedback = Feedback(0.0, faults={FAULT: 1}, error=_described(error))
         finally:
             seats.leave(seat)
         if broken:
@@ -179,13 +176,14 @@ class Player:
         if too_long:
             faults[TOO_LONG] = 1
             return Rollout(example, context, policy_step, tuple(turns), Feedback(0.0, str(too_long[0])), faults)
-        if problem:
-            faults[FAULT] = 1
-        return Rollout(example, context, policy_step, tuple(turns), feedback, faults, problem)
+        faults |= feedback.faults
+        graded = replace(feedback, faults={}, error="")
+        return Rollout(example, context, policy_step, tuple(turns), graded, faults, feedback.error)
 
     def prompt(self, asked: Ask, max_tokens: int, texts: Mapping[str, str]) -> list[int]:
         """The prompt tokens of a question under a context; raises `PromptTooLong` if the answer would not fit."""
-        prompt = self.chat.prompt(asked.messages, asked.context(texts))
+        rendered = asked.ids is not None
+        prompt = list(asked.ids or ()) if rendered else self.chat.prompt(asked.messages, asked.context(texts))
         longest = self.engine.max_length
         if longest is not None and len(prompt) + max_tokens > longest:
             raise PromptTooLong(
@@ -193,6 +191,14 @@ class Player:
                 f"{longest}. The instructions must be shorter."
             )
         return prompt
+
+    def _cut(self, completion: Completion, asked: Ask) -> Completion:
+        """What an ask wants of a completion."""
+        kept = self.chat.kept(completion.ids, asked.limit, asked.stop)
+        if kept == len(completion.ids):
+            return completion
+        ids, logprobs = completion.ids[:kept], completion.logprobs[:kept]
+        return replace(completion, ids=ids, logprobs=logprobs, steps=completion.steps[:kept])
 
     def replay(self, rollouts: Sequence[Rollout], contexts: Sequence[Context | None]) -> list[Prompts | None]:
         """The prompts of each rollout's turns under another context; each process replays its share.
@@ -204,6 +210,7 @@ class Player:
         pairs = list(zip(rollouts, contexts, strict=True))
 
         async def mine() -> list[Prompts | None]:
+            speaking.set(self.chat)
             return [
                 await self._replayed(rollout, context.texts) if context else None
                 for rollout, context in pairs[rank::size]
@@ -231,13 +238,22 @@ def _described(error: BaseException) -> str:
     return describe(error)
 
 
-def _is_feedback(returned: object) -> bool:
+def _checked(returned: object) -> Feedback:
+    if not _is_feedback(returned):
+        raise TaskError(f"it returned {one_line(repr(returned), 200)}, expected Feedback with numbers in [0, 1]")
+    return returned
+
+
+def _is_feedback(returned: object) -> TypeGuard[Feedback]:
     return (
         isinstance(returned, Feedback)
         and all(isinstance(n, Real) and within(n) is not None for n in (returned.score, returned.progress))
         and isinstance(returned.text, str)
         and isinstance(returned.by_component, Mapping)
         and all(isinstance(words, str) for words in returned.by_component.values())
+        and isinstance(returned.faults, Mapping)
+        and all(isinstance(count, int) for count in returned.faults.values())
+        and isinstance(returned.error, str)
     )
 
 

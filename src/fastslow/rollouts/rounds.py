@@ -120,6 +120,7 @@ class Rounds:
         """The seats of the rollouts that are set aside."""
         self._asked = [Counter[tuple[int, ...]]() for _ in pending]
         self._present = set(range(len(pending)))
+        self._queued: set[int] = set()
         self._waiting: list[_Request] = []
         self._changed = asyncio.Event()
 
@@ -142,6 +143,11 @@ class Rounds:
         self._changed.set()
         return await request.answer
 
+    def queue(self, seat: int, waits: bool) -> None:
+        """The rollout waits for a free place, or has it: rounds are made without those that wait."""
+        (self._queued.add if waits else self._queued.discard)(seat)
+        self._changed.set()
+
     def leave(self, seat: int) -> None:
         """The rollout ends. Parts of it may still be running; what they ask for is not sampled."""
         self._present.discard(seat)
@@ -152,7 +158,7 @@ class Rounds:
         world, turn = self.engine.world, 0
         try:
             while True:
-                while {request.seat for request in self._open()} != self._present:
+                while not self._complete():
                     self._changed.clear()
                     await self._changed.wait()
                 longest = world.largest(len(self._open()))
@@ -164,6 +170,11 @@ class Rounds:
             self.left, self._present = self._present, set()
             for request in self._waiting:
                 request.answer.cancel()
+
+    def _complete(self) -> bool:
+        """Whether all rollouts wait for completions, but for those that wait for their place."""
+        asking, queued = {request.seat for request in self._open()}, self._queued & self._present
+        return asking == self._present - queued and (bool(asking) or not queued)
 
     def _open(self) -> list[_Request]:
         """The open requests; a rollout may have cancelled some of its own, or have ended without them."""
@@ -234,6 +245,9 @@ class InFlight:
             if not self._in_flight:
                 self.seconds += time.perf_counter() - self._since
         return completion
+
+    def queue(self, seat: int, waits: bool) -> None:
+        """Nobody waits for anybody."""
 
     def leave(self, seat: int) -> None:
         self._turns.pop(seat, None)

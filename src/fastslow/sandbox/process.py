@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -148,8 +148,8 @@ class _Overrun(BaseException):
 class Watch:
     """The clock of one rollout."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, queue: Callable[[bool], None] = lambda waits: None) -> None:
+        self.seconds, self.queue = seconds, queue
         _duplicates()
         self._timer: asyncio.Timeout | None = None
         self._pauses = 0
@@ -202,6 +202,18 @@ def unwatched() -> Iterator[None]:
     else:
         with watch.paused():
             yield
+
+
+@contextlib.contextmanager
+def queued() -> Iterator[None]:
+    """Wait for a free place: the clock of the current rollout stands still, and no round of completions waits for it."""
+    watch = _current.get() or Watch(0)
+    with unwatched():
+        watch.queue(True)
+        try:
+            yield
+        finally:
+            watch.queue(False)
 
 
 class _Stepped:

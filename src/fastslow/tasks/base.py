@@ -55,6 +55,12 @@ class Ask:
     messages: Sequence[Message]
     complete: bool = False
     """The messages hold the context's text already, and none goes in front of them."""
+    ids: Sequence[int] | None = None
+    """The whole prompt as tokens, where whoever asks has rendered it; the messages then only say what is asked."""
+    limit: int | None = None
+    """The most tokens of the answer, where that is fewer than the recipe allows."""
+    stop: Sequence[str] = ()
+    """Texts that end the answer. What was sampled after one of them, or after the limit, is dropped."""
 
     def context(self, texts: Mapping[str, str]) -> str:
         """The text that goes in front of the messages."""
@@ -67,14 +73,20 @@ class Ask:
         return "\n\n".join(message["content"] for message in shown)
 
 
+class PromptTooLong(Exception):
+    """The prompt and its completion do not fit the model."""
+
+
 class Answer(str):
-    """What the model wrote, as a task gets it: the text, with its tokens (end token included)."""
+    """What the model wrote, as a task gets it: the text, with its tokens (end token included) and their
+    log-probabilities."""
 
     ids: Sequence[int]
+    logprobs: Sequence[float]
 
-    def __new__(cls, text: str, ids: Sequence[int] = ()) -> Answer:
+    def __new__(cls, text: str, ids: Sequence[int] = (), logprobs: Sequence[float] = ()) -> Answer:
         answer = super().__new__(cls, text)
-        answer.ids = ids
+        answer.ids, answer.logprobs = ids, logprobs
         return answer
 
 

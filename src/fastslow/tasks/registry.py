@@ -34,6 +34,7 @@ TASKS = Registry(
         "hover": "fastslow.tasks.families.hover:Hover",
         "physics": "fastslow.tasks.families.physics:Physics",
         "reasoning-gym": "fastslow.tasks.families.reasoning_gym:ReasoningGym",
+        "agent": "fastslow.tasks.adapters.agent:AgentTask",
         "verifiers": "fastslow.tasks.adapters.verifiers_env.task:Verifiers",
     },
     TaskError,

@@ -68,7 +68,8 @@ def _example(task: Task, example: Example) -> dict[str, Any]:
         graded = "asks again after the first answer"
     else:
         graded = f"an empty answer scores {played.feedback.score:g}: {played.feedback.text}"
-    return {"id": example.id, "messages": [dict(message) for message in played.asks[0].messages], "graded": graded}
+    messages = [dict(message) for asked in played.asks[:1] for message in asked.messages]
+    return {"id": example.id, "messages": messages, "graded": graded if messages else "asks when it is played"}
 
 
 def show_task(described: Mapping[str, Any], console: Console) -> None:

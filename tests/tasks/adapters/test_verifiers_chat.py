@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastslow.base.errors import TaskError
-from fastslow.tasks.adapters.verifiers_env.environment import content_text, plain_messages, read_calls
+from fastslow.models.tool_text import read_calls
+from fastslow.tasks.adapters.verifiers_env.environment import content_text, plain_messages
 
 TOOL = {"name": "look", "description": "Look it up.", "parameters": {"type": "object", "properties": {}}}
 

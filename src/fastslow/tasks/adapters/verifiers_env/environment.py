@@ -1,29 +1,18 @@
-"""What the task needs of an environment of either interface of the library, in plain text that a policy reads and writes.
-
-The policy is a chat model without a tool interface, so tools are described in the system message, and calls are read from
-the text of the answer: JSON between <tool_call> and </tool_call>, the form that Qwen and Hermes models are trained on.
-"""
+"""What the task needs of an environment of either interface of the library, in plain text that a policy reads and writes."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
+from fastslow.models import tool_text
 from fastslow.tasks.base import Message
 
 Part = Literal["train", "evaluation"]
-_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-TOOLS = """You can call tools. These are their names, what they do and the JSON schemas of their parameters:
-%s
-To call one, write its name and its arguments as JSON between tags:
-<tool_call>{"name": "NAME", "arguments": {}}</tool_call>
-Its result comes back between <tool_response> and </tool_response>."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +72,7 @@ class Policy:
         self.answers += 1
         if not tools:
             return text, []
-        rest, blocks, unreadable = read_calls(text)
+        rest, blocks, unreadable = tool_text.read_calls(text)
         self.unreadable += unreadable
         calls = [Call(f"call-{self.calls + number}", *block) for number, block in enumerate(blocks, 1)]
         self.calls += len(calls)
@@ -105,50 +94,17 @@ def first_paragraph(function: Any) -> str:
     return one_line((inspect.getdoc(function) or "").partition("\n\n")[0])
 
 
-def read_calls(text: str) -> tuple[str, list[tuple[str, str]], list[str]]:
-    """The text without its tool calls, their names and arguments, and the blocks that are none."""
-    calls: list[tuple[str, str]] = []
-    unreadable: list[str] = []
-
-    def take(block: re.Match[str]) -> str:
-        try:
-            call = json.loads(block[1])
-            name, arguments = call["name"], call.get("arguments", {})
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            name, arguments = None, None
-        if not isinstance(name, str) or not isinstance(arguments, dict):
-            unreadable.append(block[0])
-            return block[0]
-        calls.append((name, json.dumps(arguments, ensure_ascii=False)))
-        return ""
-
-    return _CALL.sub(take, text).strip(), calls, unreadable
-
-
 def plain_messages(messages: Sequence[Any], tools: Sequence[Mapping[str, Any]], system: str | None) -> list[Message]:
     """What the policy is shown: text only, without the system message that the context replaces, tools described."""
-    shown: list[Message] = []
+    given: list[dict[str, Any]] = []
     for place, message in enumerate(messages):
         text = content_text(message.content)
         if message.role == "system" and place == 0 and text == system:
             continue
-        if message.role == "assistant":
-            calls = [{"name": call.name, "arguments": _json(call.arguments)} for call in message.tool_calls or []]
-            blocks = [f"<tool_call>{json.dumps(call, ensure_ascii=False)}</tool_call>" for call in calls]
-            shown.append({"role": "assistant", "content": "\n".join([text, *blocks] if text else blocks)})
-        elif message.role == "tool":
-            result = f"<tool_response>\n{text}\n</tool_response>"
-            if place and messages[place - 1].role == "tool":
-                shown[-1] = {"role": "user", "content": f"{shown[-1]['content']}\n{result}"}
-            else:
-                shown.append({"role": "user", "content": result})
-        else:
-            shown.append({"role": message.role, "content": text})
-    if tools:
-        first = next((place for place, message in enumerate(shown) if message["role"] != "system"), len(shown))
-        lines = "\n".join(json.dumps(dict(tool), ensure_ascii=False) for tool in tools)
-        shown.insert(first, {"role": "system", "content": TOOLS % lines})
-    return shown
+        called = (message.tool_calls or []) if message.role == "assistant" else []
+        calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in called]
+        given.append({"role": message.role, "content": text, "tool_calls": calls})
+    return tool_text.plain_messages(given, tools)
 
 
 def content_text(content: Any) -> str:
@@ -164,10 +120,3 @@ def content_text(content: Any) -> str:
             )
         texts.append(text)
     return "\n".join(texts)
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -1,0 +1,206 @@
+"""OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from fastslow.gateway.session import Refused, Said, Session, Wanted
+
+
+class _Function(BaseModel):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    arguments: str = "{}"
+
+
+class _Part(BaseModel):
+    type: str = "text"
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Call(BaseModel):
+    id: str = ""
+    function: _Function
+
+
+class _Message(BaseModel):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[_Part] | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class _Tool(BaseModel):
+    type: str = "function"
+    function: _Function | None = None
+
+
+class _Stream(BaseModel):
+    include_usage: bool = False
+
+
+class Body(BaseModel):
+    """What is read of a request; everything else in it is accepted and has no effect."""
+
+    model: str = ""
+    messages: list[_Message] = Field(min_length=1)
+    tools: list[_Tool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    n: int | None = Field(default=None, ge=1, le=128)
+    stop: str | list[str] | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    response_format: dict[str, Any] | None = None
+    stream: bool | None = None
+    stream_options: _Stream | None = None
+    logprobs: bool | None = None
+    temperature: float | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    seed: int | None = None
+
+    def wanted(self, session: Session) -> Wanted:
+        tools = [_tool(each) for each in self.tools or ()]
+        format_note = form_note(self.response_format)
+        return Wanted(
+            self.model,
+            [_message(each) for each in self.messages],
+            () if self.tool_choice == "none" else tools,
+            "\n".join(filter(None, [choice_note(self.tool_choice) if tools else "", format_note])),
+            self.n or 1,
+            self.max_completion_tokens or self.max_tokens,
+            [self.stop] if isinstance(self.stop, str) else self.stop or (),
+            bool(self.logprobs),
+            self.temperature,
+            self.top_p,
+            self.seed,
+        )
+
+    def response(self, said: Sequence[Said], session: Session, wanted: Wanted) -> dict[str, Any]:
+        choices = [
+            {
+                "index": place,
+                "message": _assistant(each),
+                "finish_reason": each.finish,
+                "logprobs": _logprobs(each) if self.logprobs else None,
+            }
+            for place, each in enumerate(said)
+        ]
+        return {**self._head("chat.completion"), "choices": choices, "usage": usage(said)}
+
+    def events(self, said: Sequence[Said], session: Session, wanted: Wanted) -> Iterator[str]:
+        head = self._head("chat.completion.chunk")
+
+        def chunk(place: int, delta: dict[str, Any], finish: str | None = None, logprobs: Any = None) -> str:
+            choice = {"index": place, "delta": delta, "finish_reason": finish, "logprobs": logprobs}
+            return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n"
+
+        for place, each in enumerate(said):
+            yield chunk(place, {"role": "assistant", "content": ""})
+            if each.reasoning:
+                yield chunk(place, {"reasoning_content": each.reasoning})
+            for piece in pieces(each.content):
+                yield chunk(place, {"content": piece})
+            for number, (key, call) in enumerate(each.calls):
+                function = {"name": call.name, "arguments": call.arguments}
+                yield chunk(
+                    place, {"tool_calls": [{"index": number, "id": key, "type": "function", "function": function}]}
+                )
+            yield chunk(place, {}, each.finish, _logprobs(each) if self.logprobs else None)
+        if self.stream_options and self.stream_options.include_usage:
+            yield f"data: {json.dumps({**head, 'choices': [], 'usage': usage(said)})}\n\n"
+        yield "data: [DONE]\n\n"
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": self.model}
+
+
+def error_body(error: Refused) -> dict[str, Any]:
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
+
+
+def usage(said: Sequence[Said]) -> dict[str, int]:
+    prompt, completion = said[0].prompt_tokens, sum(each.completion_tokens for each in said)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def pieces(text: str) -> list[str]:
+    """The text in lines: the answer is sampled as a whole before it is sent."""
+    return text.splitlines(keepends=True)
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content."""
+    if not isinstance(content, list):
+        return content or ""
+    for part in content:
+        if part.text is None and part.refusal is None:
+            raise Refused(
+                400, "unsupported", f"a message holds a part of type '{part.type}'; the policy reads text only"
+            )
+    return "".join(part.text or part.refusal or "" for part in content)
+
+
+def choice_note(choice: Any) -> str:
+    """What a request demands of tools: the model is told, nothing forces it."""
+    if choice in ("required", "any"):
+        return "Answer with a call of one of the tools."
+    if isinstance(choice, dict):
+        name = choice.get("name") or (choice.get("function") or {}).get("name")
+        return f"Answer with a call of the tool {name}." if name else choice_note(choice.get("type"))
+    return ""
+
+
+def form_note(form: Any) -> str:
+    """What a request demands of the answer's form."""
+    if not isinstance(form, dict) or form.get("type") not in ("json_object", "json_schema"):
+        return ""
+    schema = (form.get("json_schema") or {}).get("schema") or form.get("schema")
+    follows = f" that follows this schema: {json.dumps(schema, ensure_ascii=False)}" if schema else ""
+    return f"Answer with JSON only{follows}."
+
+
+def _message(given: _Message) -> dict[str, Any]:
+    role = {"developer": "system", "function": "tool"}.get(given.role, given.role)
+    message: dict[str, Any] = {"role": role, "content": text_of(given.content)}
+    if role == "assistant" and given.tool_calls:
+        calls = [{"name": call.function.name, "arguments": call.function.arguments} for call in given.tool_calls]
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": function}
+            for call, function in zip(given.tool_calls, calls, strict=True)
+        ]
+    if role == "tool":
+        message |= {"tool_call_id": given.tool_call_id or "", "name": given.name or ""}
+    return message
+
+
+def _tool(given: _Tool) -> dict[str, Any]:
+    if given.function is None:
+        raise Refused(400, "unsupported", f"there is a tool of type '{given.type}'; expected functions")
+    return tool_spec(given.function.name, given.function.description, given.function.parameters)
+
+
+def tool_spec(name: str, description: str | None, parameters: dict[str, Any] | None) -> dict[str, Any]:
+    return {"name": name, "description": description or "", "parameters": parameters or {}}
+
+
+def _assistant(said: Said) -> dict[str, Any]:
+    message = said.message | {"content": said.content or (None if said.calls else ""), "refusal": None}
+    return message | ({"reasoning_content": said.reasoning} if said.reasoning else {})
+
+
+def _logprobs(said: Said) -> dict[str, Any]:
+    content = [
+        {"token": text, "logprob": max(number, -1e9), "bytes": list(text.encode(errors="replace")), "top_logprobs": []}
+        for text, number in said.tokens
+    ]
+    return {"content": content, "refusal": None}

@@ -1,0 +1,223 @@
+"""The address over HTTP.
+
+In a run every rollout has a path of its own and a key that opens nothing else. Both die with it. The server has a thread and
+an event loop of its own, so that neither agents nor rollouts can block it. What is asked runs on the rollout's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import uvicorn
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from fastslow.base.errors import FastSlowError
+from fastslow.base.text import one_line
+from fastslow.gateway import chat_completions, messages, responses
+from fastslow.gateway.session import Refused, Said, Session, Wanted
+
+LARGEST = 8 * 2**20
+"""Bytes of a request."""
+SHAPES: dict[str, tuple[type[Any], Callable[[Refused], dict[str, Any]]]] = {
+    "/v1/chat/completions": (chat_completions.Body, chat_completions.error_body),
+    "/v1/responses": (responses.Body, chat_completions.error_body),
+    "/v1/messages": (messages.Body, messages.error_body),
+}
+"""What is read of a request, and how its errors look, by path."""
+
+
+@dataclass
+class Door:
+    """A session that can be reached, and the loop on which it is asked."""
+
+    session: Session
+    loop: asyncio.AbstractEventLoop
+    open: bool = True
+    _asking: set[concurrent.futures.Future[list[Said]]] = field(default_factory=set)
+
+    async def answers(self, wanted: Wanted) -> list[Said]:
+        if not self.open:
+            raise _gone()
+        asking = asyncio.run_coroutine_threadsafe(self.session.answers(wanted), self.loop)
+        self._asking.add(asking)
+        try:
+            return await asyncio.wrap_future(asking)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task and task.cancelling():
+                raise
+            raise _gone() from None
+        finally:
+            self._asking.discard(asking)
+
+    def close(self) -> None:
+        """Refuse what is still asked, and what will be."""
+        self.open = False
+        for asking in list(self._asking):
+            asking.cancel()
+
+
+def make_app(find: Callable[[Request], Door], prefix: str = "") -> Starlette:
+    """The application; `find` returns what a request may reach, or refuses it."""
+
+    def endpoint(path: str) -> Callable[[Request], Any]:
+        shape, error_body = SHAPES[path]
+
+        async def answer(request: Request) -> Response:
+            try:
+                door = find(request)
+                body = _checked(shape, await _read(request))
+                wanted = body.wanted(door.session)
+                said = await _while_connected(request, door, wanted)
+            except Refused as error:
+                return _json(error_body(error), error.status)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception as error:
+                status, words = (
+                    (503, one_line(error)) if isinstance(error, FastSlowError) else (500, type(error).__name__)
+                )
+                return _json(error_body(Refused(status, "failed", f"the policy cannot answer: {words}")), status)
+            if not body.stream:
+                return _json(body.response(said, door.session, wanted))
+            return StreamingResponse(body.events(said, door.session, wanted), media_type="text/event-stream")
+
+        return answer
+
+    async def models(request: Request) -> Response:
+        try:
+            names = find(request).session.models
+        except Refused as error:
+            return _json(chat_completions.error_body(error), error.status)
+        listed = [{"id": name, "object": "model", "created": 0, "owned_by": "fastslow"} for name in names]
+        return _json({"object": "list", "data": listed, "has_more": False})
+
+    routes = [Route(prefix + path, endpoint(path), methods=["POST"]) for path in SHAPES]
+    return Starlette(routes=[*routes, Route(f"{prefix}/v1/models", models)])
+
+
+def given_key(request: Request) -> str:
+    """The key of a request, as OpenAI's or Anthropic's clients send it."""
+    return request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+
+
+def require_key(request: Request, right: str) -> None:
+    if not hmac.compare_digest(given_key(request).encode(), right.encode()):
+        raise Refused(401, "invalid_api_key", "the key is not the one of this address")
+
+
+def listen(app: Starlette) -> uvicorn.Server:
+    """A server, to be run with sockets that are bound."""
+    config = uvicorn.Config(
+        app, log_level="error", access_log=False, timeout_keep_alive=75, timeout_graceful_shutdown=1, lifespan="off"
+    )
+    return uvicorn.Server(config)
+
+
+class Gateway:
+    """The address of this process, for the rollouts of a run."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes()
+        self._doors: dict[int, Door] = {}
+        self._count = 0
+        listening = socket.socket()
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(4096)
+        self.root = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server = listen(make_app(self._find, "/{rollout:int}"))
+        threading.Thread(target=server.run, args=([listening],), name="gateway", daemon=True).start()
+
+    @contextlib.contextmanager
+    def opened(self, session: Session) -> Any:
+        """The URL of a session, without /v1, and its key. To be entered on the loop on which it is asked."""
+        self._count += 1
+        number, door = self._count, Door(session, asyncio.get_running_loop())
+        self._doors[number] = door
+        try:
+            yield f"{self.root}/{number}", self._key(number)
+        finally:
+            del self._doors[number]
+            door.close()
+
+    def _key(self, number: int) -> str:
+        return f"fs-{hmac.digest(self._secret, str(number).encode(), hashlib.sha256).hex()[:40]}"
+
+    def _find(self, request: Request) -> Door:
+        number = request.path_params["rollout"]
+        require_key(request, self._key(number))
+        door = self._doors.get(number)
+        if door is None:
+            raise _gone()
+        return door
+
+
+@cache
+def gateway() -> Gateway:
+    """The one of this process; it is started when it is first needed."""
+    return Gateway()
+
+
+def _gone() -> Refused:
+    return Refused(410, "rollout_ended", "the rollout of this address has ended")
+
+
+async def _read(request: Request) -> Any:
+    """The JSON of a request. A body that is too long is read to its end: a client that still sends would not see why."""
+    length, parts = 0, []
+    async for part in request.stream():
+        length += len(part)
+        if length <= LARGEST:
+            parts.append(part)
+        else:
+            parts.clear()
+    if length > LARGEST:
+        raise Refused(413, "request_too_large", f"the request has {length:,} bytes; expected at most {LARGEST:,}")
+    try:
+        return json.loads(b"".join(parts))
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, "invalid_json", f"the request is not JSON: {one_line(error)}") from None
+
+
+def _checked(shape: type[Any], data: Any) -> Any:
+    try:
+        return shape.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the request"
+        raise Refused(400, "invalid_request", f"{where}: {first['msg']}") from None
+
+
+async def _while_connected(request: Request, door: Door, wanted: Wanted) -> list[Said]:
+    """The answers, unless whoever asked has gone: what nobody waits for is not sampled."""
+    answering = asyncio.ensure_future(door.answers(wanted))
+    gone = asyncio.ensure_future(request.receive())  # the body is read: all that can come is the end
+    try:
+        await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ClientDisconnect
+        return answering.result()
+    finally:
+        answering.cancel()
+        gone.cancel()
+        await asyncio.gather(answering, gone, return_exceptions=True)
+
+
+def _json(data: Any, status: int = 200) -> Response:
+    return Response(json.dumps(data), status, media_type="application/json")
