@@ -61,7 +61,7 @@ def fork_two(work: Callable[..., object], *given: Any, environment: Mapping[str,
             rank.join()
 
 
-def command(arguments: Sequence[str | Path]) -> None:
+def type_in(arguments: Sequence[str | Path]) -> None:
     """The command line, as a user would type it."""
     from fastslow.commands.app import main
 
@@ -74,7 +74,7 @@ class Popen:
     def __init__(self, command: Sequence[str], *, stdin: int, stdout: Any, stderr: int, env: Mapping[str, str]) -> None:
         assert list(command[:3]) == [sys.executable, "-m", "fastslow"]
         assert (stdin, stderr) == (subprocess.DEVNULL, subprocess.STDOUT)
-        self._process = fork(command, command[3:], environment=env, output=stdout.name)
+        self._process = fork(type_in, command[3:], environment=env, output=stdout.name)
 
     @property
     def returncode(self) -> int | None:

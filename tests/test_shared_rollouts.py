@@ -201,5 +201,6 @@ def test_a_cycle_without_its_rollouts_is_run_again(alone: dict[str, Path], tmp_p
 
 def test_rollouts_of_cycles_that_no_checkpoint_needs_are_removed(tmp_path: Path) -> None:
     opened = folder_of(small({"keep_checkpoints": 2}, reuse=True, cycle=1), tmp_path / "run")
-    assert opened.checkpoints.steps() == [5, 6]
-    assert sorted(path.name for path in (opened.path / "rollouts").glob("cycle-*")) == ["cycle-0005.json.gz"]
+    assert opened.checkpoints.steps() == [3, 5, 6]  # the third is the best
+    names = [f"cycle-{cycle:04d}.json.gz" for cycle in (3, 4, 5)]  # from the oldest checkpoint on
+    assert sorted(path.name for path in (opened.path / "rollouts").glob("cycle-*")) == names

@@ -52,7 +52,8 @@ def test_the_update_does_not_depend_on_the_tokens_of_a_microbatch(
             torch.testing.assert_close(found["weights"][key], value, atol=1e-6, rtol=1e-5)
         for key in {"loss", "kl", "entropy", "sampler_mismatch"} & set(reference["logs"]):
             assert found["logs"][key] == pytest.approx(reference["logs"][key], abs=1e-5), key
-    assert numbers[0] == rows.total() > numbers[1] > numbers[2] == 1
+    losses = 2 if name == "feedback" else 1  # rows of the policy loss and of the distillation are apart
+    assert numbers[0] == rows.total() > numbers[1] > numbers[2] == losses
 
 
 def test_a_microbatch_is_a_tree_of_at_most_so_many_tokens(card: Any, tiny_folder: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 from gateway_helpers import TOOL, call_text
-from test_server import with_session
+from test_gateway_server import with_session
 
 CALLED: dict[str, Any] = {"type": "function", "strict": False, **TOOL}
 USED: Any = {"name": "look", "description": "looks", "input_schema": TOOL["parameters"]}

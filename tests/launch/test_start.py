@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from forked import command, fork
+from forked import fork, type_in
 from helpers import BRIEF, EXAMPLE, outcome
 from openai_server import OpenAIServer
 
@@ -131,7 +131,7 @@ def test_evaluating_the_last_checkpoint_gives_the_number_seen_in_training(finish
     again = evaluate_run(finished, k=opened.recipe.evaluation.k)
     recorded = opened.rows("evals")[-1]["results"]
     assert {label: score.to_dict() for label, score in again.items()} == recorded
-    with pytest.raises(RunError, match=r"no checkpoint of step 5 .* there are 2, 4, 6"):
+    with pytest.raises(RunError, match=r"no checkpoint of step 5 .* there are 2, 3, 4, 6"):
         evaluate_run(finished, step=5)
 
 
@@ -140,7 +140,7 @@ def test_a_run_killed_and_resumed_ends_as_if_never_interrupted(
 ) -> None:
     folder = tmp_path / "killed"
     given = ["train", EXAMPLE, EVALUATED, *by_words, f"output.folder={folder}"]
-    process = fork(command, given, environment={}, output=os.devnull)
+    process = fork(type_in, given, environment={}, output=os.devnull)
     steps = random.Random(2).randrange(1, 6)
     metrics = folder / "metrics.jsonl"
     while process.is_alive() and (not metrics.exists() or metrics.read_text().count("\n") < steps):

@@ -56,6 +56,8 @@ class Door:
             raise _gone()
         asking = asyncio.run_coroutine_threadsafe(self.session.answers(wanted), self.loop)
         self._asking.add(asking)
+        if not self.open:  # closed meanwhile, without knowing of it
+            asking.cancel()
         try:
             return await asyncio.wrap_future(asking)
         except asyncio.CancelledError:

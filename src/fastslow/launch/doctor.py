@@ -36,6 +36,7 @@ USES = {
     "kernels": "fused norms, rotary positions and SwiGLU on a CUDA GPU",
     "tinker": "engine.kind=tinker",
     "board": "fastslow board",
+    "agents": "the task agent, fastslow serve",
     "tasks": "codeio, math, hover, reasoning-gym",
     "dspy": "DSPy programs, fast.optimizer=mipro",
     "verifiers": "verifiers environments",
