@@ -187,7 +187,7 @@ class Rendered:
         before = [*said.prompt], [*said.completion]
         try:
             bridged = self.renderer.bridge_to_next_turn(*before, self._safe(new), tools=self._tools(tools))
-        except Exception:
+        except Exception:  # as above; the session counts it as `rerendered`
             return None
         ids = None if bridged is None else list(bridged.token_ids)
         kept = [*said.prompt, *said.completion]

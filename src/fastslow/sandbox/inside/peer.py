@@ -241,7 +241,7 @@ def make_error(kind: Any, args: list[Any], state: dict[str, Any]) -> BaseExcepti
         raise TypeError(kind)
     try:
         error = kind(*args)
-    except Exception:
+    except Exception:  # it wants other arguments than those it keeps
         error = kind.__new__(kind, *args)
         error.args = tuple(args)
     for name, value in state.items():
