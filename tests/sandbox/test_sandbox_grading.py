@@ -77,6 +77,32 @@ def test_no_verdict_is_forged(name: str) -> None:
     assert run_tests(source, tests, seconds=5)[0] == 0
 
 
+IN_THE_PLACE_OF_AN_ARRAY = """
+import numpy as np
+class Taken:
+    def __array_ufunc__(self, *args, **kwargs): return np.array([True, True])
+    def __array_function__(self, *args, **kwargs): return np.array([True, True])
+class Derived(np.ndarray):
+    def __array_ufunc__(self, *args, **kwargs): return np.array([True, True])
+def f(kind): return Taken() if kind == 1 else np.zeros(2).view(Derived) if kind == 2 else np.matrix([[3, 4]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "score"),
+    [
+        ("assert (f(1) == np.array([3, 4])).all()", 0),
+        ("assert (np.array([3, 4]) == f(1)).all()", 0),
+        ("assert np.isclose(f(1), [3, 4]).all()", 0),
+        ("assert (f(2) == np.array([3, 4])).all()", 0),
+        ("np.testing.assert_allclose(f(3), [[3, 4]])", 1),
+    ],
+)
+def test_an_object_takes_no_part_in_what_numpy_computes(test: str, score: int) -> None:
+    test = f"import numpy as np\n{test}"
+    assert run_tests(IN_THE_PLACE_OF_AN_ARRAY, [test], packages=True, megabytes=2048)[0] == score
+
+
 HONEST_IN_PLACE = """
 def f(xs):
     xs.sort()

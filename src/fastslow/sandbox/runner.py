@@ -11,7 +11,6 @@ import math
 import os
 import selectors
 import signal
-import site
 import socket
 import sys
 import tempfile
@@ -37,7 +36,8 @@ _REPORT = 4 * 2**20
 _GRACE = 5.0
 """Seconds after which a supervisor that should have ended itself is ended from here."""
 _NOT_STARTED = f"model-written code cannot be run here: the process for it ({sys.executable}) does not start"
-_ENVIRONMENT = {
+_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives")
+ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",  # the same sets in the same order, so that an answer is graded the same way every time
@@ -113,12 +113,31 @@ class Limits:
     megabytes: int = 512
     packages: bool = False
     layers: Sequence[str] | None = None
+    wall: float | None = None
+    """Seconds on the clock; None is twice the seconds of work, and one more."""
+    readable: Sequence[str] = ()
+    """Files and folders of this machine that can be read, beside Python's."""
+    processes: bool = False
+    """Start other programs of this machine, such as a C compiler. Needs namespaces, and goes without the filter of calls."""
+
+    @property
+    def clock(self) -> float:
+        return 2 * self.seconds + 1 if self.wall is None else self.wall
 
 
 def run(
-    source: str, tests: dict[str, Any] | None, limits: Limits, *, setup: str = "", stdin: str = ""
+    source: str,
+    tests: dict[str, Any] | None,
+    limits: Limits,
+    *,
+    setup: str = "",
+    stdin: str | socket.socket = "",
+    file: str = "",
+    folders: Sequence[str] = (),
 ) -> tuple[Outcome, dict[str, Any]]:
-    """A script, or with tests a module that they are run against; and what the processes beside it said (inside/judge.py)."""
+    """A script, or with tests a module that they are run against; and what the processes beside it said (inside/judge.py).
+    With `file`, the name that the source has, it answers calls that come over `stdin` (inside/calls.py), and imports from
+    `folders`."""
     if sys.platform != "linux":
         raise SandboxError(
             f"model-written code is run on Linux only, and this is {sys.platform}, where it cannot be isolated; "
@@ -128,14 +147,24 @@ def run(
     if layers is None:
         layers = _possible()
         _warn()
+    if limits.processes:
+        if NAMESPACES not in layers:
+            raise SandboxError(
+                "code that starts other programs needs the kernel's namespaces, which this machine does not have; "
+                "use a machine that lets this user make them (docs/sandbox.md)"
+            )
+        layers = [layer for layer in layers if layer != SECCOMP]
     job = {
         "source": source,
         "setup": setup,
         "judged": tests is not None,
         "layers": list(layers),
-        "packages": [os.path.realpath(folder) for folder in site.getsitepackages()] if limits.packages else [],
+        "packages": _package_folders() if limits.packages else [],
         "seconds": max(1, math.ceil(limits.seconds)),
-        "wall": 2 * limits.seconds + 1,
+        "wall": limits.clock,
+        "readable": [*limits.readable, *((*_PROGRAMS, os.path.realpath(sys.executable)) if limits.processes else ())],
+        "file": file,
+        "folders": list(folders),
         "megabytes": limits.megabytes,
         "disk": DISK,
         "files": FILES,
@@ -151,6 +180,12 @@ def run(
         why = said.get("refused")
         raise SandboxError(f"model-written code cannot be run here: {why}" if why else _NOT_STARTED)
     return outcome, said
+
+
+def _package_folders() -> list[str]:
+    """Where installed packages are; an environment may share those of another."""
+    names = ("site-packages", "dist-packages")
+    return [os.path.realpath(folder) for folder in sys.path if os.path.basename(folder) in names]
 
 
 @cache
@@ -196,16 +231,19 @@ class _ForkServer:
 
     def _start(self) -> Process:  # without packages and the user's folder
         flags = ("-S", "-s", "-X", "utf8")
-        return Process("main", flags=flags, inherited=["LD_LIBRARY_PATH"], environment=_ENVIRONMENT)
+        return Process("main", flags=flags, inherited=["LD_LIBRARY_PATH"], environment=ENVIRONMENT)
 
 
 _FORK_SERVER = _ForkServer()
 
 
-def _run(job: dict[str, Any], tests: dict[str, Any], stdin: str) -> tuple[Outcome, dict[str, Any]]:
+def _run(job: dict[str, Any], tests: dict[str, Any], stdin: str | socket.socket) -> tuple[Outcome, dict[str, Any]]:
     with contextlib.ExitStack() as stack:
         files = []
         for text in (json.dumps(job), json.dumps(tests), stdin):
+            if isinstance(text, socket.socket):
+                files.append(text.fileno())
+                continue
             file = stack.enter_context(tempfile.TemporaryFile())  # whatever its size, nobody waits for it to be read
             file.write(text.encode("utf-8", "surrogatepass"))
             file.seek(0)

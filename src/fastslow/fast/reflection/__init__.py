@@ -5,6 +5,7 @@ kinds.py has the reflectors that a recipe can name, each with its options.
 
 from __future__ import annotations
 
+from fastslow.fast.reflection import code as code  # enters its kind
 from fastslow.fast.reflection.base import (
     Attempt,
     Chat,

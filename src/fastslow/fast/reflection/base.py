@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
 from fastslow.base.text import hidden_characters
+from fastslow.records import Component
 from fastslow.runs.ledger import Entry
 
 
@@ -29,12 +30,25 @@ class Refusal(NamedTuple):
 class Kind(Protocol):
     """A kind of component."""
 
+    @property
+    def form(self) -> str:
+        """What else there is to know for whoever writes one."""
+        ...
+
     def check(self, text: str, count_tokens: Callable[[str], int], max_tokens: int) -> Refusal | None:
         """Why a proposed text must not be played, if so."""
         ...
 
     def unusable(self, text: str) -> str | None:
         """What is wrong with a text, in words for the model that wrote it; None if nothing is."""
+        ...
+
+    def of(self, component: Component) -> Kind:
+        """The kind of one component, as far as its checks depend on which one it is."""
+        ...
+
+    def revised(self, block: str, parent: str) -> str:
+        """The text that a model's answer stands for; a ValueError, in words for the model, where it stands for none."""
         ...
 
     def show(self, component: str, text: str, fence: str) -> str:
@@ -45,10 +59,15 @@ class Kind(Protocol):
         """What to answer the request with."""
         ...
 
+    def written(self, line: str) -> str:
+        """A line as it is written into a text."""
+        ...
+
 
 class Prompt:
     """Instructions that the model reads in front of the messages."""
 
+    form = ""
     aims: ClassVar = {
         "light": (
             "Make a small, incremental edit: add, sharpen or remove one or two rules and leave the rest of the text "
@@ -59,6 +78,12 @@ class Prompt:
             "is still there."
         ),
     }
+
+    def of(self, component: Component) -> Kind:
+        return self
+
+    def revised(self, block: str, parent: str) -> str:
+        return block
 
     def check(self, text: str, count_tokens: Callable[[str], int], max_tokens: int) -> Refusal | None:
         if hidden := hidden_characters(text):  # people could not tell what the model reads
@@ -86,6 +111,7 @@ Its instructions are now:
 {fence}"""
 
     def ask(self, proposer: Literal["light", "full"], max_tokens: int, fence: str) -> str:
+        form = self.form and f"{self.form}\n"
         return f"""\
 First think about what went wrong, what the failures have in common, and which rule or method would have prevented them.
 Then write the revised instructions.
@@ -93,9 +119,33 @@ Then write the revised instructions.
 - {self.aims[proposer]}
 - Write general rules. The next problems will be different, so leave out answers to single problems and their details.
 - Facts about the kind of problem, the expected answer format and a method that works are all worth stating.
-- The revised instructions may take at most {max_tokens} tokens.
+{form}- The revised instructions may take at most {max_tokens} tokens.
 - Give the whole revised text, not only the changes, inside one fenced block that opens and closes with {fence}. Nothing
   outside that block is used."""
+
+    def written(self, line: str) -> str:
+        return line
+
+
+class Skill(Prompt):
+    """One text that is loaded where a question concerns it, or where the task asks for it."""
+
+    form = """\
+- This part is shown only for questions that it concerns, which are found by the words that they share with it. Keep the words
+  in it that such questions have."""
+
+
+class Skills(Prompt):
+    """Instructions with a list, of which a question is shown the entries that match it best."""
+
+    form = """\
+- The instructions have one list, whose entries each begin with "- " on a line of their own. A question is shown only the few
+  entries that share most words with it, and everything outside the list. So write each rule that concerns some questions as
+  one entry, which can be understood alone and has the words of those questions. What concerns every question stands above
+  the list, in lines that do not begin with "- "."""
+
+    def written(self, line: str) -> str:
+        return line if line.startswith("- ") else f"- {line.strip()}"
 
 
 def _is_garbage(text: str) -> bool:
@@ -109,13 +159,17 @@ def _is_garbage(text: str) -> bool:
     return len(words) >= 40 and len(set(words)) < len(words) / 10
 
 
-KINDS: dict[str, Kind] = {"prompt": Prompt()}
+KINDS: dict[str, Kind] = {"prompt": Prompt(), "skill": Skill(), "skills": Skills()}
 
 
 def find_kind(name: str) -> Kind:
     if name not in KINDS:
         raise ValueError(f"a component has the kind '{name}'; expected one of {', '.join(KINDS)}")
     return KINDS[name]
+
+
+def kind_of(component: Component) -> Kind:
+    return find_kind(component.kind).of(component)
 
 
 LONGEST_FEEDBACK, MOST_LINES = 8_000, 64
@@ -161,6 +215,8 @@ class Request:
     seed: int
     """All randomness of the edit depends on it."""
     kind: Kind = KINDS["prompt"]
+    refused: Sequence[tuple[str, str]] = ()
+    """Earlier proposals that were refused before they were played, with the reasons."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +286,7 @@ class Reflector(Protocol):
     """Edits a context's text. The new text differs from the parent's, is not empty and is within the token budget.
 
     It is called on the main process alone; one that samples the policy, so that all processes must call it together, has an
-    attribute `collective` that is true.
+    attribute `collective` that is true. One that cannot write code has an attribute `writes_code` that is false.
     """
 
     usage: Usage

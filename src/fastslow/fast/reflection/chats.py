@@ -21,6 +21,8 @@ from fastslow.records import Sampling
 
 LONGEST_PAUSE = 300.0
 """The longest pause, in seconds, even if a server asks for a longer one."""
+COLDEST = 1e-3
+"""The temperature that 0 stands for."""
 PERMANENT = {401, 402, 403, 404}
 """Statuses about the key, the account or the model, which fail every prompt; a 400 may concern one that is too long."""
 
@@ -61,41 +63,35 @@ class LocalChat:
     def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
         import torch
 
+        from fastslow.engine.local.generate import generate
+        from fastslow.models.load import end_tokens
+
         if not self.tokenizer.chat_template:
             raise ChatFailed(
                 "the reflection model's tokenizer has no chat template; choose a chat model",
                 permanent=True,
                 asked=False,
             )
-        ids = TextEncoder(self.tokenizer).chat(messages, add_generation_prompt=True)
-        prompt = torch.tensor([ids], device=self.model.device)
-        prompt_tokens = len(ids)
-        limit = self._room(prompt_tokens)
+        prompt = TextEncoder(self.tokenizer).chat(messages, add_generation_prompt=True)
+        sampling = Sampling(max(self.temperature, COLDEST), 1.0, self._room(len(prompt)))
+        ends, pad = end_tokens(self.model, self.tokenizer), self.tokenizer.pad_token_id
         was_training = self.model.training
         self.model.eval()
         try:
             # Every CUDA device is listed because manual_seed reaches all of them, whichever holds the model.
-            with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
                 torch.manual_seed(seed)
-                output = self.model.generate(
-                    input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=limit, **self._sampling()
+                (drawn,) = generate(
+                    self.model, [prompt], sampling, pad_id=ends[0] if pad is None else pad, eos_ids=ends, batch=1
                 )
         finally:
             self.model.train(was_training)
-        ids = output[0, prompt_tokens:].tolist()
         return Reply(
-            text=self.tokenizer.decode(ids, skip_special_tokens=True),
-            prompt_tokens=prompt_tokens,
-            completion_tokens=len(ids),
-            truncated=len(ids) == limit and ids[-1] not in self._end_ids(),
+            text=self.tokenizer.decode(drawn.ids, skip_special_tokens=True),
+            prompt_tokens=len(prompt),
+            completion_tokens=len(drawn.ids),
+            truncated=len(drawn.ids) == sampling.max_tokens and drawn.ids[-1] not in ends,
         )
-
-    def _sampling(self) -> dict[str, Any]:
-        # Stated in full: what is left out would come from the model's own generation_config.json.
-        common: dict[str, Any] = {"repetition_penalty": 1.0, "pad_token_id": self._pad_id()}
-        if self.temperature == 0:
-            return {**common, "do_sample": False}
-        return {**common, "do_sample": True, "temperature": self.temperature, "top_k": 0, "top_p": 1.0}
 
     def _room(self, prompt_tokens: int) -> int:
         window = getattr(self.model.config, "max_position_embeddings", None)
@@ -104,15 +100,6 @@ class LocalChat:
             reason = f"the reflection prompt has {prompt_tokens} tokens, the reflection model holds {window}"
             raise ChatFailed(reason, asked=False)
         return room
-
-    def _end_ids(self) -> list[int]:
-        ends = self.model.generation_config.eos_token_id
-        if ends is None:
-            ends = self.tokenizer.eos_token_id
-        return ends if isinstance(ends, list) else [ends]
-
-    def _pad_id(self) -> int | None:
-        return self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self._end_ids()[0]
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import has_credentials
 from fastslow.fast.reflection.base import Chat, ChatFailed, Reflector
-from fastslow.fast.reflection.chats import LiteLLMChat, LocalChat, PolicyChat, provider_of
+from fastslow.fast.reflection.chats import COLDEST, LiteLLMChat, LocalChat, PolicyChat, provider_of
 from fastslow.fast.reflection.language_model import LanguageModelReflector
 from fastslow.fast.reflection.lessons import Lessons
 from fastslow.recipe.parts import Part
@@ -145,5 +145,5 @@ class PolicyKind(ReflectorKind):
     @classmethod
     def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
         options = recipe.fast.reflection
-        sampling = Sampling(max(options.temperature, 1e-3), 1.0, options.max_tokens)
+        sampling = Sampling(max(options.temperature, COLDEST), 1.0, options.max_tokens)
         return LanguageModelReflector(PolicyChat(engine, chat, sampling))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from fastslow.fast.reflection.base import Chat, ChatFailed, ReflectionFailed, Reply, Request, TextRequest, Usage
+from fastslow.fast.reflection.base import Chat, ChatFailed, Prompt, ReflectionFailed, Reply, Request, TextRequest, Usage
 from fastslow.fast.reflection.prompt import complain, fence_of, write_prompt
 
 KEPT_SHARE = 0.5
@@ -70,13 +70,24 @@ class Unusable(Exception):
 def read_text(answer: str, truncated: bool, request: Request | TextRequest) -> str:
     """The text of an answer, checked for readability and length, and as an edit where one was asked for."""
     text = _text(answer, truncated)
+    if isinstance(request, Request):
+        try:
+            text = request.kind.revised(text, request.text)
+        except ValueError as error:
+            raise Unusable(str(error)) from None
     if (problem := request.kind.unusable(text)) is not None:
         raise Unusable(problem)
     tokens = request.count_tokens(text)
     if tokens > request.max_tokens:
         raise Unusable(f"the revised text took {tokens} tokens and only {request.max_tokens} are allowed")
     if isinstance(request, Request):
-        _check_edit(text.split(), request.text.split(), request.proposer)
+        # A light edit keeps half of the words; a function may well be short and be written anew.
+        words, before = (
+            (text.split(), request.text.split())
+            if isinstance(request.kind, Prompt)
+            else ([text.strip()], [request.text.strip()])
+        )
+        _check_edit(words, before, request.proposer)
     return text
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from fastslow.base.text import BULLETS, line_key
 from fastslow.fast.reflection.base import ReflectionFailed, Request, TextRequest, Usage
 
 ACTIONS = {"add": 0.7, "replace": 0.2, "drop": 0.1}
@@ -24,11 +25,12 @@ QUOTING_WEIGHT = 0.1
 """A line that quotes its attempt, three words in a row, is about that problem rather than about all problems."""
 
 Item = TypeVar("Item")
-_BULLETS = re.compile(r"^(?:(?:[-*+•–]|\d+[.)])\s+)+")
 
 
 class Lessons:
     """Adds, replaces or drops lines. Free, repeatable, and the baseline for every reflector that asks a model."""
+
+    writes_code = False
 
     def __init__(self) -> None:
         self.usage = Usage()
@@ -45,7 +47,7 @@ class Lessons:
 def _edit(request: Request) -> str:
     chance = random.Random(request.seed)
     parent = request.text.splitlines()
-    lessons = new_lessons(request)
+    lessons = {request.kind.written(line): weight for line, weight in new_lessons(request).items()}
     for lines in _children(parent, lessons, request.proposer == "full", chance):
         child = fit(lines, lessons, request.count_tokens, request.max_tokens)
         if child is not None:
@@ -69,7 +71,7 @@ def new_lessons(request: Request) -> dict[str, float]:
         if attempt.score >= 1:
             continue
         own = _runs(attempt.question) | _runs(attempt.answer)
-        lines = {line_key(line): _BULLETS.sub("", line.strip()) for line in attempt.feedback.splitlines()}
+        lines = {line_key(line): BULLETS.sub("", line.strip()) for line in attempt.feedback.splitlines()}
         for key, line in lines.items():
             if key not in known and any(letter.isalnum() for letter in line):
                 spelling.setdefault(key, line)
@@ -132,7 +134,3 @@ def shuffled(weights: Mapping[Item, float], chance: random.Random) -> Iterator[I
         (item,) = chance.choices(list(left), list(left.values()))
         del left[item]
         yield item
-
-
-def line_key(line: str) -> str:
-    return " ".join(_BULLETS.sub("", line.strip()).casefold().split())

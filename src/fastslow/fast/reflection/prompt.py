@@ -22,8 +22,17 @@ This is how it did with them. Scores run from 0 (failed) to 1 (solved).
 
 {show_attempts(request.attempts)}
 
-{request.kind.ask(request.proposer, request.max_tokens, fence)}
+{_show_refused(request.refused)}{request.kind.ask(request.proposer, request.max_tokens, fence)}
 """
+
+
+def _show_refused(refused: Sequence[tuple[str, str]]) -> str:
+    if not refused:
+        return ""
+    shown = "\n\n".join(f"{_part(text)}\nRefused: {_part(reason)}" for text, reason in refused)
+    return (
+        f"These revisions were refused before they were tried; do not repeat what was wrong with them.\n\n{shown}\n\n"
+    )
 
 
 def complain(problem: str, fence: str, max_tokens: int) -> str:

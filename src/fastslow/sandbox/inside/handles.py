@@ -7,6 +7,7 @@ contains and equals everything. So what such an object says of the truth counts 
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from typing import Any
 
 LONGEST = 10_000
 """Elements that an iterator of the answer is asked for by `in`."""
+_DATA = {kind.__name__: kind for kind in (int, float, str, bytes, list, tuple, dict, set, frozenset)}
+_FIELDS = "__dataclass_fields__"
 _COMPARING = ("eq", "ne", "lt", "le", "gt", "ge")
 _WITHOUT_QUESTION = """
 call iter next len enter exit aenter aexit aiter anext await bool float int index complex str repr format hash reversed round
@@ -38,6 +41,15 @@ _DATA_AND_TESTS = (
 )
 _NEVER_CLAIMED = frozenset(_DATA_AND_TESTS.split())
 """Modules whose types go over as data, so that an object that says it is of one of them is none; and those of the tests."""
+
+
+_ASKED_BY_NUMPY = frozenset(
+    f"__array_{name}__"
+    for name in ("ufunc", "function", "priority", "wrap", "prepare", "interface", "struct", "finalize")
+)
+"""What takes part in operations of numpy's: an object that is in the place of an array would make their results."""
+_OPERATORS = "add sub mul matmul truediv floordiv mod divmod pow and or xor lshift rshift"
+_ARITHMETIC = frozenset(f"{way}{name}" for name in _OPERATORS.split() for way in ("", "r", "i"))
 
 
 class Standing(IntEnum):
@@ -99,6 +111,10 @@ class Handle:
 
     def __getattr__(self, name: str) -> Any:
         judge, _, standing = facts(self)
+        if name in _ASKED_BY_NUMPY and standing < Standing.MADE:
+            raise AttributeError(name)
+        if name == _FIELDS:
+            return getattr(type(self), name)
         return _weighed(judge, standing, name, judge.ask("getattr", self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -160,6 +176,10 @@ class Mirror(type):
 
     def __getattr__(cls, name: str) -> Any:
         judge = cls._own_facts()[0]
+        if name in _ASKED_BY_NUMPY and not is_named(cls):
+            raise AttributeError(name)
+        if name == _FIELDS:
+            return _fields(judge.ask("getattr", cls, name))
         standing = Standing.MADE if is_named(cls) else Standing.UNKNOWN
         return _weighed(judge, standing, name, judge.ask("getattr", cls, name))
 
@@ -187,8 +207,10 @@ def is_named(kind: type) -> bool:
     return any(vars(parent).get("_named") for parent in kind.__mro__)
 
 
-def mirror(judge: Any, number: int, name: str, module: str, operations: list[str], parents: list[type]) -> type:
-    """A class that stands in for one of the answer's."""
+def mirror(
+    judge: Any, number: int, name: str, module: str, operations: list[str], parents: list[type], above: list[str]
+) -> type:
+    """A class that stands in for one of the answer's, which derives from those of Python's own that are `above`."""
     space: dict[str, Any] = {
         "__slots__": (),
         "_class_facts": [judge, number],
@@ -206,7 +228,7 @@ def mirror(judge: Any, number: int, name: str, module: str, operations: list[str
         space["__iter__"] = _Items
     if "contains" not in operations and {"iter", "getitem"} & set(operations):
         space["__contains__"] = _contains
-    claimed = _claimed(module, name)
+    claimed = _claimed(module, name) or _derived(name, *above)
     if claimed is not None:
         space["__class__"] = property(lambda _: claimed)
     bases = tuple(parent for parent in parents if not any(parent in other.__mro__[1:] for other in parents))
@@ -226,6 +248,11 @@ def _claimed(module: str, name: str) -> Any:
     return found if isinstance(found, type) else None
 
 
+def _derived(name: str, above: str = "") -> Any:
+    """What stands for a class that derives from a type of data, for `isinstance`."""
+    return type(name, (_DATA[above],), {}) if above in _DATA else None
+
+
 def _forward(name: str) -> Callable[..., Any]:
     def operate(self: Any, *args: Any, **kwargs: Any) -> Any:
         judge, _, standing = facts(self)
@@ -236,6 +263,14 @@ def _forward(name: str) -> Callable[..., Any]:
         )
         if name == "enter" and isinstance(value, Handle) and facts(value)[1] == facts(self)[1]:
             return self
+        if (
+            standing <= Standing.UNKNOWN
+            and name in _ARITHMETIC
+            and not any(isinstance(x, Handle) for x in (value, *args))
+        ):
+            raise judge.unsure(
+                f"it rests on what `{type(self).__name__}`, in the place of data, makes of the test's data"
+            )
         asks = name not in _NO_QUESTION or (name == "call" and standing == Standing.WORD)
         if asks and standing == Standing.WORD and isinstance(value, Handle):
             return _as_word(value)
@@ -250,6 +285,10 @@ def _compare(self: Any, name: str, other: Any) -> Any:
     is_object = isinstance(other, Handle)
     enough = Standing.NAMED if is_object else Standing.MADE
     if max(standing, facts(other)[2] if is_object else standing) < enough:
+        if (
+            is_named(type(self)) and not is_object and (plain := judge.ask("plain", self))
+        ):  # a number with methods of its own, say
+            return getattr(type(plain[0]), f"__{name}__", lambda *_: NotImplemented)(plain[0], other)
         if name in ("eq", "ne") and not is_object:
             return NotImplemented
         raise judge.unsure(
@@ -270,12 +309,26 @@ def _weighed(judge: Any, standing: Standing, name: str, value: Any) -> Any:
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         raise judge.unsure(f"it rests on the word of an object in the place of data (`{name}`)")
     if isinstance(value, Handle):
+        if standing == Standing.NAMED == facts(value)[2] and name.startswith("__"):
+            return value
         judge.words.append(value)
         return _as_word(value) if "call" in vars(type(value))["_operations"] else value
     if doubted and type(value) in _NUMBERS:
         return _NUMBERS[type(value)](value)
     judge.words.append(value)
     return value
+
+
+def _fields(theirs: Any) -> dict[str, Any]:
+    """The fields of a dataclass of the answer's, as `dataclasses` knows them here."""
+
+    def asked(field: Any, name: str) -> Any:
+        return facts(field)[0].ask("getattr", field, name)
+
+    names = [str(name) for name, field in theirs.items() if repr(asked(field, "_field_type")) == "_FIELD"]
+    fields = [(name, Any, dataclasses.field(init=asked(theirs[name], "init") is True)) for name in names]
+    made = dataclasses.make_dataclass("Fields", fields)
+    return {field.name: field for field in dataclasses.fields(made)}
 
 
 def _as_word(value: Any) -> Any:

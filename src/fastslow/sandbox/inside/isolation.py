@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import resource
+import socket
 import stat
 import struct
 from collections.abc import Iterable, Sequence
@@ -50,17 +52,8 @@ def prctl(option: int, value: int = 1, pointer: object = 0) -> None:
 def enter(stage: str, readable: Sequence[str], user: int, megabytes: int, files: int) -> None:
     """Leave the old world for good: what is `readable` is seen under its own path, all the rest is an empty folder, HOME,
     for `user`. The children of this process come into a process namespace of their own. `stage` is an empty folder."""
-    whole = _MOUNTS | _NAMES | _IPC | _PROCESSES | _NETWORK
-    if os.geteuid() == 0:
-        group = user
-        call("unshare", whole)
-    else:
-        group = os.getegid()
-        call("unshare", _USER | whole)
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{user} {user} 1")
-        _write("/proc/self/gid_map", f"{group} {group} 1")
-    _mount("none", "/", None, _RECURSIVE | _PRIVATE)
+    group = user if os.geteuid() == 0 else os.getegid()
+    leave(user, network=False)
     _mount("tmpfs", stage, "tmpfs", _NO_SUID | _NO_DEVICES, "size=1m,nr_inodes=1000,mode=755")
     for path in (*readable, *DEVICES):
         _show(path, stage)
@@ -73,6 +66,46 @@ def enter(stage: str, readable: Sequence[str], user: int, megabytes: int, files:
     call("pivot_root", b".", b".")  # the old root now lies over the new one
     call("umount2", b".", _DETACH)
     os.chdir(HOME)
+
+
+def leave(user: int, network: bool) -> None:
+    """Namespaces of its own for this process, with `network` but for that one; its children are in a process namespace."""
+    kinds = _MOUNTS | _NAMES | _IPC | _PROCESSES | (0 if network else _NETWORK)
+    if os.geteuid() == 0:
+        call("unshare", kinds)
+    else:
+        group = os.getegid()
+        call("unshare", _USER | kinds)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{user} {user} 1")
+        _write("/proc/self/gid_map", f"{group} {group} 1")
+    _mount("none", "/", None, _RECURSIVE | _PRIVATE)
+
+
+def furnish(stage: str, readable: Sequence[str], user: int, megabytes: int) -> None:
+    """The whole world of a machine for programs: an empty root that `user` may fill, what is `readable` under its own path,
+    devices, and its own processes. To be called in the first process of the namespaces."""
+    group = user if os.geteuid() == 0 and user != 0 else os.getegid()
+    owned = f"uid={user},gid={group}"
+    _mount("tmpfs", stage, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={megabytes}m,mode=755,{owned}")
+    for path in (*readable, *DEVICES, "/dev/full", "/dev/random"):
+        _show(path, stage)
+    os.makedirs(f"{stage}/dev/shm")
+    _mount("tmpfs", f"{stage}/dev/shm", "tmpfs", _NO_SUID | _NO_DEVICES, f"size={megabytes}m,mode=777,{owned}")
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        os.symlink(f"/proc/self/fd{target}", f"{stage}/dev/{name}")
+    os.makedirs(f"{stage}/proc", exist_ok=True)
+    _mount("proc", f"{stage}/proc", "proc", _NO_SUID | _NO_DEVICES)
+    os.chdir(stage)
+    call("pivot_root", b".", b".")
+    call("umount2", b".", _DETACH)
+    os.chdir("/")
+
+
+def raise_loopback() -> None:
+    """Let this network namespace reach itself."""
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", 1))  # set flags: up
 
 
 def _show(path: str, stage: str) -> None:
@@ -179,22 +212,28 @@ def limit(seconds: int, megabytes: int, file_megabytes: int, open_files: int, th
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """By machine: the kernel's number for it, and the column of the tables below (- where it has no such call)."""
 _REFUSED = """
-socket 41 198         connect 42 203          bind 49 200              listen 50 201          accept 43 202
-accept4 288 242       sendmsg 46 211          sendmmsg 307 269         fork 57 -              vfork 58 -
-execve 59 221         execveat 322 281        ptrace 101 117           kcmp 312 272           process_vm_readv 310 270
-process_vm_writev 311 271                     setpriority 141 140      ioprio_set 251 30      sched_setscheduler 144 119
-sched_setparam 142 118                        sched_setattr 314 274    migrate_pages 256 238  sched_setaffinity 203 122
-move_pages 279 239    rt_sigqueueinfo 129 138 rt_tgsigqueueinfo 297 240                       tkill 200 130
-mount 165 40          umount2 166 39          pivot_root 155 41        chroot 161 51          unshare 272 97
-setns 308 268         bpf 321 280             perf_event_open 298 241  userfaultfd 323 282    keyctl 250 219
-add_key 248 217       request_key 249 218     kexec_load 246 104       init_module 175 105    kexec_file_load 320 294
-finit_module 313 273  delete_module 176 106   reboot 169 142           swapon 167 224         swapoff 168 225
-acct 163 89           quotactl 179 60         settimeofday 164 170     clock_settime 227 112  adjtimex 159 171
-clock_adjtime 305 266 sethostname 170 161     setdomainname 171 162    iopl 172 -             ioperm 173 -
-syslog 103 116        personality 135 92      name_to_handle_at 303 264                        open_by_handle_at 304 265
-fanotify_init 300 262 modify_ldt 154 -        vhangup 153 58           memfd_create 319 279   shmget 29 194
-shmat 30 196          msgget 68 186           semget 64 190            mq_open 240 180
+ptrace 101 117              kcmp 312 272                process_vm_readv 310 270    process_vm_writev 311 271
+migrate_pages 256 238       move_pages 279 239          mount 165 40                umount2 166 39
+pivot_root 155 41           chroot 161 51               unshare 272 97              setns 308 268
+bpf 321 280                 perf_event_open 298 241     userfaultfd 323 282         keyctl 250 219
+add_key 248 217             request_key 249 218         kexec_load 246 104          init_module 175 105
+kexec_file_load 320 294     finit_module 313 273        delete_module 176 106       reboot 169 142
+swapon 167 224              swapoff 168 225             acct 163 89                 quotactl 179 60
+settimeofday 164 170        clock_settime 227 112       adjtimex 159 171            clock_adjtime 305 266
+sethostname 170 161         setdomainname 171 162       iopl 172 -                  ioperm 173 -
+syslog 103 116              personality 135 92          name_to_handle_at 303 264   open_by_handle_at 304 265
+fanotify_init 300 262       modify_ldt 154 -            vhangup 153 58
 """
+_PROGRAMS = """
+socket 41 198               connect 42 203              bind 49 200                 listen 50 201
+accept 43 202               accept4 288 242             sendmsg 46 211              sendmmsg 307 269
+fork 57 -                   vfork 58 -                  execve 59 221               execveat 322 281
+setpriority 141 140         ioprio_set 251 30           sched_setscheduler 144 119  sched_setparam 142 118
+sched_setattr 314 274       sched_setaffinity 203 122   rt_sigqueueinfo 129 138     rt_tgsigqueueinfo 297 240
+tkill 200 130               memfd_create 319 279        shmget 29 194               shmat 30 196
+msgget 68 186               semget 64 190               mq_open 240 180
+"""
+"""What only a machine for programs may do (box.py): the network, new processes and a hand on its own."""
 _WRITING = """
 creat 85 -            mkdir 83 -              mkdirat 258 34           rmdir 84 -             unlink 87 -
 unlinkat 263 35       rename 82 -             renameat 264 38          renameat2 316 276      link 86 -
@@ -210,25 +249,32 @@ _FIRST_NEW = 424
 _NEW_AND_HARMLESS = (436, 439, 441, 449)
 """close_range, faccessat2, epoll_pwait2, futex_waitv; the rest of what is new has an older way that Python falls back to."""
 _CLONE_THREAD = 0x10000
+_NEW_NAMESPACES = 0x7E020000
 _OPEN_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _SET_OWNER = {_FCNTL: (8, 15), _IOCTL: (0x8901, 0x8902)}
 """Commands that choose a process to be sent signals."""
+
+_SIGNALLING, _LOCKS = ((73, 32), (253, None), (294, 26)), (5, 6, 7, 36, 37, 38, 1024, 1026)
+"""System calls (flock, inotify) and commands of fcntl for locks, leases and notices: what one process does with a file that
+it may only read is seen by another."""
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL_PROCESS, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _MODE_FILTER = 2
 
 
-def refuse_calls(writing: bool) -> None:
-    """From now on and for good, in this process. With `writing`, files may also be written as far as they can be reached."""
-    program = _filter(writing)
+def refuse_calls(writing: bool, locking: bool = True, programs: bool = False) -> None:
+    """From now on and for good, in this process. With `writing`, files may also be written as far as they can be reached;
+    without `locking`, no lock can be put on those that can be read, nor their use be seen: processes could signal by it. With
+    `programs`, others may be started, and sockets opened, in the namespaces that this process is in."""
+    program = _filter(writing, locking, programs)
     instructions = ctypes.create_string_buffer(program, len(program))
     whole = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(instructions))
     prctl(PR_SET_NO_NEW_PRIVS)
     prctl(PR_SET_SECCOMP, _MODE_FILTER, ctypes.create_string_buffer(whole, len(whole)))
 
 
-def _filter(writing: bool) -> bytes:
+def _filter(writing: bool, locking: bool = True, programs: bool = False) -> bytes:
     """A program for the kernel's filter machine: rules one after another, each of which returns or falls through."""
     if os.uname().machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"system calls cannot be filtered on {os.uname().machine}")
@@ -246,15 +292,23 @@ def _filter(writing: bool) -> bytes:
     for number in _NEW_AND_HARMLESS:
         rule(number, allow)
     steps += [_step(_AT_LEAST, _FIRST_NEW, 0, 1), _step(_RETURN, _ERROR | errno.ENOSYS)]
-    for number in _numbers(_REFUSED, column) + ([] if writing else _numbers(_WRITING, column)):
+    refused = [_REFUSED, *([] if writing else [_WRITING]), *([] if programs else [_PROGRAMS])]
+    for number in (number for table in refused for number in _numbers(table, column)):
         rule(number, refuse)
+    if programs:
+        rule(_CLONE[column], argument(0), _step(_ANY_BIT, _NEW_NAMESPACES, 0, 1), refuse, allow)
+        return b"".join([*steps, allow])
     rule(_CLONE[column], argument(0), _step(_ANY_BIT, _CLONE_THREAD, 0, 1), allow, refuse)
     for own in (_KILL, _TGKILL):
         rule(own[column], argument(0), _step(_EQUAL, os.getpid(), 0, 1), allow, refuse)
     rule(_PRLIMIT[column], argument(0), _step(_EQUAL, 0, 0, 1), allow, refuse)
     address = [argument(4), _step(_EQUAL, 0, 0, 3), argument(4, upper=True), _step(_EQUAL, 0, 0, 1), allow, refuse]
     rule(_SENDTO[column], *address)
-    for setting, commands in _SET_OWNER.items():
+    for signalling in () if locking else _SIGNALLING:
+        rule(signalling[column], refuse)
+    for setting, commands in (
+        _SET_OWNER if locking else {**_SET_OWNER, _FCNTL: (*_SET_OWNER[_FCNTL], *_LOCKS)}
+    ).items():
         checks = [_step(_EQUAL, command, len(commands) - place, 0) for place, command in enumerate(commands)]
         rule(setting[column], argument(1), *checks, allow, refuse)
     if not writing:

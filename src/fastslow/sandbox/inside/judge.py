@@ -278,10 +278,10 @@ class Judge(Peer):
         """The next message, when the classes that it speaks of are known."""
         message = super().receive()
         try:
-            for number, name, module, operators, parents in message.get("classes", ()):
+            for number, name, module, operators, parents, above in message.get("classes", ()):
                 known = [str(each) for each in operators if each in OPERATIONS]
                 bases = [self._classes[parent] for parent in parents]
-                self._classes[number] = handles.mirror(self, int(number), str(name), str(module), known, bases)
+                self._classes[number] = handles.mirror(self, int(number), str(name), str(module), known, bases, above)
                 self._theirs[id(self._classes[number])] = (self._classes[number], int(number))
         except Exception as fault:  # no honest process has sent this
             raise self.gone() from fault
@@ -329,6 +329,8 @@ class Judge(Peer):
 
     def record(self, value: Any) -> str | None:
         kind = type(value)
+        if issubclass(kind, Handle):
+            return ""  # whatever it says that it is
         name = kind.__name__
         if name not in self._shared or self._space.get(name) is not kind:
             return None

@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import isolation, program, wire
+from . import calls, isolation, program, wire
 from .judge import judge
 
 _PATIENCE = 0.5
@@ -69,7 +69,7 @@ class _Supervisor:
         sys.path[:] = [os.path.realpath(folder) for folder in sys.path if os.path.isdir(folder)] + job["packages"]
         sys.dont_write_bytecode = True
         library = os.path.dirname(os.path.realpath(os.path.dirname(os.__file__)))
-        self._readable = [library, *job["packages"], *_READABLE]
+        self._readable = [*job["readable"], library, *job["packages"], *_READABLE]
 
     def supervise(self) -> None:
         lives, living = os.pipe()  # ends when the child does
@@ -163,6 +163,8 @@ class _Supervisor:
         else:
             os.close(requests)
             os.close(replies)
+            if self._job["file"]:
+                calls.serve(source, self._job["file"], self._job["folders"])
             program.run_script(source)
         sys.exit(0)
 

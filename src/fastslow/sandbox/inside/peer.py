@@ -198,7 +198,13 @@ class Peer:
             return named
         if isinstance(value, BaseException):
             packer = self._packer()
-            state = {name: item for name, item in vars(value).items() if not name.startswith("_")}
+            state = {
+                name: item for name, item in vars(value).items() if not name.startswith("_") or name == "__notes__"
+            }
+            if (
+                isinstance(value.__cause__, Exception) and value.__cause__.__cause__ is None
+            ):  # one is enough, and has an end
+                state["__cause__"] = value.__cause__
             packed = [packer.pack(type(value)), packer.pack(list(value.args)), packer.pack(state)]
             return {"error": [packed, packer.table()]}
         if id(value) not in self._numbers:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import ModuleType, TracebackType
 from typing import Any
 
-from . import around
+from . import around, wire
 from .peer import Gone, Peer, Pipes, ancestry, exception_class, operations
 
 FILE = "answer.py"
@@ -46,7 +46,7 @@ SAFE = frozenset(
 def run_script(source: str) -> None:
     """As `python answer.py` would, with a traceback that begins in the answer."""
     try:
-        _execute("__main__", {FILE: source})
+        execute("__main__", {FILE: source})
     except SystemExit:
         raise
     except BaseException as error:
@@ -76,7 +76,7 @@ class Program(Peer):
     def serve(self, setup: str, source: str) -> None:
         try:
             self._setup = class_names(setup)
-            self._names = _execute("answer", {SETUP: setup, FILE: source})
+            self._names = execute("answer", {SETUP: setup, FILE: source})
             reply = self._reply([], "value", [sorted(map(str, self._names))], [])
         except BaseException as error:  # SystemExit too: an answer that leaves has no functions to call
             reply = self._reply([], "raised", [error], [])
@@ -110,8 +110,8 @@ class Program(Peer):
                 return args[0](*args[1:], **kwargs)
             case "getattr" | "setattr" | "delattr":
                 return getattr(builtins, do)(*args)
-            case "copy" | "deepcopy":
-                return getattr(copy, do)(args[0])
+            case "copy" | "deepcopy" | "plain":
+                return wire.plain(args[0]) if do == "plain" else getattr(copy, do)(args[0])
         name, value, *others = args
         if name == "await":
             return self._run(value)
@@ -196,7 +196,10 @@ class Program(Peer):
             self._announced[id(kind)] = self._numbers.setdefault(id(kind), len(self._kept))
             if self._announced[id(kind)] == len(self._kept):
                 self._kept.append(kind)
-            self._new.append([self._announced[id(kind)], kind.__name__, kind.__module__, operations(kind), parents])
+            above = [each.__name__ for each in kind.__mro__ if each in SAFE and each is not object]
+            self._new.append(
+                [self._announced[id(kind)], kind.__name__, kind.__module__, operations(kind), parents, above[:1]]
+            )
         return self._announced[id(kind)]
 
     def stand_in(self, number: int, *about: Any) -> Any:
@@ -234,7 +237,7 @@ class Program(Peer):
         return lambda this, *args, **kwargs: self.ask("op", name, this, *args, **kwargs)
 
     def about(self, error: BaseException) -> dict[str, Any]:
-        return _about(error)
+        return described(error)
 
     def gone(self) -> BaseException:
         return Gone()
@@ -272,11 +275,11 @@ def _behaves(kind: type) -> bool:
     )
 
 
-def _execute(name: str, sources: dict[str, str]) -> dict[str, Any]:
+def execute(name: str, sources: dict[str, str], seed: str | None = None) -> dict[str, Any]:
     module = ModuleType(name)
     sys.modules[name] = module
     sys.argv = [FILE]
-    random.seed()  # not as in the judge, which was forked from the same process
+    random.seed(seed)  # not as in the judge, which was forked from the same process
     vars(builtins).update(exit=sys.exit, quit=sys.exit)  # as everywhere; Python was started without the module for that
     for file, source in sources.items():
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
@@ -284,7 +287,7 @@ def _execute(name: str, sources: dict[str, str]) -> dict[str, Any]:
     return vars(module)
 
 
-def _about(error: BaseException) -> dict[str, Any]:
+def described(error: BaseException) -> dict[str, Any]:
     """What is reported to the judge about an exception: its message and the last line of the answer it passed."""
     line = None
     if isinstance(error, SyntaxError) and error.filename == FILE:

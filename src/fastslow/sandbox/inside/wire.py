@@ -302,6 +302,16 @@ class Unpacker:
         return self._both[number]
 
 
+def plain(value: Any) -> list[Any]:
+    """A value of a type that derives from one of Python's own, alone in a list, as that; empty for any other."""
+    kinds: tuple[Any, ...] = (int, float, str, bytes, list, tuple, set, frozenset)
+    for kind in kinds:
+        if isinstance(value, kind):
+            single = kind in (int, float, str, bytes)
+            return [kind.__getnewargs__(value)[0] if single else kind(kind.__iter__(value))]
+    return [dict(dict.items(value))] if isinstance(value, dict) else []
+
+
 def _from_text(data: Any) -> Any:
     home, name, text = data
     if (home, name) not in _FROM_TEXT:
