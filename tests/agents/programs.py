@@ -136,6 +136,12 @@ def mini_swe_agent() -> str:
     return str(agent.run(QUESTION).get("submission"))
 
 
+def smolagents() -> str:
+    from smolagents import OpenAIModel, ToolCallingAgent, tool
+
+    return str(ToolCallingAgent(tools=[tool(look)], model=OpenAIModel("policy")).run(QUESTION))
+
+
 def dspy_program() -> str:
     import dspy
 
@@ -152,6 +158,7 @@ AGENTS = {
     "langgraph": langgraph,
     "pydantic-ai": pydantic_ai,
     "mini-swe-agent": mini_swe_agent,
+    "smolagents": smolagents,
     "dspy": dspy_program,
 }
 

@@ -24,6 +24,8 @@ from gateway_helpers import (
 from fastslow.gateway.rendering import Rendered, Templated
 from fastslow.gateway.session import Refused, Said, Session, Wanted, place_text
 from fastslow.models.chat import ChatFormat
+from fastslow.records import Component
+from fastslow.tasks.skills import Library
 
 
 def ask(session: Session, messages: Any, **wanted: Any) -> list[Said]:
@@ -123,6 +125,19 @@ def test_texts_go_before_instead_or_at_the_mark() -> None:
     marked = messages_of(("system", "a {{fastslow}} b"), ("user", "{{fastslow}}"))
     assert place_text(marked, "text", "instead") == messages_of(("system", "a text b"), ("user", "{{fastslow}}"))
     assert place_text(own[1:], "", "before") == own[1:]
+
+
+def test_a_conversation_is_shown_the_skills_of_its_first_question() -> None:
+    pytest.importorskip("bm25s")
+    tokenizer, texts = make_tokenizer(), {"system": "be brief\n- tea: no milk\n- bread: no butter"}
+    library = Library([Component("system", "skills")], 1)
+    session = make_session(tokenizer, seen := Drawing(tokenizer, random.Random(0)), library.over(texts))
+    (said,) = ask(session, first := messages_of(("user", "some bread")))
+    ask(session, [*first, said.message, *messages_of(("user", "and tea"))])
+    ask(session, messages_of(("user", "tea then")))
+    prompts = [tokenizer.decode(list(asked.ids or ())) for asked, _ in seen.said]
+    assert ["butter" in prompt for prompt in prompts] == [True, True, False]
+    assert ["milk" in prompt for prompt in prompts] == [False, False, True]
 
 
 def test_models_name_components() -> None:

@@ -34,6 +34,16 @@ def test_groups_without_variance_are_left_out_and_not_refilled() -> None:
     assert [row.advantage for row in update.rows] == [0.75, -0.25, -0.25, -0.25, -0.25, -0.25, -0.25, 0.75]
 
 
+def test_advantages_may_seek_the_best_of_a_group_or_train_nothing() -> None:
+    rollouts = make_rollouts([0.25, 1, 0, 0.5, 0.5, 0.5, 0.5, 0.5])
+    update, signal = build_update(rollouts, SlowRecipe(**TOKEN, advantage="best"), step=7)
+    assert [row.advantage for row in update.rows] == [0, 0.5, 0, 0]
+    assert signal == Signal(0.5)
+    assert not build_update(rollouts, SlowRecipe(**TOKEN, advantage="none"), step=7)[0].rows
+    entropic, _ = build_update(rollouts, SlowRecipe(**TOKEN, advantage="entropic"), step=7)
+    assert sum(row.advantage for row in entropic.rows) == pytest.approx(0)
+
+
 def test_with_the_prompt_baseline_a_group_is_what_shares_a_context() -> None:
     # Two contexts: varied under the first and equal under the second, then equal under both but apart.
     rollouts = make_rollouts([1, 0, 1, 1, 1, 1, 0, 0], contexts=2)

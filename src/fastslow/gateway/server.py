@@ -15,7 +15,7 @@ import json
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -75,8 +75,8 @@ class Door:
             asking.cancel()
 
 
-def make_app(find: Callable[[Request], Door], prefix: str = "") -> Starlette:
-    """The application; `find` returns what a request may reach, or refuses it."""
+def make_app(find: Callable[[Request], Door], prefix: str = "", more: Sequence[Route] = ()) -> Starlette:
+    """The application, with more routes; `find` returns what a request may reach, or refuses it."""
 
     def endpoint(path: str) -> Callable[[Request], Any]:
         shape, error_body = SHAPES[path]
@@ -111,7 +111,7 @@ def make_app(find: Callable[[Request], Door], prefix: str = "") -> Starlette:
         return _json({"object": "list", "data": listed, "has_more": False})
 
     routes = [Route(prefix + path, endpoint(path), methods=["POST"]) for path in SHAPES]
-    return Starlette(routes=[*routes, Route(f"{prefix}/v1/models", models)])
+    return Starlette(routes=[*routes, Route(f"{prefix}/v1/models", models), *more])
 
 
 def given_key(request: Request) -> str:
@@ -142,9 +142,10 @@ class Gateway:
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
         listening.listen(4096)
-        self.root = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server = listen(make_app(self._find, "/{rollout:int}"))
-        threading.Thread(target=server.run, args=([listening],), name="gateway", daemon=True).start()
+        self.port: int = listening.getsockname()[1]
+        self.root = f"http://127.0.0.1:{self.port}"
+        self._server = listen(make_app(self._find, "/{rollout:int}"))
+        threading.Thread(target=self._server.run, args=([listening],), name="gateway", daemon=True).start()
 
     @contextlib.contextmanager
     def opened(self, session: Session) -> Any:
@@ -158,6 +159,20 @@ class Gateway:
             del self._doors[number]
             door.close()
 
+    @contextlib.asynccontextmanager
+    async def reached_from(self, listening: socket.socket) -> AsyncIterator[None]:
+        """Serve a socket that listens elsewhere, in another network namespace."""
+        server = await asyncio.start_server(self._forward, sock=listening)
+        try:
+            yield
+        finally:
+            server.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        here, there = await asyncio.open_connection("127.0.0.1", self.port)
+        with contextlib.suppress(OSError):
+            await asyncio.gather(_pour(reader, there), _pour(here, writer))
+
     def _key(self, number: int) -> str:
         return f"fs-{hmac.digest(self._secret, str(number).encode(), hashlib.sha256).hex()[:40]}"
 
@@ -168,6 +183,15 @@ class Gateway:
         if door is None:
             raise _gone()
         return door
+
+
+async def _pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    try:
+        while piece := await source.read(2**16):
+            target.write(piece)
+            await target.drain()
+    finally:
+        target.close()
 
 
 @cache

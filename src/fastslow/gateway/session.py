@@ -101,6 +101,9 @@ class Session:
     most_kept: int | None = None
     """Exchanges that are kept, the newest, where there is no end of them."""
     turns: int = 0
+    """Answers that it was asked for, so far."""
+    answered: int = 0
+    """Answers that the policy has given, in a run."""
     tokens: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     stored: dict[str, Sequence[Message]] = field(default_factory=dict)
@@ -159,7 +162,8 @@ class Session:
                 return Exchange([*before.messages, *new], prompt, ()), new, key
             self.faults[RERENDERED] += 1
         place, own = self.places.get(component, "before"), self.own.get(component)
-        placed = place_text(wanted.messages, self.texts[component], place, own)
+        text = Ask(component, _readable(wanted.messages)).context(self.texts)
+        placed = place_text(wanted.messages, text, place, own)
         try:
             prompt = self.rendering.prompt(_with_note(placed, wanted.note), wanted.tools)
         except Unrenderable as error:

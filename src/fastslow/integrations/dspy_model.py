@@ -9,14 +9,12 @@ from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 from fastslow.base.errors import TaskError
+from fastslow.fast.reflection.chats import COLDEST
 from fastslow.launch.assembly import AtStep, open_snapshot
 from fastslow.launch.results import Run
 from fastslow.models.chat import ChatFormat
 from fastslow.records import Sampling
 from fastslow.tasks.adapters.dspy_program import DSPyMessage, Request, Response, Usage, as_messages, dspy
-
-COLDEST = 1e-3
-"""The temperature that 0 stands for."""
 
 
 def dspy_lm(run: str | Path | Run, step: AtStep = None, *, trust: bool = False) -> dspy.LM:
@@ -54,6 +52,7 @@ class TrainedModel:
     def complete(self, request: Request) -> Response:
         """Answer one request of text."""
         from fastslow.engine.local.generate import generate
+        from fastslow.models.load import end_tokens
 
         config = request.config
         with self._busy:
@@ -65,8 +64,7 @@ class TrainedModel:
             sampling = Sampling(
                 max(temperature, COLDEST), 1.0 if config.top_p is None else config.top_p, max_tokens=most
             )
-            ends = _ends(model, chat.tokenizer)
-            pad = chat.tokenizer.pad_token_id
+            ends, pad = end_tokens(model, chat.tokenizer), chat.tokenizer.pad_token_id
             (completion,) = generate(model, [prompt], sampling, pad_id=pad, eos_ids=ends, batch=1)
         return Response(
             id=None,
@@ -106,10 +104,3 @@ class TrainedModel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TrainedModel, (self.folder, self.step)
-
-
-def _ends(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a completion, as in training."""
-    of_model = model.generation_config.eos_token_id
-    ends = {tokenizer.eos_token_id, *(of_model if isinstance(of_model, list) else [of_model])}
-    return sorted(ends - {None})

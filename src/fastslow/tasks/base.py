@@ -16,8 +16,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from importlib.util import find_spec
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsFloat
 
@@ -25,7 +27,7 @@ from pydantic import BaseModel, ConfigDict
 
 from fastslow.base.errors import TaskError
 from fastslow.base.world import in_thread
-from fastslow.records import Component, Example, Feedback
+from fastslow.records import Component, Example, Feedback, Rollout
 from fastslow.sandbox.process import unwatched
 
 Split = Literal["train", "validation", "test"]
@@ -37,6 +39,11 @@ SYSTEM = "system"
 """The component of a task that asks one question: its text is the system message."""
 
 
+def is_number(value: object) -> bool:
+    """Whether a grader may mean this as a score: a number, or a single value of an array library, as `np.all` returns."""
+    return isinstance(value, Real | Decimal) or (getattr(value, "ndim", None) == 0 and isinstance(value, SupportsFloat))
+
+
 def within(value: object, low: float = 0.0, high: float = 1.0) -> float | None:
     """A score as a plain number within its bounds, to which one beyond them by rounding is moved; None if it is none."""
     try:
@@ -45,6 +52,28 @@ def within(value: object, low: float = 0.0, high: float = 1.0) -> float | None:
         return None
     nearest = min(max(number, low), high)
     return nearest if abs(number - nearest) <= ROUNDING * (high - low) else None
+
+
+class Chooser(Mapping[str, str]):
+    """A context's texts of which a question is shown what concerns it (skills.py)."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Mapping[str, str]] = {}
+        """By component: what it was last shown, which is in play in its turn."""
+
+    def shown(
+        self, component: str, messages: Sequence[Message], skills: Sequence[str] | None = None
+    ) -> Mapping[str, str]:
+        """What stands in front of these messages to a component, by the component that the text is of."""
+        self.given[component] = found = self.choose(component, messages, skills)
+        return found
+
+    @abstractmethod
+    def choose(self, component: str, messages: Sequence[Message], skills: Sequence[str] | None) -> dict[str, str]: ...
+
+    @abstractmethod
+    def narrowed(self, question: str) -> dict[str, str]:
+        """What one question is shown of every text: for programs that place the texts themselves."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +90,16 @@ class Ask:
     """The most tokens of the answer, where that is fewer than the recipe allows."""
     stop: Sequence[str] = ()
     """Texts that end the answer. What was sampled after one of them, or after the limit, is dropped."""
+    skills: Sequence[str] | None = None
+    """The skills that are loaded, by name, in place of those that match the messages best (skills.py)."""
 
     def context(self, texts: Mapping[str, str]) -> str:
         """The text that goes in front of the messages."""
-        return "" if self.complete else texts[self.component]
+        if self.complete:
+            return ""
+        if isinstance(texts, Chooser):
+            return "\n\n".join(filter(None, texts.shown(self.component, self.messages, self.skills).values()))
+        return texts[self.component]
 
     @property
     def question(self) -> str:
@@ -100,6 +135,42 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True)
 
 
+class TaskMemory(ABC):
+    """What a task keeps of the rollouts of a run, where its later problems follow from earlier answers. It is saved with the
+    run; every process has the same."""
+
+    done: bool = False
+    """The run has what it was started for, or has spent what it may."""
+
+    @abstractmethod
+    def begin(self, recorder: Any) -> None:
+        """The run starts, or resumes with what `restore` has read (runs/recorder.py)."""
+
+    @abstractmethod
+    def take(self, rollouts: Sequence[Rollout], by: str = "policy") -> None:
+        """Take in rollouts that were sampled for training, in order, by the policy or another model."""
+
+    @abstractmethod
+    def turn(self) -> None:
+        """From here on problems may show what was taken in: a step or the fast loop's part of a cycle has ended."""
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """What was taken in since the last call, for `candidates.jsonl`."""
+
+    @abstractmethod
+    def numbers(self) -> Mapping[str, float]:
+        """What to show of it in the row of a step."""
+
+    @abstractmethod
+    def to_data(self) -> dict[str, Any]:
+        """The memory as JSON data."""
+
+    @abstractmethod
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Read what `to_data` returned."""
+
+
 class Task(ABC):
     """A family of problems. Subclass `QuestionTask` unless one problem takes more than one model call."""
 
@@ -111,6 +182,8 @@ class Task(ABC):
     several threads at once. The other rollouts proceed meanwhile."""
     grades_at_once: int = os.cpu_count() or 1
     """With `grades_apart`: how many answers are graded at a time."""
+    memory: TaskMemory | None = None
+    """What it keeps of a run's rollouts, if anything."""
 
     def __init__(self, options: Any) -> None:
         self.options = options

@@ -47,6 +47,10 @@ class Mixture(Task):
             names.append(f"{part.name}-{copies + 1}" if copies else part.name)
         self.parts = [Part(name, part.weight, part.task) for name, part in zip(names, parts, strict=True)]
         self.grades_apart = all(part.task.grades_apart for part in parts)
+        if alone := [part.name for part in self.parts if part.task.memory is not None]:
+            raise TaskError(
+                f"task '{alone[0]}' cannot be one of several: what it asks follows from what it was answered"
+            )
 
     @property
     def components(self) -> Sequence[Component]:
@@ -55,6 +59,10 @@ class Mixture(Task):
             for each in part.task.components:
                 # A text written for one task would mislead the others, so where they differ a general one serves all.
                 if found.setdefault(each.name, each).seed != each.seed:
+                    if each.kind == "code":
+                        raise TaskError(
+                            f"two tasks of the mixture begin with different code for '{each.name}'; give both the same"
+                        )
                     found[each.name] = replace(each, seed=QuestionTask.seed_text)
         return list(found.values())
 

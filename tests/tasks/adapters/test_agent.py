@@ -14,6 +14,7 @@ import pytest
 from fake_engine import FakeEngine
 from fake_runs import outcome, recipe_of, resume, run
 from gateway_helpers import PLAIN, make_tokenizer
+from lengthy_engine import LengthyEngine
 from rollout_helpers import ScriptedEngine
 
 from fastslow.base.errors import RecipeError, TaskError
@@ -21,6 +22,8 @@ from fastslow.models.chat import ChatFormat
 from fastslow.recipe import GradingRecipe, build_recipe
 from fastslow.records import Context, Rollout, Sampling
 from fastslow.rollouts.play import Player
+from fastslow.sandbox.box import Box
+from fastslow.sandbox.runner import SandboxError
 from fastslow.tasks.adapters.agent import AgentTask
 from fastslow.tasks.registry import build_task
 
@@ -50,6 +53,10 @@ async def asynchronous(problem, client):
 def uneven(problem, base_url, api_key):
     talk(problem, base_url, api_key, turns=len(problem["question"]) % 3 + 1)
     return 1.0
+
+def lengthy(problem, base_url, api_key):
+    said = [each["content"] for each in talk(problem, base_url, api_key, turns=2) if each["role"] == "assistant"]
+    return sum(each.startswith("long") for each in said) / 2, "say long"
 
 def text(problem, base_url, api_key):
     return talk(problem, base_url, api_key, turns=1)[-2]["content"]
@@ -227,6 +234,33 @@ def test_turns_that_the_recipe_forbids_are_refused(folder: Path) -> None:
         assert rollout.faults == {"agent_crashed": 1}
 
 
+def test_answers_that_are_truncated_or_not_of_the_form_are_masked_where_asked(folder: Path) -> None:
+    said = "x" * 99
+    for options, masked, faults in (
+        ({}, [], {"truncated": 3}),
+        ({"mask": ["truncated"]}, ["truncated"] * 3, {"truncated": 3, "masked_truncated": 3}),
+    ):
+        engine = ScriptedEngine(make_tokenizer(PLAIN), rule=lambda prompt: said)
+        for rollout in play(make("sync", **options), engine):
+            assert list(rollout.feedback.masked) == masked
+            assert dict(rollout.faults) == faults
+            assert rollout.trained == ([] if masked else [0, 1, 2])
+
+
+def test_agents_are_trained_with_rollouts_begun_ahead_and_resume_to_the_same_result(folder: Path) -> None:
+    task = make("lengthy")
+    recipe = recipe_of("rl", evaluation={"every": 0}, sampling={"ahead": 1, "max_tokens": 30})
+    whole, _ = run(folder / "whole", recipe, LengthyEngine(rate=0.1), task=task)
+    assert whole.state.done
+    broken = LengthyEngine(rate=0.1)
+    broken.fails_at = 4
+    with pytest.raises(RuntimeError, match="power"):
+        run(folder / "parts", recipe, broken, task=task)
+    resume(folder / "parts", recipe, LengthyEngine(rate=0.1), task=task)
+    assert outcome(folder / "parts") == outcome(folder / "whole")
+    assert len({row["reward"] for row in outcome(folder / "whole")["metrics"]}) > 1
+
+
 def test_what_an_agent_asks_after_its_end_is_refused(folder: Path) -> None:
     later: list[Any] = []
     rows = [{"question": "tea?", "later": later}]
@@ -294,6 +328,32 @@ def test_a_command_that_fails_hangs_or_leaves_processes_behind(folder: Path) -> 
         assert rollout.faults == {"grader": 1}
 
 
+def test_a_command_that_is_isolated_reaches_the_policy_and_nothing_else(folder: Path) -> None:
+    try:
+        Box().close()
+    except SandboxError as error:
+        pytest.skip(str(error))
+    (folder / "files").mkdir()
+    rest = """
+for name in (ELSEWHERE, "/root/x", "/etc/shadow"):
+    assert not os.path.exists(name), name
+try:
+    urllib.request.urlopen("http://127.0.0.1:1")
+except OSError:
+    open("score.json", "w").write("0.5")
+"""
+    (folder / "files" / "program.py").write_text(PROGRAM + rest.replace("ELSEWHERE", repr(str(folder / "rows.jsonl"))))
+    options = {"command": "python3 program.py", "folder": "files", "isolated": True}
+    for rollout in play(make(**options, result="score.json")):
+        assert (rollout.score, dict(rollout.faults), rollout.error) == (0.5, {}, "")
+    tested = play(make(**options, tests="pwd; cat problem.json; test -f score.json"))
+    assert {rollout.score for rollout in tested} == {1.0}
+    assert all(rollout.feedback.text.startswith("/agent\n{") for rollout in tested)
+    left = {"command": "python3 program.py; sleep 77 & exit 3", "folder": "files", "isolated": True}
+    for rollout in play(make(**left)):
+        assert dict(rollout.faults) == {"agent_crashed": 1, "agent_leaked": 1}
+
+
 def _command_line(process: str) -> bytes:
     try:
         return Path("/proc", process, "cmdline").read_bytes()
@@ -308,6 +368,7 @@ def test_options_that_do_not_fit(folder: Path) -> None:
         ({"agent": "sync", "tests": "x"}, "belongs to a command"),
         ({"command": "x", "tests": "x", "grader": "agents.py:grade"}, "keep one of them"),
         ({"command": "x", "folder": "nowhere"}, "no folder"),
+        ({"command": "x", "readable": ["x"]}, "belongs to isolated"),
         ({"agent": "nobody"}, "nobody"),
         ({"agent": "strange"}, r"\['row'\].*can be given problem, base_url"),
     ):

@@ -398,6 +398,16 @@ def test_a_grader_that_waits_does_not_hold_other_rollouts(module: Callable[[str]
     assert asyncio.run(play()) == [Feedback(1.0), Feedback(1.0)]
 
 
+@pytest.mark.parametrize(
+    "score", ["np.all(1 == 1)", "np.array(1.0)", "np.float16(1)", "Decimal(1)", "(np.bool_(1), 'Good.')"]
+)
+def test_a_single_value_of_a_library_is_a_score(module: Callable[[str], str], score: str) -> None:
+    """A grader may return `0.0` for an empty answer, and `np.all(…)` for the right one."""
+    name = module(f"import numpy as np\nfrom decimal import Decimal\ndef grade(answer, example):\n    return {score}\n")
+    task = build(write_jsonl(Path("data.jsonl"), ROWS), grader=f"{name}:grade")
+    assert repr(task.grade(task.examples("train")[0], "").score) == "1.0"
+
+
 @pytest.mark.parametrize("body", ["return 2", "return {}['key']"])
 def test_an_async_grader_that_fails_says_how(module: Callable[[str], str], body: str) -> None:
     name = module(f"async def grade(answer, example):\n    {body}\n")

@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -337,9 +338,20 @@ def test_the_feedback_says_who_gave_what_and_what_they_look_at() -> None:
     assert feedback.text.split("\n") == [
         "For 'What is 2 + 2?', letters gave 0 (best 1), form gave 0.5 (best 1), good gave 1 (best 1).",
         "Answers are judged by letters: Reward for words of a single letter.",
-        "Answers are judged by form.",
-    ]
+    ]  # `form` has no docstring, and a name is nothing that a prompt could use
     assert grade(letters, "a b c d").text == "For 'What is 2 + 2?', letters gave 1 (best 1)."
+
+
+def test_negative_rewards_are_explained_in_one_line_and_few_frames(tmp_path: Path, tiny_folder: Path) -> None:
+    def length_penalty(completions: list[str], **_: Any) -> list[float]:
+        return [-1.0 - len(each) for each in completions]
+
+    task = TRLTask(length_penalty, [{"prompt": f"say {number}"} for number in range(8)], holdout=0)
+    with pytest.raises(RecipeError, match="negative rewards are welcome") as caught:
+        fastslow.train(recipe(tiny_folder, "given"), tmp_path / "run", task=task)
+    assert "\n" not in str(caught.value)
+    assert "low=[" in str(caught.value)
+    assert len(traceback.extract_tb(caught.value.__traceback__)) <= 4
 
 
 @pytest.mark.parametrize("values", [[None], [float("nan"), None], [None, 1]])

@@ -193,7 +193,7 @@ def test_a_penalty_lowers_the_score_and_a_broken_call_is_explained() -> None:
     broken = '<tool_call>{"name": "open"</tool_call>'
     _, feedback = play(task, example, broken)
     assert feedback.score == pytest.approx(0.5 / 1.5)
-    assert f"'open 2' was answered with '{broken}', which is no tool call.\n{WRITE_CALLS}\n" in feedback.text
+    assert f"'open 2' was answered with '{broken}', which is no tool call.\n{WRITE_CALLS}" in feedback.text
 
 
 # Refusals ----------------------------------------------------------------------------------------------------------------

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -21,33 +19,29 @@ from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line, redacted
 from fastslow.base.world import in_thread, wait_for
-from fastslow.models.chat import speaking
-from fastslow.sandbox.process import queued, unwatched
-from fastslow.tasks.adapters.agent_process import prepare, run_command
+from fastslow.tasks.adapters.agent_process import Place, in_box, in_folder
+from fastslow.tasks.adapters.agent_rollout import (
+    LEAKED,
+    AgentLimits,
+    AgentRollouts,
+    Clock,
+    Refused,
+    Said,
+    Session,
+    Wanted,
+    gateway,
+)
 from fastslow.tasks.adapters.dataset import call_grader, load_grader
-from fastslow.tasks.base import SYSTEM, Answer, Ask, Asking, Example, Feedback, QuestionTask
+from fastslow.tasks.base import Example, Feedback, QuestionTask
 from fastslow.tasks.data import Row, RowTask, SourceOptions, content_id
-
-try:
-    from fastslow.gateway.rendering import rendering_of
-    from fastslow.gateway.server import gateway
-    from fastslow.gateway.session import LIMIT, Place, Refused, Said, Session, Wanted
-except ModuleNotFoundError as error:
-    raise TaskError(
-        f"task 'agent' needs the package {error.name}; install it with: pip install 'fastslow[agents]'"
-    ) from error
 
 KNOWN = ("problem", "base_url", "api_key", "anthropic_base_url", "client")
 """What an agent's function may ask for, by the names of its parameters."""
-CRASHED, HUNG, LEAKED = "agent_crashed", "agent_hung", "agent_leaked"
-"""Faults: it failed; it took longer than it may; it left processes behind."""
-GRACE = 5.0
-"""Seconds that an agent has to clean up when it is cancelled."""
 PROBED = 2
 """Problems on which an agent is listened to for its system message."""
 
 
-class AgentOptions(SourceOptions):
+class AgentOptions(AgentLimits, SourceOptions):
     agent: str | None = None
     """`module:function` in the current folder, plain or async. It is called with those of these that it has parameters for:
     problem (the row), base_url, api_key, anthropic_base_url, client (an OpenAI client)."""
@@ -67,41 +61,34 @@ class AgentOptions(SourceOptions):
     and what it writes is the feedback."""
     id: str | None = None
     """The column that names a row; without one, rows are named by a hash of their content."""
-    components: dict[str, str | None] = Field(default={SYSTEM: None}, min_length=1)
-    """The texts that evolve, by the name of their component: the model `policy/NAME` reads the text of NAME. Where there is
-    one, it is the text of every model. A text that is not given is taken from the system message that the agent sends."""
-    place: Literal["before", "instead"] = "before"
-    """Where a text goes that is given: before the agent's system message, or in its place. If {{fastslow}} stands in that
-    message, the text goes there. A text that is taken from the agent stands in the place of what it was."""
-    seconds: float = Field(default=600, gt=0)
-    """Seconds that the agent may work, without the time in which it waits for the policy."""
-    turns: int = Field(default=50, ge=1)
-    """Answers that the policy gives in one rollout; grading.max_turns limits them too."""
-    tokens: int | None = Field(default=None, ge=1)
-    """Tokens after which the policy gives no more answers in a rollout."""
-    at_once: int = Field(default=64, ge=1)
-    """Agents that work at the same time."""
+
+    isolated: bool = False
+    """Run the command in the sandbox: in /agent of a machine of its own, as an ordinary user. It can read the programs of
+    this machine and what `readable` names, and reach the policy's address and nothing else."""
+    readable: list[str] = Field(default=[])
+    """With `isolated`: folders that the command can read under their own paths. What is in their `bin` is found first."""
 
     @model_validator(mode="after")
     def _one_agent(self) -> AgentOptions:
         if (self.agent is None) == (self.command is None):
             raise ValueError("give either agent (module:function) or command")
-        for name in ("folder", "result", "tests"):
+        for name in ("folder", "result", "tests", "isolated"):
             if self.agent and getattr(self, name):
                 raise ValueError(f"{name} belongs to a command, and agent is a function; remove {name}")
         if self.tests and (self.grader or self.result):
             raise ValueError("tests give the score, and so would grader or result; keep one of them")
+        if self.readable and not self.isolated:
+            raise ValueError("readable belongs to isolated; set isolated, or remove readable")
         if self.folder and not Path(self.folder).expanduser().is_dir():
             raise ValueError(f"folder='{self.folder}' is no folder; give that of the agent's files")
         return self
 
 
-class AgentTask(RowTask):
+class AgentTask(AgentRollouts, RowTask):
     """Train an agent that calls a model through the interface of OpenAI or Anthropic."""
 
     Options = AgentOptions
     options: AgentOptions
-    grades_apart = True  # an agent that has its answer works on while others are sampled
 
     def __init__(self, options: AgentOptions) -> None:
         self._agent = load_agent(options.agent) if options.agent else None
@@ -131,111 +118,46 @@ class AgentTask(RowTask):
         heard = [wait_for(self._listen(example, missing)) for example in self.examples("train")[:PROBED]]
         return {name: text for name, text in heard[0].items() if all(text == each.get(name) for each in heard)}
 
-    @property
-    def places(self) -> dict[str, Place]:
-        return dict.fromkeys(self.options.components, self.options.place)
-
     def shown(self, example: Example) -> object:
         return dict(example.data)
 
-    @cached_property
-    def _free(self) -> asyncio.Semaphore:
-        return asyncio.Semaphore(self.options.at_once)
-
-    async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
-        """One attempt of the agent. Without a policy there is nobody to ask, and it is not started."""
-        chat = speaking.get()
-        if chat is None:
-            return Feedback(0.0)
-        clock = Clock()
-
-        async def sample(asked: Ask, wanted: Wanted) -> Answer:
-            with clock.stopped():
-                answer = await ask(asked)
-            return answer if isinstance(answer, Answer) else Answer(answer)
-
-        session = Session(
-            rendering_of(chat),
-            texts,
-            sample,
-            chat.has_ended,
-            self.places,
-            self.own,
-            most_turns=self.options.turns,
-            most_tokens=self.options.tokens,
-        )
-        with queued():
-            await self._free.acquire()
-        try:
-            with unwatched():  # the agent has a clock of its own
-                outcome = await self._run(example, session, clock)
-        finally:
-            self._free.release()
-        feedback = outcome if isinstance(outcome, Feedback) else await self._grade(example, outcome)
-        return replace(feedback, faults={**+session.faults, **feedback.faults})
-
-    async def _run(self, example: Example, session: Session, clock: Clock) -> Any:
-        """What the agent returned; feedback where it failed."""
-        running = asyncio.ensure_future(self._start(example, session))
-        try:
-            while not running.done() and (left := self.options.seconds - clock.worked) > 0:
-                await asyncio.wait({running}, timeout=max(left, 0.05))
-            if not running.done():
-                return self._failed(session, HUNG, f"the agent worked for more than {self.options.seconds:g} seconds")
-            return running.result()
-        except (RecipeError, asyncio.CancelledError):
-            raise
-        except BaseException as error:  # somebody else's code, which can raise anything
-            return self._failed(session, CRASHED, f"{type(error).__name__}: {one_line(redacted(str(error)))}", error)
-        finally:
-            running.cancel()
-            await asyncio.wait({running}, timeout=GRACE)
-            if running.done() and not running.cancelled():
-                running.exception()  # seen: it is not reported
-
-    def _failed(self, session: Session, fault: str, error: str, cause: BaseException | None = None) -> Feedback:
-        """The policy may have led the agent astray, which the attempt is scored for; not if it was never asked."""
-        if not session.turns:
-            raise TaskError(f"the agent failed before it asked the policy: {error}") from cause
-        words = "The agent took too long." if fault == HUNG else "The agent failed before it had a result."
-        if LIMIT in session.faults:
-            words = "The agent had no result when it had used all the answers it may have."
-        return Feedback(0.0, words, faults={fault: 1}, error=error)
+    async def attempt(self, example: Example, session: Session, clock: Clock) -> Any:
+        return await self.timed(self._start(example, session), session, clock, self.options.seconds)
 
     async def _start(self, example: Example, session: Any) -> Any:
         problem = dict(example.data)
         with gateway().opened(session) as (url, key):
             if self._agent is not None:
                 return await call_agent(self._agent, problem, url, key)
-            with tempfile.TemporaryDirectory(prefix="fastslow-", ignore_cleanup_errors=True) as folder:
-                return await self._command(problem, Path(folder), session, url, key)
+            async with (
+                in_box(self.options, problem) if self.options.isolated else in_folder(self.options, problem) as place
+            ):
+                return await self._command(place, session, url, key)
 
-    async def _command(self, problem: Row, folder: Path, session: Any, url: str, key: str) -> Any:
+    async def _command(self, place: Place, session: Any, url: str, key: str) -> Any:
         options = self.options
-        await in_thread(prepare, folder, options.folder, problem)
         given = {
             "OPENAI_API_KEY": key,
             "OPENAI_BASE_URL": f"{url}/v1",
             "ANTHROPIC_API_KEY": key,
             "ANTHROPIC_BASE_URL": url,
         }
-        ended = await run_command(str(options.command), folder, given, problem)
+        ended = await place.run(str(options.command), given)
         session.faults[LEAKED] += ended.leaked
         if options.tests:
-            tested = await run_command(options.tests, folder, {"FASTSLOW_TESTS": key}, problem)
+            tested = await place.run(options.tests, {"FASTSLOW_TESTS": key})
             return Feedback(float(tested.code == 0), f"{tested.output}\n{tested.errors}".strip())
         if ended.code:
             last = one_line(redacted(ended.errors.strip().rpartition("\n")[2]))
             raise TaskError(f"the command ended with {ended.code}: {last}")
-        written = ended.output
+        written: str | None = ended.output
         if options.result:
-            file = folder / options.result
-            if not file.is_file() or not file.resolve().is_relative_to(folder.resolve()):
+            written = await place.read(options.result)
+            if written is None:
                 raise TaskError(f"the command wrote no file '{options.result}'")
-            written = file.read_text(errors="replace")
-        return written if self._grader else _decoded(written)
+        return written if self._grader else _decoded(str(written))
 
-    async def _grade(self, example: Example, returned: Any) -> Feedback:
+    async def grade(self, example: Example, returned: Any) -> Feedback:
         name, grader = str(self.options.grader), self._grader
         if grader is None:
             if isinstance(returned, Mapping):
@@ -287,28 +209,6 @@ class Listener:
 
     def store(self, name: str, messages: Any) -> None:
         self.stored[name] = messages
-
-
-class Clock:
-    """The time in which an agent works: that in which no answer of the policy is outstanding."""
-
-    def __init__(self) -> None:
-        self._worked, self._since, self._waits = 0.0, time.monotonic(), 0
-
-    @property
-    def worked(self) -> float:
-        return self._worked + (0.0 if self._waits else time.monotonic() - self._since)
-
-    def stopped(self) -> Any:
-        return self
-
-    def __enter__(self) -> None:
-        self._worked = self.worked
-        self._waits += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._waits -= 1
-        self._since = time.monotonic()
 
 
 def load_agent(name: str) -> Callable[..., Any]:

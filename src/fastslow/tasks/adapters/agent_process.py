@@ -6,12 +6,19 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
-from collections.abc import Mapping
+import tempfile
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from fastslow.base.world import in_thread
+from fastslow.sandbox.box import PATH, Box
+from fastslow.tasks.adapters.agent_rollout import gateway
+from fastslow.tasks.adapters.harbor.machines import LONGEST, SandboxMachine
 
 OUTPUT = 2**20
 """Bytes of standard output, and of standard error, that are kept; the rest is dropped."""
@@ -28,6 +35,80 @@ class Ended:
     errors: str
     leaked: bool
     """It left processes behind, which were ended."""
+
+
+class Place(Protocol):
+    """Where the command of a rollout runs."""
+
+    async def run(self, command: str, given: Mapping[str, str]) -> Ended:
+        """Run a shell command, with variables added to its environment and the problem as its standard input."""
+        ...
+
+    async def read(self, name: str) -> str | None:
+        """A file that it wrote, if there is one."""
+        ...
+
+
+class Files(Protocol):
+    """What a place is furnished with."""
+
+    folder: str | None
+    readable: list[str]
+
+
+@contextlib.asynccontextmanager
+async def in_folder(files: Files, problem: Mapping[str, Any]) -> AsyncIterator[Place]:
+    """A folder of this machine, which is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="fastslow-", ignore_cleanup_errors=True) as folder:
+        await in_thread(prepare, Path(folder), files.folder, problem)
+        yield _Folder(Path(folder), problem)
+
+
+@dataclass(frozen=True)
+class _Folder:
+    folder: Path
+    problem: Mapping[str, Any]
+
+    async def run(self, command: str, given: Mapping[str, str]) -> Ended:
+        return await run_command(command, self.folder, given, self.problem)
+
+    async def read(self, name: str) -> str | None:
+        file = self.folder / name
+        if not file.is_file() or not file.resolve().is_relative_to(self.folder.resolve()):
+            return None
+        return file.read_text(errors="replace")
+
+
+@contextlib.asynccontextmanager
+async def in_box(files: Files, problem: Mapping[str, Any]) -> AsyncIterator[Place]:
+    """The sandbox, which ends afterwards with all that runs in it."""
+    readable = [str(Path(each).expanduser().resolve()) for each in files.readable]
+    box = await in_thread(lambda: Box(readable=readable, port=gateway().port))
+    machine = SandboxMachine(box, "/agent", {"PATH": ":".join([*(f"{each}/bin" for each in readable), PATH])})
+    try:
+        assert box.listening is not None
+        async with gateway().reached_from(box.listening):
+            with tempfile.TemporaryDirectory(prefix="fastslow-") as folder:
+                await in_thread(prepare, Path(folder), files.folder, problem)
+                await machine.put(Path(folder), "/agent")
+            yield _Boxed(machine, problem)
+    finally:
+        await machine.close()
+
+
+@dataclass(frozen=True)
+class _Boxed:
+    machine: SandboxMachine
+    problem: Mapping[str, Any]
+
+    async def run(self, command: str, given: Mapping[str, str]) -> Ended:
+        stdin = json.dumps(self.problem, default=str).encode()
+        ran = await self.machine.run(command, seconds=LONGEST, environment=given, given=stdin)
+        return Ended(ran.code, ran.output, ran.errors, ran.left)
+
+    async def read(self, name: str) -> str | None:
+        ran = await self.machine.run(f"cat -- {shlex.quote(name)}", seconds=60)
+        return None if ran.code else ran.output
 
 
 def prepare(folder: Path, files: str | None, problem: Mapping[str, Any]) -> None:

@@ -9,13 +9,12 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from numbers import Real
 from typing import Any, Literal
 
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split, within
+from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split, is_number, within
 from fastslow.tasks.data import (
     ListedTask,
     Row,
@@ -100,7 +99,7 @@ def _as_feedback(returned: Any) -> Feedback | None:
         feedback = Feedback(*returned)
     else:
         feedback = Feedback(returned)
-    if not isinstance(feedback.score, Real) or not isinstance(feedback.text, str):
+    if not is_number(feedback.score) or not isinstance(feedback.text, str):
         return None
     return Feedback(feedback.score, feedback.text, progress=feedback.progress)
 

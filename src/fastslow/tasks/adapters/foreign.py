@@ -13,7 +13,7 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 from fastslow.base.errors import TaskError
-from fastslow.tasks.base import Ask, Asking, Component, Example, Feedback, Options, Split
+from fastslow.tasks.base import Ask, Asking, Chooser, Component, Example, Feedback, Options, Split
 from fastslow.tasks.data import ListedTask, content_id, name_examples
 
 T = TypeVar("T")
@@ -164,7 +164,10 @@ class ProgramTask(ListedTask):
         return None if example.id in self._trained_on else self._asked(example.data["problem"])
 
     async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
-        return await run_in_thread(partial(self._attempt, example.data["problem"], texts), ask)
+        problem = example.data["problem"]
+        if isinstance(texts, Chooser):
+            texts = texts.narrowed(str(self._asked(problem)))
+        return await run_in_thread(partial(self._attempt, problem, texts), ask)
 
     @abstractmethod
     def _asked(self, problem: Any) -> object:

@@ -21,6 +21,8 @@ RewardFunction = Callable[..., Any] | str
 Numbers = float | Sequence[float] | None
 """One for all functions, or one each."""
 
+NEGATIVE = " (negative rewards are welcome: scores are from 0 to 1, so they are shifted and scaled by low and high)"
+
 
 class Withheld:
     """Stands for something that a task does not have. A function may accept it; reading it is an error."""
@@ -65,14 +67,15 @@ class Reward:
         return 1 - abs(self.best - value) / (self.high - self.low)
 
     def words(self, prompt: Any, completion: Any, columns: Mapping[str, Any]) -> str:
-        """What to do better: what the function says itself, else the beginning of its docstring, else its name."""
+        """What to do better: what the function says itself, else the beginning of its docstring. A name alone says nothing
+        that a prompt could use."""
         plain = self.function
         while isinstance(plain, functools.partial):
             plain = plain.func
         own = getattr(self.function, "feedback", None) or getattr(plain, "feedback", None)
         if not callable(own):
             purpose = one_line((inspect.getdoc(plain) or "").partition("\n\n")[0])
-            return f"Answers are judged by {self.name}: {purpose}" if purpose else f"Answers are judged by {self.name}."
+            return f"Answers are judged by {self.name}: {purpose}" if purpose else ""
         with blaming(f"the feedback of reward function '{self.name}'"):
             said = own(prompt=prompt, completion=completion, **columns)
         if not isinstance(said, str):
@@ -163,8 +166,9 @@ def bounded(rewards: Sequence[Reward], reward: Reward, value: float | None, clip
     needed = [value if each is reward else getattr(each, option) for each in rewards]
     raise RecipeError(
         f"reward function '{reward.name}' gave {value:.15g}, but low={reward.low:g} and high={reward.high:g} say what it can "
-        f"give; set {option} to the {'least' if option == 'low' else 'most'} that it gives, here "
-        f"{option}=[{', '.join(f'{number:.15g}' for number in needed)}] or beyond, or outside=clip to count it as the bound"
+        f"give{NEGATIVE if value < 0 else ''}; set {option} to the {'least' if option == 'low' else 'most'} that it gives, "
+        f"here {option}=[{', '.join(f'{number:.15g}' for number in needed)}] or beyond, or outside=clip to count it as "
+        "the bound"
     )
 
 

@@ -138,7 +138,7 @@ class TRLTask(ListedTask, QuestionTask):
         advice = [
             reward.words(row[PROMPT], completion, columns) for reward, value in counted if reward.share(value) < 1
         ]
-        text = "\n".join([f"For '{question}', {fact}.", *dict.fromkeys(advice)])
+        text = "\n".join([f"For '{question}', {fact}.", *filter(None, dict.fromkeys(advice))])
         return Feedback(score / sum(reward.size for reward, _ in counted), text)
 
     def _given(self, row: Mapping[str, Any], completion: Any, ids: Sequence[int] | None) -> dict[str, Any]:

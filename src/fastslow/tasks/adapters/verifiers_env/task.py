@@ -129,8 +129,11 @@ class Verifiers(ListedTask):
         if score < 1:
             if outcome.form:
                 lines.append(f"Write the answer in this form: {one_line(outcome.form)}")
-            lines += [_advice(reward) for reward in outcome.rewards if reward.value < 1 if reward.weight > 0]
-            lines += [_advice(reward) for reward in outcome.rewards if reward.value > 0 if reward.weight < 0]
+            said = [
+                reward for reward in outcome.rewards if reward.about
+            ]  # a name alone is nothing that a prompt could use
+            lines += [_advice(reward) for reward in said if reward.value < 1 if reward.weight > 0]
+            lines += [_advice(reward) for reward in said if reward.value > 0 if reward.weight < 0]
         return Feedback(score, "\n".join(lines))
 
 
@@ -148,7 +151,7 @@ def _fact(problem: Problem, outcome: Outcome, policy: Policy, high: float) -> st
 
 
 def _advice(reward: Reward) -> str:
-    return f"Answers are judged by {reward.name}{f': {reward.about}' if reward.about else '.'}"
+    return f"Answers are judged by {reward.name}: {reward.about}"
 
 
 def _split(name: str, parts: Mapping[Part, Sequence[Problem]], share: float) -> dict[Split, list[Row]]:

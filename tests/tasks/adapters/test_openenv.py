@@ -1,0 +1,125 @@
+"""OpenEnv's protocol, spoken by a server of its own: one connection an episode, `reset`, `step` and `close` as messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+from gateway_helpers import TOOLS, make_tokenizer
+from rollout_helpers import ScriptedEngine
+
+from fastslow.base.errors import TaskError
+from fastslow.models.chat import ChatFormat
+from fastslow.recipe import build_recipe
+from fastslow.records import Context, Rollout, Sampling
+from fastslow.rollouts.play import Player
+from fastslow.tasks.adapters.openenv import OpenEnvTask
+from fastslow.tasks.registry import build_task
+
+pytest.importorskip("websockets")
+SCHEMA = {"action": {"type": "object", "properties": {"guess": {"type": "integer"}}, "required": ["guess"]}}
+
+
+async def serve(connection: Any) -> None:
+    """Guess a number that follows from the seed; three guesses."""
+    guesses, secret = 0, 0
+
+    async def observe(text: str, reward: float | None = None, done: bool = False) -> None:
+        data = {"observation": {"text": text, "metadata": {"hidden": secret}}, "reward": reward, "done": done}
+        await connection.send(json.dumps({"type": "observation", "data": data}))
+
+    async for text in connection:
+        message = json.loads(text)
+        if message["type"] == "close":
+            return
+        if message["type"] == "reset":
+            if message["data"].get("level") == "broken":
+                await connection.send(json.dumps({"type": "error", "data": {"message": "no such level"}}))
+                continue
+            secret = message["data"]["seed"] % 2
+            await observe("Guess.")
+        elif not isinstance(message["data"].get("guess"), int):
+            errors = [{"loc": ["guess"], "msg": "not a number"}]
+            await connection.send(json.dumps({"type": "error", "data": {"message": "Invalid", "errors": errors}}))
+        else:
+            guesses += 1
+            right = message["data"]["guess"] == secret
+            await observe("right" if right else "wrong", 1.0 if right else -0.25, right or guesses == 3)
+
+
+@pytest.fixture(scope="module")
+def url() -> str:
+    from websockets.asyncio.server import serve as listen
+
+    def process(connection: Any, request: Any) -> Any:
+        if request.path == "/schema":
+            return connection.respond(HTTPStatus.OK, json.dumps(SCHEMA))
+        return None
+
+    ready, found, loop = threading.Event(), [], asyncio.new_event_loop()
+
+    async def main() -> None:
+        async with listen(serve, "127.0.0.1", 0, process_request=process) as server:
+            found.append(server.sockets[0].getsockname()[1])
+            ready.set()
+            await asyncio.get_running_loop().create_future()
+
+    threading.Thread(target=lambda: loop.run_until_complete(main()), daemon=True).start()
+    assert ready.wait(30)
+    return f"http://127.0.0.1:{found[0]}"
+
+
+def make(url: str, **options: Any) -> OpenEnvTask:
+    settings = {"url": url, "train": 4, "low": -0.5, "high": 1.0, **options}
+    task = build_task(build_recipe({"model": "none", "task": {"name": "openenv", **settings}}))
+    assert isinstance(task, OpenEnvTask)
+    return task
+
+
+def act(**arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': 'act', 'arguments': arguments})}\n</tool_call>"
+
+
+def play(task: OpenEnvTask, *said: str) -> tuple[list[Rollout], list[str]]:
+    def rule(prompt: str) -> str:
+        return [*said, "done"][min(prompt.count("<|im_start|>assistant") - 1, len(said))]
+
+    engine = ScriptedEngine(make_tokenizer(TOOLS), rule=rule)
+    pairs = [(example, Context(dict(task.seed_texts))) for example in task.examples("train")]
+    player = Player(task, engine, ChatFormat(engine.tokenizer))
+    rollouts = player.play(pairs, Sampling(1.0, 1.0, 300), policy_step=0, seed=0, strict=False)[0]
+    return rollouts, [engine.tokenizer.decode(list(turn.prompt_ids)) for each in rollouts for turn in each.turns]
+
+
+def test_an_episode_is_reset_with_its_seed_and_stepped_to_its_end(url: str) -> None:
+    task = make(url)
+    rollouts, prompts = play(task, act(guess=0), act(guess=1), act(guess=1))
+    assert len({example.data["seed"] % 2 for example in task.examples("train")}) == 2
+    for rollout in rollouts:
+        odd = int(rollout.example.data["seed"]) % 2
+        assert len(rollout.turns) == 1 + odd  # it ends when the guess is right
+        assert rollout.score == pytest.approx(((0.75 if odd else 1.0) + 0.5) / 1.5)
+        assert dict(rollout.faults) == {}
+        assert list(rollout.feedback.rewards) == ([-0.25, 1.0] if odd else [1.0])  # by turn, for slow.credit
+    assert "Guess." in prompts[0]
+    assert "hidden" not in "".join(prompts)
+    assert '"guess"' in prompts[0]  # the action's schema is the tool's
+    last = make(url, score="last")
+    assert {rollout.score for rollout in play(last, act(guess=0), act(guess=1))[0]} == {1.0}
+
+
+def test_errors_of_the_environment_and_of_the_policy(url: str) -> None:
+    rollouts, prompts = play(make(url), act(guess="x"), "I give up")
+    assert all("error: Invalid; guess: not a number" in prompt for prompt in prompts[1::2])
+    assert {rollout.score for rollout in rollouts} == {0.0}  # no reward counts as the least
+    for rollout in play(make(url, reset={"level": "broken"}))[0]:
+        assert dict(rollout.faults) == {"grader": 1}
+        assert "cannot be reset: no such level" in rollout.error
+    with pytest.raises(TaskError, match=r"no OpenEnv server answers at http://127.0.0.1:1/schema"):
+        make("http://127.0.0.1:1")
+    with pytest.raises(TaskError, match="low=1 and high=0"):
+        make(url, low=1, high=0)
