@@ -31,13 +31,12 @@ from benchmarks.simulated_policy import COMPONENT, Dials, Policy, World, count_t
 from fastslow.base.world import World as Processes
 from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Evaluator
-from fastslow.fast.memory import Memory
 from fastslow.fast.optimizers.digest import FIRST_LOOK
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe
 from fastslow.recipe.parts import OPTIMIZER
-from fastslow.records import Context, Example, Rollout, Sampling
+from fastslow.records import Component, Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Timing
 
 AnyDials = Dials | HandbookDials | ConventionDials
@@ -94,6 +93,8 @@ SETTINGS = {
     "handbook-30": Setting(HandbookDials(rules=30), (100, 200, 300, 600)),
     "handbook-hard": Setting(HandbookDials(follow=0.3, misled=0.4, formless=0.5), (100, 200, 300)),
     "handbook-wrong": Setting(HandbookDials(wrong=0.2), (100, 200, 300)),
+    "thirty-at-once": Setting(HandbookDials(rules=30, grip=6), (300, 600)),
+    "thirty-skills": Setting(HandbookDials(rules=30, grip=6, skills=3), (300, 600)),
 }
 PROPOSALS = 4
 RECIPE: dict[str, Any] = {"population": 4, "anchors": 32, "minibatch": 8}
@@ -129,7 +130,13 @@ def open_world(dials: AnyDials, seed: int) -> tuple[Any, Any]:
 
 
 def evaluator_of(
-    fast: FastRecipe, player: Simulated, anchors: list[Example], cycle: int, seed: int, budget: int
+    fast: FastRecipe,
+    player: Simulated,
+    anchors: list[Example],
+    cycle: int,
+    seed: int,
+    budget: int,
+    components: Sequence[Component] = (),
 ) -> Evaluator:
     """One cycle's evaluator, without the run that it belongs to."""
     return Evaluator(
@@ -142,10 +149,9 @@ def evaluator_of(
         seed=derive_seed(seed, "fast", cycle),
         budget=budget,
         evidence=None,
-        components=[],
+        components=components,
         count_tokens=count_tokens,
         world=Processes(),
-        memory=Memory(fast),
         book=lambda purpose, rollouts, timing: None,
     )
 
@@ -172,7 +178,8 @@ def run_one(
             if optimizer in READS_ON:
                 rescored = FIRST_LOOK if first else 0
             budget = max(0, mark - policy.rollouts - rescored)
-            evaluator = evaluator_of(fast, Simulated(policy), anchors, cycle, seed, budget)
+            components = library.components if (library := getattr(world, "library", None)) else ()
+            evaluator = evaluator_of(fast, Simulated(policy), anchors, cycle, seed, budget, components)
             pool = OPTIMIZER.registry.find(optimizer)(fast).evolve(evaluator, Lessons(), pool).pool
             reward = world.reward(pool.best.context.texts[COMPONENT], cycle)
             gain = oracle[cycle] - seed_reward[cycle]

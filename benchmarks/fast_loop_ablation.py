@@ -54,7 +54,7 @@ ABLATIONS: dict[str, list[tuple[str, Any]]] = {
     "doubting-the-grader": [(f"{DIGEST}.support.truth", lambda made, not_made: 0.9)],
     "one-of-rivals": [(f"{DIGEST}.support.rival_truth", lambda made, others: 1.0)],
     "telling-remarks": [(f"{DIGEST}.support.singletons_return", lambda counts: 1.0)],
-    "passing-over-verdicts": [(f"{DIGEST}.transcript.FILLINGS", 10**9)],
+    "passing-over-verdicts": [(f"{DIGEST}.facts.FILLINGS", 10**9)],
     "merging-restatements": [(f"{DIGEST}.transcript.restatements", lambda texts, frames: {})],
     "comparing-texts": [(f"{SEARCH}.DESIGNS", 1)],
     "posterior-choice": [(f"{SEARCH}.Digest._model", luckiest)],

@@ -11,7 +11,7 @@ from helpers import with_parts
 
 from fastslow.base.world import World, derive_seed
 from fastslow.fast.evaluator import Evaluator
-from fastslow.fast.memory import Evidence, Memory
+from fastslow.fast.memory import Evidence
 from fastslow.fast.optimizers.base import Cycle
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Reflector, Request, Usage
@@ -181,7 +181,6 @@ def one_cycle(
         components=components,
         count_tokens=count_tokens,
         world=world or World(),
-        memory=Memory(recipe),
         book=lambda purpose, rollouts, timing: None,
         report=report,
     )

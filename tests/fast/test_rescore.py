@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cycle_helpers import Scripted, Stage, add_counter, by_text, knows_rule, one_cycle, pool_of, problems
+from fake_runs import recipe_of
 from helpers import with_parts
 
 from fastslow.fast.evolution import choose_anchors
@@ -30,7 +31,7 @@ class Loop:
     def __init__(self, stage: Stage, reflector: Reflector, pool: Pool, **fast: Any) -> None:
         self.stage, self.pool, self.reflector = stage, pool, reflector
         self.recipe = FastRecipe(**with_parts({"population": 2, "budget": 60, "anchors": 12, "cycle": 3, **fast}))
-        self.memory = Memory(self.recipe)
+        self.memory = Memory(self.recipe, reads=self.recipe.rescore == "from-rollouts")
 
     def train(self, examples: list[Example]) -> list[Rollout]:
         """Slow rollouts, at this policy step, of every problem under the contexts in use."""
@@ -154,7 +155,7 @@ def test_a_context_the_slow_loop_did_not_play_is_played() -> None:
 
 
 def test_where_the_task_changes_the_evidence_is_of_no_use() -> None:
-    memory = Memory(FastRecipe(rescore="from-rollouts"))
+    memory = Memory(FastRecipe(rescore="from-rollouts"), reads=True)
     memory.trained([rules()._rollout(TRAINED[0], pool_of("A").best.context)])
     assert memory.open_cycle(same_task=False) is None
     assert memory.open_cycle(same_task=True) is not None
@@ -172,11 +173,15 @@ def test_evidence_is_for_one_cycle_and_without_tokens() -> None:
     assert not off.memory.evidence.rollouts
 
 
-def test_without_a_fast_loop_nothing_is_kept() -> None:
-    memory = Memory(FastRecipe(rescore="from-rollouts", reuse=True, adaptive=True), evolves=False)
-    memory.trained([rules()._rollout(TRAINED[0], pool_of("A").best.context)])
-    assert not memory.evidence.rollouts
-    assert memory.to_data() is None
+def test_loops_that_share_nothing_have_no_memory() -> None:
+    sharing: dict[str, Any] = {"rescore": "from-rollouts", "reuse": True, "adaptive": True}
+    assert Memory.of(recipe_of("rl", fast=sharing)) is None
+    assert Memory.of(recipe_of("fst")) is None
+    for name, value in sharing.items():
+        memory = Memory.of(recipe_of("fst", fast={name: value}))
+        assert memory is not None
+        assert memory.reads == (name == "rescore")
+    assert Memory.of(recipe_of("gepa", fast={"optimizer": "digest"})) is not None  # it reads rollouts by itself
 
 
 def test_without_switches_a_cycle_plays_what_it_always_played() -> None:

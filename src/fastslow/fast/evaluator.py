@@ -11,9 +11,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from fastslow.base.world import World, derive_seed
-from fastslow.fast.memory import Evidence, Memory
+from fastslow.fast.memory import Evidence
 from fastslow.fast.pool import Member, Pool, Scores, mean_progress, mean_score
-from fastslow.fast.reflection.base import Kind, find_kind
+from fastslow.fast.reflection.base import KINDS, Kind, kind_of
 from fastslow.recipe import FastRecipe
 from fastslow.records import Component, Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Player, Timing
@@ -44,7 +44,6 @@ class Evaluator:
     components: Sequence[Component]
     count_tokens: Callable[[str], int]
     world: World
-    memory: Memory
     book: Book
     report: Callable[[str], None] = lambda text: None
     """Says to people how far the cycle is."""
@@ -72,7 +71,7 @@ class Evaluator:
 
     def kind(self, component: str) -> Kind:
         """The kind of a component, by its name."""
-        return find_kind(next((each.kind for each in self.components if each.name == component), "prompt"))
+        return next((kind_of(each) for each in self.components if each.name == component), KINDS["prompt"])
 
     def draw(self, pairs: Sequence[tuple[Example, Context]], purpose: Purpose) -> list[Rollout]:
         """One rollout per pair under the current policy, played as one batch and booked."""
@@ -82,7 +81,6 @@ class Evaluator:
         if purpose != "rescore":
             self.spent += len(pairs)
         self.book(purpose, rollouts, timing)
-        self.memory.scored(purpose, rollouts)
         if self.saves:
             self.saved += [(rollout, purpose) for rollout in rollouts]
         self.watch(rollouts, purpose)

@@ -18,10 +18,10 @@ from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
 from fastslow.recipe.parts import OPTIMIZER
-from fastslow.records import Example
-from fastslow.rollouts.play import Player
+from fastslow.records import Example, Rollout
+from fastslow.rollouts.play import Player, Timing
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.ledger import Entry, Ledger
+from fastslow.runs.ledger import Entry, Ledger, Purpose
 from fastslow.runs.view import View
 from fastslow.tasks.stages import Stages
 
@@ -47,26 +47,30 @@ class Evolution:
         self.book, self.journal, self.view = book, journal, view
         self.sampling = recipe.sampling.training()
         self.optimizer: type[Optimizer] = OPTIMIZER.registry.find(recipe.fast.optimizer.name)
-        state.memory.reads |= self.optimizer.reads_rollouts
+        code = [each.name for each in player.task.components if each.kind == "code"]
+        if code and not getattr(reflector, "writes_code", True):
+            view.message(f"without a reflection model no code is written: {', '.join(code)} stays as it is", "warning")
 
     def evolve(self, look_ahead: Sequence[Example]) -> Pool:
         """The pool after this step's cycle; `look_ahead` are the training problems of the cycle's steps."""
         state, number = self.state, self.state.cycle
         carried = [member.context.id for member in state.pool.members]
-        journal, kept = self.journal, state.memory.kept
-        done = self.player.world.from_main(lambda: journal.cycle(number, kept) if journal else None)
+        journal, memory = self.journal, state.memory
+        done = self.player.world.from_main(lambda: journal.cycle(number, memory is not None) if journal else None)
         if done and done["policy_step"] == state.step and done["carried"] == carried:
             spent = Ledger.from_dict(done["spent"])
             state.ledger.add(spent)
             state.clock.add(spent.total().seconds)
-            state.memory.restore(done.get("memory"), look_ahead)
+            if memory:
+                memory.restore(done.get("memory"), look_ahead)
             return Pool.from_dict(done["population"])
         with state.clock.phase("fast"):
             before = state.ledger.snapshot()
             evaluator = self._evaluator(number, look_ahead)
             found = self.optimizer(self.recipe.fast).evolve(evaluator, self.reflector, state.pool)
             self._book(found)
-            state.memory.close_cycle(found.pool.active(self.recipe.slow.group), look_ahead, found.found)
+            if memory:
+                memory.close_cycle(found.pool.active(self.recipe.slow.group), look_ahead, found.found)
             if journal:
                 self._write(journal, evaluator, found, carried, state.ledger.since(before))
         if failed := found.faults.get("reflection_failed"):
@@ -79,7 +83,8 @@ class Evolution:
         """Open the cycle's evidence and choose the anchors."""
         recipe, memory, player = self.recipe, self.state.memory, self.player
         task, step = player.task, self.state.step
-        evidence = memory.open_cycle(not isinstance(task, Stages) or task.at(step).name == task.behind(step).name)
+        same_task = not isinstance(task, Stages) or task.at(step).name == task.behind(step).name
+        evidence = memory.open_cycle(same_task) if memory else None
         scored_by = evidence if recipe.fast.rescore == "from-rollouts" else None
         return Evaluator(
             recipe.fast,
@@ -89,16 +94,21 @@ class Evolution:
             cycle=number,
             policy_step=step,
             seed=derive_seed(recipe.seed, "fast", number),
-            budget=memory.budget,
+            budget=memory.budget if memory else recipe.fast.budget,
             evidence=evidence,
-            components=player.task.components,
+            components=player.library.components if player.library else task.components,
             count_tokens=player.chat.count,
             world=player.world,
-            memory=memory,
-            book=self.book,
+            book=self._played,
             report=lambda text: self.view.cycle(number, text),
             saves=self.journal is not None and recipe.output.save_rollouts,
         )
+
+    def _played(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
+        """Book rollouts, and keep them where the slow loop may train on them."""
+        self.book(purpose, rollouts, timing)
+        if self.state.memory:
+            self.state.memory.scored(purpose, rollouts)
 
     def _book(self, found: Cycle) -> None:
         """Book the rollouts that were reused, and what the reflector has used."""
@@ -137,7 +147,8 @@ class Evolution:
         if evaluator.saves:
             rollouts, purposes = [each for each, _ in evaluator.saved], [purpose for _, purpose in evaluator.saved]
             journal.save_fast_rollouts(evaluator.cycle, rollouts, purposes)
-        journal.save_cycle(evaluator.cycle, entry, self.state.memory.to_data())
+        memory = self.state.memory
+        journal.save_cycle(evaluator.cycle, entry, memory.to_data() if memory else None)
 
 
 def choose_anchors(look_ahead: Sequence[Example], evidence: Evidence | None, count: int) -> list[Example]:

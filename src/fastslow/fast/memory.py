@@ -1,4 +1,4 @@
-"""The rollouts that the two loops share, none with default settings, and how much of its budget the fast loop may spend.
+"""The rollouts that the two loops share, where a recipe asks for it, and how much of its budget the fast loop may spend.
 
 The fast loop stores rollouts that the slow loop can train on (`reuse`). The slow loop stores rollouts that score the contexts
 (`rescore: from-rollouts`), that an optimizer reads (`digest`) or that decide the budget (`adaptive`).
@@ -12,10 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean, variance
 from typing import Any
 
-from fastslow.recipe import FastRecipe
+from fastslow.recipe import FastRecipe, Recipe
+from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Completion, Context, Example, Rollout
 from fastslow.rollouts.rounds import Pending
 from fastslow.rollouts.stored import from_data, to_data
+from fastslow.tasks.base import TaskMemory
 
 LEAST_SHARE = 1 / 8
 """The share of `fast.budget` that `fast.adaptive` always leaves."""
@@ -26,25 +28,29 @@ CLEAR = 3.0
 
 
 class Memory:
-    """Kept for one cycle and saved with the run."""
+    """Kept for one cycle and saved with the run. `reads` says whether the fast loop reads the slow loop's rollouts."""
 
-    def __init__(self, recipe: FastRecipe, *, evolves: bool = True) -> None:
-        self.recipe, self.evolves = recipe, evolves
+    def __init__(self, recipe: FastRecipe, reads: bool) -> None:
+        self.recipe, self.reads = recipe, reads
         self.cache = RolloutCache()
         self.evidence = Evidence()
         self.allowance = Allowance()
-        self.reads = recipe.rescore == "from-rollouts"
-        """Whether the fast loop reads the slow loop's rollouts."""
+        self.task: TaskMemory | None = None
+        """What the task keeps, if anything."""
 
-    @property
-    def watches(self) -> bool:
-        """Whether the slow loop's rollouts are stored: without a fast loop they would never be used or cleared."""
-        return self.evolves and (self.reads or self.recipe.adaptive)
-
-    @property
-    def kept(self) -> bool:
-        """Whether there is anything to save with the run."""
-        return self.watches or (self.evolves and self.recipe.reuse)
+    @classmethod
+    def of(cls, recipe: Recipe, task: TaskMemory | None = None) -> Memory | None:
+        """None where the loops share nothing, with default settings and without a fast loop, and the task keeps nothing."""
+        fast = recipe.fast
+        if recipe.method == "rl":
+            fast = fast.model_copy(update={"rescore": "all", "reuse": False, "adaptive": False})
+        learns = recipe.method != "rl" and OPTIMIZER.registry.find(fast.optimizer.name).reads_rollouts
+        reads = learns or fast.rescore == "from-rollouts"
+        if not (reads or fast.reuse or fast.adaptive or task):
+            return None
+        found = cls(fast, reads)
+        found.task = task
+        return found
 
     @property
     def budget(self) -> int:
@@ -57,7 +63,7 @@ class Memory:
 
     def trained(self, rollouts: Sequence[Rollout]) -> None:
         """Store rollouts sampled by the slow loop, without the reused ones."""
-        if self.watches:
+        if self.reads or self.recipe.adaptive:
             self.evidence.add(rollouts)
 
     def open_cycle(self, same_task: bool) -> Evidence | None:
@@ -74,15 +80,16 @@ class Memory:
         self.evidence = Evidence()
         if self.recipe.adaptive:
             self.allowance.conclude(found)
+        if self.task is not None:
+            self.task.turn()
 
-    def to_data(self) -> dict[str, Any] | None:
-        """The memory as JSON data, None if nothing is kept."""
-        if not self.kept:
-            return None
+    def to_data(self) -> dict[str, Any]:
+        """The memory as JSON data."""
         return {
             "allowance": self.allowance.to_dict(),
             "evidence": to_data(self.evidence.rollouts),
             "cache": to_data(self.cache.rollouts),
+            **({"task": self.task.to_data()} if self.task else {}),
         }
 
     def restore(self, data: Mapping[str, Any] | None, ahead: Sequence[Example]) -> None:
@@ -92,6 +99,8 @@ class Memory:
             self.evidence = Evidence(from_data(data["evidence"], ahead))
             self.cache.clear()
             self.cache.add(from_data(data["cache"], ahead))
+            if self.task is not None:
+                self.task.restore(data["task"])
 
 
 class RolloutCache:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastslow.fast.digest.classes import cut, generalized, states_something
+from fastslow.fast.digest.classes import _bare, cut, generalized, states_something
 
 
 def classes(*said: str, names: tuple[str, ...] = ()) -> list[str]:
@@ -76,3 +76,15 @@ def test_verdicts_state_nothing() -> None:
     said = ["Wrong.", "Incorrect answer.", "That is not right.", "Well done!", "Expected 17, got 19."]
     assert not any(map(states_something, said))
     assert all(map(states_something, ["Use JSON.", "A visa goes to amber.", "错误：日期必须用横线。"]))
+
+
+def test_a_value_is_taken_out_of_its_quotation_marks() -> None:
+    assert [_bare(value) for value in ('"ab"', "''", "(a)", '"', "-3", "7", "ab")] == [
+        "ab",
+        "",
+        "a",
+        '"',
+        "-3",
+        "7",
+        "ab",
+    ]

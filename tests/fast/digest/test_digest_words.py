@@ -16,6 +16,8 @@ from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe
 from fastslow.records import Completion, Context, Example, Feedback, Rollout, Turn
+from fastslow.tasks.families.formats.fields import FIELDS
+from fastslow.tasks.families.formats.task import Formats, FormatsOptions
 
 simulated = importlib.import_module("benchmarks.simulated_conventions")
 
@@ -137,3 +139,38 @@ def test_a_component_that_is_blamed_for_the_first_time_by_a_second_try_is_no_sur
     found = run(policy.play, Pool.from_texts({"system": "Say how.", "editor": "Edit."}), anchors)
     assert policy.retried
     assert {"system", "editor"} == set(found.pool.best.context.texts)
+
+
+class Clerk:
+    """Writes records of the family `formats`. It keeps a convention seldom, also where the text says it, and mostly where the
+    text shows a right record."""
+
+    def __init__(self, task: Formats, follow: float) -> None:
+        self.task, self.follow, self.chance = task, follow, random.Random(0)
+
+    def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> list[Rollout]:
+        return [self._rollout(*pair) for pair in pairs]
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        text, lines = context.texts["system"], []
+        shown = "Example of a right" in text
+        for name, value in example.data["values"].items():
+            house = self.task.house[name]
+            told = [aspect for aspect, rule in zip(house, self.task.rules(name), strict=True) if rule in text]
+            chances = {aspect: 0.8 if shown else self.follow if aspect in told else 0.02 for aspect in house}
+            kept = {aspect: way for aspect, way in house.items() if self.chance.random() < chances[aspect]}
+            lines.append(f"{name}: {FIELDS[name].write(value, kept)}")
+        question = self.task.messages(example)[0]["content"]
+        turn = Turn("system", question, (), Completion((), ()), "\n".join(lines))
+        return Rollout(example, context, 0, (turn,), self.task.grade(example, turn.answer))
+
+
+def test_where_none_is_right_the_text_has_every_rule_no_case_and_a_corrected_answer() -> None:
+    task = Formats(FormatsOptions(conventions=8, fields=4, book=3, feedback="both", graded=False))
+    found = run(Clerk(task, 0.1).play, pool_of(task.seed_text), task.examples("train")[:96])
+    text = found.pool.best.context.texts["system"]
+    assert {rule for name in task.house for rule in task.rules(name)} <= {*text.splitlines()}
+    assert "Example of a wrong answer and its correction. The question:\n" in text
+    assert not [
+        line for line in text.splitlines() if line.startswith("expected '[")
+    ]  # with their field in a correction

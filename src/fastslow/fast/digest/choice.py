@@ -110,12 +110,13 @@ def choose(
     room: Array,
     component: Sequence[int],
     bonus: Array,
+    reach: Array | float = 1.0,
 ) -> list[int]:
-    """The lines of the best text: `tokens` says how long each is, `room` how many tokens each component has left, and `bonus`
-    what a line is worth beside its effects."""
+    """The lines of the best text: `tokens` says how long each is, `reach` what share of the problems is shown it, `room` how
+    many tokens each component has left, and `bonus` what a line is worth beside its effects."""
     places = np.array(component, dtype=int)
     left = room.astype(float).copy()
-    text = Chooser(parts, chances, bearing, parts.side + parts.token * tokens + bonus)
+    text = Chooser(parts, chances, bearing, reach * (parts.side + parts.token * tokens) + bonus)
     taken: list[int] = []
     open_lines = np.ones(len(tokens), dtype=bool)
     while True:

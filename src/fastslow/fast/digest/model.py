@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class Model:
         supports = [self.support[line.key] for line in self.lines]
         self.shares = np.array([each.share for each in supports])
         self.tokens = np.array([float(line.tokens) for line in self.lines])
+        self._reach = np.array([self._shown(line) for line in self.lines])
         self.problems = {name: index for index, name in enumerate(journal.words)}
         self._in_topic = np.zeros((len(self.problems), len(self.lines)))
         for index, each in enumerate(supports):
@@ -81,7 +82,7 @@ class Model:
         truth = np.array([each.truth for each in supports])
         self.words = Words(journal, {line.key: self._says(line.key) for line in self.lines}, truth, self.order, now)
         self._seen = self._lines_of_rows()
-        self._breaks = self.words.broken_by(journal, self._seen, now)
+        self._breaks = self.words.broken_by(journal, self._seen, now, within=bool(writer.lists))
         self._weigh_problems(problem_weights(journal, now), np.array([each.returns for each in supports]))
         self.effects = Effects(self._observations(), truth, now)
         self.best = self.choice(self.effects.mean, self.words.mean)
@@ -89,6 +90,11 @@ class Model:
     def _says(self, key: str) -> frozenset[str]:
         """The statements that a line says."""
         return self.journal.statements[key].covers | {key}
+
+    def _shown(self, line: Line) -> float:
+        """The share of the problems whose question is shown a line: an entry of a list only those of its topic."""
+        found = self.support[line.key]
+        return len(found.own | found.related) / max(1, len(self.journal.words)) if line.entry else 1.0
 
     def _weigh_problems(self, weights: Mapping[str, float], returns: Array) -> None:
         """The problems that stand for new ones: what each counts, and how far lines bear on it. A statement that may never be
@@ -113,9 +119,12 @@ class Model:
     def choice(self, values: Array, chances: Chances) -> Choice:
         """The best text if the unknowns have these values."""
         parts = self.effects.parts(values)
+        if self.silent:  # there is no score that length could cost
+            parts = replace(parts, token=0.0)
         taken = choose(
             *(parts, chances, self._bearing_on),
             tokens=self.tokens,
+            reach=self._reach,
             room=self._room,
             component=self._component,
             bonus=self._bonus - self._breaks * (parts.words + PARTLY),
@@ -135,8 +144,8 @@ class Model:
         return self.effects.contrast(present, own, related, on.weight, self._longer(present), passed)
 
     def _longer(self, present: Array) -> float:
-        """By how many tokens a text with these lines is longer than the base text."""
-        return float(present @ self.tokens) - sum(map(self.writer.tokens, self.writer.loose.values()))
+        """By how many tokens a text with these lines is longer than the base text, as far as it is shown."""
+        return float(present @ (self.tokens * self._reach)) - sum(map(self.writer.tokens, self.writer.loose.values()))
 
     @property
     def base(self) -> frozenset[str]:
@@ -254,14 +263,14 @@ class Model:
         cost = -LENGTH[0] / LENGTH_UNIT
         hope = TRUE_EFFECT[0] + DEVIATION
         lines = [
-            Line(key, each.text, self.writer.tokens(each.text))
+            Line(key, each.text, self.writer.tokens(each.text), self.writer.is_entry(key, self.support[key].has_topic))
             for key, each in self.journal.statements.items()
             if key in reach
         ]
         lines = [
             line
             for line in lines
-            if line.tokens <= self.writer.max_tokens and hope * reach[line.key] > cost * line.tokens
+            if line.tokens <= self.writer.max_tokens and hope * reach[line.key] > cost * line.tokens * self._shown(line)
         ]
         kept = {line.key for line in sorted(lines, key=lambda line: -reach[line.key])[:MOST_LINES]}
         return [line for line in lines if line.key in kept]

@@ -16,6 +16,7 @@ from typing import Any
 
 from fastslow.base.errors import RunError
 from fastslow.fast.digest.classes import LEFT_OUT, QUOTED, Variant, cut, generalized, states_something
+from fastslow.fast.digest.facts import cases, facts, verdicts
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
 from fastslow.fast.digest.topics import Topics, restatements, word_list, words_of
 
@@ -28,10 +29,6 @@ MOST_STATEMENTS = 2000
 """Statements that are weighed: those of the texts, then those made of most problems, of these the latest."""
 LONGEST_LABEL = 3
 """Words of an answer that may be one of a few labels."""
-FILLINGS = 3
-"""A sentence that is said with this many different labels in it may be a verdict."""
-LEAST_FACTS, BESIDE_FACTS = 4, 1.5
-"""How often a fact is told, and how much more often the rule beside it may be."""
 LONG_QUOTATION = 4
 """Words of the question that a grader quotes to say which problem it means."""
 
@@ -140,6 +137,10 @@ class Transcript:
     def forget(self) -> None:
         """Drop evidence that has aged beyond use."""
         self.rows, self._read_at = self._latest(), -1
+
+    def restart(self) -> None:
+        """Drop all that was drawn: the program around the texts is another one now."""
+        self.rows, self._read_at = [], -1
 
     def _latest(self) -> list[Graded]:
         """The rows to keep: a line that works is not said any more, and must not be forgotten for it."""
@@ -273,6 +274,10 @@ class Transcript:
         said = {each.key: problems[parts[0]] for parts, each in found.items()}
         passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics)
         passed_over |= facts({each.key: (each.text, rows[parts[0]]) for parts, each in found.items()})
+        first = {parts[0]: each.key for parts, each in found.items()}
+        spelled = {each.key: each.text for each in found.values()}
+        heard = [[[first.get(classes.of.get(part, ""), "") for part in line] for line in row.said] for row in self.rows]
+        passed_over |= cases(spelled, heard)
         kept = {parts: each for parts, each in found.items() if each.key not in passed_over}
         if len(kept) > MOST_STATEMENTS:
             texts = frozenset().union(*(row.parts for row in self.rows))
@@ -318,38 +323,6 @@ def frames(said: Iterable[Said], labels: frozenset[str]) -> dict[str, tuple[str,
         if not labels.isdisjoint(words):
             found[each.key] = (component_of(each.key), *("" if word in labels else word for word in words))
     return found
-
-
-def verdicts(
-    said: Mapping[str, Mapping[str, int]], framed: Mapping[str, tuple[str, ...]], topics: Topics
-) -> frozenset[str]:
-    """Statements that only say which answer was given or expected: "this one goes to A, not to B". They are alike but for the
-    labels in them, are said with many labels, none of them most of the time, and name nothing that tells problems apart.
-    `said` has, by key, how often a statement was made of each problem."""
-    families: dict[tuple[str, ...], list[str]] = {}
-    for key, frame in framed.items():
-        families.setdefault(frame, []).append(key)
-    found: set[str] = set()
-    for frame, members in families.items():
-        times = [sum(said[key].values()) for key in members]
-        problems = frozenset().union(*(said[key] for key in members))
-        varied = len(members) >= FILLINGS and 2 * max(times) <= sum(times)
-        if varied and not topics.shared(frame[1:], problems):
-            found |= set(members)
-    return frozenset(found)
-
-
-def facts(said: Mapping[str, tuple[str, set[int]]]) -> frozenset[str]:
-    """Statements with a value left out that are made beside one and the same other, and only there: they tell what the answer
-    was, and the other what is wrong with it. `said` has, by key, the text and the rollouts of which it was said."""
-    whole = [rows for text, rows in said.values() if LEFT_OUT not in text]
-    return frozenset(
-        key
-        for key, (text, rows) in said.items()
-        if LEFT_OUT in text
-        and len(rows) >= LEAST_FACTS
-        and any(rows <= others and len(others) <= BESIDE_FACTS * len(rows) for others in whole)
-    )
 
 
 def label_words(answer: str) -> frozenset[str]:

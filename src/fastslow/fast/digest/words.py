@@ -171,16 +171,19 @@ class Words:
             np.maximum(found, about[:, place, None] * share[place], out=found)
         return found
 
-    def broken_by(self, journal: Journal, present: Array, now: int) -> Array:
+    def broken_by(self, journal: Journal, present: Array, now: int, within: bool = False) -> Array:
         """By line: how often answers break something because of it, on problems that it is not about, as far as is clear.
 
         A line that is about a problem lets the grader come to what follows, which is no harm. So what is said of an answer is
-        regressed on the lines of its text, those that are about the problem apart from the others."""
+        regressed on the lines of its text, those that are about the problem apart from the others. `within` compares only
+        rollouts of the same problem: where the problem decides which lines are shown, other problems break other things."""
         about = self.about(journal.known) @ self.covers.T > 0
         lines = np.hstack([present * ~about, present * about])
         said = self.about([frozenset(row.said) if row.score < 1 else frozenset() for row in journal.rows])
         weight = np.array([0.5 ** ((now - row.cycle) / HALF_LIFE) for row in journal.rows])
         count = present.shape[1]
+        if within:
+            lines, said = (_by_problem(each.astype(float), journal) for each in (lines, said))
         cover = np.linalg.inv((lines.T * weight) @ lines / SAID_NOISE + np.eye(2 * count) / SAID_EFFECT**2)
         left = said - np.average(said, axis=0, weights=weight) if len(said) else said
         effect = (cover @ (lines.T * weight) @ left / SAID_NOISE)[:count]
@@ -192,6 +195,15 @@ class Words:
         place = self.place[key]
         line = int(np.argmax(self.mean.told[:, place])) if len(self._told) else -1
         return (float(self.mean.told[line, place]), float(self._told[line, place].sum())) if line >= 0 else (0.0, 0.0)
+
+
+def _by_problem(values: Array, journal: Journal) -> Array:
+    """Rows less the mean row of their problem."""
+    numbers: dict[str, int] = {}
+    rows = [numbers.setdefault(row.problem, len(numbers)) for row in journal.rows]
+    sums = np.zeros((len(numbers), values.shape[1]))
+    np.add.at(sums, rows, values)
+    return np.asarray(values - (sums / np.bincount(rows, minlength=len(numbers))[:, None])[rows])
 
 
 class Order:

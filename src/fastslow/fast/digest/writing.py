@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastslow.fast.digest.journal import component_of, key_of
 from fastslow.fast.reflection import Attempt, TextRequest
 from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
+from fastslow.tasks.skills import MARK, Sections, listed, sections
 
 MOST_STATEMENTS = 40
 """Statements that the model is shown, those that were made of most problems."""
@@ -23,6 +24,8 @@ MOST_EXAMPLES = 6
 """Attempts that it is shown beside them."""
 LONGEST_ANSWER = 2048
 """Tokens of its answer."""
+
+RIGHT = "Example of a right answer."
 
 _LINE = re.compile(r"^\W*\[([\d,\s]*)\]\s*(\S.*)$")
 _NUMBER = re.compile(r"(?<!\d)\d{1,4}(?!\d)")
@@ -35,13 +38,22 @@ class Line:
     key: str
     text: str
     tokens: int
+    entry: bool = False
+    """It is an entry of a list, which a question is shown only where it matches."""
 
 
 class Writer:
     """Writes contexts; holds what they begin with and how long they may be."""
 
-    def __init__(self, base: Mapping[str, str], max_tokens: int, count_tokens: Callable[[str], int]) -> None:
-        self.base, self.max_tokens, self.count = dict(base), max_tokens, count_tokens
+    def __init__(
+        self,
+        base: Mapping[str, str],
+        max_tokens: int,
+        count_tokens: Callable[[str], int],
+        lists: Collection[str] = (),
+    ) -> None:
+        """`lists` are the components whose texts have a list of entries (tasks/skills.py)."""
+        self.base, self.max_tokens, self.count, self.lists = dict(base), max_tokens, count_tokens, lists
         self._tokens: dict[str, int] = {}
         self.heads: dict[str, str] = {}
         self.loose: dict[str, str] = {}
@@ -68,9 +80,29 @@ class Writer:
             chosen = [line for line in lines if line.key in taken and component_of(line.key) == name]
             loose = {key for key in self.loose if component_of(key) == name}
             whole = loose <= taken  # then the base text is kept as it is, blank lines and all
-            added = [line.text for line in chosen if not whole or line.key not in loose]
-            texts[name] = "\n".join([self.base[name] if whole else head, *added])
+            added = [line for line in chosen if not whole or line.key not in loose]
+            start = self.base[name] if whole else head
+            texts[name] = _with_entries(start, added) if name in self.lists else _joined(start, added)
         return texts
+
+    def is_entry(self, key: str, has_topic: bool) -> bool:
+        """Whether a line stands in a list: one of the base text that does, and another that shares telling words with the
+        questions that it is about, without which it would not be found."""
+        if component_of(key) not in self.lists:
+            return False
+        return self.loose[key].startswith(MARK) if key in self.loose else has_topic
+
+
+def _joined(start: str, lines: Sequence[Line]) -> str:
+    return "\n".join([start, *(line.text for line in lines)])
+
+
+def _with_entries(start: str, lines: Sequence[Line]) -> str:
+    """Lines added to a text with a list: entries at its end, the others above it."""
+    found = sections(start)
+    above = [line.text for line in lines if not line.entry]
+    entries = [listed(line.text.removeprefix(MARK)) for line in lines if line.entry]
+    return Sections((*found.before, *above), (*found.entries, *entries), found.after).text
 
 
 @dataclass(frozen=True)
@@ -126,8 +158,14 @@ rule that explains them.
 
 def demonstration(attempt: Attempt) -> str:
     """A solved problem as it stands in a text."""
+    return f"{RIGHT} The question:\n{attempt.question.strip()}\nThe answer:\n{attempt.answer.strip()}"
+
+
+def correction(attempt: Attempt) -> str:
+    """An answer that was not right as it stands in a text, with what the grader said of it."""
     return (
-        f"Example of a right answer. The question:\n{attempt.question.strip()}\nThe answer:\n{attempt.answer.strip()}"
+        f"Example of a wrong answer and its correction. The question:\n{attempt.question.strip()}\n"
+        f"The answer:\n{attempt.answer.strip()}\nThe correction:\n{attempt.feedback.strip()}"
     )
 
 

@@ -96,7 +96,8 @@ class Ace(Steps):
         self.notes[self.current.id] = {"base": self.base, "items": noted}
 
     def _written(self, items: Sequence[Item]) -> str:
-        return "\n".join([*lines_of(self.base[self.component]), *(item.text for item in items)])
+        written = self.evaluator.kind(self.component).written
+        return "\n".join([*lines_of(self.base[self.component]), *(written(item.text) for item in items)])
 
     def _changes(self, trial: Trial, items: Sequence[Item]) -> TextRequest:
         base, numbered = self.base[self.component], list(enumerate(items, start=1))

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from fastslow.base.errors import FastSlowError
@@ -20,6 +21,7 @@ from fastslow.fast.memory import LEAST_SHARE
 from fastslow.fast.pool import Member, Pool, select
 from fastslow.fast.reflection import Attempt, ReflectionFailed, Reflector, Request
 from fastslow.fast.reflection.base import LONGEST_FEEDBACK, LONGEST_TEXT, MOST_LINES, Refusal, excerpt
+from fastslow.fast.reflection.code import BROKEN
 from fastslow.recipe import FastRecipe, Part, Recipe
 from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Context, Rollout
@@ -30,6 +32,8 @@ PATIENCE = 4
 """Failed proposals in a row after which a cycle ends."""
 TRIES = 4
 """Attempts to get a proposal that is new and within the token budget."""
+SHOWN = 2
+"""Refused proposals that a request shows, the latest."""
 SAVING = {
     "rescore": ("from-rollouts", "leaves no rollouts under the contexts to score them by"),
     "reuse": (True, "has no use for rollouts under the contexts"),
@@ -116,6 +120,10 @@ class Optimizer(ABC):
     supports: ClassVar[frozenset[str]] = frozenset()
     """Which of `rescore` and `reuse` it works with. `reuse` needs a proposer that never reads the rollouts that contexts are
     scored by, because these are trained on."""
+    evolves_code: ClassVar[bool] = False
+    """Whether it works with tasks that have components of kind `code`."""
+    first_look: ClassVar[int] = 0
+    """Of one that reads the slow loop's rollouts: the problems that it plays, as re-scoring, while there are none."""
     least_population: ClassVar[int] = 1
     covers_budget: ClassVar[bool] = True
     """Whether it starts a step only if the budget covers it, so that a small budget would find nothing."""
@@ -129,6 +137,8 @@ class Optimizer(ABC):
         self.edits: dict[str, Edit] = {}
         self.rejected: list[Rejected] = []
         self.faults: dict[str, int] = {}
+        self.refused: dict[str, list[tuple[str, str]]] = {}
+        """By component: the proposals that are shown with the next request, and why they were refused."""
         self.generations = self.failures_in_a_row = 0
 
     @classmethod
@@ -165,12 +175,17 @@ class Optimizer(ABC):
                 "fast.budget, or lower fast.anchors, fast.minibatch or fast.samples"
             )
 
+    @classmethod
+    def most_rollouts(cls, recipe: FastRecipe, anchors: int, components: int) -> int:
+        """The most rollouts of one search, carried contexts not counted."""
+        return recipe.budget
+
     def evolve(self, evaluator: Evaluator, reflector: Reflector, carried: Pool) -> Cycle:
         """Score the carried contexts again, search until the budget is spent, keep the best K."""
         self.open(evaluator, reflector, carried)
         if not self.reads_rollouts:
             evaluator.rescore(carried)
-        if evaluator.budget:
+        if evaluator.budget and self.evolving:
             self.search()
         return self.result()
 
@@ -180,6 +195,10 @@ class Optimizer(ABC):
         self.anchors, self.budget, self.progress = evaluator.anchors, evaluator.budget, evaluator.report
         self.cycle, self.seed, self.count_tokens = evaluator.cycle, evaluator.seed, evaluator.count_tokens
         self.components = list(carried.best.context.texts)
+        self.code = {each.name for each in evaluator.components if each.kind == "code"}
+        written = getattr(reflector, "writes_code", True)
+        self.evolving = [name for name in self.components if written or name not in self.code]
+        """The components that the reflector can write."""
         self.members = evaluator.scores.members
         """The scored contexts, by id."""
         self.contexts = {member.context.id: member.context for member in carried.members}
@@ -218,6 +237,7 @@ class Optimizer(ABC):
             count_tokens=self.count_tokens,
             seed=seed,
             kind=self.evaluator.kind(component),
+            refused=tuple(self.refused.get(component, ())),
         )
 
     def child(
@@ -270,11 +290,15 @@ class Optimizer(ABC):
     ) -> Context | None:
         """The context with proposed texts by component, if their kinds accept them and the context is new."""
         child = Context({**parents[0].texts, **texts}, tuple(parent.id for parent in parents), self.cycle)
-        checks = (
-            self.evaluator.kind(name).check(text, self.count_tokens, self.recipe.max_tokens)
-            for name, text in texts.items()
-        )
-        refusal = next(filter(None, checks), None)
+        refusal = None
+        for name, text in texts.items():
+            # What is run to check it may behave differently in every process.
+            check = partial(self.evaluator.kind(name).check, text, self.count_tokens, self.recipe.max_tokens)
+            refusal = self.evaluator.world.from_main(check)
+            if refusal is not None:
+                if refusal.fault == BROKEN:
+                    self.refused[name] = [*self.refused.get(name, []), (text, refusal.reason)][-SHOWN:]
+                break
         if refusal is None and child.id in self.contexts:
             refusal = Refusal("proposal_not_new", f"not new: the same text as {child.id}")
         if refusal is not None:
@@ -337,7 +361,7 @@ def attempt_of(rollout: Rollout, component: str, *, shows_feedback: bool = True)
     A component that was never asked, such as a tool, has a part in the whole rollout where the grader has words for it.
     """
     words, turns = rollout.feedback.by_component.get(component), list(rollout.turns)
-    own = [turn for turn in turns if turn.component == component]
+    own = [turn for turn in turns if turn.component == component or component in (turn.shown or ())]
     unasked = bool(turns) and not own
     if is_faulty(rollout) or (shows_feedback and words == "") or (unasked and not (shows_feedback and words)):
         return None

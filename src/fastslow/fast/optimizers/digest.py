@@ -12,7 +12,12 @@
    the text that the run began with is among them until it is surely beaten. The text with the greatest expected gain is kept
    as the best, never the luckiest mean.
 4. *Show.* Where a line is in the text and is still not kept, a solved problem may enter as an example. While none is solved,
-   the answers that came nearest are tried again with what the grader said of them.
+   the answers that came nearest are tried again with what the grader said of them; if that solves none, one of them may enter
+   with these words.
+
+The lines judged are those of prompts. Code is revised once a cycle, by a reflection model, and plays beside the present code
+on the same problems under the same lines. If it is better, it takes its place, and what was drawn under the old code counts
+no longer.
 
 A reflection model, where there is one, reads the counted statements with examples and writes the lines (`writing.py`);
 without one the statements are the lines. Carried contexts are not scored anew: what was drawn earlier counts on, and less
@@ -25,8 +30,9 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 
@@ -37,9 +43,11 @@ from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, 
 from fastslow.fast.digest.writing import (
     MOST_EXAMPLES,
     MOST_STATEMENTS,
+    RIGHT,
     Heard,
     Line,
     Writer,
+    correction,
     demonstration,
     read_lines,
     wish,
@@ -63,7 +71,9 @@ DRAWS = 2
 """Of these, those that each problem is played under, in turn."""
 MOST_DEMONSTRATIONS, MOST_ENTERED = 8, 2
 """Solved problems that may stand in texts as examples: in all, and that enter before one batch."""
-LONGEST_DEMONSTRATION = 0.25
+MOST_CORRECTIONS = 2
+"""Wrong answers that may stand in texts, with what was said of them, while no problem is solved."""
+LONGEST_DEMONSTRATION, LONGEST_CORRECTION = 0.25, 0.4
 """The part of a text that one of them may take."""
 MOST_RETRIED = 4
 """Wrong answers that one batch tries again, those that came nearest."""
@@ -93,7 +103,9 @@ class Wrong:
 
 
 class Digest(Optimizer):
+    evolves_code = True
     reads_rollouts = True
+    first_look = FIRST_LOOK
     covers_budget = False
 
     def open(self, evaluator: Evaluator, reflector: Reflector, carried: Pool) -> None:
@@ -104,12 +116,18 @@ class Digest(Optimizer):
         base = kept["base"] if kept else dict(self.carried.best.context.texts)
         self.base = Context(base)
         self.contexts.setdefault(self.base.id, self.base)
-        self.writer = Writer(base, self.recipe.max_tokens, self.count_tokens)
+        self.components = [name for name in self.components if name not in self.code]
+        self.found_code = False
+        lists = {each.name for each in evaluator.components if each.kind == "skills"}
+        written = {name: base[name] for name in self.components}
+        self.writer = Writer(written, self.recipe.max_tokens, self.count_tokens, lists)
         for key, line in self.writer.loose.items():
             self.transcript.declare(key, line)
         self.chance = random.Random(derive_seed(self.seed, "search"))
         self.normal = np.random.default_rng(derive_seed(self.seed, "posterior"))
         self.played: Counter[str] = Counter()
+        self._failed: dict[str, list[Attempt]] = {}
+        """By component of code: attempts that were not right."""
         self._wrong: dict[str, list[Wrong]] = {}
         """The attempts of this cycle that were not right, by component."""
         self._solved: dict[tuple[str, str], Attempt] = {}
@@ -117,7 +135,7 @@ class Digest(Optimizer):
         self._retried, self._retries = 0, RETRYING * self.evaluator.budget
         """Rollouts that tried answers again, and how many may."""
         self._drawn: dict[str, list[float]] = {}
-        self._shapes: dict[str, tuple[frozenset[str], int]] = {}
+        self._shapes: dict[tuple[tuple[str, str], ...], tuple[frozenset[str], int]] = {}
         if self.evaluator.evidence is not None:
             self._read(self.evaluator.evidence.rollouts, self.cycle - 1)
             self.evaluator.reused["rescore"] = len(self.evaluator.evidence.rollouts)
@@ -127,6 +145,7 @@ class Digest(Optimizer):
             look = self.anchors[:FIRST_LOOK]
             self.progress(f"reading: the first text on {len(look)} problems")
             self._draw([(example, self.base) for example in look], "rescore")
+        self._revise_code()
         size = max(LEAST_BATCH, math.ceil(self.budget / BATCHES))
         while (left := self.budget - self.spent) > 0 and not self._nothing_left():
             self.generations += 1
@@ -170,26 +189,31 @@ class Digest(Optimizer):
 
     def _read(self, rollouts: Iterable[Rollout], cycle: int) -> None:
         for rollout in rollouts:
-            if self._is_given_away(rollout):
+            if self._is_given_away(rollout) or not self._has_the_code(rollout.context):
                 continue
             lines = self._lines(rollout)
-            parts, longer = self._shape(rollout.context)
+            parts, longer = self._shape(rollout.in_play)
             keys = tuple(tuple(part.key for part in line) for line in lines)
             row = Graded(rollout.example.id, parts, longer, rollout.score, cycle, keys)
             question = "\n".join(turn.question for turn in rollout.turns)
             answer = rollout.turns[-1].answer if rollout.turns else ""
             self.transcript.add(row, itertools.chain(*lines), question, answer)
 
-    def _shape(self, context: Context) -> tuple[frozenset[str], int]:
-        """A context's parts, and by how many tokens it is longer than the base text."""
-        if context.id not in self._shapes:
-            tokens, base = (sum(map(self.count_tokens, each.texts.values())) for each in (context, self.base))
-            self._shapes[context.id] = parts_of_texts(context.texts), tokens - base
-        return self._shapes[context.id]
+    def _shape(self, texts: Mapping[str, str]) -> tuple[frozenset[str], int]:
+        """The parts of texts, and by how many tokens they are longer than the base text."""
+        key = tuple(texts.items())
+        if key not in self._shapes:
+            shown, begun = ({name: each[name] for name in self.components} for each in (texts, self.base.texts))
+            tokens, base = (sum(map(self.count_tokens, each.values())) for each in (shown, begun))
+            self._shapes[key] = parts_of_texts(shown), tokens - base
+        return self._shapes[key]
 
     def _lines(self, rollout: Rollout) -> list[list[Said]]:
         """What the grader said of a rollout; attempts that may be shown later are kept."""
         found = []
+        for component in self.code if rollout.score < 1 else ():
+            if attempt := self.attempt(rollout, component):
+                self._failed.setdefault(component, []).append(attempt)
         for component in self.components:
             attempt = self.attempt(rollout, component)
             if attempt is None:
@@ -202,6 +226,52 @@ class Digest(Optimizer):
                 self._wrong.setdefault(component, []).append(wrong)
             found += lines
         return found
+
+    # Code --------------------------------------------------------------------------------------------------------------
+
+    def _has_the_code(self, context: Context) -> bool:
+        return all(context.texts[name] == self.base.texts[name] for name in self.code)
+
+    def _revise_code(self) -> None:
+        """Play proposed code beside the present one on the same problems; it takes its place if it is better by more than
+        one standard error of the difference."""
+        for component in sorted(self.code & set(self.evolving)):
+            failed = self._failed.get(component, [])
+            count = min(LEAST_BATCH, (self.budget - self.spent) // 2, len(self.anchors))
+            if not failed or count < 2:
+                continue
+            model = self._model()
+            parent = self._context(model, model.best)
+            shown = self.chance.sample(failed, min(MOST_EXAMPLES, len(failed)))
+
+            def ask(
+                seed: int, component: str = component, parent: Context = parent, shown: Sequence[Attempt] = shown
+            ) -> str:
+                return self.reflector(self.request(parent, component, shown, seed))
+
+            child = self.child([parent], component, ask, [attempt.feedback for attempt in shown])
+            if child is None:
+                continue
+            self.progress(f"new code for {component}: {count} problems beside the present one")
+            problems = self.chance.sample(self.anchors, count)
+            pairs = [(example, context) for example in problems for context in (parent, child)]
+            rollouts = self.evaluator.draw(pairs, "fast-minibatch")
+            gains = [new.score - old.score for old, new in zip(rollouts[::2], rollouts[1::2], strict=True)]
+            edit = self.edits[child.id]
+            edit.before, edit.after = (fmean(each.score for each in rollouts[place::2]) for place in (0, 1))
+            edit.accepted = math.fsum(gains) > math.sqrt(math.fsum(gain**2 for gain in gains))
+            if edit.accepted:
+                self.found_code = True
+                self.base = Context({**self.base.texts, component: child.texts[component]}, (self.base.id,), self.cycle)
+                self.contexts.setdefault(self.base.id, self.base)
+                self.transcript.restart()
+                for kept in (self._wrong, self._solved, self._failed, self._drawn):
+                    kept.clear()
+            else:
+                edit.reason = (
+                    f"{edit.after:.2f} on {count} problems is not surely above the present code's {edit.before:.2f}"
+                )
+            self._read(rollouts, self.cycle)
 
     # Asking ------------------------------------------------------------------------------------------------------------
 
@@ -237,32 +307,24 @@ class Digest(Optimizer):
         """Whether the text showed the answer to this very problem."""
         return any(
             problem == rollout.example.id
-            and self.transcript.declared[key][0] in rollout.context.texts[component_of(key)]
+            and _flat(self.transcript.declared[key][0]) in _flat(rollout.context.texts[component_of(key)])
             for key, problem in self.transcript.examples.items()
         )
 
     def _retry(self, model: Model, count: int) -> bool:
         """While no answer is right and lines are not followed: try those that came nearest again, under a text that shows the
         answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
-        if self._solved or self.transcript.examples or self._retried + count > self._retries:
+        if not self._unsolved() or self._retried + count > self._retries:
             return False
-        tried = {each.example.id for attempts in self._wrong.values() for each in attempts}
-        wanting = {problem for problem in tried if model.wanting(problem)}
-        nearest: dict[tuple[str, str], tuple[Far, Wrong]] = {}
-        for component, attempts in self._wrong.items():
-            for each in attempts:
-                place = component, each.example.id
-                if each.lines and each.example.id in wanting:
-                    far = self._far(model, each)
-                    if place not in nearest or far >= nearest[place][0]:
-                        nearest[place] = far, each
-        chosen = sorted(nearest, key=lambda place: (*nearest[place][0], place), reverse=True)[:MOST_RETRIED]
+        nearest = dict(self._nearest(model))
+        chosen = list(nearest)[:MOST_RETRIED]
         if not chosen:
             return False
         texts, pairs = model.texts(model.best), []
         for place in itertools.islice(itertools.cycle(chosen), count):
             component, wrong = place[0], nearest[place][1]
             shown = {
+                **self.base.texts,
                 **texts,
                 component: f"{texts[component]}\n{another_try(wrong.attempt.answer, wrong.attempt.feedback)}",
             }
@@ -283,6 +345,25 @@ class Digest(Optimizer):
             self._retries = 0.0
         return True
 
+    def _unsolved(self) -> bool:
+        """Whether no right answer is known that a text could show."""
+        shown = (self.transcript.declared[key][0] for key in self.transcript.examples)
+        return not self._solved and not any(text.startswith(RIGHT) for text in shown)
+
+    def _nearest(self, model: Model) -> list[tuple[tuple[str, str], tuple[Far, Wrong]]]:
+        """By component and problem: the answer that came nearest, where lines are not followed; the nearest first."""
+        tried = {each.example.id for attempts in self._wrong.values() for each in attempts}
+        wanting = {problem for problem in tried if model.wanting(problem)}
+        nearest: dict[tuple[str, str], tuple[Far, Wrong]] = {}
+        for component, attempts in self._wrong.items():
+            for each in attempts:
+                place = component, each.example.id
+                if each.lines and each.example.id in wanting:
+                    far = self._far(model, each)
+                    if place not in nearest or far >= nearest[place][0]:
+                        nearest[place] = far, each
+        return sorted(nearest.items(), key=lambda each: (*each[1][0], each[0]), reverse=True)
+
     def _far(self, model: Model, wrong: Wrong) -> Far:
         """How near an answer came: by its score, by the grader's progress, and by what was not said of it."""
         said = self.transcript.statements_in(wrong.lines)
@@ -292,13 +373,22 @@ class Digest(Optimizer):
         """Enter solved problems of which something was said that a line in the text does not change: an example may say it
         better. They are judged like lines that say all that was said of the problem."""
         room = min(MOST_ENTERED, MOST_DEMONSTRATIONS - len(self.transcript.examples))
-        longest = self.recipe.max_tokens * LONGEST_DEMONSTRATION
+        shown, part = (
+            [(*place, demonstration(attempt)) for place, attempt in self._solved.items()],
+            LONGEST_DEMONSTRATION,
+        )
+        if self._unsolved() and self._retried + LEAST_BATCH > self._retries:
+            room = min(1, MOST_CORRECTIONS - len(self.transcript.examples))
+            shown = [(*place, correction(wrong.attempt)) for place, (_, wrong) in self._nearest(model)]
+            part = LONGEST_CORRECTION
+        longest = self.recipe.max_tokens * part
         found = []
-        for (component, problem), attempt in self._solved.items():
-            wanting, text = model.wanting(problem), demonstration(attempt)
+        for component, problem, text in shown:
+            wanting = model.wanting(problem)
             if wanting and problem not in self.transcript.examples.values() and self.count_tokens(text) <= longest:
                 found.append((wanting, component, problem, text))
-        found.sort(key=lambda each: (-each[0], each[2]))
+        if self._solved:
+            found.sort(key=lambda each: (-each[0], each[2]))
         for _, component, problem, text in found[: max(0, room)]:
             key = key_of(component, text)
             said = [each for each in model.journal.about(problem) if component_of(each) == component]
@@ -370,6 +460,8 @@ class Digest(Optimizer):
         ranked = sorted(kept, key=lambda key: (kept[key].taken != first, -kept[key].gain))
         members = [self._member(model, key, kept[key], place) for place, key in enumerate(ranked)]
         for edit in self.edits.values():
+            if edit.component in self.code:
+                continue
             if edit.child in kept:
                 edit.accepted, edit.score = True, members[ranked.index(edit.child)].mean
             else:
@@ -377,6 +469,7 @@ class Digest(Optimizer):
         notes = {"digest": {"base": dict(self.base.texts), "transcript": self.transcript.to_data()}}
         members[0] = replace(members[0], notes=notes)
         found = ranked[0] != self.carried.best.context.id and _chance_below(kept[ranked[0]]) < 0.05
+        found = found or self.found_code
         return Cycle(
             Pool(tuple(members)),
             found,
@@ -397,6 +490,11 @@ class Digest(Optimizer):
         problems = [example.id for example in self.anchors]
         scores = dict(zip(problems, model.expected(choice, problems), strict=True))
         return Member(self.contexts[key], scores, self.evaluator.policy_step, front=not place, wins=int(not place))
+
+
+def _flat(text: str) -> str:
+    """The words of a text, whatever its lines are indented by."""
+    return " ".join(text.split())
 
 
 def _chance_below(choice: Choice) -> float:

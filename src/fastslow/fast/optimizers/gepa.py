@@ -8,7 +8,7 @@ context scores, the grader's progress breaks ties, because a search by right ans
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from gepa import optimize
@@ -16,12 +16,13 @@ from gepa.core.adapter import EvaluationBatch
 from gepa.core.state import GEPAState, ValsetEvaluation
 from gepa.proposer.base import CandidateProposal
 from gepa.proposer.reflective_mutation.reflection_lm import ReflectionProposal
+from gepa.strategies.component_selector import RoundRobinReflectionComponentSelector
 from gepa.strategies.proposal_sampling import IndependentSampling
 from pydantic import Field
 
 from fastslow.fast.optimizers.base import Optimizer
 from fastslow.fast.pool import Member, is_more, mean_score
-from fastslow.recipe import Part
+from fastslow.recipe import FastRecipe, Part
 from fastslow.records import Context, Example, Rollout
 
 FLOOR = 2.0**-30
@@ -29,6 +30,9 @@ FLOOR = 2.0**-30
 
 TIE = 2.0**-20
 """The weight of full progress in these scores, where a right answer counts 1: enough to break ties between zeros."""
+
+MERGED = 5
+"""Problems that gepa tries a merge on."""
 
 Candidate = dict[int, str]
 """A context as gepa sees it: texts by component number."""
@@ -50,6 +54,18 @@ class _Quiet:
         """Ignore gepa's log: the run folder and the view have the same in more detail."""
 
 
+class _InTurn(RoundRobinReflectionComponentSelector):
+    """gepa's own choice of the component to edit, among those that can be edited."""
+
+    def __init__(self, numbers: Collection[Any]) -> None:
+        self.numbers = numbers
+
+    def __call__(self, *given: Any, **named: Any) -> list[str]:
+        while (chosen := super().__call__(*given, **named))[0] not in self.numbers:
+            continue
+        return chosen
+
+
 class ProposerOptions(Part):
     proposer: Literal["light", "full"] = "light"
     """`light` may only make incremental edits to the parent, `full` may rewrite it."""
@@ -69,11 +85,21 @@ class Gepa(Optimizer):
 
     Options = GepaOptions
     supports = frozenset({"rescore", "reuse"})
+    evolves_code = True
     covers_budget = False
     propose_new_texts = None
     proposing = False
     """Between the start and the end of an evaluation on a minibatch."""
     state: GEPAState | None = None
+
+    @classmethod
+    def most_rollouts(cls, recipe: FastRecipe, anchors: int, components: int) -> int:
+        """With the rest of the last generation: its children on a minibatch and on all anchors, or a merge."""
+        if not recipe.budget:
+            return 0
+        children = recipe.optimizer.proposals * (2 * min(recipe.minibatch, anchors) + anchors)
+        merge = MERGED + anchors if components > 1 else 0
+        return recipe.budget - 1 + max(children, merge) * recipe.samples
 
     def search(self) -> None:
         optimize(
@@ -85,6 +111,7 @@ class Gepa(Optimizer):
             reflection_minibatch_size=min(self.recipe.minibatch, len(self.anchors)),
             sampling_strategy=IndependentSampling(self.recipe.optimizer.proposals),
             acceptance_criterion=Improvement(),
+            module_selector=_InTurn({self.components.index(name) for name in self.evolving}),
             use_merge=len(self.components) > 1,
             stop_callbacks=[lambda state: self.finished()],
             callbacks=[self],

@@ -90,8 +90,8 @@ class Reflexion(Steps):
 
     def _shown(self, lessons: Sequence[Lesson]) -> str:
         """The base text and the lessons below it, without the oldest where they do not all fit."""
-        base = lines_of(self.base[self.component])
-        recent = distinct(reversed([line for lesson in lessons for line in lines_of(lesson.text)]))[::-1]
+        base, written = lines_of(self.base[self.component]), self.evaluator.kind(self.component).written
+        recent = distinct(reversed([written(line) for lesson in lessons for line in lines_of(lesson.text)]))[::-1]
         text = fit([*base, *recent], base, self.count_tokens, self.recipe.max_tokens)
         return "\n".join(base) if text is None else text
 

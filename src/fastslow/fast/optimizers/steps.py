@@ -153,18 +153,26 @@ class Steps(Optimizer):
     ) -> TextRequest:
         """A request for a context's text, which without a model loses its oldest lines after the first where it is too long,
         but none of `kept`; or, with `longest`, for another text of at most so many tokens."""
-        most = longest or self.recipe.max_tokens
+        most, kind = longest or self.recipe.max_tokens, self.evaluator.kind(self.component)
 
         def written(chance: random.Random) -> str:
             lines = by_hand(chance)
             if longest:
                 return "\n".join(lines)
-            text = fit(lines, kept, self.count_tokens, most)
+            known = {line for context in self.contexts.values() for line in lines_of(self.text(context))}
+            text = fit(
+                [line if line in known else kind.written(line) for line in lines],
+                {*kept, *map(kind.written, kept)},
+                self.count_tokens,
+                most,
+            )
             if not text or not text.strip():
                 raise ReflectionFailed(f"no edit fits into {most} tokens")
             return text
 
-        return TextRequest(f"{prompt}\n{closing(what, fence, most)}\n", written, most, self.count_tokens, fence)
+        form = "" if longest or not kind.form else f"\n{kind.form}"
+        asked = f"{prompt}{form}\n{closing(what, fence, most)}\n"
+        return TextRequest(asked, written, most, self.count_tokens, fence)
 
     def ask(self, request: TextRequest) -> str | None:
         return self.asked(lambda seed: self.reflector.write(request, seed))

@@ -1,0 +1,93 @@
+"""Statements that are no rules: verdicts, which only name an answer, and facts, which tell what was wrong this time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from fastslow.fast.digest.classes import LEFT_OUT, QUOTED, VARIANTS
+from fastslow.fast.digest.topics import Topics
+
+FILLINGS = 3
+"""A sentence that is said with this many different labels in it may be a verdict."""
+LEAST_FACTS, BESIDE_FACTS = 4, 1.5
+"""How often a fact is told, and how much more often the rule beside it may be."""
+MOSTLY = 0.75
+"""Share of the times at which a rule is said beside a case, or a case beside a rule, from which they belong together."""
+ALWAYS = 0.99
+"""Share of the failures from which a sentence is said of all of them: it explains none."""
+
+_WANTED = re.compile(r"(?i)\b(?:expect|should|must|want|right|correct|need)\w*\b")
+"""What a sentence says that tells the value wanted in this case; one that names what was given may name what must not be."""
+_VALUE = re.compile(rf"{QUOTED}|\d+")
+
+
+def verdicts(
+    said: Mapping[str, Mapping[str, int]], framed: Mapping[str, tuple[str, ...]], topics: Topics
+) -> frozenset[str]:
+    """Statements that only say which answer was given or expected: "this one goes to A, not to B". They are alike but for the
+    labels in them, are said with many labels, none of them most of the time, and name nothing that tells problems apart.
+    `said` has, by key, how often a statement was made of each problem."""
+    families: dict[tuple[str, ...], list[str]] = {}
+    for key, frame in framed.items():
+        families.setdefault(frame, []).append(key)
+    found: set[str] = set()
+    for frame, members in families.items():
+        times = [sum(said[key].values()) for key in members]
+        problems = frozenset().union(*(said[key] for key in members))
+        varied = len(members) >= FILLINGS and 2 * max(times) <= sum(times)
+        if varied and not topics.shared(frame[1:], problems):
+            found |= set(members)
+    return frozenset(found)
+
+
+def facts(said: Mapping[str, tuple[str, set[int]]]) -> frozenset[str]:
+    """Statements with a value left out that are made beside one and the same other, and only there: they tell what the answer
+    was, and the other what is wrong with it. `said` has, by key, the text and the rollouts of which it was said."""
+    whole = [rows for text, rows in said.values() if LEFT_OUT not in text]
+    return frozenset(
+        key
+        for key, (text, rows) in said.items()
+        if LEFT_OUT in text
+        and len(rows) >= LEAST_FACTS
+        and any(rows <= others and len(others) <= BESIDE_FACTS * len(rows) for others in whole)
+    )
+
+
+def cases(texts: Mapping[str, str], said: Sequence[Sequence[Sequence[str]]]) -> frozenset[str]:
+    """Statements that tell what was wanted in the case at hand beside the rule for it: "expected '[NOR]', got 'Norway'", next
+    to "Put the country in brackets." They are alike but for their values, and nearly always stand in the line of a rule, or
+    in the one before or after, while the rule stands beside many of them. `said` has the statements of every failure by line,
+    and "" for what says nothing without its values."""
+    families: dict[str, list[str]] = {}
+    for key, text in texts.items():
+        if (frame := _frame(text)) != text and _WANTED.search(frame):
+            families.setdefault(frame, []).append(key)
+    varied = {key for members in families.values() if len(members) >= VARIANTS for key in members}
+    failures = [lines for lines in said if any(lines)]
+    times = Counter(key for lines in failures for key in {key for line in lines for key in line})
+    near: dict[str, Counter[str]] = {}
+    explained = Counter[str]()
+    for lines in failures:
+        for place, line in enumerate(lines):
+            around = {key for each in lines[max(0, place - 1) : place + 2] for key in each}
+            for key in {*line} - varied - {""}:
+                near.setdefault(key, Counter()).update(around & varied)
+                near[key][""] += not around.isdisjoint({*varied, ""})
+    rules = {
+        key
+        for key, beside in near.items()
+        if len(beside) > VARIANTS and beside[""] >= MOSTLY * times[key] and times[key] < ALWAYS * len(failures)
+    }
+    for lines in failures:
+        for place, line in enumerate(lines):
+            around = {key for each in lines[max(0, place - 1) : place + 2] for key in each} & rules
+            explained.update(key for key in {*line} & varied if any(VARIANTS * times[key] <= times[r] for r in around))
+    return frozenset(key for key in varied if explained[key] >= MOSTLY * times[key] > 0)
+
+
+def _frame(text: str) -> str:
+    """A sentence without what lies between its first and its last quotation mark, and without numbers."""
+    quoted = list(_VALUE.finditer(text))
+    return f"{text[: quoted[0].start()]}{LEFT_OUT}{text[quoted[-1].end() :]}" if quoted else text

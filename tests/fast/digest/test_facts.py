@@ -1,0 +1,61 @@
+"""Which statements tell the case at hand, beside the rule for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastslow.fast.digest.facts import cases
+from fastslow.fast.digest.journal import key_of
+from fastslow.fast.digest.transcript import Graded, Transcript, read_feedback
+
+CODES = ("NOR", "JPN", "PER", "KEN", "AUS", "DEU")
+
+
+def heard(feedback: Sequence[str]) -> set[str]:
+    """The statements that are left of these failures, each of another problem."""
+    transcript = Transcript()
+    for number, text in enumerate(feedback):
+        lines = read_feedback("system", text, "an answer")
+        said = tuple(tuple(part.key for part in line) for line in lines)
+        graded = Graded(f"p{number % 20}", frozenset(), 0, 0.0, 0, said)
+        transcript.add(graded, [part for line in lines for part in line], f"note {number}", "an answer")
+    return {each.text for each in transcript.read().statements.values()}
+
+
+def test_values_beside_a_rule_are_no_rules() -> None:
+    said = [f"expected '[{code}]', got 'x'\nPut the country in brackets." for code in CODES] * 4
+    assert heard([*said, "Write one line."]) == {"Put the country in brackets.", "Write one line."}
+
+
+def test_values_are_all_there_is_where_no_rule_stands_beside_them() -> None:
+    codes = [f"field {code.lower()}: expected '{code}', got 'x'" for code in CODES] * 4
+    assert sum("expected" in text for text in heard(codes)) == len(CODES)
+
+
+def test_a_sentence_that_is_said_of_every_failure_explains_no_value() -> None:
+    boilerplate = [f"expected '[{code}]', got 'x'\nSee the manual of the house." for code in CODES] * 8
+    assert sum("expected" in text for text in heard(boilerplate)) == len(CODES)
+
+
+def test_what_must_not_be_given_is_no_case() -> None:
+    said = [
+        f"'{name}' is out of use.\nUse what is in the list." for name in ("zip", "map", "cut", "sed", "awk", "tr")
+    ] * 4
+    assert sum("out of use" in text for text in heard([*said, "Write one line."])) == len(CODES)
+
+
+def test_a_value_that_is_wanted_most_of_the_time_is_no_case() -> None:
+    said = [f"expected '{code}', got 'x'\nUse the codes." for code in ("EUR", "EUR", "EUR", "USD", "YEN", "CHF")] * 5
+    assert "expected 'EUR', got 'x'" in heard([*said, "Write one line."])
+
+
+def test_a_rule_that_names_things_in_quotation_marks_stays() -> None:
+    rules = [f"Column `{name}` takes `{name}s`." for name in ("age", "pay", "port", "name", "price")]
+    said = [f"{rule}\nEnd with a stop." if index % 2 else rule for index, rule in enumerate(rules * 5)]
+    assert {*rules, "End with a stop."} == heard(said)
+
+
+def test_nothing_said_is_nothing_told() -> None:
+    assert cases({}, []) == frozenset()
+    key = key_of("system", "expected '1'")
+    assert cases({key: "expected '1'"}, [[[key]], []]) == frozenset()
