@@ -10,43 +10,118 @@ from typing import Any
 
 import pytest
 import torch
-from fake_engine import FakeEngine
+from fake_engine import FakeEngine, Numbered
 from fake_runs import recipe_of, run
 from helpers import fastslow
+from lengthy_engine import LengthyEngine
 from safetensors.torch import save_file
 from tiny import make_tokenizer
 
 from fastslow.engine.kind import Finding
 from fastslow.engine.local.estimate import _count_weights
-from fastslow.launch.estimate import check, count_rollouts
-from fastslow.recipe import build_recipe
-from fastslow.runs.ledger import FAST
+from fastslow.launch.estimate import check
+from fastslow.launch.schedule import KINDS, Span, count_rollouts
+from fastslow.recipe import build_recipe, make_recipe
+from fastslow.tasks.stages import Stage, Stages
+
+TWO = {"population": 2, "cycle": 2, "anchors": 3, "minibatch": 2, "samples": 2, "optimizer": {"proposer": "full"}}
+RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "rl": ("rl", {"evaluation": {"divergence": True, "k": 3}}),
+    "rl, evaluated at the ends": ("rl", {"evaluation": {"every": 100}}),
+    "rl, never evaluated": ("rl", {"evaluation": {"every": 0}}),
+    "rl with a budget": ("rl", {"rollouts": 21, "slow": {"steps": 400}}),
+    "rl ahead": ("rl", {"sampling": {"ahead": 0.5}}),
+    "more validation problems wanted than there are": ("rl", {"evaluation": {"problems": 200, "k": 4}}),
+    "fst": ("fst", {"evaluation": {"divergence": True}}),
+    "fst with samples": ("fst", {"fast": TWO}),
+    "fst without a search": ("fst", {"fast": {"budget": 0}}),
+    "fst with a budget": ("fst", {"rollouts": 70, "slow": {"steps": 400}}),
+    "fst, reused": ("fst", {"fast": {"reuse": True, "budget": 30}}),
+    "fst, scored from rollouts": ("fst", {"fast": {"rescore": "from-rollouts"}}),
+    "fst, both, adaptive": ("fst", {"fast": {"rescore": "from-rollouts", "reuse": True, "adaptive": True}}),
+    "fst, withdrawn": ("fst", {"slow": {"withdraw": 0.5}}),
+    "fst ahead": ("fst", {"sampling": {"ahead": 1.0}, "slow": {"steps": 7}}),
+    "fst by digest": ("fst", {"fast": {"optimizer": "digest"}}),
+    "fst by ape": ("fst", {"fast": {"optimizer": "ape", "budget": 20}}),
+    "gepa": ("gepa", {"evaluation": {"divergence": True, "every": 1}}),
+    "gepa, several at once": ("gepa", {"fast": {"optimizer": {"name": "gepa", "proposals": 3}}}),
+    "distill": ("distill", {}),
+}
 
 
-@pytest.mark.parametrize("method", ["fst", "rl", "gepa"])
-def test_a_run_spends_about_what_was_counted(method: str, tmp_path: Path) -> None:
-    recipe = recipe_of(method, evaluation={"divergence": method != "gepa"})
-    counted = count_rollouts(recipe)
-    loop, _ = run(tmp_path / "run", recipe, FakeEngine())
-    ledger = loop.state.ledger
-    assert ledger["slow"].rollouts == counted.slow
-    # gepa finishes the generation in which its budget runs out.
-    assert 0.5 * counted.fast <= ledger.total(FAST).rollouts <= 1.5 * counted.fast
-    assert 0.5 * counted.evaluation <= ledger["evaluation"].rollouts <= counted.evaluation
+@pytest.mark.parametrize("problems", [3, 100])
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_run_spends_what_was_counted(name: str, problems: int, tmp_path: Path) -> None:
+    method, changes = RECIPES[name]
+    recipe, task = recipe_of(method, **changes), Numbered(problems)
+    counted = count_rollouts(recipe, task)
+    loop, _ = run(tmp_path / "run", recipe, LengthyEngine() if "ahead" in name else FakeEngine(), task=task)
+    spent = {kind: loop.state.ledger.total(purposes).rollouts for kind, purposes in KINDS.items()}
+    assert all(counted[kind].least <= spent[kind] <= counted[kind].most for kind in KINDS), (spent, counted)
+    for kind in EXACT[method] if "budget" not in name and "reuse" not in name and "both" not in name else ():
+        assert counted[kind] == Span(spent[kind], spent[kind])
+    if method == "rl":
+        assert all(counted[kind] == Span(spent[kind], spent[kind]) for kind in KINDS)
 
 
-def test_a_rollout_budget_is_the_most(tmp_path: Path) -> None:
-    recipe = recipe_of("rl", rollouts=10, slow={"steps": 400})
-    counted = count_rollouts(recipe)
-    assert counted.slow == 10
-    loop, _ = run(tmp_path / "run", recipe, FakeEngine())
-    played = loop.state.ledger["evaluation"].rollouts
-    assert played <= counted.evaluation <= 2 * played
+EXACT = {"rl": ["slow", "evaluation"], "fst": ["slow", "rescue"], "gepa": ["slow"], "distill": ["slow", "rescue"]}
+
+
+def test_stages_are_evaluated_on_every_task(tmp_path: Path) -> None:
+    stages = Stages([Stage("few", 2, Numbered(3)), Stage("many", 3, Numbered(40))])
+    recipe = recipe_of("rl", evaluation={"problems": 5, "divergence": True})
+    counted = count_rollouts(recipe, stages)
+    loop, _ = run(tmp_path / "run", recipe, FakeEngine(), task=stages)
+    for kind, purposes in KINDS.items():
+        spent = loop.state.ledger.total(purposes).rollouts
+        assert counted[kind] == Span(spent, spent)
 
 
 def found(**changes: Any) -> dict[str, Finding]:
     data = {"model": "nano", "task": {"name": "rulebook", "book": "library"}, "sampling": {"max_tokens": 32}, **changes}
     return {finding.what: finding for finding in check(build_recipe(data))}
+
+
+def warned(rows: int, folder: Path, answer: str = "the", **changes: Any) -> list[str]:
+    folder.mkdir(exist_ok=True)
+    asked = [{"question": f"what is {number}?", "answer": answer} for number in range(rows)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    task = {"name": "dataset", "path": str(folder / "rows.jsonl"), **changes.pop("task", {})}
+    data = {"model": "nano", "task": task, "sampling": {"max_tokens": 32}, **changes}
+    return [finding.found for finding in check(build_recipe(data)) if finding.warning or finding.missing]
+
+
+def test_a_friend_would_say_it(tmp_path: Path) -> None:
+    few = "\n".join(warned(3, tmp_path))
+    assert "measured on 1 validation problem with score 0.5 may as well have 0.05 or 0.95" in few
+    assert "there is 1 to train on" in few
+    assert "scores on 1 problem: " in few
+    assert warned(600, tmp_path) == []
+    (group,) = warned(600, tmp_path, slow={"group": 2}, fast={"population": 2})
+    assert group.startswith("2 rollouts share the problem")
+    assert "82% of such groups have equal rewards" in group
+    (long,) = warned(600, tmp_path, answer="the " * 40)
+    assert "up to 40 tokens, more than sampling.max_tokens=32" in long
+    (none,) = warned(600, tmp_path, task={"holdout": 0})
+    assert none.startswith("there are no problems to evaluate on")
+
+
+def test_nano_says_what_it_is_for_and_its_limits_fit(tmp_path: Path) -> None:
+    rows = [{"question": f"Name the capital of France, {number}", "answer": "Paris"} for number in range(600)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = {"name": "dataset", "path": str(tmp_path / "rows.jsonl")}
+    recipe = build_recipe({"model": "nano", "task": task})
+    (said,) = [finding.found for finding in check(recipe) if finding.warning or finding.missing]
+    assert said.startswith("nano is for trying fastslow")
+    assert "'capital'" in said
+    assert (recipe.sampling.max_tokens, recipe.fast.max_tokens) == (256, 512)
+    assert not [
+        each for each in check(build_recipe({"model": "nano", "task": "rulebook"})) if each.warning or each.missing
+    ]
+    base = {"task": task, "sampling": {"max_tokens": 4096}}  # as a library's own defaults
+    assert make_recipe({"model": "nano"}, base).sampling.max_tokens == 256
+    assert make_recipe({"model": "nano", "sampling": {"max_tokens": 900}}, base).sampling.max_tokens == 900
+    assert make_recipe({"model": "owner/name"}, base).sampling.max_tokens == 4096
 
 
 def test_a_local_run_needs_memory() -> None:

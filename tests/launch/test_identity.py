@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -110,6 +111,52 @@ def test_what_differs_is_named(other: Task, said: str) -> None:
 )
 def test_graders_of_the_same_source_differ_by_what_they_were_made_with(first: Any, second: Any) -> None:
     assert changed(of(grader=first), of(grader=second)) == "the grader differs"
+
+
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+class Places:
+    """An object with everything that has no order of its own, or no end."""
+
+    def __init__(self) -> None:
+        self.friends = {Places.__init__, within, self, object()}
+        self.table = {n: {"words": [str(n)]} for n in range(50)}
+        self.deep, self.long = nested(5000), [10**5000]
+
+    def __call__(self, answer: str, row: dict[str, Any]) -> float:
+        return float(answer in {"ten", "twelve", "eleven", "two"}) + float(answer == TABLE.get(answer))
+
+
+TABLE = {str(n): str(n + 1) for n in range(9)}
+
+
+def test_the_identity_of_a_grader_does_not_depend_on_where_its_parts_lie_in_memory() -> None:
+    found, kept = set(), []
+    for number in range(8):
+        found.add(identity(of(grader=Places()))["grader"])
+        kept.append([bytes(number) for _ in range(number)])
+    assert len(found) == 1
+
+
+def test_the_identity_of_a_grader_does_not_depend_on_the_hash_seed() -> None:
+    code = (
+        "import fastslow; from fastslow.launch.identity import identity\n"
+        "known = frozenset({'ten', 'two', ('six', 6)})\n"
+        "grader = lambda answer, row: float(answer in {'ten', 'two', 'six'} or answer in known)\n"
+        "print(identity(fastslow.RowsTask([{'question': str(n), 'answer': '2'} for n in range(9)], grader))['grader'])"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
 
 
 @pytest.fixture
@@ -240,6 +287,14 @@ def test_a_run_is_not_resumed_with_another_grader_unless_the_user_insists(
     with pytest.raises(RunError, match=r"trained with other data: the grader differs; .* --other-data"):
         launched(folder, Generous())
     assert outcome(folder) == before
+    state = folder / "checkpoints" / "step-000005" / "state.json"
+    whole = state.read_bytes()
+    state.write_bytes(whole[:-9])
+    with pytest.raises(RunError, match="is damaged"):
+        launched(folder, Generous(), other_data=True)  # what is refused leaves no trace of insisting
+    state.write_bytes(whole)
+    with pytest.raises(RunError, match="the grader differs"):
+        launched(folder, Generous())
     longer = ["slow.steps=6"]
     said = launched(folder, Generous(), overrides=longer, other_data=True)
     assert "the grader differs from here on" in said

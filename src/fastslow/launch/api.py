@@ -6,12 +6,12 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from fastslow.base.errors import RecipeError, RunError
+from fastslow.base.errors import FastSlowError, RecipeError, RunError
 from fastslow.launch import start
 from fastslow.launch.results import Run
 from fastslow.recipe import (
@@ -88,7 +88,7 @@ def train(
     settings = {key: value for key, value in sections.items() if value is not None} | dotted
     resolved = recipe if isinstance(recipe, Recipe) and not settings else make_recipe(settings, recipe)
     place = default_folder(resolved, _name(recipe, played, resolved)) if folder is None else folder_path(folder)
-    with one_at_a_time():
+    with _in_few_lines(), one_at_a_time():
         return Run(start.train(resolved, place, view, task=played))
 
 
@@ -109,10 +109,19 @@ def resume(
     made elsewhere to execute the code it names. A run whose problems or grader have changed is refused, unless `other_data`.
     """
     place = folder_path(folder)
-    with one_at_a_time():
+    with _in_few_lines(), one_at_a_time():
         return Run(
             start.resume(place, view, task=task, overrides=overrides, step=step, trust=trust, other_data=other_data)
         )
+
+
+class _in_few_lines(AbstractContextManager[None]):
+    """An error of ours says in a line what to do, and leaves without the frames that it came through; what caused it stays.
+    A generator would put them back."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, FastSlowError):
+            raise error.with_traceback(None)
 
 
 _TURN = threading.Lock()

@@ -6,7 +6,9 @@ torch and transformers are imported when they are needed: a mistake that can be 
 from __future__ import annotations
 
 import os
+import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +19,28 @@ from fastslow.base.world import World
 from fastslow.engine.base import Engine
 from fastslow.engine.kind import find_engine
 from fastslow.fast.pool import Pool
+from fastslow.fast.reflection.base import kind_of
 from fastslow.models.chat import ChatFormat
 from fastslow.models.tokenizer import resolve
 from fastslow.recipe import Recipe, VllmServers
+from fastslow.recipe.parts import OPTIMIZER
+from fastslow.recipe.read import EMBEDDED
 from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.trackers import check_trackers
+from fastslow.sandbox.signature import LONGEST
 from fastslow.slow.losses import objective
 from fastslow.state import STATE
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task
 from fastslow.tasks.scripted import scripted_rollout
+from fastslow.tasks.skills import library_of
 from fastslow.tasks.stages import refuse_contamination
 
 CHECKED_EXAMPLES = 64
+FOREIGN = 0.4
+"""The share of words outside the embedded model's vocabulary above which somebody else's task is assumed."""
 LAUNCHED = ("LOCAL_RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 """Variables by which accelerate knows that a launcher has started this process."""
 
@@ -42,6 +51,21 @@ class Parts:
     engine: Engine
     player: Player
     seed_texts: Mapping[str, str]
+
+
+def check_components(recipe: Recipe, task: Task, texts: Mapping[str, str]) -> None:
+    """Raise if the task has code and the optimizer does not know what that is, or if it begins with code that cannot run."""
+    for each in task.components:
+        if each.kind != "code":
+            continue
+        optimizer = recipe.fast.optimizer.name
+        if recipe.method != "rl" and not OPTIMIZER.registry.find(optimizer).evolves_code:
+            raise RecipeError(
+                f"fast.optimizer={optimizer} writes prompts only, and the task's component '{each.name}' is code; set "
+                "fast.optimizer=gepa, or method=rl"
+            )
+        if refusal := kind_of(each).check(texts[each.name], len, LONGEST):
+            raise TaskError(f"the code that '{each.name}' starts from cannot run: {refusal.reason}")
 
 
 def find_world(recipe: Recipe) -> World:
@@ -62,19 +86,24 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     task = task or build_task(recipe)
     refuse_contamination(task)
     seed_texts = choose_seed_texts(task, recipe.fast.seed_text)
+    check_components(recipe, task, seed_texts)
     check_trackers(recipe.output.report_to)
     if not recipe.model.name.endswith(".gguf"):  # these would be converted
         resolve(recipe.model.name)
     source = engine.load(recipe, folder, world)
     chat = ChatFormat(source.tokenizer, recipe.sampling.chat_template_kwargs)
-    check_lengths(task, chat, seed_texts, recipe.sampling.max_tokens, source.max_length)
+    library = library_of(task, recipe.fast.skills)
+    shown = library.over(seed_texts) if library else seed_texts
+    check_lengths(task, chat, shown, recipe.sampling.max_tokens, source.max_length)
+    if said := foreign_words(recipe, task, chat):
+        warnings.warn(said, FastSlowWarning, stacklevel=2)
     opened = source.open(objective(recipe.slow))
     if recipe.sampling.ahead and recipe.method != "gepa" and not opened.pausable:
         raise RecipeError(
             f"sampling.ahead={recipe.sampling.ahead:g} stops sampling and continues it later, which the engine "
             f"{type(opened).__name__} cannot do; set sampling.ahead=0"
         )
-    return Parts(task, opened, Player(task, opened, chat, recipe.grading), seed_texts)
+    return Parts(task, opened, Player(task, opened, chat, recipe.grading, library), seed_texts)
 
 
 def without_servers(recipe: Recipe) -> Recipe:
@@ -96,10 +125,29 @@ def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[s
     if wanted is None:
         return texts
     if isinstance(wanted, str):
-        return dict.fromkeys(texts, wanted)
+        return texts | {each.name: wanted for each in task.components if each.kind != "code"}
     if unknown := sorted(set(wanted) - set(texts)):
         raise RecipeError(f"fast.seed_text names {unknown}, but this task's components are {sorted(texts)}")
     return {**texts, **wanted}
+
+
+def foreign_words(recipe: Recipe, task: Task, chat: ChatFormat) -> str:
+    """What to say of problems outside the vocabulary of the embedded model."""
+    if recipe.model.name != EMBEDDED:
+        return ""
+    known = {token.casefold() for token in chat.tokenizer.get_vocab()}
+    texts = choose_seed_texts(task, recipe.fast.seed_text)
+    asked = [scripted_rollout(task, example, texts=texts).asks for example in task.examples("train")[:CHECKED_EXAMPLES]]
+    words = [word for asks in asked for ask in asks[:1] for word in re.findall(r"\w+", ask.question.casefold())]
+    foreign = Counter(word for word in words if word not in known)
+    if foreign.total() <= FOREIGN * len(words):
+        return ""
+    shown = ", ".join(repr(word) for word, _ in foreign.most_common(3))
+    return (
+        f"nano is for trying fastslow on its own tasks (rulebook, say) and knows {len(known)} lower-case tokens; "
+        f"{foreign.total() / len(words):.0%} of the words of these problems are none of them ({shown}), so that its answers "
+        "will be nonsense; use a chat model, such as model=Qwen/Qwen2.5-0.5B-Instruct, or a folder with one"
+    )
 
 
 def check_lengths(

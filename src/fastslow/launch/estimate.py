@@ -1,49 +1,35 @@
 """What a recipe would spend, and what it lacks, before anything is spent: for `fastslow check`.
 
-Rollouts are counted from the recipe: a search may end early, a step may reuse rollouts, and gepa finishes the generation in
-which its budget runs out. Prompts are measured on the first training problems under the seed text, one turn each; evolved
-contexts make them longer. Completions count with the most tokens that they may have.
+Rollouts are counted by walking through the run's schedule (schedule.py). Prompts are measured on the first training problems
+under the seed text, one turn each; evolved contexts make them longer. Completions count with the most tokens that they may
+have.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from statistics import mean
 
 from fastslow.base.errors import FastSlowError
-from fastslow.engine.kind import Finding, Rollouts, find_engine
-from fastslow.launch.assembly import CHECKED_EXAMPLES, check_lengths, choose_seed_texts
+from fastslow.engine.kind import Finding, find_engine
+from fastslow.launch.advice import advise
+from fastslow.launch.assembly import CHECKED_EXAMPLES, check_lengths, choose_seed_texts, foreign_words
+from fastslow.launch.schedule import Span, at_most, count_rollouts, rescue_rollouts
 from fastslow.models.chat import ChatFormat
 from fastslow.models.tokenizer import describe
 from fastslow.recipe import Recipe
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
 from fastslow.runs.trackers import check_trackers
-from fastslow.slow.rescue.accounts import PROBES
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task
 from fastslow.tasks.scripted import scripted_rollout
+from fastslow.tasks.skills import library_of
 
-
-def count_rollouts(recipe: Recipe) -> Rollouts:
-    slow, fast, evaluation = recipe.slow, recipe.fast, recipe.evaluation
-    contexts = 1 if recipe.method == "rl" else 2
-    cycles = 0 if recipe.method == "rl" else math.ceil(slow.steps / fast.cycle)
-    anchors = min(fast.anchors, fast.cycle * slow.problems) * fast.samples
-    rescored = 0
-    reads = getattr(OPTIMIZER.registry.find(fast.optimizer.name), "reads_rollouts", False)
-    if cycles and fast.rescore == "all" and not reads:
-        rescored = anchors * (1 + (cycles - 1) * fast.population)  # the first cycle has the seed text only
-    played = 0 if recipe.method == "gepa" else slow.steps * slow.problems * slow.group
-    searched = cycles * fast.budget + rescored
-    share = 1.0
-    if recipe.rollouts is not None:  # the run ends in the step in which they are spent
-        share = min(1.0, recipe.rollouts / max(1, played + searched))
-        played, searched = math.ceil(played * share), math.ceil(searched * share)
-    often = 1 + math.ceil(share * slow.steps / evaluation.every) if evaluation.every else 0
-    measured = often * contexts * evaluation.problems * (evaluation.k + evaluation.divergence)
-    return Rollouts(played, searched, measured)
+NAMES = {"rescue": "with help", "rescore": "to re-score contexts", "search": "to search for texts"}
+NO_VALIDATION = (
+    "there are no problems to evaluate on; give some (dataset: holdout or validation_path), or set evaluation.every=0"
+)
 
 
 def check(recipe: Recipe) -> Iterator[Finding]:
@@ -57,7 +43,6 @@ def check(recipe: Recipe) -> Iterator[Finding]:
         require = getattr(REFLECTOR.registry.find(part.name), "require_model", None)
         if require is not None:
             yield from _missing("slow.rescue", partial(require, part))
-    rollouts = count_rollouts(recipe)
     try:
         task = build_task(recipe)
         prompt = _prompt_tokens(recipe, task)
@@ -66,15 +51,17 @@ def check(recipe: Recipe) -> Iterator[Finding]:
         return
     trained, held_out = len(task.examples("train")), len(task.examples("validation"))
     yield Finding("problems", f"{trained:,} to train on, {held_out:,} for validation")
-    yield Finding(
-        "rollouts",
-        f"about {rollouts.total:,}: {rollouts.slow:,} slow, {rollouts.fast:,} fast, {rollouts.evaluation:,} evaluation",
-    )
-    if recipe.method != "gepa" and recipe.slow.rescue.name != "none":
-        asked = recipe.slow.rescue.options
-        helpers = len(asked.get("models", ())) + asked.get("retry", True)
-        most = recipe.slow.problems * (helpers * asked["attempts"] + PROBES)
-        yield Finding("rescue", f"up to {most:,} more rollouts a step, if no group has a success")
+    if not held_out and recipe.evaluation.every:
+        yield Finding("validation", NO_VALIDATION, missing=True)
+    counted = count_rollouts(recipe, task)
+    rollouts = at_most(counted)
+    yield Finding("rollouts", _shown(counted))
+    if helped := rescue_rollouts(recipe):
+        yield Finding("rescue", f"up to {helped:,} rollouts a step with help, if no group has a success")
+    model = describe(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
+    if said := foreign_words(recipe, task, ChatFormat(model.tokenizer, recipe.sampling.chat_template_kwargs)):
+        yield Finding("warning", said, warning=True)
+    yield from advise(recipe, task, model, counted)
     completion = recipe.sampling.max_tokens
     longest = f", and up to {recipe.fast.max_tokens:,} more under evolved contexts" if recipe.method != "rl" else ""
     yield Finding(
@@ -85,6 +72,12 @@ def check(recipe: Recipe) -> Iterator[Finding]:
     engine = find_engine(recipe)
     yield from _missing("packages", lambda: engine.require(recipe))
     yield from engine.estimate(recipe, rollouts, prompt, lambda most: _prompt_tokens(recipe, task, most))
+
+
+def _shown(counted: Mapping[str, Span]) -> str:
+    shown = {name: span for name, span in counted.items() if span.most}
+    total = Span(sum(span.least for span in shown.values()), sum(span.most for span in shown.values()))
+    return f"{total}: " + ", ".join(f"{span} {NAMES.get(name, name)}" for name, span in shown.items())
 
 
 def _missing(what: str, needed: Callable[[], object]) -> Iterator[Finding]:
@@ -98,7 +91,9 @@ def _prompt_tokens(recipe: Recipe, task: Task, most: int | None = None) -> float
     """Mean length of the first prompts; raises if one does not fit the model, or the `most` tokens that its servers take."""
     model = describe(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
     chat = ChatFormat(model.tokenizer, recipe.sampling.chat_template_kwargs)
-    texts = choose_seed_texts(task, recipe.fast.seed_text)
+    texts: Mapping[str, str] = choose_seed_texts(task, recipe.fast.seed_text)
+    if library := library_of(task, recipe.fast.skills):
+        texts = library.over(texts)
     check_lengths(task, chat, texts, recipe.sampling.max_tokens, most or model.max_length)
     asked = [scripted_rollout(task, example, texts=texts).asks for example in task.examples("train")[:CHECKED_EXAMPLES]]
     lengths = [len(chat.prompt(asks[0].messages, asks[0].context(texts))) for asks in asked if asks]

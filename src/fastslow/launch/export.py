@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from fastslow.base.errors import FastSlowWarning, RunError
 from fastslow.fast.pool import Pool
+from fastslow.fast.reflection.prompt import fence_of
 from fastslow.launch.assembly import AtStep, Snapshot, open_snapshot
+from fastslow.launch.harness import CODE, code_files
 from fastslow.models.chat import TextEncoder
 from fastslow.recipe import dump_recipe
 from fastslow.runs import files
 from fastslow.runs.folder import INTERNALIZED, RunFolder
 from fastslow.runs.trust import require_trust
 from fastslow.tasks.base import SYSTEM
+from fastslow.tasks.skills import sections
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -55,13 +58,18 @@ def export_run(
         require_trust(snapshot.run.path, snapshot.run.recipe, trust)
     for remark in snapshot.run.truncated():
         warnings.warn(f"{remark}; its numbers in the model card may be missing", FastSlowWarning, stacklevel=2)
+    if note := skills_note(snapshot.run, snapshot.pool):
+        warnings.warn(note, FastSlowWarning, stacklevel=2)
     best = snapshot.pool.best.context
+    code = code_files(snapshot.run, best)
     pool = {"best": best.id, "step": snapshot.step, "contexts": snapshot.pool.to_dict()}
     others = {
         "contexts.json": json.dumps(pool, indent=2, ensure_ascii=False),
         "README.md": model_card(snapshot.run, snapshot.step, snapshot.pool),
+        **code,
     }
-    save_policy(snapshot, target, best.texts.get(SYSTEM), others, dtype)
+    # A harness writes the prompts into its messages itself.
+    save_policy(snapshot, target, None if code else best.texts.get(SYSTEM), others, dtype)
     return target
 
 
@@ -119,6 +127,17 @@ def _internalized_note(run: RunFolder) -> str:
     )
 
 
+def skills_note(run: RunFolder, pool: Pool) -> str:
+    """What becomes of a text that was shown in part: a chat template cannot choose."""
+    count, entries = run.recipe.fast.skills, len(sections(pool.best.context.texts.get(SYSTEM, "")).entries)
+    if count is None or entries <= count:
+        return ""
+    return (
+        f"the model was trained with fast.skills={count}: a question was shown {count} of the {entries} entries of the "
+        "context. A chat template cannot choose them and shows all; `fastslow serve` shows those that match the question"
+    )
+
+
 def model_card(run: RunFolder, step: int, pool: Pool) -> str:
     """What was trained, how, and the evaluations during training."""
     recipe = run.recipe
@@ -133,7 +152,14 @@ def model_card(run: RunFolder, step: int, pool: Pool) -> str:
             for label, score in row["results"].items()
         ),
     ]
-    texts = "\n\n".join(f"**{name}**\n\n```text\n{text}\n```" for name, text in pool.best.context.texts.items())
+    shown = [(name, text, fence_of([text])) for name, text in pool.best.context.texts.items()]
+    texts = "\n\n".join(f"**{name}**\n\n{fence}text\n{text}\n{fence}" for name, text, fence in shown)
+    placed = (
+        "The prompts below stand in `harness.json` beside the code, which `fastslow.load_harness` runs"
+        if run.read_json(CODE)
+        else "The chat template puts the context\nbelow in front of every system message"
+    )
+    note = skills_note(run, pool)
     tasks = ", ".join(task.name for task in recipe.tasks)
     return f"""---
 base_model: {recipe.model.name}
@@ -143,9 +169,9 @@ tags: [fastslow, reinforcement-learning]
 
 # {Path(recipe.model.name).name} trained on {tasks}
 
-Trained with `fastslow` (method `{recipe.method}`, {step} steps, seed {recipe.seed}). The chat template puts the context
-below in front of every system message; `contexts.json` holds the whole pool.
-{_internalized_note(run)}
+Trained with `fastslow` (method `{recipe.method}`, {step} steps, seed {recipe.seed}). {placed};
+`contexts.json` holds the whole pool.
+{_internalized_note(run)}{note and f"{chr(10)}{note[0].upper()}{note[1:]}.{chr(10)}"}
 ## Context
 
 {texts}

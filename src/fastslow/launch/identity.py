@@ -15,7 +15,7 @@ import json
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -43,7 +43,7 @@ def identity(task: Task) -> dict[str, str]:
     for of, each in parts.items():
         for split, word in SPLITS.items():
             found[f"{word} problems{of}"] = _problems(each.examples(split))
-        found[f"grader{of}"] = _digest(_code(each, set()))
+        found[f"grader{of}"] = _digest(_code(each))
     return found
 
 
@@ -94,34 +94,61 @@ def _plain(value: Any) -> Any:
 # The grader ------------------------------------------------------------------------------------------------------------
 
 
-def _code(thing: Any, seen: set[int]) -> Iterator[str]:
-    """The sources and plain values that an object's behaviour follows from, each once."""
-    if thing is None or isinstance(thing, str | int | float | bytes):
-        yield repr(thing)
-        return
-    if id(thing) in seen or len(seen) > MOST or isinstance(thing, Record):
-        return
-    seen.add(id(thing))
-    held: list[Any] = []
+def _code(thing: Any) -> Iterator[str]:
+    """The sources and plain values that an object's behaviour follows from, each once, however deep they are nested."""
+    seen: dict[int, Any] = {}  # the objects too: the address of one that is gone may be that of another
+    waiting = [thing]
+    while waiting:
+        thing = waiting.pop()
+        if thing is None or isinstance(thing, str | int | float | bytes):
+            yield _text_of(thing)
+        elif id(thing) not in seen and len(seen) <= MOST and not isinstance(thing, Record):
+            seen[id(thing)] = thing
+            text, held = _read(thing)
+            yield from text
+            waiting += reversed(held)
+
+
+def _read(thing: Any) -> tuple[list[str], list[Any]]:
+    """What stands for an object, and what it holds."""
     if isinstance(thing, partial):
-        held = [thing.func, thing.args, thing.keywords]
-    elif isinstance(thing, MethodType):
-        held = [thing.__func__, thing.__self__]
-    elif isinstance(thing, set | frozenset):
-        held = sorted(thing, key=repr)
-    elif isinstance(thing, list | tuple | Mapping):
-        held = list(thing.items() if isinstance(thing, Mapping) else thing)[:MOST]
-    elif isinstance(thing, BaseModel):
-        held = [repr(thing)]
-    elif not isinstance(thing, FunctionType | type | ModuleType):
-        held = [type(thing), *_attributes(thing)]
-    elif not _own(thing):
-        yield f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', thing.__name__)}"
-    else:
-        yield _source(thing)
-        held = _referred(thing)
-    for each in held:
-        yield from _code(each, seen)
+        return [], [thing.func, thing.args, thing.keywords]
+    if isinstance(thing, set | frozenset):
+        return _members(thing)
+    if isinstance(thing, list | tuple | Mapping):
+        return [], list(thing.items() if isinstance(thing, Mapping) else thing)[:MOST]
+    if isinstance(thing, BaseModel):  # a field that `repr` leaves out may change on resume
+        fields = type(thing).model_fields
+        return [type(thing).__qualname__], [(name, each) for name, each in thing if fields[name].repr]
+    if not isinstance(thing, FunctionType | type | ModuleType):
+        bound = [thing.__func__, thing.__self__] if isinstance(thing, MethodType) else None
+        return [], bound or [type(thing), *_attributes(thing)]
+    name = f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', thing.__name__)}"
+    return ([_source(thing)], _referred(thing)) if _own(thing) else ([name], [])
+
+
+def _members(values: Set[Any]) -> tuple[list[str], list[Any]]:
+    """A set in an order that neither addresses nor hash seeds decide; objects that only those could order are counted."""
+    by_name: dict[str, list[Any]] = {}
+    for each in values:
+        by_name.setdefault(_name(each), []).append(each)
+    names = sorted(by_name)
+    return [f"{name} {len(by_name[name])}" for name in names], [
+        by_name[each][0] for each in names if len(by_name[each]) == 1
+    ]
+
+
+def _name(thing: Any) -> str:
+    if isinstance(thing, tuple | frozenset):
+        names = [_name(each) for each in thing]
+        return " ".join(names if isinstance(thing, tuple) else sorted(names))
+    if thing is None or isinstance(thing, str | int | float | bytes):
+        return _text_of(thing)
+    return f"{type(thing).__qualname__} {getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
+
+
+def _text_of(value: str | float | bytes | None) -> str:
+    return hex(value) if type(value) is int else repr(value)  # a long one has no decimal form
 
 
 def _attributes(thing: Any) -> list[Any]:
@@ -190,4 +217,4 @@ def _source(thing: FunctionType | type | ModuleType) -> str:
 def _instructions(code: CodeType) -> Iterator[str]:
     yield f"{code.co_code.hex()} {code.co_names}"
     for constant in code.co_consts:
-        yield from _instructions(constant) if isinstance(constant, CodeType) else (repr(constant),)
+        yield from _instructions(constant) if isinstance(constant, CodeType) else (_name(constant),)

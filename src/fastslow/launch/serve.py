@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from fastslow.base.world import World
 from fastslow.engine.base import Engine
 from fastslow.gateway.rendering import rendering_of
 from fastslow.gateway.server import Door, listen, make_app, require_key
-from fastslow.gateway.session import Session, Wanted
+from fastslow.gateway.session import Refused, Session, Wanted
 from fastslow.launch.assembly import assemble, changed, open_snapshot, without_servers
+from fastslow.launch.harness import code_files
 from fastslow.records import Completion, Sampling
 from fastslow.runs.trust import require_trust
 from fastslow.tasks.base import Answer, Ask
@@ -75,6 +78,8 @@ def serve_run(
 ) -> None:
     """Serve a run's policy on a bound socket until the process is interrupted; `ready` is called when it is loaded."""
     session = open_session(folder, step=step, trust=trust)
+    snapshot = open_snapshot(folder, step)
+    code = code_files(snapshot.run, snapshot.pool.best.context)
 
     async def run() -> None:
         door = Door(session, asyncio.get_running_loop())
@@ -83,8 +88,16 @@ def serve_run(
             require_key(request, key)
             return door
 
+        def harness(request: Request) -> Response:
+            try:
+                find(request)
+            except Refused as error:
+                return JSONResponse({"error": str(error)}, error.status)
+            return JSONResponse({"files": code})
+
         ready(session)
-        await listen(make_app(find)).serve([listening])
+        routes = [Route("/v1/harness", harness)] if code else []
+        await listen(make_app(find, more=routes)).serve([listening])
 
     asyncio.run(run())
 
@@ -114,5 +127,9 @@ def open_session(folder: str | Path, *, step: int | None = None, trust: bool = F
     tasks = [part.task for part in parts.task.parts] if isinstance(parts.task, Mixture) else [parts.task]
     places = {name: place for task in tasks for name, place in getattr(task, "places", {}).items()}
     own = {name: text for task in tasks for name, text in getattr(task, "own", {}).items()}
-    texts = snapshot.pool.best.context.texts
+    code = {each.name for each in parts.task.components if each.kind == "code"}
+    kept = snapshot.pool.best.context.texts.items()
+    texts: Mapping[str, str] = {name: text for name, text in kept if name not in code}
+    if library := parts.player.library:
+        texts = library.over(texts)
     return Session(rendering_of(chat), texts, sample, chat.has_ended, places, own, most_kept=KEPT)

@@ -11,7 +11,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from fastslow.base.world import Stopped, World, derive_seed
 from fastslow.engine.local import out_of_memory
 from fastslow.fast.reflection import Chat, LanguageModelReflector, ReflectionFailed, Reflector, Usage
 from fastslow.launch.assembly import Parts, assemble, find_world
+from fastslow.launch.harness import note_code
 from fastslow.launch.identity import differing, identity
 from fastslow.loop import Loop
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
@@ -34,6 +35,7 @@ from fastslow.runs.files import nothing_left_behind
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.trust import remember, require_trust
+from fastslow.runs.use import uses, verdict
 from fastslow.runs.view import View, make_view
 from fastslow.tasks import Task
 from fastslow.tasks.stages import Mixture
@@ -84,15 +86,15 @@ def resume(
     recipe = require_trust(place, recipe, trust)
     world = find_world(recipe)
     run = on_main(world, lambda: RunFolder.open(place, lock=True))
-    with out_of_memory.explained(recipe, given):
+    with run or nullcontext(), out_of_memory.explained(recipe, given):
         parts = _assemble(recipe, place, world, task)
         with closing(parts.engine):
             reflector, teachers = _reflector(recipe, parts), build_teachers(recipe)
-            data = world.from_main(lambda: _same_data(run, parts.task, other_data))
-            checkpoint, said = world.from_main(lambda: _rewound(run, recipe, step))
+            data, changed = world.from_main(lambda: _same_data(run, parts.task, other_data))
+            checkpoint, said = world.from_main(lambda: _rewound(run, recipe, step, data))
             # A run without a checkpoint starts again, and does before step 1 what it did before.
             spent = preflight(recipe, parts, reflector, teachers) if checkpoint is None else None
-            resumed = (checkpoint, said + data)
+            resumed = (checkpoint, said + changed)
             folders = (given, place)
             _run_loop(recipe, parts, reflector, folders, run, view, spent=spent, resumed=resumed, teachers=teachers)
     return given
@@ -104,7 +106,7 @@ def _recipe_to_resume(folder: Path, overrides: Sequence[str]) -> Recipe:
     differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     for key in differing:
         if key in LENGTH_SETTINGS:
-            _require_longer(key, before[key], after[key])
+            _require_longer(key, before.get(key), after.get(key))
         elif key not in (*MACHINE_SETTINGS, *GRADING_SETTINGS):
             raise RecipeError(
                 f"{key} cannot be changed on resume; only {', '.join((*MACHINE_SETTINGS, *GRADING_SETTINGS))} can, and "
@@ -162,6 +164,7 @@ def _run_loop(
         view.message(f"see it learn: fastslow board {shlex.quote(str(folder))}")
     with ending(run, folder, view, parts.engine.world):
         loop = Loop(recipe, parts.player, parts.seed_texts, reflector, place, run, view, teachers)
+        note_code(run, parts.task)
         state, started = loop.state, time.perf_counter()
         if resumed[1]:
             view.message(resumed[1])
@@ -178,6 +181,7 @@ def _run_loop(
                     "steps": state.step,
                     **({"best": f"at step {best}, ended at step {state.step}"} if best != state.step else {}),
                     **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
+                    **(state.kept.numbers() if state.kept else {}),
                     "rollouts": state.ledger.training_rollouts,
                     "tokens": total.prompt_tokens + total.completion_tokens,
                     **({"faulty grades": faulty} if faulty else {}),
@@ -185,9 +189,17 @@ def _run_loop(
                         f"rescue by {name}": each.said
                         for name, each in (state.rescue.of if state.rescue else {}).items()
                     },
+                    **({"lines": ignored} if (ignored := _ignored(run, state.pool.best.context)) else {}),
                     "seconds": round(time.perf_counter() - started),
                 }
             )
+
+
+def _ignored(run: RunFolder, best: Context) -> str:
+    """What to say of lines of the best text that the model does not follow."""
+    with suppress(FastSlowError):  # the run has finished all the same
+        return verdict(uses(run, best.texts).values())
+    return ""
 
 
 def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
@@ -213,7 +225,9 @@ def build_teachers(recipe: Recipe) -> dict[str, Chat]:
     return found
 
 
-def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[Path | None, str]:
+def _rewound(
+    run: RunFolder | None, recipe: Recipe, step: int | None, data: Mapping[str, str]
+) -> tuple[Path | None, str]:
     """The checkpoint to resume from, and what is repeated; everything after it is removed from the run folder."""
     assert run is not None, "called on the main process only"
     chosen = (step, run.checkpoints.get(step)) if step else None  # step 0 has no checkpoint
@@ -224,14 +238,14 @@ def _rewound(run: RunFolder | None, recipe: Recipe, step: int | None) -> tuple[P
         run.write_recipe(recipe)
     repeated = run.rewind(latest[0] if latest else -1)
     number, path = latest or (0, None)
-    run.set_status("running", checkpoint=number)
+    run.set_status("running", checkpoint=number, data=data)
     done = f"{repeated} completed {'step is' if repeated == 1 else 'steps are'} repeated" if repeated else ""
     place = f"resuming after step {number}" if latest else "starting over, without a checkpoint"
     return path, f"{place}; {done or 'no completed step is repeated'}"
 
 
-def _same_data(run: RunFolder | None, task: Task, other_data: bool) -> str:
-    """Raise if the run was started with other problems or another grader; what to say of it if it may go on."""
+def _same_data(run: RunFolder | None, task: Task, other_data: bool) -> tuple[dict[str, str], str]:
+    """The identity of problems and grader. Raise if the run was started with others; what to say of it if it may go on."""
     assert run is not None, "called on the main process only"
     before, now = (run.read_json("run.json") or {}).get("data"), identity(task)
     changed = differing(before, now) if isinstance(before, dict) else ""
@@ -240,11 +254,12 @@ def _same_data(run: RunFolder | None, task: Task, other_data: bool) -> str:
             f"'{run.path}' was trained with other data: {changed}; restore them, start a new run, or insist with "
             "--other-data (from Python: other_data=True)"
         )
-    if before != now:
-        run.set_status("running", data=now)
     if before is None:
-        return "; whether problems and grader are still the same cannot be checked, since the run did not note them"
-    return f"; {changed} from here on, as you insist" if changed else ""
+        return (
+            now,
+            "; whether problems and grader are still the same cannot be checked, since the run did not note them",
+        )
+    return now, f"; {changed} from here on, as you insist" if changed else ""
 
 
 # Before step 1 ---------------------------------------------------------------------------------------------------------

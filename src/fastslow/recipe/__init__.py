@@ -1,19 +1,6 @@
 """What a run is: typed, validated, loaded from YAML, overridden by dotted `key=value`."""
 
-from fastslow.recipe.model import EvaluationRecipe as EvaluationRecipe
-from fastslow.recipe.model import FastRecipe as FastRecipe
-from fastslow.recipe.model import GradingRecipe as GradingRecipe
-from fastslow.recipe.model import LoraRecipe as LoraRecipe
-from fastslow.recipe.model import ModelRecipe as ModelRecipe
-from fastslow.recipe.model import OutputRecipe as OutputRecipe
-from fastslow.recipe.model import PricesRecipe as PricesRecipe
 from fastslow.recipe.model import Recipe as Recipe
-from fastslow.recipe.model import SamplingRecipe as SamplingRecipe
-from fastslow.recipe.model import SlowRecipe as SlowRecipe
-from fastslow.recipe.model import StageRecipe as StageRecipe
-from fastslow.recipe.model import TaskByName as TaskByName
-from fastslow.recipe.model import TaskRecipe as TaskRecipe
-from fastslow.recipe.model import VllmServers as VllmServers
 from fastslow.recipe.parts import Part as Part
 from fastslow.recipe.read import GRADING_SETTINGS as GRADING_SETTINGS
 from fastslow.recipe.read import LENGTH_SETTINGS as LENGTH_SETTINGS
@@ -30,3 +17,16 @@ from fastslow.recipe.read import read_setting as read_setting
 from fastslow.recipe.read import read_stored_recipe as read_stored_recipe
 from fastslow.recipe.read import removed_settings as removed_settings
 from fastslow.recipe.read import walk as walk
+from fastslow.recipe.sections import EvaluationRecipe as EvaluationRecipe
+from fastslow.recipe.sections import FastRecipe as FastRecipe
+from fastslow.recipe.sections import GradingRecipe as GradingRecipe
+from fastslow.recipe.sections import LoraRecipe as LoraRecipe
+from fastslow.recipe.sections import ModelRecipe as ModelRecipe
+from fastslow.recipe.sections import OutputRecipe as OutputRecipe
+from fastslow.recipe.sections import PricesRecipe as PricesRecipe
+from fastslow.recipe.sections import SamplingRecipe as SamplingRecipe
+from fastslow.recipe.sections import SlowRecipe as SlowRecipe
+from fastslow.recipe.sections import StageRecipe as StageRecipe
+from fastslow.recipe.sections import TaskByName as TaskByName
+from fastslow.recipe.sections import TaskRecipe as TaskRecipe
+from fastslow.recipe.sections import VllmServers as VllmServers

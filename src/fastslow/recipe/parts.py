@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, SerializationInfo, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import core_schema
+from pydantic_core import PydanticSerializationError, core_schema
 
 from fastslow.base.errors import FastSlowError, RecipeError
 from fastslow.base.registry import Registry
@@ -38,6 +38,15 @@ class Section(BaseModel):
         if isinstance(value, int) and abs(value) > LARGEST:
             raise ValueError(f"expected at most {LARGEST:,}")
         return value
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """What ends a process inside ends it outside too: pydantic wraps it as an error of the recipe."""
+        try:
+            return super().model_dump(**options)
+        except PydanticSerializationError as error:
+            if isinstance(error.__cause__, KeyboardInterrupt | SystemExit | MemoryError):
+                raise error.__cause__ from None
+            raise
 
 
 class Part(Section):

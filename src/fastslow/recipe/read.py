@@ -15,9 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import HIDDEN, one_line, redacted
+from fastslow.models.tokenizer import context_length
 from fastslow.recipe.former import explain_key, explain_value, section_of, translate
 from fastslow.recipe.model import Recipe
-from fastslow.recipe.parts import SLOTS, Part, Slot, set_key
+from fastslow.recipe.parts import SLOTS, Part, Section, Slot, set_key
+from fastslow.recipe.sections import FastRecipe, SamplingRecipe
 
 MACHINE_SETTINGS = (
     "slow.microbatch",
@@ -30,7 +32,7 @@ MACHINE_SETTINGS = (
 )
 """They fit a run to a machine, so they can be changed on resume. They do not change what a run learns, except that with
 `sampling.ahead` the batch decides which answers are unfinished when a step ends: another one is another course of the run."""
-LENGTH_SETTINGS = ("slow.steps", "rollouts", "slow.patience")
+LENGTH_SETTINGS = ("slow.steps", "rollouts", "slow.patience", "task.evaluations", "task.tokens", "task.seconds")
 """They say when a run ends. On resume they can be raised: nothing before the end depends on them, except that with
 `sampling.ahead` the last steps begin fewer rollouts, or none, for the steps after them."""
 GRADING_SETTINGS = ("grading.faulty", "grading.timeout")
@@ -203,6 +205,8 @@ def make_recipe(
     folder.
     """
     data = _mapping_of(base)
+    if isinstance(base, Mapping):
+        data = _without_impossible(data, settings)
     for key, value in settings.items():
         changed = _plain_python(key, value)
         whole = key in ("task", "stages") or "." in key or (key == "engine" and "kind" in changed)
@@ -256,10 +260,44 @@ def _as_yaml(value: Any) -> Any:
 def build_recipe(data: dict[str, Any], *, stored: bool = False) -> Recipe:
     """Validate a mapping into a recipe; all mistakes are listed in one error. Of a `stored` recipe no code is loaded that it
     names, and none that is missing."""
+    data = data if stored else _following_model(data)
     try:
         return Recipe.model_validate(data, context={"stored": stored})
     except ValidationError as error:
         raise RecipeError("\n".join(_explain(problem, data) for problem in _meant(error.errors()))) from None
+
+
+SECTIONS: Mapping[str, type[Section]] = {"sampling": SamplingRecipe, "fast": FastRecipe}
+FITTED = {"sampling": 4, "fast": 2}
+"""Sections whose `max_tokens` follows a model with a short context, and the share of that: 1 / N."""
+
+
+def _context_of(data: Mapping[str, Any]) -> int | None:
+    model = data.get("model")
+    name = model.get("name") if isinstance(model, Mapping) else model
+    return context_length(name) if isinstance(name, str) else None
+
+
+def _following_model(data: dict[str, Any]) -> dict[str, Any]:
+    """The recipe with defaults that fit a model whose context is known to be short."""
+    if (context := _context_of(data)) is None:
+        return data
+    for name, share in FITTED.items():
+        section, usual = data.get(name, {}), SECTIONS[name].model_fields["max_tokens"].default
+        if isinstance(section, dict) and "max_tokens" not in section and context // share < usual:
+            data = data | {name: {**section, "max_tokens": max(1, context // share)}}
+    return data
+
+
+def _without_impossible(base: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The base without limits of answers or texts that exceed the whole context of the model in the settings."""
+    context = _context_of(settings if "model" in settings else base)
+    found = dict(base)
+    for name in FITTED if context else ():
+        section = found.get(name)
+        if isinstance(section, dict) and isinstance(section.get("max_tokens"), int) and section["max_tokens"] > context:
+            found[name] = {key: value for key, value in section.items() if key != "max_tokens"}
+    return found
 
 
 def load_parts(recipe: Recipe) -> Recipe:
@@ -293,11 +331,11 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
             anchored_object(section, place)
         elif isinstance(part, dict):
             for key in part:
-                if key == "path" or key.endswith("_path") or (key == "model" and place == "reflection"):
+                if key in ("path", "code") or key.endswith("_path") or (key == "model" and place == "reflection"):
                     anchored(part, key)
                 if key in ("name", "kind", "grader", "rewards") and part[key]:
                     anchored_object(part, key)
-                if key == "rewards" and isinstance(part[key], list):
+                if key in ("rewards", "tools") and isinstance(part[key], list):
                     for index in range(len(part[key])):
                         anchored_object(part[key], index)
 
