@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -37,7 +38,10 @@ class FakeVllm:
         self.told: list[str] = []
         """Adapters that it was given, and the paths it could not read or did not want."""
         self.open = self.most = 0
-        self.port = int(settings.get("port", 0))
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", int(settings.get("port", 0))))  # so that no one else gets the port while it is dead
+        self.port = self._held.getsockname()[1]
         self._lock = threading.Lock()
         self._http: ThreadingHTTPServer | None = None
         self.start()
@@ -52,14 +56,13 @@ class FakeVllm:
         self.policy: Any = AutoModelForCausalLM.from_pretrained(self.model, dtype=torch.float32).eval()
         self._http = _Http(("127.0.0.1", self.port), _Handler)
         self._http.fake = self  # type: ignore[attr-defined]
-        self.port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 
     def kill(self) -> None:
         """Stop listening; what is under way gets no answer."""
         http, self._http = self._http, None
         if http is not None:
-            threading.Thread(target=http.shutdown, daemon=True).start()
+            http.shutdown()  # returns when the listening socket is no longer polled: it would not close before
             http.server_close()
 
     @property
