@@ -19,6 +19,7 @@ from fastslow.runs.checkpoint import check_witness
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.view import PlainView
 from fastslow.tasks.base import Task
+from fastslow.tasks.skills import library_of
 
 STEPS, T, PROBLEMS, GROUP, ANCHORS, BUDGET = 5, 2, 2, 4, 3, 12
 SAVED = 3
@@ -59,7 +60,7 @@ def make_loop(
 ) -> Loop:
     run = RunFolder.open(folder, lock=True) if folder.exists() else RunFolder.create(folder, recipe)
     task = task or Numbered()
-    player = Player(task, engine, ChatFormat(engine.tokenizer))
+    player = Player(task, engine, ChatFormat(engine.tokenizer), library=library_of(task, recipe.fast.skills))
     view = PlainView(Console(file=io.StringIO()))
     return Loop(recipe, player, task.seed_texts, reflector or Lessons(), folder, run, view, teachers)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.results import Run
 from fastslow.records import Context
 from fastslow.runs import files
+from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.recorder import SHARE, Pace
 
@@ -108,11 +110,59 @@ def test_a_falling_run_that_is_killed_resumes_to_the_same_end(
         assert outcome(folder) == expected
         resumed = RunFolder.open(folder)
         assert resumed.checkpoints.steps() == kept.checkpoints.steps()
-        names = ("best", "checkpoint", "unscheduled")
+        names = ("best", "checkpoint")
         assert [resumed.read_json("run.json")[name] for name in names] == [  # type: ignore[index]
             kept.read_json("run.json")[name]
             for name in names  # type: ignore[index]
         ]
+
+
+@pytest.mark.parametrize(("place", "lost"), [("run.json", False), ("run.json", True), ("prune", True)])
+def test_which_checkpoints_stay_does_not_depend_on_where_saving_one_failed(
+    place: str, lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed, or refused once by the disk, after a checkpoint is in its place and before the rest is done."""
+    recipe = falling(
+        slow={"steps": 9, "problems": 4, "group": 2}, output={"checkpoint_every": 4, "keep_checkpoints": 1}
+    )
+    run(tmp_path / "alone", recipe, Falling())
+    expected = RunFolder.open(tmp_path / "alone")
+    assert any(step % 4 and step != 9 for step in expected.checkpoints.steps()), "the best ones are kept"
+    whole = (RunFolder.write_json, Checkpoints.prune)
+    for fails_at in range(1, 5):
+        saved = 0
+
+        def fail(fails_at: int = fails_at) -> None:
+            nonlocal saved
+            saved += 1
+            if saved == fails_at:
+                raise KeyboardInterrupt if lost else RunError("the disk is full")
+
+        def write_json(self: RunFolder, name: str, data: Any, fail: Any = fail) -> None:
+            if name == place and data.get("checkpoint", 0) > (self.read_json(name) or {}).get("checkpoint", 0):
+                fail()
+            whole[0](self, name, data)
+
+        def prune(self: Checkpoints, *arguments: Any, fail: Any = fail) -> None:
+            if place == "prune":
+                fail()
+            whole[1](self, *arguments)
+
+        monkeypatch.setattr(RunFolder, "write_json", write_json)
+        monkeypatch.setattr(Checkpoints, "prune", prune)
+        folder = tmp_path / str(fails_at)
+        loop = make_loop(folder, recipe, Falling())
+        if lost:
+            loop.record.rescue = lambda error: None  # type: ignore[method-assign]  # killed: nothing is saved
+        with contextlib.suppress(KeyboardInterrupt, RunError), loop.record.run:  # type: ignore[union-attr]
+            loop.run()
+        monkeypatch.undo()
+        resume(folder, recipe, Falling())
+        opened = RunFolder.open(folder)
+        assert opened.checkpoints.steps() == expected.checkpoints.steps()
+        found, wanted = (each.read_json("run.json") or {} for each in (opened, expected))
+        assert {**found, "started": ""} == {**wanted, "started": ""}
+        assert outcome(folder) == outcome(tmp_path / "alone")
 
 
 def test_the_best_checkpoint_is_kept_and_used_unless_another_is_asked_for(fallen: Path) -> None:

@@ -117,3 +117,18 @@ def test_every_idea_can_be_switched_off(benchmark_module: ModuleType) -> None:
             (row,) = benchmark_module.run_one("digest", setting, 0, benchmark_module.RECIPE, False)
         assert row["rollouts"] <= 120
     assert benchmark_module.run_one("digest", setting, 0, benchmark_module.RECIPE, False) == plain
+
+
+def test_rules_that_are_loaded_beat_rules_that_all_stand_there(benchmark_module: ModuleType) -> None:
+    pytest.importorskip("bm25s")
+    skills, handbook = (importlib.import_module(f"benchmarks.{name}") for name in ("skills", "simulated_handbook"))
+    dials = {"rules": 12, "grip": 3}
+    whole = benchmark_module.Setting(handbook.HandbookDials(**dials), (150,))
+    loaded = benchmark_module.Setting(handbook.HandbookDials(**dials, skills=2), (150,))
+    rewards = [skills.compare(seed, "digest", whole, loaded) for seed in range(2)]
+    for found in rewards:
+        assert found["all rules, whole"] > found["seed text"]
+        assert found["all rules, difference"] > 0.15
+        assert found["digest, difference at 150 rollouts"] > 0.05
+    table = list(skills.table(rewards))
+    assert len(table) == 2 + len(rewards[0])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,8 @@ from fake_engine import FakeEngine
 from fake_runs import SAVED, STEPS, outcome, recipe_of, resume, run
 from lengthy_engine import LengthyEngine
 
-from fastslow.base.world import Stopped
+from fastslow.base import world
+from fastslow.base.world import Stopped, Stops, wait_for
 from fastslow.engine.base import Numbers, Update
 from fastslow.recipe import dump_recipe
 from fastslow.records import Completion
@@ -138,6 +143,168 @@ def test_a_checkpoint_by_time_gives_way_to_the_next(tmp_path: Path, monkeypatch:
     run(tmp_path / "run", recipe_of(), Looks())
     assert kept == [[], [1], [2], [3], [3, 4]]
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [3, 5]
+
+
+# Where a signal finds the process -------------------------------------------------------------------------------------
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture
+def stops() -> Iterator[Stops]:
+    found = Stops()
+    with found.listening():
+        yield found
+        found.stopping()
+
+
+def test_a_signal_waits_for_the_end_of_a_step(stops: Stops) -> None:
+    done = []
+
+    async def work() -> None:
+        terminate()
+        done.append("the rest of the step")
+        await asyncio.sleep(0)
+        done.append("another step")
+
+    with pytest.raises(Stopped, match="SIGTERM"):
+        wait_for(work())
+    assert done == ["the rest of the step"]
+    assert wait_for(asyncio.sleep(0, "still works")) == "still works"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_signal_in_the_machinery_of_coroutines_loses_none(
+    at: int, stops: Stops, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes when a step has been taken from the queue and not yet begun."""
+    whole, count = asyncio.Handle._run, 0
+
+    def run_handle(self: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == at:
+            terminate()
+        whole(self)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", run_handle)
+    ended = []
+
+    async def rollout() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(asyncio.current_task())
+
+    async def play() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(4):
+                group.create_task(rollout())
+
+    with pytest.raises(Stopped):
+        wait_for(play())
+    monkeypatch.undo()
+    assert wait_for(asyncio.sleep(0, 1)) == 1
+    gc.collect()
+    assert caplog.text == ""  # "Task was destroyed but it is pending!"
+
+
+def test_a_signal_while_coroutines_are_ended_is_not_lost(stops: Stops, caplog: pytest.LogCaptureFixture) -> None:
+    left, ended = [], []
+
+    async def stays() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            terminate()
+            ended.append("closed")
+            raise
+
+    async def work() -> int:
+        left.extend(asyncio.ensure_future(stays()) for _ in range(3))
+        await asyncio.sleep(0)
+        return 5
+
+    with pytest.raises(Stopped):
+        wait_for(work())
+    assert ended == ["closed"] * 3
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("within", ["a step", "a thread", "no coroutine"])
+def test_what_blocks_is_interrupted_where_it_is(within: str, stops: Stops, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "GRACE", 0.01)
+
+    async def blocks() -> None:
+        forever()
+
+    def forever() -> None:
+        terminate()
+        time.sleep(120)  # a guard: it ends earlier
+        raise AssertionError
+
+    async def waits() -> None:
+        terminate()
+        await world.in_thread(threading.Event().wait, 120)
+        raise AssertionError
+
+    with pytest.raises(Stopped):
+        forever() if within == "no coroutine" else wait_for(blocks() if within == "a step" else waits())
+
+
+def test_a_signal_that_a_library_swallows_or_wraps_is_still_heard(
+    stops: Stops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Swallows:
+        def __del__(self) -> None:
+            terminate()
+            for _ in range(10**4):
+                pass
+
+    done = []
+
+    def work() -> None:
+        with stops.whole():
+            with stops.whole():
+                Swallows()
+            done.append("the inner end is not the outer one's")
+
+    with pytest.raises(Stopped):
+        work()
+    assert done
+    stops.stopping()
+    Swallows()
+    with stops.whole():  # once is enough
+        pass
+
+
+def test_a_signal_shortly_before_the_end_is_raised_at_the_end() -> None:
+    stops, done = Stops(), []
+
+    def run() -> None:
+        with stops.listening():
+            terminate()
+            done.append("all")
+
+    with pytest.raises(Stopped):
+        run()
+    assert done == ["all"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
+def test_an_interruption_while_a_recipe_is_written_stays_one(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: Any, **__: Any) -> None:
+        raise error
+
+    recipe = recipe_of()
+    monkeypatch.setattr(type(recipe.fast.reflection), "model_dump", write)
+    with pytest.raises(error):
+        dump_recipe(recipe)
 
 
 PROCESS = """

@@ -17,8 +17,10 @@ if TYPE_CHECKING:  # for editors and type checkers; the names are loaded when th
     from fastslow.integrations.dspy_optimizer import FastSlow as FastSlow
     from fastslow.launch.api import resume as resume
     from fastslow.launch.api import train as train
+    from fastslow.launch.discovery import discover as discover
     from fastslow.launch.evaluate import evaluate_run as evaluate_run
     from fastslow.launch.export import export_run as export_run
+    from fastslow.launch.harness import load_harness as load_harness
     from fastslow.launch.results import Run as Run
     from fastslow.prefix import completion_logprobs as completion_logprobs
     from fastslow.recipe import Recipe as Recipe
@@ -36,6 +38,7 @@ if TYPE_CHECKING:  # for editors and type checkers; the names are loaded when th
     from fastslow.tasks.adapters.dspy_program import DSPyTask as DSPyTask
     from fastslow.tasks.adapters.gepa_adapter import GEPATask as GEPATask
     from fastslow.tasks.adapters.trl_rewards import TRLTask as TRLTask
+    from fastslow.tasks.harness import HarnessTask as HarnessTask
 
 if not glob.glob("/dev/nvidia[0-9]*"):
     # On shared CPU cores, threads that spin while they wait slow torch down many times over. It must be said before
@@ -45,6 +48,7 @@ if not glob.glob("/dev/nvidia[0-9]*"):
 
 _PUBLIC = {
     "launch.api": ["resume", "train"],
+    "launch.discovery": ["discover"],  # as a module, once it is loaded, `discover` is the same call
     "launch.results": ["Run"],
     "base.errors": ["FastSlowError"],
     "recipe": ["Recipe", "load_recipe"],
@@ -52,11 +56,13 @@ _PUBLIC = {
     "tasks.adapters.dataset": ["RowsTask"],
     "tasks.adapters.gepa_adapter": ["GEPATask"],
     "tasks.adapters.trl_rewards": ["TRLTask"],
+    "tasks.harness": ["HarnessTask"],
     "integrations.digest_proposer": ["DigestProposer"],
     "records": ["Context", "Rollout"],
     "runs.folder": ["RunFolder"],
     "launch.evaluate": ["evaluate_run"],
     "launch.export": ["export_run"],
+    "launch.harness": ["load_harness"],
     "prefix": ["completion_logprobs"],
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names}

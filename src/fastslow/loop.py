@@ -15,13 +15,14 @@ context that is best on training problems, never on validation problems; the KL 
 update, where the policy loss is a mean over problems.
 `slow.rescue` lets answers that came with help join failed groups (slow/rescue), `slow.withdraw` samples a growing share of
 rollouts under the seed text (docs/rescue.md); by default there is neither.
-`state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md); by default it is empty.
+`state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md, fast/memory), and what a
+task keeps of them (docs/discover.md); by default there is none.
 
 A cycle enters these files, which a reader meets in this order:
 - state.py (what a run holds), records.py (what the loops pass on);
-- fast/evolution.py (the cycle and its journal), fast/memory.py (rollouts that the loops share), fast/optimizers/base.py and
-  fast/optimizers/gepa.py (the search), fast/evaluator.py (plays, books, budget), fast/pool.py (scores, selection),
-  fast/reflection/base.py and fast/reflection/lessons.py (edits);
+- fast/evolution.py (the cycle and its journal), fast/optimizers/base.py and fast/optimizers/gepa.py (the search),
+  fast/evaluator.py (plays, books, budget), fast/pool.py (scores, selection), fast/reflection/base.py and
+  fast/reflection/lessons.py (edits);
 - slow/stream.py (the stream, the groups of a step), slow/update.py (advantages, rows), slow/steady.py (falls, the best
   checkpoint);
 - of both loops: rollouts/play.py (a rollout), tasks/base.py (its task), sandbox/process.py (its time limit), models/chat.py
@@ -55,7 +56,7 @@ from fastslow.runs.view import View
 from fastslow.slow.rescue.helpers import Chat
 from fastslow.slow.rescue.play import Rescue
 from fastslow.slow.steady import point
-from fastslow.slow.stream import open_stream, shared
+from fastslow.slow.stream import begin_all, open_stream, shared
 from fastslow.slow.update import Rescued, Signal, build_distillation, build_update, require_finite
 from fastslow.slow.words import told
 from fastslow.state import State
@@ -82,7 +83,7 @@ class Loop:
         self.learns = recipe.method != "gepa"
         self.distills, self.teaches = recipe.method == "distill", recipe.teaches
         self.stream = open_stream(player.task, recipe.slow.problems, derive_seed(recipe.seed, "stream"))
-        self.state = State(recipe, seed_texts)
+        self.state = State(recipe, seed_texts, player.task.memory)
         self.seed_context = self.state.seed_context
         self.record = Recorder(recipe, player.task, self.engine, self.state, folder, run, view)
         self.stage_ends = player.task.ends if isinstance(player.task, Stages) else ()
@@ -162,7 +163,7 @@ class Loop:
         """The groups of a step, and those of their rollouts that were sampled for it; the cache supplies the others."""
         state, in_play = self.state, self.state.in_play
         contexts = [self.seed_context] if self.distills else state.pool.active(self.recipe.slow.group)
-        begin = partial(state.memory.cache.begin, step=state.step)
+        begin = partial(state.memory.cache.begin if state.memory else begin_all, step=state.step)
         pending = in_play.begin(self.stream, contexts, begin, state.step, state.horizon, self.seed_context)
         seed = derive_seed(self.recipe.seed, "slow", state.step)
         timing = self.player.advance(pending, self.sampling, seed=seed, step=state.step, until=in_play.settled)
@@ -172,7 +173,8 @@ class Loop:
         self.player.faulty.count(sampled)
         self.record.book_step(sampled, len(taken) - len(sampled), timing)
         # The fast loop scores the contexts of its pool; of withdrawn rollouts it knows nothing.
-        state.memory.trained([rollout for rollout in sampled if rollout.context in contexts])
+        if state.memory:
+            state.memory.trained([rollout for rollout in sampled if rollout.context in contexts])
         return groups, sampled
 
     def _rescue(self, groups: Sequence[Group]) -> list[Rescued]:
@@ -215,7 +217,8 @@ class Loop:
         played = [
             [each.rollout.score for each in group.members if each.rollout and not each.reused] for group in groups
         ]
-        if rewards := [fmean(scores) for scores in played if scores]:
+        # A task that shows what it was answered is another one in every step: its rewards cannot be compared.
+        if (rewards := [fmean(scores) for scores in played if scores]) and state.kept is None:
             entropy = numbers.get("entropy") if update.rows else None
             course.add(point(state.step, rewards, signal.zero_variance, entropy))
         if state.step in self.stage_ends and not state.done:

@@ -40,6 +40,12 @@ class Feedback:
     """What went wrong in the rollout, counted by name, where its grade is right nevertheless."""
     error: str = ""
     """More about the faults: for people, never for a reflector."""
+    rewards: Sequence[float] = ()
+    """What each turn was rewarded with, in the order of the asks, on any scale: for `slow.credit`."""
+    states: Sequence[str] = ()
+    """A name for the state in which each turn was asked: equal states have equal names."""
+    masked: Sequence[str] = ()
+    """Why each turn is not trained; empty for those that are."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +54,16 @@ class Component:
 
     name: str
     kind: str = "prompt"
-    """How a text of it is checked, shown to a reflector and asked for (fast/reflection/base.py)."""
+    """How a text of it is checked, shown to a reflector and asked for (fast/reflection/base.py); `skill` and `skills` are
+    loaded on demand (tasks/skills.py)."""
     seed: str = ""
     """The text it starts from."""
+    signature: str = ""
+    """Of code: the function that it must define, such as `solve(problem, ask, tools)`."""
+    about: str = ""
+    """Of code: what it may use and within which limits, for the model that revises it."""
+    check: Callable[[str], str | None] | None = None
+    """Of code: the task's test of a proposal before any rollout is spent on it. Returns what is wrong, None if nothing is."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,8 @@ class Turn:
     prompt_ids: Sequence[int]
     completion: Completion
     answer: str
+    shown: Mapping[str, str] | None = None
+    """What stood of the context's texts in front of the question, by component; None where that was all of the text."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,18 @@ class Rollout(Record):
         return self.feedback.score
 
     @property
+    def in_play(self) -> Mapping[str, str]:
+        """The context's texts, as far as they stood in front of a question of this rollout."""
+        if all(turn.shown is None for turn in self.turns):
+            return self.context.texts
+        lines: dict[str, dict[str, None]] = {}
+        for turn in self.turns:
+            whole = {name: self.context.texts[name] for name in {turn.component} & self.context.texts.keys()}
+            for name, text in (whole if turn.shown is None else turn.shown).items():
+                lines.setdefault(name, {}).update(dict.fromkeys(text.splitlines()))
+        return {name: "\n".join(each) for name, each in lines.items()}
+
+    @property
     def progress(self) -> float:
         """How close the answer came; 1 if it is right."""
         return 1.0 if self.score >= 1 else self.feedback.progress
@@ -131,6 +158,12 @@ class Rollout(Record):
     @property
     def completion_tokens(self) -> int:
         return sum(len(turn.completion.ids) for turn in self.turns)
+
+    @property
+    def trained(self) -> list[int]:
+        """The places of the turns that are not masked."""
+        masked = self.feedback.masked
+        return [place for place in range(len(self.turns)) if place >= len(masked) or not masked[place]]
 
     @property
     def prompt_tokens(self) -> int:

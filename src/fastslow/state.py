@@ -20,6 +20,7 @@ from fastslow.slow.rescue.accounts import Accounts
 from fastslow.slow.steady import Course
 from fastslow.slow.stream import InPlay, Stream
 from fastslow.slow.words import Trust
+from fastslow.tasks.base import TaskMemory
 
 STATE, MEMORY, AHEAD, WORDS = "state.json", "memory.json.gz", "ahead.json.gz", "words.json.gz"
 
@@ -74,14 +75,15 @@ class Clock:
 class State:
     """The state of a run between two steps: the same on every process; the main process saves it."""
 
-    def __init__(self, recipe: Recipe, seed_texts: Mapping[str, str]) -> None:
+    def __init__(self, recipe: Recipe, seed_texts: Mapping[str, str], kept: TaskMemory | None = None) -> None:
         self.recipe = recipe
         self.step = 0
         """Slow steps completed."""
         self.pool = Pool.from_texts(seed_texts)
         self.seed_context = self.pool.best.context
         self.ledger = Ledger()
-        self.memory = Memory(recipe.fast, evolves=recipe.method != "rl")
+        self.memory = Memory.of(recipe, kept)
+        """The rollouts that the loops share, where the recipe says so, and what the task keeps."""
         self.in_play = InPlay(recipe)
         """Between two steps: the groups that were begun before their step; none unless `sampling.ahead` is set."""
         self.standing, self.trust = Standing(), Trust()
@@ -107,8 +109,15 @@ class State:
         return held
 
     @property
+    def kept(self) -> TaskMemory | None:
+        """What the task keeps of the run's rollouts, if anything."""
+        return self.memory.task if self.memory else None
+
+    @property
     def done(self) -> bool:
-        """All steps are done, or the rollout budget is spent."""
+        """All steps are done, the rollout budget is spent, or the task has what it was played for."""
+        if self.kept is not None and self.kept.done:
+            return True
         spent = self.recipe.rollouts is not None and self.ledger.training_rollouts >= self.recipe.rollouts
         return spent or self.step >= self.recipe.slow.steps
 
@@ -156,8 +165,8 @@ class State:
             "course": self.course.to_data(),
         }
         files.write_json(folder / STATE, data)
-        if (memory := self.memory.to_data()) is not None:
-            files.write_packed(folder / MEMORY, memory)
+        if self.memory:
+            files.write_packed(folder / MEMORY, self.memory.to_data())
         if self.recipe.sampling.ahead:
             files.write_packed(folder / AHEAD, self.in_play.to_data())
         if self.recipe.slow.feedback == "rank":
@@ -178,7 +187,8 @@ class State:
         self.course.restore(data.get("course"))
         length = self.recipe.fast.cycle * self.recipe.slow.problems
         ahead = stream.take(self.last_cycle * length, length)
-        self.memory.restore(files.read_packed(folder / MEMORY), ahead)
+        if self.memory:
+            self.memory.restore(files.read_packed(folder / MEMORY), ahead)
         self.in_play.restore(files.read_packed(folder / AHEAD), stream)
         if words := files.read_packed(folder / WORDS):
             self.standing, self.trust = Standing(**words["standing"]), Trust.from_data(words["trust"])

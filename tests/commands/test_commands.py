@@ -63,6 +63,7 @@ BAD = {
     "no run to snapshot": (["board", ROOT / "recipes", "--snapshot", "x.html"], "no run under"),
     "no address to listen on": (["board", ROOT / "docs", "--host", "203.0.113.1", "--port", "1"], "cannot listen on"),
     "no run to compare": (["compare", "nowhere"], "no run folder 'nowhere'"),
+    "a name that is too long to compare": (["compare", "x" * 300], "cannot be the path of a run folder"),
     "no run among several": (["compare", ROOT / "docs", ROOT / "src"], "none of these is a run folder: "),
     "a misspelt run among several": (["compare", FINISHED, "nowhere"], "no run folder 'nowhere'"),
     "the worst and the best": (["rollouts", "nowhere", "--worst", "--best"], "--worst and --best are both given"),

@@ -20,6 +20,7 @@ from fastslow.base.errors import RunError
 from fastslow.base.world import World, wait_for
 from fastslow.engine.base import Engine, Update
 from fastslow.engine.tinker.engine import TinkerEngine
+from fastslow.models.load import load_trained
 from fastslow.models.tokenizer import describe
 from fastslow.recipe import build_recipe
 from fastslow.records import Completion, Context, Example, Feedback, Rollout, Sampling, Turn
@@ -157,7 +158,8 @@ def test_weights_alone_are_enough_to_measure_and_to_export(
     untrained = score(fresh)
     fresh.load(tmp_path / "saved")
     assert score(fresh) == score(engine) != untrained
-    engine.export(tmp_path / "model")
+    for part in load_trained(recipe.model, tmp_path / "saved"):  # as `fastslow export` does
+        part.save_pretrained(tmp_path / "model")
     exported = local_engine(make_recipe(tmp_path / "model", kl=0.1), tmp_path / "run", World())
     assert score(exported) == pytest.approx(score(engine), abs=1e-5)
     assert not hasattr(AutoModelForCausalLM.from_pretrained(tmp_path / "model"), "peft_config")

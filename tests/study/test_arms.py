@@ -55,7 +55,7 @@ def test_arms_of_one_method_are_named_by_what_differs(tmp_path: Path) -> None:
     ]
     arms, _ = gather(folders)
     assert [arm.label for arm in arms] == [
-        "FST (fast.population=8, sampling.max_tokens=1024)",
+        "FST (fast.population=8, sampling.max_tokens=256)",
         "FST (fast.population=2, sampling.max_tokens=64)",
         "RL only",
     ]
@@ -91,10 +91,12 @@ def test_rewards_of_another_task_or_measure_are_not_compared(settings: dict, key
 
 
 def test_arms_that_begin_from_different_models_are_named_by_them(tmp_path: Path) -> None:
+    same = {"sampling": {"max_tokens": 64}, "fast": {"max_tokens": 64}}  # else they follow the model
+    other = {"model": "after-fst", **same}
     folders = [
-        made_run(tmp_path / "a", [0.1, 0.3], method="rl"),
-        made_run(tmp_path / "b", [0.1, 0.4], method="rl", settings={"model": "after-fst"}),
-        made_run(tmp_path / "c", [0.1, 0.5], settings={"model": "after-fst"}),  # the only FST, and named all the same
+        made_run(tmp_path / "a", [0.1, 0.3], method="rl", settings=same),
+        made_run(tmp_path / "b", [0.1, 0.4], method="rl", settings=other),
+        made_run(tmp_path / "c", [0.1, 0.5], settings=other),  # the only FST, and named all the same
     ]
     arms, remarks = gather(folders)
     assert [arm.label for arm in arms] == [

@@ -28,7 +28,7 @@ def test_the_interval_is_that_of_a_t_test(values: list[float]) -> None:
 def test_seeds_that_are_all_alike_do_not_tell_how_far_they_may_differ() -> None:
     found = over_seeds([3.0, 3.0, 3.0])
     assert not found.has_interval
-    assert found.words(0) == "3 (all alike)"
+    assert found.words(0) == "3 (equal in all seeds)"
 
 
 def test_one_seed_has_no_interval_and_none_has_no_mean() -> None:
@@ -57,7 +57,7 @@ def test_a_ratio_is_taken_seed_by_seed() -> None:
     assert found.seeds == 3
     # Seeds that only one of them has are not used where two or more are shared.
     some = ratio({0: 100, 1: 1000, 9: 1}, {0: 50, 1: 500})
-    assert some.words(1) == "2.0 (all alike) (the 2 seeds of both)"
+    assert some.words(1) == "2.0 (equal in all seeds) (the 2 seeds of both)"
     assert difference({0: 0.5, 1: 0.7}, {0: 0.1, 1: 0.2, 2: 0.9}).note == "(the 2 seeds of both)"
 
 

@@ -171,7 +171,7 @@ def test_a_baseline_that_never_rises_is_to_be_surpassed(tmp_path: Path) -> None:
     found = Comparison.of(gather(runs)[0])
     assert not found.baseline_rises
     assert found.costs(found.arms[0], "steps") == pytest.approx({0: 20})
-    assert found.saving(found.arms[0], "steps").words() == "baseline never rises"
+    assert found.saving(found.arms[0], "steps").words() == "baseline does not improve"
     said = "RL only does not improve on its reward before training beyond noise."
     end = "FST ends at 0.30, RL only at 0.10; difference 0.20, which one seed cannot tell from noise."
     assert findings(found) == [said, end]

@@ -83,10 +83,11 @@ def test_a_rise_that_is_noise_is_not_spoken_of() -> None:
 def test_more_is_never_called_fewer() -> None:
     # RL passes 0.42 at step 8, FST at step 24.
     more = compared({"fst": [[0.1, 0.2, 0.3, 0.6]] * 3, "rl": [[0.1, 0.5, 0.5, 0.5]] * 3})
-    needs = "To reach 80% of the gain of RL only (0.42), FST needs 3.0× more steps (all alike) and 3.0× more rollouts"
+    level, more_steps = "80% of the gain of RL only (0.42)", "3.0× more steps (equal in all seeds)"
+    needs = f"To reach {level}, FST needs {more_steps} and 3.0× more rollouts"
     assert any(line.startswith(needs) for line in findings(more))
     (cost,) = [table for table in summaries(more) if table.title.startswith("Cost to reach")]
-    assert cost.rows[0][2] == "3.0× more (all alike)"
+    assert cost.rows[0][2] == "3.0× more (equal in all seeds)"
     numbers = {measure: found.mean for _, measure, found, _ in data_efficiency(more.arms, "made up").numbers}
     assert numbers["times more rollouts to 80% of the gain of RL only"] == pytest.approx(3)
     before = compared({"fst": [[0.9, 0.9]], "rl": [[0.1, 0.6]]})

@@ -110,3 +110,16 @@ def shorten(text: str, longest: int) -> str:
         return text
     head = longest // 2
     return f"{text[:head]}\n[… {len(text) - longest} characters left out …]\n{text[len(text) - (longest - head) :]}"
+
+
+def unlisted(text: str) -> str:
+    """A quoted text whose lines are no entries of a list where it stands below instructions (tasks/skills.py)."""
+    return re.sub(r"(?m)^- ", " - ", text)
+
+
+BULLETS = re.compile(r"^(?:(?:[-*+•–]|\d+[.)])\s+)+")
+
+
+def line_key(line: str) -> str:
+    """A line of a text without its bullet or number, in one case and spacing."""
+    return " ".join(BULLETS.sub("", line.strip()).casefold().split())

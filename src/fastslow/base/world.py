@@ -17,11 +17,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fastslow.base.errors import TaskError
 
 T = TypeVar("T")
+GRACE = 1.0
+"""Seconds after which a step of a coroutine blocks the others."""
 PATIENCE = 5.0
 """Seconds in which interrupted coroutines must have ended."""
 SAME = 2.0
@@ -38,13 +40,20 @@ class Stopped(KeyboardInterrupt):
 
 
 class Stops:
-    """The signals of one run."""
+    """The signals of one run. A signal is raised between two pieces of work: at the end of a `whole` block, or between two
+    steps of coroutines. Elsewhere it would find tasks half started, and libraries that wrap or swallow it. What goes on for
+    `GRACE` seconds without such a place is interrupted where it is."""
+
+    listening_to: ClassVar[Stops | None] = None
+    """The stops of the run that listens, if one does; only the main thread can."""
 
     def __init__(self) -> None:
         self.waiting: KeyboardInterrupt | None = None
-        """What is raised at the end of the block, or by `World.stop_together`."""
+        """What is raised at the next such place, or by `World.stop_together`."""
         self._blocks = 0
         self._asked: float | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._due, self._over, self._lock = False, threading.Event(), threading.Lock()
 
     @contextlib.contextmanager
     def listening(self, *, together: bool = False) -> Iterator[None]:
@@ -64,27 +73,63 @@ class Stops:
             for number, only in usual.items()
             if before[number] != signal.SIG_IGN and only in (None, before[number])
         ]
+        outer, Stops.listening_to = Stops.listening_to, self
+        self.waiting, self._asked, self._due, self._over = None, None, False, threading.Event()
         self._blocks += together
         for number in taken:
             signal.signal(number, self._ask)
         try:
             yield
+            if self.waiting and not self._blocks:
+                raise self.waiting
+        except KeyboardInterrupt:
+            self.waiting = None
+            raise
         finally:
             self._blocks -= together
+            self._over.set()
+            with self._lock:  # a signal that is repeated by now finds the same handler
+                pass
             for number in taken:
                 handler = before[number]
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+            Stops.listening_to = outer
 
     def _ask(self, number: int, _frame: FrameType | None) -> None:
-        first, now = self._asked is None, time.monotonic()
-        if not first and (number != signal.SIGINT or now - (self._asked or now) < SAME):
-            return  # another signal must not interrupt the ending; the impatient press Ctrl+C again
-        self._asked = now
-        error = KeyboardInterrupt() if number == signal.SIGINT else Stopped(signal.Signals(number).name)
-        if first and self._blocks:
-            self.waiting = error
-        else:
-            raise error
+        now, free = time.monotonic(), self._loop is not None or not self._blocks
+        if self._due:
+            self._due = False
+            if self.waiting and free:
+                raise self.waiting  # whoever stops for it says so: until then, it may have been swallowed
+        elif self._asked is None:
+            self._asked = now
+            self.waiting = KeyboardInterrupt() if number == signal.SIGINT else Stopped(signal.Signals(number).name)
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._between)
+            try:
+                threading.Thread(target=self._repeat, args=(number,), name="interrupting", daemon=True).start()
+            except (RuntimeError, MemoryError):
+                if free:
+                    raise self.waiting from None
+        elif number == signal.SIGINT and now - self._asked >= SAME:
+            self._asked = now
+            raise KeyboardInterrupt  # the impatient press Ctrl+C again; any other signal must not interrupt the ending
+
+    def _repeat(self, number: int) -> None:
+        """In a thread: send a signal again that was not heard."""
+        if not self._over.wait(GRACE):
+            with self._lock:
+                if not self._over.is_set():
+                    self._due = True
+                    signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+    def _between(self) -> None:
+        if self.waiting and self._loop is not None:
+            raise self.waiting
+
+    def stopping(self) -> None:
+        """The run stops for what waits; what it does until then is not interrupted any more."""
+        self.waiting = None
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
@@ -96,6 +141,23 @@ class Stops:
             self._blocks -= 1
         if self.waiting and not self._blocks:
             raise self.waiting
+
+    @contextlib.contextmanager
+    def driving(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """A block, all of a `whole` one, that runs a loop: a signal ends its run."""
+        if self._blocks > 1:  # an outer block is not to be interrupted
+            yield
+            return
+        self._loop = loop
+        if self.waiting:
+            loop.call_soon(self._between)
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.waiting = None
+            raise
+        finally:
+            self._loop = None
 
 
 class World:
@@ -181,11 +243,14 @@ def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
 def _drive(coroutine: Coroutine[Any, Any, T]) -> T:
     """Unlike `asyncio.run`, this does not delay Ctrl-C until a batch is sampled."""
     loop = _loop()
+    stops = Stops.listening_to if threading.current_thread() is threading.main_thread() else None
     try:
-        try:
-            return loop.run_until_complete(coroutine)
-        finally:
-            _clear(loop)
+        with stops.whole() if stops else contextlib.nullcontext():
+            try:
+                with stops.driving(loop) if stops else contextlib.nullcontext():
+                    return loop.run_until_complete(coroutine)
+            finally:
+                _clear(loop)
     except OSError as error:
         if error.errno != errno.EBADF:
             raise

@@ -15,7 +15,7 @@ from typer import Option
 from fastslow.base.errors import FastSlowError, NothingLearnt, cause
 from fastslow.base.terminal import Terminal
 from fastslow.base.text import printable
-from fastslow.commands import inspecting, running
+from fastslow.commands import discovering, inspecting, running
 from fastslow.engine.local.out_of_memory import refused
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -24,6 +24,7 @@ TRACEBACK = "FASTSLOW_TRACEBACK"
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": running.train,
     "quickstart": running.quickstart,
+    "discover": discovering.discover,
     "check": inspecting.check,
     "recipe": inspecting.show_recipe,
     "tasks": inspecting.tasks,

@@ -64,7 +64,8 @@ def check(
         if missing:
             raise FastSlowError("\n".join(missing))
         if not as_json:
-            console.print("nothing is missing")
+            warned = any(finding.warning for finding in found)
+            console.print("nothing is missing, but mind the warnings" if warned else "nothing is missing")
 
 
 def show_recipe(recipe: RecipeFile, overrides: Overrides = None) -> None:

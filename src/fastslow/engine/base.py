@@ -1,8 +1,8 @@
 """The engine protocol: what the loop needs from whatever holds the policy's weights.
 
-An engine samples, makes one optimizer step at a time, scores completions under the policy and its base model, saves,
-restores and exports. It knows nothing of contexts, groups, budgets, tasks or trackers. The `local` engine runs accelerate in
-the processes of the run; `tinker` is a client of a training service.
+An engine samples, makes one optimizer step at a time, scores completions under the policy and its base model, saves and
+restores. It knows nothing of contexts, groups, budgets, tasks or trackers. The `local` engine runs accelerate in the
+processes of the run; `tinker` is a client of a training service.
 
 Failures:
 - An engine that does not support a recipe (its method, loss or sharding) raises `RecipeError` when it is constructed, before
@@ -175,11 +175,8 @@ class Engine(Protocol):
         ...
 
     def save(self, folder: Path, *, teacher: bool = False) -> None:
-        """Write weights and optimizer, and with `teacher` the teacher, for `prepare` to restore."""
-        ...
-
-    def export(self, folder: Path) -> None:
-        """Write the policy as a Hugging Face folder, with its adapter merged."""
+        """Write weights and optimizer, and with `teacher` the teacher, for `prepare` to restore. The weights, or an adapter
+        of PEFT, are in the form of transformers: `fastslow export` reads them."""
         ...
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Rollouts of a whole run by purpose."""
+    """The most rollouts of a whole run by purpose."""
 
     slow: int
     fast: int
@@ -41,11 +41,12 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of `fastslow check`; `missing` if the run cannot start because of it."""
+    """A line of `fastslow check`; `missing` if the run cannot start because of it, `warning` if it may be for nothing."""
 
     what: str
     found: str
     missing: bool = False
+    warning: bool = False
 
 
 class EngineKind:

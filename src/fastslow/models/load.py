@@ -77,6 +77,14 @@ def _cpu_computes_in_bf16() -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Tokens that end a completion: all that the model names, and the tokenizer's, if it has one."""
+    named = model.generation_config.eos_token_id
+    ends = [] if named is None else [named] if isinstance(named, int) else list(named)
+    own = tokenizer.eos_token_id
+    return ends if own in ends or own is None else [own, *ends]
+
+
 def load_trained(
     recipe: ModelRecipe, weights: Path | None, dtype: str | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,17 @@ def resolve(name: str) -> str:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         raise ModelError(f"model '{name}' is neither a folder, a .gguf file nor a hub id (owner/name)")
     return name
+
+
+def context_length(name: str) -> int | None:
+    """The longest sequence of the embedded model or of one in a folder, as far as its config says so."""
+    folder = Path(__file__).parent / "nano" if name == "nano" else Path(name).expanduser()
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        found = config.get("text_config", config).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return found if isinstance(found, int) else None
 
 
 def read_tokenizer(source: str, *, trust_remote_code: bool) -> PreTrainedTokenizerBase:

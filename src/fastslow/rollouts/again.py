@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastslow.base.text import shorten
+from fastslow.base.text import shorten, unlisted
 from fastslow.records import Context, Rollout
 
 LONGEST_PART = 4000
@@ -12,15 +12,17 @@ LONGEST_PART = 4000
 def another_try(answer: str, words: str) -> str:
     """A wrong answer and what was said of it, as they stand below a text under which the problem is tried again."""
     return (
-        f"An earlier answer to the question below was:\n{shorten(answer.strip(), LONGEST_PART)}\n"
-        f"It is wrong. The grader said:\n{shorten(words.strip(), LONGEST_PART)}\n"
+        f"An earlier answer to the question below was:\n{unlisted(shorten(answer.strip(), LONGEST_PART))}\n"
+        f"It is wrong. The grader said:\n{unlisted(shorten(words.strip(), LONGEST_PART))}\n"
         "Write the answer again, corrected, and nothing else."
     )
 
 
 def words_alone(words: str) -> str:
     """What was said of an answer, without the answer: who has read it does not copy the answer's tokens."""
-    return f"The grader said of an earlier answer to the question below:\n{shorten(words.strip(), LONGEST_PART)}"
+    return (
+        f"The grader said of an earlier answer to the question below:\n{unlisted(shorten(words.strip(), LONGEST_PART))}"
+    )
 
 
 def has_words(rollout: Rollout) -> bool:

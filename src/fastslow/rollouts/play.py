@@ -13,9 +13,8 @@ import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Real
 from pathlib import Path
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from fastslow.base.errors import FastSlowError, RecipeError, RunError, TaskError
 from fastslow.base.text import one_line
@@ -26,8 +25,11 @@ from fastslow.recipe import GradingRecipe
 from fastslow.records import Completion, Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.rounds import InFlight, Pending, Rounds, Settled
 from fastslow.sandbox.process import Watch
-from fastslow.tasks.base import Answer, Ask, PromptTooLong, Task, within
+from fastslow.tasks.base import Answer, Ask, Chooser, PromptTooLong, Task, is_number, within
 from fastslow.tasks.scripted import follow_script
+
+if TYPE_CHECKING:
+    from fastslow.tasks.skills import Library
 
 Prompts = list[tuple[int, ...]]
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
@@ -56,8 +58,17 @@ class Timing:
 class Player:
     """Runs rollouts of a task for (example, context) pairs with an engine's policy."""
 
-    def __init__(self, task: Task, engine: Engine, chat: ChatFormat, limits: GradingRecipe | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        engine: Engine,
+        chat: ChatFormat,
+        limits: GradingRecipe | None = None,
+        library: Library | None = None,
+    ) -> None:
         self.task, self.engine, self.chat, self.world = task, engine, chat, engine.world
+        self.library = library
+        """How texts are loaded, where questions are not shown all of them."""
         self.limits = limits or GradingRecipe()
         self.faulty = FaultyGrades(self.limits.faulty)
 
@@ -130,6 +141,7 @@ class Player:
         """One rollout. An error in the task affects only this rollout; a `RecipeError`, or a `RunError` of the engine, stops
         all of them (`broken`)."""
         example, context, policy_step = pending.example, pending.context, pending.begun
+        texts = self.library.over(context.texts) if self.library else context.texts
         turns: list[Turn] = []
         faults: dict[str, int] = {}
         truncated: set[str] = set()
@@ -140,7 +152,7 @@ class Player:
             if len(turns) >= most:
                 raise TaskError(f"it asks for more than {most} answers, the limit that grading.max_turns sets")
             try:
-                prompt = self.prompt(asked, sampling.max_tokens, context.texts)
+                prompt = self.prompt(asked, sampling.max_tokens, texts)
             except PromptTooLong as error:
                 if asked.ids is None:  # else whoever rendered it may shorten it
                     too_long.append(error)  # a task may catch or wrap it
@@ -155,14 +167,15 @@ class Player:
                 raise broken[0]
             completion = self._cut(completion, asked)
             answer = self.chat.answer(completion.ids)
-            turns.append(Turn(asked.component, asked.question, tuple(prompt), completion, answer))
+            shown = texts.given.get(asked.component) if isinstance(texts, Chooser) else None
+            turns.append(Turn(asked.component, asked.question, tuple(prompt), completion, answer, shown))
             if len(completion.ids) >= sampling.max_tokens and not self.chat.has_ended(completion.ids):
                 truncated.add(asked.component)
                 faults["truncated"] = faults.get("truncated", 0) + 1
             return Answer(answer, completion.ids, completion.logprobs)
 
         try:
-            returned = await watch.run(self.task.rollout(example, context.texts, ask))
+            returned = await watch.run(self.task.rollout(example, texts, ask))
             feedback = _with_advice(_checked(returned), truncated, sampling.max_tokens)
         except RecipeError as error:  # the settings are wrong, so every score would be
             broken.append(error)
@@ -222,6 +235,7 @@ class Player:
     async def _replayed(self, rollout: Rollout, texts: Mapping[str, str]) -> Prompts | None:
         if not rollout.turns:
             return []
+        texts = self.library.over(texts) if self.library else texts
         try:
             answers = [Answer(turn.answer, turn.completion.ids) for turn in rollout.turns[:-1]]
             asks = (await follow_script(self.task, rollout.example, answers, texts)).asks
@@ -247,7 +261,7 @@ def _checked(returned: object) -> Feedback:
 def _is_feedback(returned: object) -> TypeGuard[Feedback]:
     return (
         isinstance(returned, Feedback)
-        and all(isinstance(n, Real) and within(n) is not None for n in (returned.score, returned.progress))
+        and all(is_number(n) and within(n) is not None for n in (returned.score, returned.progress))
         and isinstance(returned.text, str)
         and isinstance(returned.by_component, Mapping)
         and all(isinstance(words, str) for words in returned.by_component.values())

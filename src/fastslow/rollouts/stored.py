@@ -39,7 +39,7 @@ def from_data(data: Mapping[str, Any], examples: Iterable[Example]) -> list[Roll
             contexts[item["context"]],
             item["policy_step"],
             tuple(_turn(turn) for turn in item["turns"]),
-            Feedback(**item["feedback"]),
+            _feedback(item["feedback"]),
             item["faults"],
             item.get("error", ""),
         )
@@ -59,6 +59,12 @@ def tokens_from_data(data: Mapping[str, Any], *, ended: bool = True) -> Completi
     return Completion(tuple(data["ids"]), tuple(data["logprobs"]), tuple(data.get("steps", ())), ended)
 
 
+def _feedback(data: Mapping[str, Any]) -> Feedback:
+    given: dict[str, Any] = {**data, **{name: tuple(data.get(name, ())) for name in ("rewards", "states", "masked")}}
+    return Feedback(**given)
+
+
 def _turn(data: Mapping[str, Any]) -> Turn:
     completion = tokens_from_data(data["completion"])
-    return Turn(data["component"], data["question"], tuple(data["prompt_ids"]), completion, data["answer"])
+    prompt, shown = tuple(data["prompt_ids"]), data.get("shown")
+    return Turn(data["component"], data["question"], prompt, completion, data["answer"], shown)

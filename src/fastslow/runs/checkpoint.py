@@ -14,7 +14,7 @@ from fastslow.runs import files
 MANIFEST, WITNESS = "manifest.json", "run-files.json"
 """The hashes of a checkpoint's own files, and of the run's files when it was saved."""
 WITNESSED = (
-    *("metrics.jsonl", "evals.jsonl", "ledger.jsonl", "contexts/cycle-*.json"),
+    *("metrics.jsonl", "evals.jsonl", "ledger.jsonl", "candidates.jsonl", "contexts/cycle-*.json"),
     *("rollouts/step-*.parquet", "rollouts/cycle-*.parquet"),
 )
 REMOVING = ".removing-"
@@ -57,13 +57,15 @@ class Checkpoints:
             raise self._not_saved(step, error) from error
         return path
 
-    def commit(self, step: int) -> Path:
-        """Add a manifest and rename the folder into place; it replaces any earlier checkpoint of that step."""
+    def commit(self, step: int, scheduled: bool = True) -> Path:
+        """Add a manifest and rename the folder into place; it replaces any earlier checkpoint of that step. One that no
+        schedule asked for says so in its manifest."""
         unfinished, path = self.temporary(step), self.folder / _name(step)
         try:
             contents = [file for file in sorted(unfinished.rglob("*")) if file.is_file()]
             listed = {str(file.relative_to(unfinished)): _fingerprint(file) for file in contents}
-            files.write_json(unfinished / MANIFEST, {"step": step, "files": listed})
+            manifest = {"step": step, "files": listed, **({} if scheduled else {"scheduled": False})}
+            files.write_json(unfinished / MANIFEST, manifest)
             for written in (*contents, *(folder for folder in unfinished.rglob("*") if folder.is_dir()), unfinished):
                 files.sync(written)
             replaced = self._swap(unfinished, path)
@@ -102,12 +104,22 @@ class Checkpoints:
             raise RunError(f"the checkpoint of step {step}, '{path}', is damaged: {damage}; {advice}")
         return path
 
-    def prune(self, keep: int | None, best: Container[int] = ()) -> None:
-        """Remove all but the newest `keep` checkpoints and the best; None keeps all."""
+    def prune(self, keep: int | None, stay: Container[int] = ()) -> None:
+        """Remove those that no schedule asked for, and all but the newest `keep` of the others; None keeps all of them.
+        Those that must `stay` do."""
+        for step in self.steps():
+            if step not in stay and not self._scheduled(step):
+                self.remove(step)
         if keep is not None:
             for step in self.steps()[:-keep]:
-                if step not in best:
+                if step not in stay:
                     self.remove(step)
+
+    def _scheduled(self, step: int) -> bool:
+        try:
+            return (files.read_json(self.folder / _name(step) / MANIFEST) or {}).get("scheduled") is not False
+        except RunError:
+            return True  # damaged: not ours to remove
 
     def rewind(self, step: int) -> None:
         """Remove the checkpoints after a step, and unfinished ones."""

@@ -2,8 +2,8 @@
 
 recipe.yaml (resolved) · run.json (versions, seed, status, sampler) · metrics.jsonl · evals.jsonl · contexts/seed.json ·
 contexts/cycle-0003.json · rollouts/step-000012.parquet (a step's rollouts) · rollouts/cycle-0003.parquet (the fast loop's) ·
-ledger.json (totals) · ledger.jsonl (one row per step) · checkpoints/step-000050/. All files but the `.jsonl` ones are written
-under a temporary name and renamed, so a reader never sees a partial file.
+ledger.json (totals) · ledger.jsonl (one row per step) · candidates.jsonl (docs/discover.md) · checkpoints/step-000050/. All
+files but the `.jsonl` ones are written under a temporary name and renamed, so a reader never sees a partial file.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.lock import Lock
 from fastslow.runs.rollout_files import RolloutWriter
 
-Log = Literal["metrics", "evals", "ledger"]
+Log = Literal["metrics", "evals", "ledger", "candidates"]
 INTERNALIZED = "internalized"
 """The folder in a run folder with the result of `fastslow internalize`, and, with .json, the file in it with the numbers."""
 LONGEST_NAME = 255
 """Bytes of the name of a file or folder."""
-LOGS: tuple[Log, ...] = ("metrics", "evals", "ledger")
+LOGS: tuple[Log, ...] = ("metrics", "evals", "ledger", "candidates")
 PACKAGES = ("fastslow", "torch", "transformers", "trl", "gepa")
 
 
@@ -124,6 +124,9 @@ class RunFolder:
 
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         files.write_json(self.path / name, data)
+
+    def write_text(self, name: str, text: str) -> None:
+        files.write_bytes(self.path / name, files.encode(text))
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file of the run, None if the file does not exist."""
@@ -251,7 +254,7 @@ def folder_path(given: object) -> Path:
             raise ValueError(f"it has a NUL character, or a name of more than {LONGEST_NAME} bytes")
         return path
     except (TypeError, ValueError, OSError) as error:
-        shown = one_line(repr(given), 60)
+        shown = one_line(repr(str(given) if isinstance(given, os.PathLike) else given), 60)
         raise RunError(
             f"{shown} cannot be the path of a run folder ({one_line(cause(error), 120)}); give another"
         ) from None

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastslow.base.errors import Diverged, NothingLearnt, RunError, cause
+from fastslow.base.errors import Diverged, NothingLearnt, RunError
 from fastslow.base.world import Stopped
 from fastslow.engine.base import MISMATCH, Engine, Numbers, Update
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
 from fastslow.rollouts.play import Timing, is_faulty
-from fastslow.runs.checkpoint import Checkpoints, write_witness
+from fastslow.runs import trouble
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST, RETRIES, SLOW, Entry, Purpose
+from fastslow.runs.saving import Saver
 from fastslow.runs.trackers import Trackers
+from fastslow.runs.trouble import Mismatched
 from fastslow.runs.view import View
 from fastslow.tasks.base import Task
 from fastslow.tasks.stages import Stages
@@ -38,8 +40,6 @@ INTERVAL, SHARE = 300.0, 0.02
 """Seconds after which a checkpoint is saved, and the most that saving may take of the time."""
 IDLE = 10
 """Steps without a gradient after which the run says that nothing is learnt."""
-WINDOW = 10
-NO_TEXT = " and no new text was kept"
 TRACKED = (
     "reward",
     "reward_std",
@@ -70,10 +70,6 @@ class Pace:
         self._last, self._seconds, self._interval = self._clock(), seconds, max(INTERVAL, seconds / SHARE)
 
 
-class Mismatched(RunError):
-    """What samples is not the policy that is trained."""
-
-
 class Recorder:
     """Writes to the folder, the view and the trackers of a run."""
 
@@ -85,7 +81,8 @@ class Recorder:
         self.prices = recipe.prices
         self.trained = (*TRAINED, "distillation") if recipe.teaches else TRAINED
         self.stages = task if isinstance(task, Stages) else None
-        self.checkpoints = Checkpoints(folder / "checkpoints")
+        self.saver = Saver(recipe, engine, folder, run)
+        self.checkpoints = self.saver.checkpoints
         self.pace = Pace()
         self._held: State | None = None
         """The last completed step, None while one is being completed: then nothing can be saved."""
@@ -110,8 +107,10 @@ class Recorder:
         spent = self.state.ledger.training_rollouts
         self.view.start(str(self.folder), self.recipe, self.state.step, spent)
         if self.run and self.state.step:  # what was later than the present step is gone
-            self.run.set_status("running", best=self.state.course.chosen(self.state.step))
+            self.saver.tidy(self.state)
         self._note()
+        if self.state.kept is not None:
+            self.state.kept.begin(self)
         if self.recipe.sampling.backend == "auto" and self._noted.get("backend") == "vllm":
             self.view.message(f"sampling with vLLM: {self._noted['why']}")
         best = self.state.pool.best
@@ -142,6 +141,8 @@ class Recorder:
         """Book sampled rollouts."""
         self.state.ledger.book_rollouts(purpose, rollouts, timing.total, prices=self.prices)
         self._book_service(purpose)
+        if self.state.kept is not None:
+            self.state.kept.take(rollouts)
         self.view.spent(self.state.ledger.training_rollouts)
         self.view.sampled(rollouts)
 
@@ -203,6 +204,7 @@ class Recorder:
             "seconds": sum(clock.phases.values()),
             "phases": dict(clock.phases),
             **self._spent(),
+            **(state.kept.numbers() if state.kept else {}),
         }
         clock.phases.clear()
         if self.run:
@@ -227,10 +229,7 @@ class Recorder:
         before, self._mismatch = self._mismatch, None if mismatch <= limit else mismatch
         if self._mismatch is None:
             return
-        found = (
-            f"step {self.state.step}: the sampler's log-probabilities differ from the policy's by {mismatch:.2f} on average "
-            f"(sampler_mismatch), and rounding explains {limit:.2f}"
-        )
+        found = trouble.mismatched(self.state.step, mismatch, limit)
         if before is None:
             self.view.message(f"{found}; the run stops if the next step finds it too", "warning")
             return
@@ -245,74 +244,44 @@ class Recorder:
 
     def fell(self, before: float, now: float) -> Path | None:
         """Say that the reward has fallen; the best checkpoint, None if it cannot be used."""
-        state = self.state
-        found = f"step {state.step}: the reward has fallen from {before:.3f} at step {state.course.best} to {now:.3f}"
+        best = self.state.course.best
 
         def checkpoint() -> Path | None:
             try:
-                return self.checkpoints.get(state.course.best or 0)
+                return self.checkpoints.get(best or 0)
             except RunError:
                 return None
 
         path = self.engine.world.from_main(checkpoint)
-        answer = f"training continues from the weights of step {state.course.best}, with a tenth of the learning rate"
-        self.view.message(f"{found}; {answer if path else 'a lower slow.learning_rate may hold it'}", "warning")
+        self.view.message(trouble.fallen(self.state.step, best, before, now, path is not None), "warning")
         return path
-
-    def _warn_if_collapsed(self) -> None:
-        """Say once that groups have become equal, without entropy and without being solved."""
-        found = None if self._collapsed else self.state.course.collapse()
-        if found is None:
-            return
-        self._collapsed, (first, last) = True, found
-        self.view.message(
-            f"step {self.state.step}: the policy has collapsed: in the last {WINDOW} steps {last.equal:.0%} of the groups "
-            f"had equal rewards, with a mean reward of {last.reward:.3f} and an entropy of {last.entropy:.3f} (in the first "
-            f"{WINDOW}: {first.entropy:.3f}); a lower slow.learning_rate or a higher slow.kl keeps answers varied",
-            "warning",
-        )
 
     def require_progress(self) -> None:
         """Raise if the run cannot learn: no step has had a gradient for long, and the fast loop has kept no new text."""
         state, patience = self.state, self.recipe.slow.patience
-        if self.recipe.method not in ("rl", "fst") or state.done or not state.course.hopeless(patience):
-            return
-        raise NothingLearnt(
-            f"stopped after step {state.step}, which is saved: for {state.course.idle} steps the rewards in every group were "
-            f"equal{NO_TEXT if self.recipe.method == 'fst' else ''}: nothing was learnt (slow.patience={patience}). Likely "
-            f"causes: the problems are too hard or too easy for the model, the grader never pays, or answers are truncated. "
-            f"To see the answers: fastslow rollouts {self.folder}; to continue all the same: fastslow train --resume "
-            f"{self.folder} slow.patience=null"
-        )
+        if self.recipe.method in ("rl", "fst") and not state.done and state.course.hopeless(patience):
+            raise trouble.hopeless(state.step, state.course.idle, self.recipe, self.folder)
 
-    def _warn_if_nothing_is_learnt(self, row: dict[str, Any]) -> None:
+    def _warn_if_collapsed(self) -> None:
+        """Say once that groups have become equal, without entropy and without being solved."""
+        if not self._collapsed and (found := self.state.course.collapse()):
+            self._collapsed = True
+            self.view.message(trouble.collapsed(self.state.step, *found), "warning")
+
+    def _warn_if_nothing_is_learnt(self, row: Mapping[str, Any]) -> None:
         """Say so when the rewards of every group have been equal for many steps, or for all, and no edit was kept."""
-        state = self.state
-        idle = state.course.idle
+        state, idle = self.state, self.state.course.idle
         edited = any(member.context.parents for member in state.pool.members)
         due = idle == IDLE or (state.done and 0 < idle == state.step < IDLE)
-        if not due or edited or self.recipe.method == "distill":
-            return
-        self.view.message(
-            f"nothing is learnt: for {idle} steps the rewards in every group were equal (mean {row['reward']:.3f}), and no "
-            f"edit of the context was kept. Likely causes: the problems are too hard or too easy for the model, the grader "
-            f"never pays, or answers are truncated ({row['truncated']:.0%} in this step). To see the answers: "
-            f"fastslow rollouts {self.folder}",
-            "warning",
-        )
+        if due and not edited and self.recipe.method != "distill" and self.recipe.slow.advantage != "none":
+            self.view.message(trouble.idle(idle, row["reward"], row["truncated"], self.folder), "warning")
 
     def _say_what_words_count(self, row: Mapping[str, Any]) -> None:
         """With `slow.feedback: rank`, say when words begin or cease to be trusted."""
         trusted = row.get("words_trusted", self._trusted)
-        if trusted == self._trusted:
-            return
-        self._trusted = trusted
-        found = {
-            None: "words rank equal rewards; too few groups with different rewards tell yet whether words predict rewards",
-            True: "words predict rewards, and rank equal ones",
-            False: "words do not predict rewards; they rank nothing until they do",
-        }
-        self.view.message(f"step {row['step']}, slow.feedback=rank: {found[trusted]}")
+        if trusted != self._trusted:
+            self._trusted = trusted
+            self.view.message(f"step {row['step']}, slow.feedback=rank: {trouble.TRUST[trusted]}")
 
     def evaluation(self, measured: Measured, seconds: float) -> None:
         """Write a row for an evaluation after `seconds` of training."""
@@ -342,6 +311,11 @@ class Recorder:
     def ledger(self) -> None:
         """Write a row with the amounts booked since the last row."""
         state = self.state
+        if (kept := state.kept) is not None:
+            for each in kept.rows():
+                if self.run:
+                    self.run.append("candidates", {"step": state.step, **each})
+            kept.turn()
         if self.run and (spent := state.ledger.since(state.written).spent()):
             self.run.append("ledger", {"step": state.step, "cycle": state.last_cycle, "spent": spent})
         state.written = state.ledger.snapshot()
@@ -360,13 +334,12 @@ class Recorder:
         """Save a checkpoint if one is due: at the end, every `checkpoint_every` steps, at the best reward so far, or by time.
         If that fails, warn and continue training, except at the end of the run."""
         state, world = self.state, self.engine.world
-        scheduled = state.done or state.step % self.recipe.output.checkpoint_every == 0
-        due = scheduled or state.step in state.course.peaks
+        due = self._scheduled(state) or state.step in state.course.peaks
         if state.step == 0 or not (due or (self._mismatch is None and world.from_main(self.pace.due))):
             return
         try:
             with world.stops.whole():
-                self._save(self._held, scheduled)
+                self._save(self._held)
         except RunError as error:
             if state.done:
                 raise
@@ -375,6 +348,7 @@ class Recorder:
     def rescue(self, error: BaseException) -> None:
         """The run ends early: save the last completed step, unless it is saved. Several processes can do that together only
         if they stop together."""
+        self.engine.world.stops.stopping()
         held, alone = self._held, self.engine.world.size == 1
         if held is None or held.step == 0 or self._saved == (held.step, held.settled):
             return
@@ -384,67 +358,27 @@ class Recorder:
             return
         self.view.message(f"saving a checkpoint of step {held.step}; Ctrl+C ends without it")
         try:
-            self._save(held, scheduled=False)
+            self._save(held)
         except RunError as problem:
             self.view.message(str(problem), "warning")
 
     def diverged(self, error: Diverged) -> RunError:
         """What ended the run, at which step, and what to do."""
-        good = [step for step in self.checkpoints.steps() if step < self.state.step][-1:]
-        start_from = (
-            f"; to start it from the last good checkpoint: fastslow export {self.folder} DIR --step {good[0]}, then model=DIR"
-            if good
-            else ""
-        )
-        return RunError(
-            f"training has diverged at step {self.state.step}: {error}; start a new run with a lower "
-            f"slow.learning_rate (it was {self.recipe.slow.learning_rate:g}){start_from}"
-        )
+        return trouble.diverged(error, self.state.step, self.recipe, self.folder, self.checkpoints.steps())
 
     def save(self) -> None:
         """Save the current state."""
         self._save(self.state, scheduled=True)
 
-    def _save(self, held: State | None, scheduled: bool) -> None:
-        """Save a completed step. Of the checkpoints that are not scheduled, only the best two and the last stay."""
-        assert held is not None, "a step has been completed"
-        step, world, started = held.step, self.engine.world, time.monotonic()
-        if self.run:
-            self.run.write_json("ledger.json", held.ledger.to_dict())
-        if world.main:
-            self.checkpoints.begin(step)
-        world.gather(None)  # wait for the folder
-        problem = self._fill(held, self.checkpoints.temporary(step))
-        if problems := [text for text in world.gather(problem) if text]:
-            self.checkpoints.abandon(step)
-            raise RunError(f"checkpoint of step {step} was not saved: {problems[0]}; free space and resume")
-        if world.main:
-            self.checkpoints.commit(step)
-            stays = {*held.course.peaks, step}
-            if self.run:
-                listed = {step, *((self.run.read_json("run.json") or {}).get("unscheduled") or ())}
-                stay = sorted(listed & stays - ({step} if scheduled or held.done else set()))
-                self.run.set_status("running", checkpoint=step, best=held.course.chosen(step), unscheduled=stay)
-                for other in (listed - stays).intersection(self.checkpoints.steps()):
-                    self.checkpoints.remove(other)
-            self.checkpoints.prune(self.recipe.output.keep_checkpoints, stays)
-            if self.run:  # a resumed run never needs the cycles before its oldest checkpoint
-                self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)
-        self._saved = step, held.settled
-        self.pace.saved(time.monotonic() - started)
+    def _scheduled(self, state: State) -> bool:
+        return state.done or state.step % self.recipe.output.checkpoint_every == 0
 
-    def _fill(self, held: State, folder: Path) -> str | None:
-        """Write this process's part; return an error as text, so that it can be sent to all processes."""
-        try:
-            if self.recipe.method != "gepa":
-                # The teacher is not needed at the end of a cycle: the next cycle freezes a new one.
-                self.engine.save(folder, teacher=not held.cycle_due)
-            if self.engine.world.main:
-                held.save(folder)
-                write_witness(self.folder, folder)
-        except Exception as error:
-            return cause(error)
-        return None
+    def _save(self, held: State | None, scheduled: bool = False) -> None:
+        assert held is not None, "a step has been completed"
+        started = time.monotonic()
+        self.saver.save(held, scheduled or self._scheduled(held))
+        self._saved = held.step, held.settled
+        self.pace.saved(time.monotonic() - started)
 
     def _with_and_without(self, rollouts: Sequence[Rollout]) -> dict[str, float | None]:
         """Rewards under evolved texts and under the seed text apart, in a run that withdraws them."""

@@ -70,10 +70,10 @@ def _table(rollouts: Sequence[Rollout]) -> pa.Table:
     def column(kind: pa.DataType, read: Callable[[Rollout], Any]) -> pa.Array:
         return pa.array([read(rollout) for rollout in rollouts], kind)
 
-    def by_turn(read: Callable[[Turn], str]) -> pa.Array:
+    def by_turn(read: Callable[[Turn], str | None]) -> pa.Array:
         return pa.array([[read(turn) for turn in rollout.turns] for rollout in rollouts], pa.list_(pa.string()))
 
-    return pa.table(
+    table = pa.table(
         {
             "example": column(pa.string(), lambda rollout: _text(rollout.example.id)),
             "context": column(pa.string(), lambda rollout: rollout.context.id),
@@ -91,6 +91,10 @@ def _table(rollouts: Sequence[Rollout]) -> pa.Table:
             "logprobs": _numbers(rollouts, "float16", lambda turn: turn.completion.logprobs),
         }
     )
+    if any(turn.shown is not None for rollout in rollouts for turn in rollout.turns):
+        shown = by_turn(lambda turn: None if turn.shown is None else _text("\n\n".join(turn.shown.values())))
+        table = table.append_column("shown", shown)
+    return table
 
 
 def _numbers(rollouts: Sequence[Rollout], kind: str, read: Callable[[Turn], Sequence[float]]) -> pa.Array:

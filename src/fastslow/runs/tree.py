@@ -14,10 +14,11 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.base.text import number, one_line, printable
+from fastslow.base.text import line_key, number, one_line, printable
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.lineage import Member, ancestry, gather
+from fastslow.runs.use import Use, uses, verdict
 
 DEEPEST = 8
 """Deeper generations are shown at this depth, so that the tree fits the screen."""
@@ -46,8 +47,11 @@ def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
         console.print(_tree(members, shown, full))
         console.print(_table(cycles))
         _show_rejected(cycles, console, full)
-        if judged := cycles[-1].get("lines"):
-            console.print(_line_table(judged, best, full))
+        used, judged = uses(run, best.texts) if best else {}, cycles[-1].get("lines") or []
+        if used or judged:
+            console.print(_line_table(judged, best, used, full))
+        if said := verdict(used.values()):
+            console.print(Text(printable(said)))
         if len(shown) < len(members):
             rest = len(members) - len(shown)
             console.print(
@@ -205,20 +209,39 @@ def _reasons(member: Member, full: bool) -> Iterator[tuple[str, str]]:
             yield f"  feedback: {line if full else one_line(line, FEEDBACK_WIDTH)}", "dim"
 
 
-def _line_table(judged: Iterable[dict[str, Any]], best: Member | None, full: bool) -> Table:
-    """The lines of the best text, or all that were judged, with what each brings on the problems it is about, and in what
-    share of the answers the grader did not complain of it."""
-    table = Table("line of the best text" if not full else "line", title="what each line brings", title_justify="left")
-    for name in ("effect where it applies", "± deviation", "problems", "kept with it (without)"):
+def _line_table(judged: Iterable[dict[str, Any]], best: Member | None, used: Mapping[str, Use], full: bool) -> Table:
+    """The lines of the best text, or all that were judged: how often each was in play and followed, and where the optimizer
+    judges lines, what it brings on the problems it is about, and in what share of the answers the grader did not complain."""
+    judged = sorted(judged, key=lambda each: -each["effect"])
+    title = "what each line brings" if judged else "is each line used, is it followed"
+    table = Table("line of the best text" if not full else "line", title=title, title_justify="left")
+    names = ["in play", "followed"] if used else []
+    names += ["effect where it applies", "± deviation", "problems", "kept with it (without)"] if judged else []
+    for name in names:
         table.add_column(name, justify="right")
-    written = {line for text in best.texts.values() for line in _lines(text)} if best else set()
-    for each in sorted(judged, key=lambda each: -each["effect"]):
-        line = printable(each["line"])
-        if full or line in written:
-            kept = f"{each['kept']:.2f} ({each['kept_without']:.2f})" if each.get("kept") is not None else "–"
-            numbers = (f"{each['effect']:+.2f}", f"{each['deviation']:.2f}", f"{each['problems']}", kept)
-            table.add_row(Text(line, style="green" if full and line in written else ""), *numbers)
+    written = {line_key(line): line for text in best.texts.values() for line in _lines(text)} if best else {}
+    effects = {line_key(each["line"]): each for each in judged}
+    counts = {line_key(line): use for line, use in used.items()}
+    rest = [key for key in written if key and key not in effects and key in counts]
+    for key in [*(key for key in effects if full or key in written), *rest]:
+        numbers = []
+        if used:
+            use = counts.get(key)
+            numbers += [_of(use.in_play, use.written), _of(use.followed, use.about)] if use else ["–", "–"]
+        if judged:
+            numbers += _effect_cells(effects[key]) if key in effects else ["–"] * 4
+        shown = written.get(key) or printable(effects[key]["line"])
+        table.add_row(Text(shown, style="green" if full and key in written else ""), *numbers)
     return table
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part} of {whole}" if whole else "–"
+
+
+def _effect_cells(each: Mapping[str, Any]) -> list[str]:
+    kept = f"{each['kept']:.2f} ({each['kept_without']:.2f})" if each.get("kept") is not None else "–"
+    return [f"{each['effect']:+.2f}", f"{each['deviation']:.2f}", f"{each['problems']}", kept]
 
 
 def _table(cycles: Iterable[dict[str, Any]]) -> Table:

@@ -31,12 +31,16 @@ LEAST_FOR_A_SAMPLE = 8
 """Lines left below which the best context gets them all."""
 MOST_SHOWN = 40
 """Lines that one paragraph of a context is wrapped to."""
+BEST = "best_score"
+"""The best score of a search, whose last digits count."""
 POLICY_METRICS = {
     "entropy": "entropy",
     "response_length": "length",
     "zero_variance": "zero variance",
     "gradient_by_words": "ranked by words",
     "distilled": "distilled",
+    BEST: "best",
+    "evaluations": "evaluations",
 }
 
 
@@ -312,7 +316,8 @@ def _grid(rows: Sequence[tuple[str, RenderableType]]) -> Table:
 
 
 def _labelled(metrics: dict[str, Any], labels: dict[str, str]) -> list[str]:
-    return [f"{label} {number(metrics[key])}" for key, label in labels.items() if metrics.get(key) is not None]
+    shown = {key: metrics[key] for key in labels if metrics.get(key) is not None}
+    return [f"{labels[key]} {f'{value:.10g}' if key == BEST else number(value)}" for key, value in shown.items()]
 
 
 def _first(lines: Sequence[Text], most: int, width: int) -> list[Text]:

@@ -80,6 +80,11 @@ def open_stream(task: Task, problems: int, seed: int) -> Stream:
     return StagedStream(task, problems, seed) if isinstance(task, Stages) else Stream(task.examples("train"), seed)
 
 
+def begin_all(pairs: Sequence[tuple[Example, Context]], step: int) -> list[Pending]:
+    """Begin a rollout for each pair; none is reused."""
+    return [Pending(example, context, step) for example, context in pairs]
+
+
 def shared(contexts: Sequence[Context], size: int) -> list[Context]:
     """The context of every rollout of a group: as many of each."""
     return [context for context in contexts for _ in range(size // len(contexts))]

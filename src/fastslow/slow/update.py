@@ -1,6 +1,7 @@
 """From the rollouts of a step to the rows of one update: advantages, token weights, and what there is to learn from.
 
-Arrays have one entry, `_N`, for each rollout of the step. Each turn is a row with its rollout's advantage.
+Arrays have one entry, `_N`, for each rollout of the step. Each turn is a row with its rollout's advantage, or with
+one of its own (slow/credit.py).
 
 FST-distill is on-policy distillation of the contexts into the weights. The student is the policy under the seed text. The
 teacher is the same model under an evolved context, with its weights at the start of the cycle. The student samples; the loss
@@ -31,6 +32,7 @@ from fastslow.base.world import derive_seed
 from fastslow.engine.base import Numbers, Row, Update
 from fastslow.recipe import SlowRecipe
 from fastslow.records import Completion, Rollout, Turn
+from fastslow.slow.credit import turn_advantages
 from fastslow.slow.words import Trust, failed
 
 Floats = NDArray[np.float64]
@@ -89,10 +91,25 @@ def build_update(
     numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
     contexts_N = np.array([numbers[r.context.id] for r in rollouts])
     rewards_N = np.array([r.score for r in rollouts], dtype=np.float64)
-    tokens_N = np.array([r.completion_tokens for r in rollouts])
+    turns_N = [rollout.trained for rollout in rollouts]
+    tokens_N = np.array(
+        [
+            sum(len(rollout.turns[place].completion.ids) for place in turns)
+            for rollout, turns in zip(rollouts, turns_N, strict=True)
+        ]
+    )
     groups_N = baseline_groups(problems_N, contexts_N, slow.baseline)
     varied_N = informative(rewards_N, groups_N)
     advantages_N = advantages(rewards_N, groups_N, slow.std)
+    if slow.advantage != "mean":
+        from fastslow.slow.seeking import seeking
+
+        advantages_N = seeking(rewards_N, groups_N, slow.advantage)
+    by_turn: list[Floats] | None = None
+    if slow.credit != "rollout":
+        by_turn = turn_advantages(rollouts, advantages_N, groups_N, slow.credit, slow.discount, slow.std)
+        varied_N = np.isin(groups_N, groups_N[[bool(np.any(found)) for found in by_turn]])
+        advantages_N = np.array([found.mean() if len(found) else 0.0 for found in by_turn])
     taught_N, bonus_N = np.zeros_like(varied_N), np.zeros_like(rewards_N)
     words: dict[str, float | bool | None] = {}
     if ranks is not None:
@@ -106,7 +123,7 @@ def build_update(
         failed_N, disagreement_N = failed(rewards_N, groups_N)
         taught_N = failed_N & np.array([prompt is not None for prompt in prompts]) & (tokens_N > 0)
         words = {"distilled": float(taught_N.mean())}
-    trained_N = (varied_N | taught_N) & (tokens_N > 0)
+    trained_N = (varied_N | taught_N) & (tokens_N > 0) & (slow.advantage != "none")
     ranked_N = informative(bonus_N, groups_N) & (tokens_N > 0)
     scales_N = prompt_mean_scale(tokens_N, trained_N, problems_N)
     if ranked_N.any():
@@ -121,9 +138,10 @@ def build_update(
             weight = float(disagreement_N[place]) * (scale if _by_problem(slow) else 1.0)
             rows += _taught(rollout, prompts[place] or (), weight)
         else:
-            advantage = float(advantages_N[place])
             helped = helped_N[place]
-            rows += [Row(turn, advantage, rollout.policy_step, scale, helped=helped) for turn in rollout.turns]
+            for number in turns_N[place]:
+                advantage = float(advantages_N[place] if by_turn is None else by_turn[place][number])
+                rows.append(Row(rollout.turns[number], advantage, rollout.policy_step, scale, helped=helped))
     return Update(step, rows), Signal(1 - float(varied_N[:own].mean()), advantages_N.tolist(), words, rollouts[own:])
 
 

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastslow.base.text import unlisted
 from fastslow.records import Context, Rollout
 
 Floats = NDArray[np.float64]
@@ -130,5 +131,5 @@ def told(rollout: Rollout) -> Context | None:
     texts = {}
     for component, text in rollout.context.texts.items():
         said = feedback.by_component.get(component, feedback.text).strip()
-        texts[component] = f"{text}\n\n{READ.format(said)}".strip() if said else text
+        texts[component] = f"{text}\n\n{READ.format(unlisted(said))}".strip() if said else text
     return Context(texts) if texts != dict(rollout.context.texts) else None

@@ -178,8 +178,8 @@ def _ends(found: Comparison) -> Numbers:
 
 
 def _margins(found: Comparison) -> Numbers:
-    less = f"less {found.baseline.label}"
-    return [*_ends(found), *((arm.label, less, found.margin(arm), 2) for arm in found.others)]
+    apart = f"difference from {found.baseline.label}"
+    return [*_ends(found), *((arm.label, apart, found.margin(arm), 2) for arm in found.others)]
 
 
 def _at_the_end(found: Comparison, finding: str, subtitle: str) -> Conclusion:

@@ -18,7 +18,7 @@ from fastslow.recipe.model import Method
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.frames import read_divergence
 
-ALIKE = "(all alike)"
+ALIKE = "(equal in all seeds)"
 """The note of an estimate over several seeds that do not differ."""
 
 

@@ -82,7 +82,7 @@ def cost_figure(comparison: Comparison, subtitle: str) -> Any:
     means = [1.0, *(saved.mean for _, _, saved in rows)]
     ends = [*means, *(end for _, _, saved in rows if saved.has_interval for end in (saved.low, saved.high))]
     axes.set_xlim(max(min(ends), min(means) / 8) / 1.2, min(max(ends), max(means) * 8) * 1.2)
-    axes.set_xlabel(f"times less than {comparison.baseline.label} needs (right of 1×: cheaper)")
+    axes.set_xlabel(f"cost of {comparison.baseline.label} divided by the method's (right of 1×: cheaper)")
     return titled(figure, cost_title(comparison), subtitle)
 
 

@@ -135,7 +135,7 @@ class Comparison:
         if of == "steps" and "gepa" in (arm.method, self.baseline.method):
             return unknown("no updates")
         if not self.baseline_rises:
-            return unknown("baseline never rises")
+            return unknown("baseline does not improve")
         sides = [self.costs(each, of) for each in (arm, self.baseline)]
         ours, theirs = ({seed: cost for seed, cost in side.items() if 0 < cost < math.inf} for side in sides)
         if not ours or not theirs:
@@ -200,7 +200,7 @@ class Comparison:
         level = self.level_words
         for arm in self.arms:
             yield arm, "reward at the end", self.end(arm)
-            yield arm, f"reward at the end, less that of {base}", self.margin(arm)
+            yield arm, f"reward at the end, difference from {base}", self.margin(arm)
             yield arm, f"reward within {self.shared_rollouts:.0f} rollouts", self.within_shared_rollouts(arm)
             for of in COSTS:
                 yield arm, f"{of} at the end", self.last(arm, of)
@@ -212,7 +212,7 @@ class Comparison:
             shared = self.shared_kl(arm)
             yield arm, f"KL that it and {base} have reached", Estimate(shared)
             yield arm, "reward within that KL", self.reward_at_kl(arm, shared)
-            yield arm, f"reward within that KL, less that of {base}", self.margin_at_kl(arm)
+            yield arm, f"reward within that KL, difference from {base}", self.margin_at_kl(arm)
             yield arm, "entropy at the end, nats per token", self.entropy(arm)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@ page with findings, tables, figures, the evolved contexts with their lineage, an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -204,7 +205,7 @@ def _runs_among(folders: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
             RunFolder.open(folder)
             runs.append(folder)
         except RunError as error:
-            if not folder.exists():
+            if not os.path.exists(folder):  # a name may be too long to ask Path
                 raise
             others.append(folder)
             problem = problem or error

@@ -236,7 +236,7 @@ def summaries(comparison: Comparison) -> list[Summary]:
         "Reward",
         ("seeds", lambda arm: str(len(arm.curves))),
         ("reward at the end", lambda arm: comparison.end(arm).words()),
-        (f"less {base.label}", against(lambda arm: comparison.margin(arm).words())),
+        (f"difference from {base.label}", against(lambda arm: comparison.margin(arm).words())),
         (
             f"reward within {comparison.shared_rollouts:,.0f} rollouts",
             lambda arm: comparison.within_shared_rollouts(arm).words(),
@@ -256,9 +256,9 @@ def summaries(comparison: Comparison) -> list[Summary]:
             if comparison.baseline_rises
             else f"Cost to exceed {base.label} before training ({level:.2f}), which does not improve beyond noise",
             ("steps", lambda arm: comparison.cost(arm, "steps").words(0)),
-            (f"than {base.label}", against(lambda arm: saved(comparison.saving(arm, "steps")))),
+            (f"compared with {base.label}", against(lambda arm: saved(comparison.saving(arm, "steps")))),
             ("rollouts", lambda arm: comparison.cost(arm, "rollouts").words(0)),
-            (f"than {base.label}", against(lambda arm: saved(comparison.saving(arm, "rollouts")))),
+            (f"compared with {base.label}", against(lambda arm: saved(comparison.saving(arm, "rollouts")))),
         )
     if measured:
         add(
@@ -274,8 +274,8 @@ def summaries(comparison: Comparison) -> list[Summary]:
             f"Best reward within the KL that both the arm and {base.label} reached",
             ("KL", lambda arm: Estimate(kl(arm)).words(3)),
             ("reward", lambda arm: comparison.reward_at_kl(arm, kl(arm)).words()),
-            (f"of {base.label}", against(lambda arm: comparison.reward_at_kl(base, kl(arm)).words())),
-            (f"less {base.label}", against(lambda arm: comparison.margin_at_kl(arm).words())),
+            (f"reward of {base.label}", against(lambda arm: comparison.reward_at_kl(base, kl(arm)).words())),
+            (f"difference from {base.label}", against(lambda arm: comparison.margin_at_kl(arm).words())),
         )
     return found
 

@@ -12,7 +12,7 @@ import pytest
 from board_helpers import HOSTILE, Hostile, make_run, serving
 
 from fastslow.base.errors import RunError
-from fastslow.runs.board.page import FILES, write_snapshot
+from fastslow.runs.board.page import FILES, LONGEST, _shortened, write_snapshot
 from fastslow.runs.board.server import EVERY, Watch, is_local
 from fastslow.runs.board.views import Views
 
@@ -135,3 +135,15 @@ def test_a_snapshot_holds_everything_and_runs_nothing_foreign(tmp_path: Path) ->
     assert set(run["contexts"]) == {node["id"] for node in run["text"]["nodes"]}
     with pytest.raises(RunError, match="no run under"):
         write_snapshot(Views([tmp_path / "nothing"]), path)
+
+
+def test_a_snapshot_has_the_beginning_of_a_long_text() -> None:
+    long, short = "a" * (LONGEST + 5), "b" * LONGEST
+    turns = [{"question": long, "answer": short, "tokens": [1]}, {"question": None, "answer": long, "tokens": [1]}]
+    found = _shortened({"turns": turns, "feedback": long})
+    cut = f"{long[:LONGEST]} … (5 more characters are not in this snapshot)"
+    assert found["feedback"] == cut
+    assert found["turns"] == [
+        {"question": cut, "answer": short, "tokens": [1]},
+        {"question": None, "answer": cut, "tokens": []},
+    ]

@@ -5,7 +5,6 @@ shard names."""
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -26,7 +25,7 @@ from fastslow.engine.local.sampler import PolicySampler
 from fastslow.engine.local.scoring import score_turns
 from fastslow.engine.local.trainer import Trainer
 from fastslow.models.kernels import use_kernels, why_no_kernels
-from fastslow.models.load import Policy, load_trained
+from fastslow.models.load import Policy
 from fastslow.recipe import Recipe, VllmServers
 from fastslow.records import Completion, Enough, Ready, Sampling, Turn
 
@@ -49,7 +48,7 @@ class LocalEngine:
         if why_not is None:
             use_kernels(policy.model)
         self._chosen["kernels"] = f"none: {why_not}" if why_not else "fused"
-        self.recipe, self.world = recipe.model, world
+        self.world = world
         self.tokenizer, self.max_length = policy.tokenizer, policy.max_length
         self.trainer = Trainer(policy, recipe, world, objective)
         self.sampler = PolicySampler(self.trainer, recipe.sampling)
@@ -120,14 +119,6 @@ class LocalEngine:
         save_trainer(self.trainer, folder)
         if teacher and self.trainer.teacher and self.world.main:
             self.trainer.teacher.save(folder)
-
-    def export(self, folder: Path) -> None:
-        with tempfile.TemporaryDirectory() as weights:
-            save_model(self.trainer, Path(weights))
-            if self.world.main:
-                model, tokenizer = load_trained(self.recipe, Path(weights))
-                model.save_pretrained(folder)
-                tokenizer.save_pretrained(folder)
 
     def close(self) -> None:
         if self.fleet:

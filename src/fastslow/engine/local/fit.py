@@ -190,14 +190,6 @@ def refuse_sharded(recipe: Recipe) -> None:
         )
 
 
-def end_tokens(policy: Policy) -> list[int]:
-    """Tokens that end a completion: all that the model names, and the tokenizer's."""
-    named = policy.model.generation_config.eos_token_id
-    ends = [] if named is None else [named] if isinstance(named, int) else list(named)
-    own = policy.tokenizer.eos_token_id
-    return ends if own in ends else [own, *ends]
-
-
 def parameter_groups(model: Any) -> list[dict[str, Any]]:
     """Matrices and the rest, in the order in which checkpoints hold their state."""
     matrices = set(get_parameter_names(model, [torch.nn.LayerNorm], NOT_MATRICES))

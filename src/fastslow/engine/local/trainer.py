@@ -33,7 +33,7 @@ from fastslow.engine.local import fit
 from fastslow.engine.local.batch import Tensors, nothing, share_of, some, tensors, unpadded
 from fastslow.engine.local.distill import Teacher, distillation
 from fastslow.engine.local.sampler import without_checkpointing
-from fastslow.models.load import Policy, load_pretrained
+from fastslow.models.load import Policy, end_tokens, load_pretrained
 from fastslow.prefix import completion_logprobs, why_not_train
 from fastslow.recipe import Recipe, VllmServers
 
@@ -62,7 +62,7 @@ class Trainer:
         self.sharded = self.accelerator.distributed_type == DistributedType.FSDP
         if self.sharded:
             fit.refuse_sharded(recipe)
-        self.eos_token_ids = fit.end_tokens(policy)
+        self.eos_token_ids = end_tokens(policy.model, policy.tokenizer)
         set_seed(recipe.seed)  # adapters start with random weights
         self.model: Any = policy.model
         self.model.config.get_text_config().pad_token_id = self.model.generation_config.pad_token_id = self.pad_id

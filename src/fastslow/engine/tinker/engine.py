@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -386,15 +385,6 @@ class TinkerEngine:
             raise RunError(f"'{checkpoint / FILE}' cannot be read: {error}") from error
         self._kept.add(self._state)
         return step
-
-    def export(self, folder: Path) -> None:
-        from fastslow.models.load import load_trained  # merging needs torch
-
-        with tempfile.TemporaryDirectory() as weights:
-            self.save(Path(weights))
-            model, tokenizer = load_trained(self.recipe.model, Path(weights))
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
 
     def freeze_teacher(self) -> None:
         raise AssertionError("the recipe check refuses distillation")

@@ -9,9 +9,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fastslow.base.errors import cause
 from fastslow.runs.board.curves import Rows, training_rollouts
 from fastslow.runs.lineage import Cycle, Lineage, Node, read_edit, texts_of
 from fastslow.runs.reading import MOST, mapping, number, objects, rounded, text, texts
+from fastslow.runs.use import Use, count_uses, newest_rows, verdict
 
 SUMMARY = 160
 """Characters of a changed line that the tree shows."""
@@ -203,7 +205,8 @@ def matrix(lineage: Lineage, wanted: int | None = None) -> dict[str, Any]:
 
 
 def rules(lineage: Lineage, metrics: Rows, evals: Rows) -> dict[str, Any]:
-    """Every line that was in a population, in order of appearance, with its share of each population."""
+    """Every line that was in a population, in order of appearance, with its share of each population; and for those of the
+    best text, whether they are used and followed."""
     cycles = lineage.cycles
     lines: dict[str, dict[str, None]] = {}
     for key, node in lineage.nodes.items():
@@ -217,20 +220,42 @@ def rules(lineage: Lineage, metrics: Rows, evals: Rows) -> dict[str, Any]:
                 share[cycle.number] = share.get(cycle.number, 0) + 1 / len(cycle.population)
     in_best = {cycle.number: set(lines.get(cycle.best, ())) for cycle in cycles}
     rollouts = {number(row.get("step")): training_rollouts(row) for row in metrics}
+    used = _uses(lineage)
     first = {cycle.number: (cycle, around) for cycle, around in zip(cycles, _around(evals, cycles), strict=True)}
     return {
         "cycles": [cycle.number for cycle in cycles],
+        "ignored": verdict(used.values()),
         "lines": [
             {
                 "text": line,
                 "shares": [round(share.get(cycle.number, 0), 3) for cycle in cycles],
                 "in_best": [line in in_best[cycle.number] for cycle in cycles],
                 "effect": next((each.effects[line] for each in reversed(cycles) if line in each.effects), None),
+                "use": used[line].to_dict() if line in used else None,
                 **_origin(line, lines, *first[next(iter(share))], rollouts),
             }
             for line, share in shares.items()
         ],
     }
+
+
+def _uses(lineage: Lineage) -> Mapping[str, Use]:
+    """How the lines of the newest best text are used, by the rollouts that were saved."""
+    place, node = lineage.place, lineage.nodes.get(lineage.cycles[-1].best) if lineage.cycles else None
+    if node is None:
+        return {}
+    steps = place.numbered("rollouts", "step-", ".parquet")
+    ages = {(step, 1): name for step, name in steps.items()}
+    begun = {cycle.number: cycle.step for cycle in lineage.cycles}
+    cycles = place.numbered("rollouts", "cycle-", ".parquet")
+    ages |= {(begun[number] + 1, 0): name for number, name in cycles.items() if number in begun}
+    newest = (place.file(ages[age]) for age in sorted(ages, reverse=True))
+    try:
+        rows = newest_rows(path for path in newest if path)
+        return count_uses(rows, node.texts, {key: each.texts for key, each in lineage.nodes.items()})
+    except Exception as error:  # what a file holds can be anything
+        place.notes["rollouts"] = f"the use of lines is not known: {cause(error)}"
+        return {}
 
 
 def _origin(

@@ -96,7 +96,7 @@ class _TeacherPlayer(Player):
     """Plays the task with a teacher's answers, under the policy's prompts."""
 
     def __init__(self, student: Player, asked: _Asked) -> None:
-        super().__init__(student.task, asked, student.chat, student.limits)  # type: ignore[arg-type]
+        super().__init__(student.task, asked, student.chat, student.limits, student.library)  # type: ignore[arg-type]
         self.asked = asked
 
     def prompt(self, asked: Ask, max_tokens: int, texts: Mapping[str, str]) -> list[int]:

@@ -51,6 +51,8 @@ class Rescue:
                 continue
             seed = derive_seed(self.recipe.seed, "rescue", helper.name, step)
             tries = helper.attempt([each for _, each in asked], step, seed)
+            if (kept := self.record.state.kept) is not None and not helper.helped:  # the policy's are taken in already
+                kept.take([each for each in tries if each is not None], helper.name)
             account.tried += len({number for number, _ in asked})
             found: dict[int, Rescued] = {}
             for (number, _), tried in zip(asked, tries, strict=True):

@@ -7,6 +7,26 @@
   // Sequential and readable on both pages: surprise, from none to strong, as orange over the page.
   const shadeOf = (logprob) => (logprob === null ? "none" : `color-mix(in srgb, var(--fst) ${Math.round(Math.min(1, -logprob / 5) * 70)}%, transparent)`);
 
+  // An answer as it was written, but its tool calls, which show the tool and each argument.
+  function answered(text) {
+    return text.split(/(<tool_call>[^]*?(?:<\/tool_call>|$))/).filter((part) => part.trim()).map((part) => {
+      const call = called(part);
+      return call
+        ? h("div", { class: "call" }, h("b", {}, "calls ", h("span", { class: "mono" }, Board.line(call.name))),
+            Object.entries(call.arguments || {}).map(([name, value]) => [h("p", { class: "quiet small" }, Board.line(name)), Board.text(typeof value === "string" ? value : JSON.stringify(value))]))
+        : Board.text(part.trim());
+    });
+  }
+  function called(part) {
+    if (!part.startsWith("<tool_call>")) return null;
+    try {
+      const call = JSON.parse(part.replace(/<\/?tool_call>/g, ""));
+      return typeof call.name === "string" && call.arguments !== null && typeof call.arguments === "object" ? call : null;
+    } catch {
+      return null;  // it is shown as it was written
+    }
+  }
+
   function conversation(rollout, run, ask) {
     let shaded = Board.place().get("shade") === "1";
     const possible = rollout.turns.some((turn) => turn.tokens.length);
@@ -14,14 +34,15 @@
     const answer = (turn) =>
       shaded && turn.tokens.length
         ? h("div", { class: "text shade", dir: "auto" }, turn.tokens.map(([text, logprob]) => h("span", { title: logprob === null ? null : `log-probability ${logprob.toFixed(3)}, probability ${Math.exp(logprob).toFixed(3)}`, style: { background: shadeOf(logprob) } }, Board.shown(text))))
-        : Board.text(turn.answer || "(an empty answer)");
+        : turn.answer.trim() ? answered(turn.answer) : Board.text("(an empty answer)");
+    const place = (index) => (rollout.turns.length > 1 ? `, turn ${count(index + 1)} of ${count(rollout.turns.length)}` : "");
     const draw = () => turns.replaceChildren(...rollout.turns.flatMap((turn, index) => [
       index === 0 || turn.component !== rollout.turns[index - 1].component
         ? h("div", { class: "turn" }, h("h4", {}, "context ", h("a", { class: "mono", href: Board.link("text", [run], { context: rollout.context }) }, rollout.context), turn.component ? `, ${turn.component}` : ""),
             rollout.texts && Object.keys(rollout.texts).length ? Board.text(rollout.texts[turn.component] ?? Object.values(rollout.texts).join("\n\n")) : h("p", { class: "quiet small" }, "The run folder does not hold this text."))
         : null,
       h("div", { class: "turn" }, h("h4", {}, "asked"), turn.question === null ? h("p", { class: "quiet small" }, "The question was not recorded: this run was made by an earlier version.") : Board.text(turn.question)),
-      h("div", { class: "turn answer" }, h("h4", {}, "answered"), answer(turn)),
+      h("div", { class: "turn answer" }, h("h4", {}, "answered", place(index)), answer(turn)),
     ]).filter(Boolean));
     draw();
     const ramp = h("span", { class: "quiet small" }, "sure ", h("span", { class: "ramp", "aria-hidden": "true" }, [0, -1, -2, -3, -4, -5].map((value) => h("i", { style: { background: shadeOf(value) } }))), " surprising");

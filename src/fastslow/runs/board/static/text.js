@@ -26,12 +26,22 @@
       h("span", { class: sure ? (mean > 0 ? "up" : "down") : "" }, `${mean > 0 ? "+" : "−"}${score(Math.abs(mean))}`),
       h("span", { class: "quiet" }, ` ± ${score(deviation)}, ${count(problems)} problem${problems === 1 ? "" : "s"}`));
   };
-  const ruleRow = (line, cycles, open, judged) =>
+  const useCell = (use) => {
+    if (!use || !use.written) return h("td", {}, "–");
+    const part = (some, all) => (all ? `${count(some)} of ${count(all)}` : "–");
+    const turns = use.turns.map(([turn, played, about, followed]) => `turn ${turn}: in play ${count(played)}, followed ${part(followed, about)}`);
+    const missed = use.missed ? [`not loaded ${count(use.missed)} times on problems that it is about`] : [];
+    return h("td", { class: "arrow", title: [...turns, ...missed].join("\n") || null },
+      h("span", {}, part(use.in_play, use.written)),
+      h("span", { class: use.ignored ? "down" : "quiet" }, `, followed ${part(use.followed, use.about)}`));
+  };
+  const ruleRow = (line, cycles, open, judged, used) =>
     h("tr", {},
       h("td", { class: "rule" }, Board.text(line.text)),
       h("td", {}, stateOf({ ...line, cycles })),
       h("td", {}, line.seed ? h("span", { class: "quiet" }, "seed text") : `cycle ${line.cycle}, step ${line.step}`),
       h("td", {}, line.child ? h("button", { class: "plain mono", onclick: () => open(line.child) }, line.child) : "–"),
+      used ? useCell(line.use) : null,
       judged ? effectCell(line.effect) : h("td", {}, line.child ? Board.arrow(...line.anchors) : "–"),
       h("td", {}, line.child ? Board.arrow(...line.validation) : "–"),
       h("td", { class: "num" }, line.child ? count(line.spent) : "–"),
@@ -43,17 +53,20 @@
     const shown = () => (all ? rules.lines : [...learnt].sort((a, b) => weight(b) - weight(a) || a.cycle - b.cycle).slice(0, 12));
     const weight = (line) => (line.in_best[line.in_best.length - 1] ? 2 : line.shares[line.shares.length - 1] > 0 ? 1 : 0);
     const judged = rules.lines.some((line) => line.effect);
-    const heads = ["line of the text", "now", "learnt", "by the edit", judged ? "what it brings" : "on the anchors", "validation around it", "rollouts of the cycle", "by cycle"];
+    const used = rules.lines.some((line) => line.use);
+    const heads = ["line of the text", "now", "learnt", "by the edit", ...(used ? ["in play, followed"] : []), judged ? "what it brings" : "on the anchors", "validation around it", "rollouts of the cycle", "by cycle"];
     const body = h("tbody");
     const more = h("button", { class: "plain", onclick: () => { all = !all; draw(); } });
     const draw = () => {
-      body.replaceChildren(...shown().map((line) => ruleRow(line, rules.cycles, open, judged)));
+      body.replaceChildren(...shown().map((line) => ruleRow(line, rules.cycles, open, judged, used)));
       more.textContent = all ? "show what is alive first" : `show all ${rules.lines.length} lines`;
     };
     draw();
     return h("section", { class: "block", id: "learnt", style: { marginTop: 0 } },
       h("h2", {}, "What was learnt"),
-      h("p", {}, `Each line that reached the population: the cycle and the edit that brought it, ${judged ? "what it brings on the problems it is about" : "the score of parent and child on the anchors under the same weights"}, the validation reward before and after that cycle, and what the fast loop spent in it.`),
+      h("p", {}, `Each line that reached the population: the cycle and the edit that brought it, ${judged ? "what it brings on the problems it is about" : "the score of parent and child on the anchors under the same weights"}, the validation reward before and after that cycle, and what the fast loop spent in it.`,
+        used ? " In play: rollouts in which a line of the best text stood in front of a question, of those under a text that has it; followed: of those on problems of which the grader had said it before, how often it did not say it again." : ""),
+      rules.ignored ? h("p", { class: "small" }, Board.shown(rules.ignored)) : null,
       learnt.length
         ? [h("div", { class: "scroll" }, h("table", { class: "rules" }, h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col", class: name.startsWith("rollouts") ? "num" : null }, name)))), body)), rules.lines.length > 12 || all ? more : null]
         : Board.empty("No line has been learnt yet", "So far every population holds the seed text alone. Rejected proposals are listed with the context they came from, below."));
