@@ -69,7 +69,7 @@ types: develop
 pages: develop
 	$(BIN)/python docs/reference.py --check
 	$(BIN)/python docs/families.py --check
-	$(SITE) --quiet --site-dir $(VENV)/site
+	$(SITE) --site-dir $(VENV)/site
 
 docs: develop
 	$(BIN)/python docs/reference.py

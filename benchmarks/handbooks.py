@@ -83,7 +83,8 @@ def report(folders: Sequence[Path]) -> None:
             for name, row in spent.items()
             if name in ("rescore", "fast-score", "fast-minibatch", "slow")
         )
-        groups.setdefault((f"{options.name}, {rules} rules", run.recipe.fast.optimizer.name), []).append(measured)
+        task = f"{options.name}, {rules} rules" if rules else options.name
+        groups.setdefault((task, run.recipe.fast.optimizer.name), []).append(measured)
     print(
         "| task | optimizer | seeds | rollouts | seed text | found | oracle | share of the gain | worse than the seed text |"
     )

@@ -52,6 +52,8 @@ EXTRA = {
     "fast/memory.py": ("test_loop.py",),
     "fast/evolution.py": ("test_loop.py",),
     "runs/recorder.py": ("test_loop.py",),
+    "runs/saving.py": ("test_loop.py",),
+    "runs/trouble.py": ("test_loop.py", "test_falling.py"),
     "slow/stream.py": ("test_loop.py",),
 }
 """Tests of a module that stand elsewhere."""

@@ -15,6 +15,7 @@ from functools import cached_property
 from fastslow.fast.reflection.lessons import line_key
 from fastslow.records import Completion, Context, Example, Feedback, Rollout, Turn
 from fastslow.tasks.families.handbook import FORM, HandbookOptions, HandbookTask
+from fastslow.tasks.skills import Sections, library_of
 
 DOMAINS = ("expenses", "triage", "access", "shipping")
 COMPONENT = "system"
@@ -32,6 +33,11 @@ class HandbookDials:
     """How often a text with rules, none of which holds, makes the policy name the option of one of them."""
     formless: float = 0.3
     """How often no option is named where the text does not say in which form to answer."""
+    grip: int = 0
+    """Lines of a text from which each further one makes every rule less likely to be followed: with n of them as `grip` / n;
+    0 sets no limit."""
+    skills: int = 0
+    """With `fast.skills`: how many entries of a text stand in front of a message."""
     skew: float = 1.0
     """Guesses are uneven: the n-th option is named in proportion to 1 / n to this power."""
 
@@ -52,11 +58,31 @@ class HandbookWorld:
                 validation=UNSEEN,
             )
         )
-        self.seed_text, self.oracle_text = self.task.seed_text, f"{self.task.oracle_text}\n{FORM}"
+        self.seed_text = self.task.seed_text
+        self.library = library_of(self.task, dials.skills) if dials.skills else None
+        self.shown: dict[tuple[str, str], str] = {}
+        """By text and problem: what stands in front of the message."""
         labels = list(self.task.book.domain.labels)
         random.Random(f"guesses/{seed}").shuffle(labels)
         weights = {label: 1 / (place + 1) ** dials.skew for place, label in enumerate(labels)}
         self.guesses = {label: weight / sum(weights.values()) for label, weight in weights.items()}
+
+    @property
+    def oracle_text(self) -> str:
+        """All rules. As a list for skills, what every message needs stands above it."""
+        if self.library is None:
+            return f"{self.task.oracle_text}\n{FORM}"
+        *rules, rest = [rule.text for rule in self.task.book.rules]
+        return Sections((self.seed_text, FORM, rest), tuple(rules)).text
+
+    def text_shown(self, text: str, example: Example) -> str:
+        if self.library is None:
+            return text
+        key = text, example.id
+        if key not in self.shown:
+            asked = self.task.messages(example)
+            self.shown[key] = self.library.over({COMPONENT: text}).shown(COMPONENT, asked)[COMPONENT]
+        return self.shown[key]
 
     def problem(self, name: str, index: int) -> Example:
         return self.task.examples("train")[index]
@@ -70,7 +96,9 @@ class HandbookWorld:
 
     def answers(self, text: str, example: Example) -> Mapping[str, float]:
         """The chance of each option; what is missing to 1 is the chance that none is named."""
-        dials, lines = self.dials, frozenset(line_key(line) for line in text.splitlines())
+        dials = self.dials
+        lines = frozenset(line_key(line) for line in self.text_shown(text, example).splitlines())
+        follow = dials.follow * min(1.0, dials.grip / len(lines)) if dials.grip else dials.follow
         named = 1.0 if line_key(FORM) in lines else 1 - dials.formless
         present = [rule for rule in self.task.book.rules if line_key(rule.text) in lines]
         holding = next((rule for rule in present if rule.holds(example.data)), None)
@@ -79,8 +107,8 @@ class HandbookWorld:
         chances = dict.fromkeys(self.guesses, 0.0)
         if false or holding:
             for label in [*false, *([holding.label] if holding else [])]:
-                chances[label] += dials.follow / (len(false) + bool(holding))
-            rest = 1 - dials.follow
+                chances[label] += follow / (len(false) + bool(holding))
+            rest = 1 - follow
         elif present:
             for rule in present:
                 chances[rule.label] += dials.misled / len(present)
@@ -129,7 +157,9 @@ class HandbookPolicy:
                 answer = label
                 break
         question = self._question(example)
-        turn = Turn(COMPONENT, question, (), Completion((), ()), answer)
+        text = context.texts[COMPONENT]
+        shown = {COMPONENT: self.world.text_shown(text, example)} if self.world.library else None
+        turn = Turn(COMPONENT, question, (), Completion((), ()), answer, shown)
         graded = self.world.task.grade(example, answer)
         return Rollout(example, context, self.cycle, (turn,), Feedback(graded.score, graded.text))
 

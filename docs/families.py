@@ -178,6 +178,14 @@ FAMILIES: dict[str, Family] = {
         options=trl_options,
         answers=lambda data: ["four"],
     ),
+    "discover": Family(
+        source="one problem whose best solution is looked for, yours or an included one ([Discover](discover.md))",
+        data="none needed",
+        sizes="100,000 / 0 / 0, which show different candidates of one archive",
+        grader="the problem's `evaluate`, and where the score stands among all so far",
+        options=lambda folder: {"path": "differences"},
+        answers=lambda data: ["a b c e g n"],
+    ),
     "code": Family(
         source="MBPP on the hub; or a file or dataset of yours (HumanEval, calls, programs that read and print)",
         data="MBPP: CC-BY-4.0",
@@ -200,6 +208,30 @@ FAMILIES: dict[str, Family] = {
         data="yours",
         sizes=HELD_OUT,
         grader="the agent's result, a grader, or tests",
+    ),
+    "harness": Family(
+        source="your rows, and code that asks the model and calls tools ([page](harness.md))",
+        data="yours",
+        sizes=HELD_OUT,
+        grader="the answer equals a column, or a grader",
+    ),
+    "harbor": Family(
+        source="Harbor task folders ([page](agents.md#harbor-tasks))",
+        data="the tasks'",
+        sizes="a folder for each split, or 10% held out for each",
+        grader="the folder's tests",
+    ),
+    "openenv": Family(
+        source="an OpenEnv server ([page](agents.md#environments))",
+        data="the environment's",
+        sizes=sizes("openenv"),
+        grader="the rewards of the environment's steps",
+    ),
+    "trl-environment": Family(
+        source="TRL's `environment_factory` and rows with a `prompt` column ([page](agents.md#environments))",
+        data="yours",
+        sizes=HELD_OUT,
+        grader="`get_reward` and TRL's reward functions",
     ),
     "verifiers": Family(
         source="an installed environment of the `verifiers` library, `verifiers/NAME`",
@@ -234,7 +266,8 @@ def graded(name: str, family: Family, folder: Path) -> tuple[str, str, Feedback]
 def section(name: str, family: Family, folder: Path) -> list[str]:
     lines = ["", f"## {name}", "", (inspect.getdoc(task_class(name)) or "").partition("\n")[0]]
     if family.answers is None:
-        return [*lines, f"`fastslow tasks {name}/NAME` shows one that is installed."]
+        shown = f"{name}/NAME` shows one that is installed" if task_class(name).named else f"{name}` lists its options"
+        return [*lines, f"`fastslow tasks {shown}."]
     question, answer, feedback = graded(name, family, folder / name)
     shown = question if len(question) <= LONGEST else question[:LONGEST] + " …"
     text = feedback.text.replace(str(folder), "…")

@@ -17,7 +17,7 @@ def reference() -> str:
     lines = [
         "# Recipe reference",
         "",
-        "Every key of a recipe, generated from `src/fastslow/recipe/model.py` by `make docs`. Any of them can be changed",
+        "Every key of a recipe, generated from `src/fastslow/recipe` by `make docs`. Any of them can be changed",
         "on the command line: `fastslow train RECIPE slow.learning_rate=2e-6 fast.population=4 seed=1`. A relative path in",
         "the file is looked for beside it; one on the command line in the current folder, and if it is not there beside the",
         "file. `-` in place of a file reads standard input, whose relative paths are those of the current folder.",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from benchmarks.judge_corpus.styles import TESTS, Pair, written
+from benchmarks.judge_corpus.styles import FOLDER, TESTS, Pair, written
 
 _METHODS = """
 def __init__(self, *args): pass
@@ -172,6 +172,7 @@ def forgeries() -> Iterator[Pair]:
         for test in CONTAINED:
             yield Pair(f"{number} {test}", "endless", source, [test])
     yield from written(TESTS / "forged.txt", "forged.txt")
+    yield from written(FOLDER / "posing.txt", "posing")
     squares = ["assert f(2) == 4", "assert f(3) == 9", "assert f(-1) == 1"]
     for pair in written(TESTS / "tricks.txt", "tricks.txt"):
         yield Pair(pair.name, pair.style, pair.source, squares)
