@@ -38,9 +38,9 @@ class FakeVllm:
         self.told: list[str] = []
         """Adapters that it was given, and the paths it could not read or did not want."""
         self.open = self.most = 0
-        self._held = socket.socket()
+        self._held = socket.socket()  # bound, never listening: no one else gets the port while the server is dead
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._held.bind(("127.0.0.1", int(settings.get("port", 0))))  # so that no one else gets the port while it is dead
+        self._held.bind(("127.0.0.1", int(settings.get("port", 0))))
         self.port = self._held.getsockname()[1]
         self._lock = threading.Lock()
         self._http: ThreadingHTTPServer | None = None
