@@ -16,8 +16,6 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from fastslow.tasks.families.rulebook.phrases import SLOTS
-
 SPECIALS = ("<pad>", "<unk>", "<end>", "<system>", "<user>", "<assistant>")
 TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}<end>{% endfor %}"
@@ -27,7 +25,7 @@ TEMPLATE = (
 
 def vocabulary() -> list[str]:
     """Every token, in the order of the ids: the shipped weights depend on it."""
-    ways = [*SLOTS.values(), p.NOISE, p.FILLERS, u.ANIMALS, tuple(u.ALPHABETS)]
+    ways = [*u.SLOTS.values(), p.NOISE, p.FILLERS, u.ANIMALS, tuple(u.ALPHABETS)]
     for said in (u.SEEN, u.HELD):
         ways += [*said.operations.values(), *said.styles.values(), said.sentences, said.links]
     for both in (p.EXCEPTIONS, p.SPARED, *p.PRIORITIES.values()):

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-from fastslow.tasks.families.rulebook import phrases as p
+from fastslow.tasks.families.rulebook.universe import SLOTS
 
 
 def sayings(ways: Iterable[str]) -> set[str]:
@@ -16,6 +16,6 @@ def sayings(ways: Iterable[str]) -> set[str]:
 
 def _fillings(way: str) -> Iterator[str]:
     slots = re.findall(r"\{(\w+)\}", way)
-    for words in itertools.product(*(p.SLOTS[slot] for slot in slots)):
+    for words in itertools.product(*(SLOTS[slot] for slot in slots)):
         chosen = iter(words)
         yield re.sub(r"\{\w+\}", lambda _, chosen=chosen: next(chosen), way)  # type: ignore[misc]

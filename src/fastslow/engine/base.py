@@ -122,13 +122,11 @@ class Engine(Protocol):
     @property
     def retries(self) -> int:
         """Requests repeated so far after failures of a service or of vLLM servers; 0 for an engine in this process."""
-        ...
 
     @property
     def notes(self) -> Mapping[str, Any]:
         """What run.json says of the sampler: which one was chosen and why, whether the model's kernels are fused, and the
         requests of every server so far."""
-        ...
 
     async def sample(
         self,
@@ -150,35 +148,27 @@ class Engine(Protocol):
         Equal calls return equal tokens, and stop at equal tokens, on the same machine, if the engine is deterministic. A call
         that raises returns nothing: what it drew and did not deliver is lost, and nothing of the policy has changed.
         """
-        ...
 
     def prepare(self, checkpoint: Path | None = None) -> None:
         """Set up training once, before the first update; a checkpoint restores weights, optimizer and step."""
-        ...
 
     def update(self, update: Update) -> Numbers:
         """Make one optimizer step and return its metrics: loss, grad_norm, entropy, kl, clipped, learning_rate,
         sampler_mismatch, distillation; `largest_weight` is the largest absolute value of a trained weight after the step,
         `sync_seconds` the time spent on sending the new weights to the sampler, `cost` what a service charged."""
-        ...
 
     def score(self, turns: Sequence[Turn]) -> list[TokenScores]:
         """Score completions under policy and base model. All processes pass the same turns and get the same scores."""
-        ...
 
     def freeze_teacher(self) -> None:
         """Distillation: copy the policy's current weights to the teacher."""
-        ...
 
     def load(self, checkpoint: Path) -> None:
         """Load the policy's weights from a checkpoint, without optimizer and step."""
-        ...
 
     def save(self, folder: Path, *, teacher: bool = False) -> None:
         """Write weights and optimizer, and with `teacher` the teacher, for `prepare` to restore. The weights, or an adapter
         of PEFT, are in the form of transformers: `fastslow export` reads them."""
-        ...
 
     def close(self) -> None:
         """End of the run: close connections."""
-        ...

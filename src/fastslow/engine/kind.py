@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastslow.base.world import World
 from fastslow.engine.base import Engine, Objective
-from fastslow.recipe.parts import ENGINE, Part
+from fastslow.recipe.parts import ENGINE, PartKind
 
 if TYPE_CHECKING:
     from fastslow.recipe import Recipe
@@ -49,20 +49,11 @@ class Finding:
     warning: bool = False
 
 
-class EngineKind:
+class EngineKind(PartKind):
     """Subclasses are found by the name of `engine.kind`."""
 
-    Options: ClassVar[type[Part]] = Part
     local: ClassVar[bool] = True
     """The weights are in the processes of the run, of which a launcher may start several, and in its folder."""
-
-    @classmethod
-    def refuse(cls, recipe: Recipe) -> None:
-        """Raise a ValueError for what the engine cannot do."""
-
-    @classmethod
-    def require(cls, recipe: Recipe) -> None:
-        """Raise if a package is missing."""
 
     @classmethod
     def load(cls, recipe: Recipe, folder: Path, world: World) -> Source:

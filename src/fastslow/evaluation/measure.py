@@ -15,7 +15,7 @@ from typing import Any
 from fastslow.base.errors import TaskError
 from fastslow.base.intervals import Z95, interval
 from fastslow.base.world import derive_seed
-from fastslow.engine.base import Engine, TokenScores
+from fastslow.engine.base import Engine
 from fastslow.recipe import Recipe
 from fastslow.records import Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Player
@@ -193,14 +193,9 @@ def token_divergences(engine: Engine, rollouts: Sequence[Rollout]) -> list[list[
     turns = [(index, turn) for index, rollout in enumerate(rollouts) for turn in rollout.turns]
     found: list[list[float]] = [[] for _ in rollouts]
     for (index, _), scores in zip(turns, engine.score([turn for _, turn in turns]), strict=True):
-        found[index] += _token_kl(scores)
+        estimated = (policy - base for policy, base in zip(scores.policy, scores.base, strict=True))
+        found[index] += estimated if scores.kl is None else scores.kl
     return found
-
-
-def _token_kl(scores: TokenScores) -> list[float]:
-    if scores.kl is not None:
-        return list(scores.kl)
-    return [policy - base for policy, base in zip(scores.policy, scores.base, strict=True)]
 
 
 def _token_interval(mean: float, sums: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from fastslow.recipe.parts import SLOTS, set_key
 
@@ -17,43 +20,12 @@ class Removed:
     """It never changed what a run learns, so that any value may be resumed."""
 
 
-MORE_GRADIENT = "leave it out; graded rewards, or a higher sampling.temperature, give more groups a gradient"
+_FORMER = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 KEYS: dict[str, str | Removed] = {
-    "sampling.chat": "sampling.chat_template_kwargs",
-    "slow.ratio_cap": "slow.loss.ratio_cap",
-    "slow.clip": "slow.loss.clip",
-    "slow.aggregation": "slow.loss.aggregation",
-    "fast.proposals": "fast.optimizer.proposals",
-    "fast.proposer": "fast.optimizer.proposer",
-    "sampling.vllm_server": Removed(None),
-    "fast.paired": Removed(False),
-    "fast.race": Removed(False, "leave it out; fast.optimizer=digest spends the fewest rollouts"),
-    "slow.betas": Removed([0.9, 0.999], "AdamW's betas are 0.9 and 0.999"),
-    "slow.weight_decay": Removed(0.0, "AdamW has no weight decay"),
-    "slow.max_grad_norm": Removed(1.0, "the gradient norm is clipped at 1"),
-    "slow.drop_zero_variance": Removed(True, "groups whose rewards are all equal have no part in an update"),
-    "slow.allocation": Removed("even", MORE_GRADIENT),
-    "slow.fill": Removed(0.0, MORE_GRADIENT),
-    "slow.fill_cap": Removed(2.0, MORE_GRADIENT),
-    "slow.rounds": Removed(2, "a step plays one round"),
-    "sampling.ahead_age": Removed(None, "rollouts are trained on at most one step later than sampling.ahead says"),
-    "sampling.vllm_memory": Removed("auto", "vLLM's share of the card is calculated", machine=True),
-    "sampling.vllm_sleep": Removed(
-        False, "vLLM keeps its memory; running servers can have their own card", machine=True
-    ),
-    "model.lora.dropout": Removed(0.0, "adapters have no dropout"),
-    "model.kernels": Removed("auto", "fused kernels are used where they are installed", machine=True),
-    "fast.reuse_age": Removed(None, "rollouts are reused until their cycle ends"),
-    "fast.overlap": Removed(False, "edits are asked for between steps"),
+    key: new if isinstance(new, str) else Removed(**new) for key, new in _FORMER["keys"].items()
 }
 """Former keys with their new names, or what is there in place of them."""
-VALUES: dict[tuple[str, str], str | None] = {
-    ("slow.loss.aggregation", "prompt"): "problem",
-    ("fast.rescore", "front"): None,
-    ("fast.rescore", "never"): None,
-    ("sampling.backend", "continuous"): None,
-    ("sampling.backend", "vllm-server"): None,
-}
+VALUES = {(key, value): new for key, values in _FORMER["values"].items() for value, new in values.items()}
 """The same for values of keys that are still there; None for those that were removed."""
 
 

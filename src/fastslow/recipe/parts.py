@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, SerializationInfo, ValidationInfo, create_model, field_validator
 from pydantic.fields import FieldInfo
@@ -24,6 +24,9 @@ from pydantic_core import PydanticSerializationError, core_schema
 
 from fastslow.base.errors import FastSlowError, RecipeError
 from fastslow.base.registry import Registry
+
+if TYPE_CHECKING:
+    from fastslow.recipe.model import Recipe
 
 LARGEST = 2**32 - 1
 """The largest whole number that a setting may have."""
@@ -65,6 +68,20 @@ class Part(Section):
     if TYPE_CHECKING:  # the options depend on the part
 
         def __getattr__(self, name: str) -> Any: ...
+
+
+class PartKind:
+    """What a name of a slot stands for: its options, what it cannot do and what it needs."""
+
+    Options: ClassVar[type[Part]] = Part
+
+    @classmethod
+    def refuse(cls, recipe: Recipe) -> None:
+        """Raise a ValueError for what the part cannot do."""
+
+    @classmethod
+    def require(cls, recipe: Recipe) -> None:
+        """Raise if a package or a key is missing."""
 
 
 class UnreadPart(Part):

@@ -11,6 +11,7 @@ from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 from scipy.special import stdtrit  # scipy.stats has the same, and takes a second to import
 
 from fastslow.base.errors import RunError
@@ -177,13 +178,7 @@ class Curve:
     @cached_property
     def fitted(self) -> tuple[float, ...]:
         """The rewards without their noise, as far as that is known of a curve that does not fall: isotonic regression."""
-        blocks: list[tuple[float, int]] = []
-        for reward in self.rewards:
-            blocks.append((reward, 1))
-            while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
-                (later, n), (earlier, m) = blocks.pop(), blocks.pop()
-                blocks.append(((earlier * m + later * n) / (m + n), m + n))
-        return tuple(value for value, count in blocks for _ in range(count))
+        return tuple(isotonic_regression(self.rewards).x.tolist())
 
     def cost(self, reward: float, of: Cost) -> float:
         """The cost at which the fitted curve reaches a reward, between evaluations by a straight line; infinity where it does

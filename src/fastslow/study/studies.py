@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -106,78 +107,21 @@ def _ablations(base: Recipe, tasks: Tasks) -> list[Variant]:
     ]
 
 
-_STUDIES = (
-    Study(
-        "data-efficiency",
-        "How many rollouts and steps does FST need to reach what RL only reaches?",
-        _always(FST, RL, GEPA),
-        {
-            "times fewer steps, to the highest reward of RL": "CodeIO 3.0, math 1.4, HoVer-hard 3.0",
-            "rollouts of RL divided by those of FST, from its settings": "CodeIO 1.85, math 0.94, HoVer-hard 1.85",
-        },
-    ),
-    Study(
-        "asymptote",
-        "Where does training level off?",
-        _always(FST, RL),
-        {"asymptote, FST / RL": "CodeIO 47.4 / 43.0, math 49.2 / 46.4, HoVer-hard 25.0 / 17.3"},
-    ),
-    Study(
-        "divergence",
-        "How far from the base model must the weights move for the same reward?",
-        _always(FST, RL, DISTILL),
-        {"KL at matched reward": "up to 70% lower with FST; not on math"},
-    ),
-    Study(
-        "plasticity",
-        "After training on one task, how well does the model still learn another?",
-        _plasticity,
-        {
-            "physics, then HoVer-hard at step 400": "24.2 after FST, 19.9 after RL",
-            "math, then HoVer-hard": "about 0 after RL",
-        },
-        tasks=2,
-    ),
-    Study(
-        "continual",
-        "When the task changes within one run, which method keeps learning?",
-        _continual,
-        {"CodeIO, the second of three stages": "FST 37.7, RL 20.7"},
-        tasks=3,
-    ),
-    Study(
-        "star-graph",
-        "Where the base model never scores, which method leaves zero reward?",
-        _star_graph,
-        {"leaves zero reward": "FST by step 50 or so, RL by step 300 or so"},
-        tasks=2,
-    ),
-    Study(
-        "ceiling",
-        "What do weights alone, text alone and both together reach?",
-        _always(FST, RL, GEPA),
-        {"weights / prompt / both": "HoVer-hard 11.6 / 10.6 / 21.2, CodeIO 25.1 / 34.5 / 43.3"},
-    ),
-    Study(
-        "ablations",
-        "Which parts of FST matter?",
-        _ablations,
-        {
-            "CodeIO at step 500, RL only": "39.65",
-            "K = 1 / 2 / 4 / 8": "41.1 / 40.6 / 40.2 / 42.8",
-            "K = 2 with a baseline of each context": "39.3",
-            "T = 12": "41.1",
-            "full proposer": "39.85",
-        },
-    ),
-    Study(
-        "reuse",
-        "What does it save to train on the fast loop's rollouts?",
-        _always(FST, REUSE, RL),
-        {"seconds a step, reused / not": "47 / 66", "from the cache": "17k of 77k; accuracy within noise"},
-    ),
-)
-STUDIES = {study.name: study for study in _STUDIES}
+_VARIANTS: dict[str, Callable[[Recipe, Tasks], list[Variant]]] = {
+    "data-efficiency": _always(FST, RL, GEPA),
+    "asymptote": _always(FST, RL),
+    "divergence": _always(FST, RL, DISTILL),
+    "plasticity": _plasticity,
+    "continual": _continual,
+    "star-graph": _star_graph,
+    "ceiling": _always(FST, RL, GEPA),
+    "ablations": _ablations,
+    "reuse": _always(FST, REUSE, RL),
+}
+STUDIES = {
+    name: Study(name, variants=_VARIANTS[name], **given)
+    for name, given in yaml.safe_load(Path(__file__).with_name("questions.yaml").read_text()).items()
+}
 
 
 SMALL_STAR = {"name": "star-graph", "degree": 2, "path": 3, "nodes": 10}

@@ -293,9 +293,9 @@ class RowTask(ListedTask):
     def prepared(self, source: str, rows: list[Row]) -> list[Row]:
         """The rows of a source to keep; or refuse them."""
 
-    @abstractmethod
     def name(self, row: Row) -> str:
         """A problem's id, the same in every file that has it."""
+        return str(row["id"])
 
     def key(self, row: Row) -> str:
         """Rows that have the same are held out together."""
@@ -324,6 +324,17 @@ class LazyExamples(Sequence[Example]):
         if isinstance(index, slice):
             return [self._make(position) for position in self._positions[index]]
         return self._make(self._positions[index])
+
+
+class GeneratedOptions(Options):
+    train: int = Field(default=2000, ge=1)
+    """Training problems."""
+    validation: int = Field(default=200, ge=1)
+    """Validation problems."""
+    test: int = Field(default=200, ge=1)
+    """Test problems."""
+    seed: int = 0
+    """Another seed makes other problems by the same rules."""
 
 
 class GeneratedTask(QuestionTask):

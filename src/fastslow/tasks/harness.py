@@ -160,7 +160,8 @@ class HarnessTask(Task):
     def _about(self, prompts: Sequence[str]) -> str:
         examples = self.examples("train")
         tools = self.tools(examples[0]) if len(examples) else {}
-        listed = "".join(f"\n- tools.{name}{_signature(tool)}: {_purpose(tool)}" for name, tool in tools.items())
+        purposes = {name: one_line(inspect.getdoc(tool) or "no description") for name, tool in tools.items()}
+        listed = "".join(f"\n- tools.{name}{_signature(tool)}: {purposes[name]}" for name, tool in tools.items())
         limits = self.limits
         tokens = f", {limits.tokens} tokens of them in all" if limits.tokens else ""
         called = "\nTools, which raise a ValueError where they fail:" if tools else "\nThere are no tools."
@@ -179,10 +180,6 @@ def _signature(tool: Tool) -> str:
         return str(inspect.signature(tool))
     except (TypeError, ValueError):
         return "(…)"
-
-
-def _purpose(tool: Tool) -> str:
-    return one_line(inspect.getdoc(tool) or "no description")
 
 
 @dataclass

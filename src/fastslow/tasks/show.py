@@ -52,7 +52,7 @@ def describe_task(name: str, overrides: Sequence[str], count: int) -> dict[str, 
     ]
     described: dict[str, Any] = {"task": name, "options": options, "seed_texts": {}, "examples": [], "needs": None}
     try:
-        task = build_task(build_recipe({"model": "none", "task": {"name": name, **_options(overrides)}}))
+        task = build_task(build_recipe({"model": "none", "task": {"name": name, **dict(map(read_setting, overrides))}}))
     except FastSlowError as error:
         if overrides or "/" in name:
             raise
@@ -84,7 +84,3 @@ def show_task(described: Mapping[str, Any], console: Console) -> None:
     for example in described["examples"]:
         shown = [Text.assemble((f"{each['role']}:", "bold"), " ", each["content"]) for each in example["messages"]]
         console.print(Panel(Group(*shown, Text(example["graded"], style="dim")), title=Text(example["id"])))
-
-
-def _options(overrides: Sequence[str]) -> dict[str, Any]:
-    return dict(map(read_setting, overrides))

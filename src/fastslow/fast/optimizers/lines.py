@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from fastslow.base.text import one_line
 from fastslow.fast.reflection import Attempt, ReflectionFailed
 from fastslow.fast.reflection.lessons import FIRST_LINE_WEIGHT, line_key, shuffled
 
@@ -47,14 +48,14 @@ def distinct(lines: Iterable[str]) -> list[str]:
 
 
 def demonstration(attempt: Attempt) -> str:
-    return _flat(f"For {attempt.question} the answer is {attempt.answer}.")
+    return one_line(f"For {attempt.question} the answer is {attempt.answer}.", LONGEST)
 
 
 def plain_lines(solved: Sequence[Attempt], questions: Sequence[str]) -> dict[str, float]:
     """Lines to add without a model and without the grader's feedback: advice, problems, demonstrations."""
     return {
         **dict.fromkeys(GENERIC, 1.0),
-        **{_flat(line): 1.0 for question in questions for line in lines_of(question)},
+        **{one_line(line, LONGEST): 1.0 for question in questions for line in lines_of(question)},
         **{demonstration(attempt): 3.0 for attempt in solved},
     }
 
@@ -98,8 +99,3 @@ def cross(first: Sequence[str], second: Sequence[str], chance: random.Random) ->
     both = distinct([*first, *second])
     taken = [line for line in both if line_key(line) in common or chance.random() < 0.5]
     return taken or [chance.choice(both)]
-
-
-def _flat(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

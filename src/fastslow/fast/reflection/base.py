@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,47 +28,44 @@ class Refusal(NamedTuple):
     reason: str
 
 
-class Kind(Protocol):
+class Kind(ABC):
     """A kind of component."""
 
-    @property
-    def form(self) -> str:
-        """What else there is to know for whoever writes one."""
-        ...
+    form: ClassVar[str] = ""
+    """What else there is to know for whoever writes one."""
 
+    @abstractmethod
     def check(self, text: str, count_tokens: Callable[[str], int], max_tokens: int) -> Refusal | None:
         """Why a proposed text must not be played, if so."""
-        ...
 
+    @abstractmethod
     def unusable(self, text: str) -> str | None:
         """What is wrong with a text, in words for the model that wrote it; None if nothing is."""
-        ...
+
+    @abstractmethod
+    def show(self, component: str, text: str, fence: str) -> str:
+        """A component's text in a request for a better one."""
+
+    @abstractmethod
+    def ask(self, proposer: Literal["light", "full"], max_tokens: int, fence: str) -> str:
+        """What to answer the request with."""
 
     def of(self, component: Component) -> Kind:
         """The kind of one component, as far as its checks depend on which one it is."""
-        ...
+        return self
 
     def revised(self, block: str, parent: str) -> str:
         """The text that a model's answer stands for; a ValueError, in words for the model, where it stands for none."""
-        ...
-
-    def show(self, component: str, text: str, fence: str) -> str:
-        """A component's text in a request for a better one."""
-        ...
-
-    def ask(self, proposer: Literal["light", "full"], max_tokens: int, fence: str) -> str:
-        """What to answer the request with."""
-        ...
+        return block
 
     def written(self, line: str) -> str:
         """A line as it is written into a text."""
-        ...
+        return line
 
 
-class Prompt:
+class Prompt(Kind):
     """Instructions that the model reads in front of the messages."""
 
-    form = ""
     aims: ClassVar = {
         "light": (
             "Make a small, incremental edit: add, sharpen or remove one or two rules and leave the rest of the text "
@@ -78,12 +76,6 @@ class Prompt:
             "is still there."
         ),
     }
-
-    def of(self, component: Component) -> Kind:
-        return self
-
-    def revised(self, block: str, parent: str) -> str:
-        return block
 
     def check(self, text: str, count_tokens: Callable[[str], int], max_tokens: int) -> Refusal | None:
         if hidden := hidden_characters(text):  # people could not tell what the model reads
@@ -122,9 +114,6 @@ Then write the revised instructions.
 {form}- The revised instructions may take at most {max_tokens} tokens.
 - Give the whole revised text, not only the changes, inside one fenced block that opens and closes with {fence}. Nothing
   outside that block is used."""
-
-    def written(self, line: str) -> str:
-        return line
 
 
 class Skill(Prompt):
@@ -294,11 +283,9 @@ class Reflector(Protocol):
 
     def __call__(self, request: Request) -> str:
         """The new text; raises `ReflectionFailed` and nothing else when there is none."""
-        ...
 
     def write(self, request: TextRequest, seed: int) -> str:
         """The text that an optimizer other than gepa requests; fails in the same way."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from fastslow.base.text import hidden_characters, one_line
 from fastslow.fast.reflection.base import KINDS, Kind, Refusal
@@ -22,11 +22,10 @@ _ANY = Component("code", "code", signature="solve(problem, ask, tools)")
 
 
 @dataclass(frozen=True)
-class Code:
+class Code(Kind):
     """A Python function that calls the model."""
 
     component: Component = _ANY
-    form: ClassVar[str] = ""
 
     def of(self, component: Component) -> Kind:
         return Code(component)
@@ -92,9 +91,6 @@ the old lines
 =======
 the new lines
 >>>>>>> REPLACE"""
-
-    def written(self, line: str) -> str:
-        return line
 
 
 AIMS = {

@@ -13,7 +13,7 @@ from fastslow.fast.reflection.base import Chat, ChatFailed, Reflector
 from fastslow.fast.reflection.chats import COLDEST, LiteLLMChat, LocalChat, PolicyChat, provider_of
 from fastslow.fast.reflection.language_model import LanguageModelReflector
 from fastslow.fast.reflection.lessons import Lessons
-from fastslow.recipe.parts import Part
+from fastslow.recipe.parts import Part, PartKind
 from fastslow.records import Sampling
 
 if TYPE_CHECKING:
@@ -22,24 +22,30 @@ if TYPE_CHECKING:
     from fastslow.recipe import Recipe
 
 
-class ReflectorKind:
+class ReflectorKind(PartKind):
     """A reflector in a recipe."""
 
-    Options: ClassVar[type[Part]] = Part
     own_model: ClassVar[bool] = False
     """It asks a model other than the policy, which is called once before step 1."""
 
     @classmethod
-    def refuse(cls, recipe: Recipe) -> None:
-        """Raise a ValueError for what the reflector cannot do."""
+    def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
+        """The reflector; `engine` and `chat` are those of the policy."""
+        raise NotImplementedError
 
-    @classmethod
-    def require(cls, recipe: Recipe) -> None:
-        """Raise if a package or a key is missing."""
+
+class OwnModel(ReflectorKind):
+    """A reflector that asks a model other than the policy."""
+
+    own_model = True
 
     @classmethod
     def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
-        """The reflector; `engine` and `chat` are those of the policy."""
+        return LanguageModelReflector(cls.chat(recipe.fast.reflection, recipe.model.device))
+
+    @classmethod
+    def chat(cls, options: Part, device: str) -> Chat:
+        """The model that these options name, loaded if it runs in this process."""
         raise NotImplementedError
 
 
@@ -84,11 +90,10 @@ class LessonsKind(ReflectorKind):
         return Lessons()
 
 
-class LiteLLMKind(ReflectorKind):
+class LiteLLMKind(OwnModel):
     """A model by API."""
 
     Options = LiteLLMOptions
-    own_model = True
 
     @classmethod
     def require(cls, recipe: Recipe) -> None:
@@ -109,28 +114,17 @@ class LiteLLMKind(ReflectorKind):
             raise RecipeError(f"{options.model} needs {', '.join(absent)} in the environment")
 
     @classmethod
-    def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
-        return LanguageModelReflector(cls.chat(recipe.fast.reflection, recipe.model.device))
-
-    @classmethod
     def chat(cls, options: Part, device: str) -> Chat:
-        """The model that these options name."""
         return LiteLLMChat(**options.options)
 
 
-class LocalKind(ReflectorKind):
+class LocalKind(OwnModel):
     """A model of its own in this process."""
 
     Options = LocalOptions
-    own_model = True
-
-    @classmethod
-    def build(cls, recipe: Recipe, engine: Engine, chat: ChatFormat) -> Reflector:
-        return LanguageModelReflector(cls.chat(recipe.fast.reflection, recipe.model.device))
 
     @classmethod
     def chat(cls, options: Part, device: str) -> Chat:
-        """The model that these options name, loaded."""
         from fastslow.models.load import choose_device, load_to_ask  # it imports torch
 
         model, tokenizer = load_to_ask(options.model, choose_device(device))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from fastslow.recipe.parts import REFLECTOR, Part, UnreadPart
+from fastslow.recipe.parts import REFLECTOR, Part, PartKind, UnreadPart
 
 if TYPE_CHECKING:
     from fastslow.recipe import Recipe
@@ -41,13 +41,11 @@ class TeachersOptions(RetryOptions):
         return [read(it) for it in (value if isinstance(value, list) else [value])]
 
 
-class NoRescue:
+class NoRescue(PartKind):
     """No help."""
 
-    Options = Part
 
-
-class Retry:
+class Retry(PartKind):
     """The policy's own second try."""
 
     Options: ClassVar[type[Part]] = RetryOptions

@@ -79,9 +79,6 @@ class Code(RowTask, QuestionTask):
         super().__init__(options)
         protections()  # a machine that cannot run the code says so before a model is loaded
 
-    def name(self, row: Row) -> str:
-        return str(row["id"])
-
     def messages(self, example: Example) -> list[Message]:
         parts = [
             example.data["question"],

@@ -59,9 +59,6 @@ class Physics(RowTask, QuestionTask):
     options: PhysicsOptions
     seed_text = "Answer the multiple-choice question."
 
-    def name(self, row: Row) -> str:
-        return str(row["id"])
-
     def key(self, row: Row) -> str:
         return content_id(" ".join(row["question"].casefold().split()))
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, Options, Split
-from fastslow.tasks.data import GeneratedTask, draw_for
+from fastslow.tasks.base import Example, Feedback, Message, Split
+from fastslow.tasks.data import GeneratedOptions, GeneratedTask, draw_for
 from fastslow.tasks.families.formats.fields import FIELDS
 from fastslow.tasks.families.formats.values import DOCUMENTS, Ways
 
@@ -25,7 +25,7 @@ LONGEST = 100
 """Characters of a value that are read."""
 
 
-class FormatsOptions(Options):
+class FormatsOptions(GeneratedOptions):
     conventions: int = Field(default=8, ge=5, le=15)
     """How many conventions the house has."""
     fields: int = Field(default=4, ge=1, le=8)
@@ -37,14 +37,6 @@ class FormatsOptions(Options):
     is always told."""
     book: int = Field(default=0, ge=0)
     """Another number makes another house, with other conventions."""
-    train: int = Field(default=2000, ge=1)
-    """Training problems."""
-    validation: int = Field(default=200, ge=1)
-    """Validation problems."""
-    test: int = Field(default=200, ge=1)
-    """Test problems."""
-    seed: int = 0
-    """Another seed makes other notes for the same house."""
 
     @model_validator(mode="after")
     def _enough(self) -> FormatsOptions:

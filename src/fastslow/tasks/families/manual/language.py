@@ -10,9 +10,12 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from operator import itemgetter
 from typing import Any, Literal
+
+from fastslow.base.text import one_line
 
 Kind = Literal["keep", "sort", "limit", "pick", "count", "total"]
 RuleName = Literal[
@@ -22,6 +25,7 @@ Row = Mapping[str, Any]
 RESULTS: tuple[Kind, ...] = ("pick", "count", "total")
 MOST_CHARACTERS = 400
 MOST_STEPS = 12
+_clip = partial(one_line, limit=20)
 
 STARTS = {
     "open {}": "the word `open` and the table's name",
@@ -257,7 +261,3 @@ def _number(text: str, rule: RuleName) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise Fault(rule, f"'{_clip(text)}' is not a whole number")
     return int(text)
-
-
-def _clip(text: str) -> str:
-    return text if len(text) <= 20 else text[:19] + "…"

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, Options, Split
-from fastslow.tasks.data import GeneratedTask, draw_for
+from fastslow.tasks.base import Example, Feedback, Message, Split
+from fastslow.tasks.data import GeneratedOptions, GeneratedTask, draw_for
 from fastslow.tasks.families.manual.language import (
     MOST_CHARACTERS,
     MOST_STEPS,
@@ -57,7 +57,7 @@ TRIES = 10_000
 _LABEL = re.compile(r"^(?:answer|expression)\s*:\s*", re.IGNORECASE)
 
 
-class ManualOptions(Options):
+class ManualOptions(GeneratedOptions):
     rules: int = Field(default=8, ge=1, le=11)
     """How many of the eleven rules of the language the seed text leaves out."""
     steps: int = Field(default=3, ge=2, le=4)
@@ -68,14 +68,6 @@ class ManualOptions(Options):
     """Put the whole manual in the seed text: then only the skill of using it is left to learn."""
     book: int = Field(default=0, ge=0)
     """Another number makes another language."""
-    train: int = Field(default=2000, ge=1)
-    """Training problems."""
-    validation: int = Field(default=200, ge=1)
-    """Validation problems."""
-    test: int = Field(default=200, ge=1)
-    """Test problems."""
-    seed: int = 0
-    """Another seed makes other tables and requests for the same language."""
 
 
 class Manual(GeneratedTask):

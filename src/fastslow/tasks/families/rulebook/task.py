@@ -5,15 +5,17 @@ can)."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+import yaml
 from pydantic import Field, model_validator
 
 from fastslow.base.text import one_line
-from fastslow.tasks.base import Example, Feedback, Message, Options, Split
-from fastslow.tasks.data import GeneratedTask, split_of
+from fastslow.tasks.base import Example, Feedback, Message, Split
+from fastslow.tasks.data import GeneratedOptions, GeneratedTask, split_of
 from fastslow.tasks.families.rulebook import universe as u
 
 BookName = Literal["harbour", "orchard", "foundry", "library", "observatory"]
@@ -23,73 +25,19 @@ BookName = Literal["harbour", "orchard", "foundry", "library", "observatory"]
 class Book:
     """Made-up words with their operations, as many of which count as the depth says, and how answers are written."""
 
-    words: dict[str, tuple[str, str, str]]
-    styles: tuple[str, ...]
+    words: Mapping[str, Sequence[str]]
+    styles: Sequence[str]
 
 
-BOOKS: dict[str, Book] = {
-    "harbour": Book(
-        {
-            "zorka": ("reverse", "drop first", "last to front"),
-            "mavrax": ("double", "last to front", "swap ends"),
-            "gralin": ("drop last", "next", "reverse"),
-            "hapgan": ("ascend", "swap ends", "previous"),
-            "rifzel": ("first to end", "reverse", "drop last"),
-            "drimo": ("next", "double", "reverse"),
-        },
-        ("square brackets", "dashes", "end done"),
-    ),
-    "orchard": Book(
-        {
-            "blitep": ("descend", "drop last", "drop first"),
-            "kedbo": ("swap ends", "double", "drop last"),
-            "wexnu": ("previous", "reverse", "last to front"),
-            "jinpim": ("drop first", "ascend", "previous"),
-            "nedwick": ("last to front", "next", "drop first"),
-            "fonfi": ("repeat", "drop first", "swap ends"),
-        },
-        ("stars", "commas", "begin result"),
-    ),
-    "foundry": Book(
-        {
-            "trudus": ("next", "reverse", "drop first"),
-            "snoshi": ("last only", "double", "previous"),
-            "quavor": ("ascend", "drop first", "first to end"),
-            "vulhob": ("reverse", "previous", "drop last"),
-            "glocle": ("drop last", "swap ends", "drop first"),
-            "yabsto": ("double", "first to end", "swap ends"),
-        },
-        ("round brackets", "slashes", "begin answer"),
-    ),
-    "library": Book(
-        {
-            "lomjat": ("first to end", "drop last", "previous"),
-            "casyem": ("descend", "last to front", "drop first"),
-            "zortep": ("repeat", "next", "swap ends"),
-            "kedlin": ("drop first", "previous", "reverse"),
-            "mavfi": ("swap ends", "drop last", "reverse"),
-            "hapnu": ("previous", "double", "drop first"),
-        },
-        ("bars", "plus signs", "end over"),
-    ),
-    "observatory": Book(
-        {
-            "grabo": ("last to front", "drop first", "previous"),
-            "drigan": ("ascend", "double", "drop first"),
-            "fondus": ("first only", "next", "double"),
-            "rifmo": ("next", "swap ends", "drop last"),
-            "snorax": ("drop last", "reverse", "next"),
-            "wexzel": ("double", "drop last", "last to front"),
-        },
-        ("arrows", "dashes", "end okay"),
-    ),
+BOOKS = {
+    name: Book(**given) for name, given in yaml.safe_load(Path(__file__).with_name("books.yaml").read_text()).items()
 }
 OPERATION = {operation.name: operation for operation in u.OPERATIONS}
 STYLE = {style.name: style for style in u.STYLES}
 OUTSIDE_IN: tuple[u.Kind, ...] = ("suffix", "prefix", "frame", "separator")
 
 
-class RulebookOptions(Options):
+class RulebookOptions(GeneratedOptions):
     book: BookName = "harbour"
     """Which rulebook is hidden."""
     words: int = Field(default=4, ge=1, le=6)
@@ -104,14 +52,6 @@ class RulebookOptions(Options):
     """Skill: operations a word stands for, one after the other. nano was trained on 1 and 2."""
     told: int = Field(default=0, ge=0, le=6)
     """How many of the words the seed text explains: for these only the skill is left to learn."""
-    train: int = Field(default=2000, ge=1)
-    """Training problems."""
-    validation: int = Field(default=200, ge=1)
-    """Validation problems."""
-    test: int = Field(default=200, ge=1)
-    """Test problems."""
-    seed: int = 0
-    """Another seed makes other problems of the same book."""
 
     @model_validator(mode="after")
     def _ordered(self) -> RulebookOptions:

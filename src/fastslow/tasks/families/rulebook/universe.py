@@ -10,10 +10,12 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from fastslow.tasks.families.rulebook import phrases as p
+import yaml
 
+Ways = Sequence[str]
 Items = list[str]
 Kind = Literal["frame", "prefix", "suffix", "separator"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -123,18 +125,20 @@ def write_answer(items: Items, styles: Sequence[Style]) -> str:
 class Sayings:
     """Ways to say what rules are made of."""
 
-    operations: Mapping[str, p.Ways]
-    styles: Mapping[str, p.Ways]
-    sentences: p.Ways
-    links: p.Ways
-    fillers: p.Ways = ()
+    operations: Mapping[str, Ways]
+    styles: Mapping[str, Ways]
+    sentences: Ways
+    links: Ways
+    fillers: Ways = ()
     """Words that mean nothing and come now and then, so that sentences are read rather than recognised."""
 
     def filled(self, text: str, draw: random.Random) -> str:
         return f"{draw.choice(self.fillers)} {text}" if self.fillers and draw.random() < 0.2 else text
 
 
-HELD = Sayings(p.OPERATIONS, p.STYLES, p.SENTENCES, p.LINKS)
+_PHRASES = yaml.safe_load(Path(__file__).with_name("phrases.yaml").read_text())
+SLOTS: Mapping[str, Ways] = _PHRASES.pop("slots")
+HELD = Sayings(**_PHRASES)
 """Those that nano never saw."""
 
 
@@ -156,6 +160,6 @@ def say_style(style: Style, draw: random.Random, said: Sayings = HELD) -> str:
     return said.filled(say(said.styles[style.kind], draw, name=style.called, one=style.one), draw) + "."
 
 
-def say(ways: p.Ways, draw: random.Random, **parts: str) -> str:
+def say(ways: Ways, draw: random.Random, **parts: str) -> str:
     """One of the ways, its slots filled: by `parts`, or at random."""
-    return re.sub(r"\{(\w+)\}", lambda slot: parts.get(slot[1]) or draw.choice(p.SLOTS[slot[1]]), draw.choice(ways))
+    return re.sub(r"\{(\w+)\}", lambda slot: parts.get(slot[1]) or draw.choice(SLOTS[slot[1]]), draw.choice(ways))
