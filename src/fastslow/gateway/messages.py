@@ -66,7 +66,7 @@ class Body(BaseModel):
                 )
         tools = [tool_spec(each.name, each.description, each.input_schema) for each in self.tools or ()]
         system = [{"role": "system", "content": _text(self.system)}] if self.system else []
-        form = self.output_format or (self.output_config and self.output_config.format)
+        form = self.output_config.format if self.output_config else self.output_format
         notes = [choice_note(self.tool_choice) if tools else "", form_note(form)]
         return Wanted(
             self.model,

@@ -77,7 +77,7 @@ class Body(BaseModel):
         messages = [*system, *before, *_messages(given)]
         if not messages:
             raise Refused(400, "invalid_request", "input: expected at least one message")
-        notes = [choice_note(self.tool_choice) if tools else "", form_note(self.text and self.text.format)]
+        notes = [choice_note(self.tool_choice) if tools else "", form_note(self.text.format if self.text else None)]
         return Wanted(
             self.model,
             messages,
