@@ -30,8 +30,8 @@ class Neighbour:
 
 
 def find(place: Path) -> Neighbour | None:
-    """A folder with OpenEvolve's `evaluator.py` and `initial_program`, or a script that calls `optimize_anything`, or a folder
-    with one."""
+    """A folder with OpenEvolve's `evaluator.py` and `initial_program`, or a script that calls `optimize_anything`, or its
+    folder."""
     if place.is_dir():
         if not (place / "evaluator.py").is_file() or not any(place.glob("initial_program.*")):
             scripts = [found for file in sorted(place.glob("*.py")) if (found := find(file))]
