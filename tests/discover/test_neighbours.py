@@ -231,6 +231,7 @@ def test_a_script_that_is_part_of_a_package_finds_it(tmp_path):
         ("optimize_anything(evaluator=len)", "no seed_candidate"),
         ("optimize_anything('a')", "no evaluator"),
         ("if False: optimize_anything('a')", "ends without a call"),
+        ("raise SystemExit(2)\noptimize_anything('a')", r"ended itself \(2\) before it called .* without arguments"),
     ],
 )
 def test_a_script_that_is_no_problem_is_refused_in_one_line(tmp_path, call, said):
@@ -238,6 +239,15 @@ def test_a_script_that_is_no_problem_is_refused_in_one_line(tmp_path, call, said
     with pytest.raises(TaskError, match=said) as refusal:
         load_problem(place)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_folder_with_one_script_is_that_script(tmp_path):
+    text = "from gepa.optimize_anything import optimize_anything\noptimize_anything('a', evaluator=len)\n"
+    script(tmp_path, text)
+    script(tmp_path, "def helper(): return 1\n", "utils.py")
+    assert load_problem(tmp_path).evaluate("abc").score == 3.0
+    script(tmp_path, text, "other.py")
+    assert neighbours.find(tmp_path) is None
 
 
 def test_other_folders_and_files_are_not_taken_for_theirs(tmp_path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import resource
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -196,6 +198,52 @@ def test_parallel_requests_are_answered_in_parallel() -> None:
         assert {each.status_code for each in found} == {200}
 
     with_session(sample, use)
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "words"),
+    [
+        ("chat/completions", {"tools": [FUNCTION], "tool_choice": {"function": "x"}}, "tool_choice.Choice.function"),
+        ("chat/completions", {"response_format": {"type": "json_schema", "json_schema": "x"}}, "format.json_schema"),
+        ("chat/completions", {"temperature": float("inf")}, "temperature: .*finite"),
+        (
+            "chat/completions",
+            {"messages": [{"role": "user", "content": [{"type": 7}]}]},
+            r"content.list\[_Part\].0.type",
+        ),
+        ("chat/completions", {"functions": [{"name": "look"}]}, "functions: the older form"),
+        ("responses", {"input": "x", "conversation": "conv_1"}, "conversation: .* kept elsewhere"),
+        ("messages", {"mcp_servers": [{"url": "http://x"}]}, "mcp_servers: tools that run elsewhere"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_its_place(path: str, more: dict[str, Any], words: str) -> None:
+    async def use(client: httpx.AsyncClient, url: str, key: str) -> None:
+        answer = await client.post(f"{url}/v1/{path}", content=json.dumps(QUESTION | more))
+        assert answer.status_code == 400, answer.text
+        assert re.search(words, answer.json()["error"]["message"])
+
+    assert with_session(lambda _: "tea", use).turns == 0
+
+
+def test_paths_that_are_not_there_say_which_are() -> None:
+    async def use(client: httpx.AsyncClient, url: str, key: str) -> None:
+        for method, path in (("POST", "completions"), ("POST", "messages/count_tokens"), ("GET", "chat/completions")):
+            answer = await client.request(method, f"{url}/v1/{path}")
+            assert answer.status_code == (405 if method == "GET" else 404)
+            assert f"no {method} " in answer.json()["error"]["message"]
+            assert "/v1/messages" in answer.json()["error"]["message"]
+
+    with_session(lambda _: "tea", use)
+
+
+def test_many_connections_leave_files_for_the_run() -> None:
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(now, most - 1), most))
+    try:
+        server.Gateway()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(most, 65_536)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (now, most))
 
 
 def test_a_request_may_hold_anything_that_json_can() -> None:

@@ -18,6 +18,8 @@ USED: Any = {"name": "look", "description": "looks", "input_schema": TOOL["param
 
 def rule(prompt: str) -> str:
     last = prompt.rpartition("<|im_start|>user")[2]
+    if "Answer with JSON only" in last:
+        return "{}"
     return "sea\ntea" if "tool_response" in last else f"so {call_text(at='sea')}" if '"look"' in prompt else "tea"
 
 
@@ -77,6 +79,8 @@ def test_the_messages_of_anthropic() -> None:
         stopped = create(messages=question[:1], stop_sequences=["a"], **asked)
         assert (stopped.content[0].text, stopped.stop_reason, stopped.stop_sequence) == ("te", "stop_sequence", "a")
         assert create(messages=question[:1], **asked | {"max_tokens": 1}).stop_reason == "max_tokens"
+        form = {"type": "json_schema", "schema": {"type": "object", "title": "thing"}}
+        assert create(messages=question[:1], output_config={"format": form}, **asked).content[0].text == "{}"
         picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
         with pytest.raises(anthropic.BadRequestError, match="type 'image'"):
             create(messages=[{"role": "user", "content": [picture]}], **asked)
@@ -89,4 +93,4 @@ def test_the_messages_of_anthropic() -> None:
         await asyncio.to_thread(plain, url, key)
 
     session = with_session(rule, use)
-    assert (session.turns, session.faults) == (6, {})
+    assert (session.turns, session.faults) == (7, {})

@@ -186,6 +186,13 @@ for change in (os.remove, os.rmdir, lambda path: os.rename(path, path + '2'), la
     with attempt('change'):
         change(HOST['canary'])
 """,
+    "changing what exists": """
+for change in (lambda path: os.truncate(path, 0), lambda path: os.utime(path, (1, 1)), lambda path: os.chmod(path, 0o666),
+               lambda path: os.chown(path, -1, -1), lambda path: os.setxattr(path, 'user.x', b'x')):
+    for path in (HOST['secret'], HOST['canary'], os.__file__):
+        with attempt(path):
+            change(path)
+""",
     "links out of the folder": """
 with attempt('symbolic link'):
     os.symlink(HOST['canary'], 'link')

@@ -34,6 +34,8 @@ READS = {
     "the home": "with contextlib.suppress(OSError):\n    seen = os.listdir(HOST['home'])\n"
     "    got += ['ESCAPED home'] * any(not os.__file__.startswith(os.path.join(HOST['home'], each)) for each in seen)",
     "keys": "with attempt('key'): open(HOST['home'] + '/.ssh/id_rsa', 'rb').read(1)",
+    "folders that all share": "for path in ('/tmp', '/var/tmp', '/dev/shm', '/run', HOST['home'] + '/.cache'):\n"
+    "    with attempt(path): os.listdir(path)",
     "passwords": "for path in ('/etc/shadow', '/etc/passwd'):\n    with attempt(path): open(path).read()",
     "environment": "got += [f'ESCAPED {name}' for name in os.environ]",
     "environment of others": "for who in ('self', 1, os.getppid(), HOST['pid']):\n"
@@ -197,6 +199,11 @@ BOMBS = {
     "long questions": "for _ in range(8):\n    with contextlib.suppress(RuntimeError): ask('x ' * 400_000)",
 }
 PRIVILEGES = {
+    "the files of root": "libc.syscall(122, 0)\nfor path in ('/etc/shadow', HOST['home'] + '/.bashrc', HOST['secret']):\n"
+    "    with attempt(path): open(path).read()",
+    "capabilities": "every = (ctypes.c_uint32 * 6)(*[2**32 - 1] * 6)\n"
+    "with attempt('capset'): call(126, (ctypes.c_uint32 * 2)(0x20080522, 0), every)\n"
+    "with attempt('ambient'):\n    if libc.prctl(47, 2, 2, 0, 0): raise OSError",
     "another user": "for who in (0, 1000):\n    with attempt(who): os.setuid(who)",
     "other namespaces": "with attempt('user'): call(272, 0x10000000)\nwith attempt('mount'): call(272, 0x20000)\nwith attempt('join'): call(308, 3, 0)",
     "mounts": "with attempt('mount'): call(165, b'none', b'/', b'tmpfs', 0, None)\nwith attempt('unmount'): call(166, b'/', 2)\n"

@@ -18,7 +18,7 @@ import hostile
 import pytest
 from processes import descendants, gone
 
-from fastslow.sandbox import Outcome, Protections, protections, run_code
+from fastslow.sandbox import Outcome, Protections, SandboxError, protections, run_code
 from fastslow.sandbox.runner import DISK, FILES, OPEN_FILES, OUTPUT, THREADS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is for Linux")
@@ -195,6 +195,19 @@ def test_an_ordinary_user_is_protected_by_what_there_is(
             assert outcome["reason"] in ENDS[name].split()
     assert any(name in leaks for name in outcomes) == bool(Protections(tuple(layers)).missing)
     assert Path(host["canary"]).read_text() == "alive"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="for root")
+def test_landlock_protects_what_root_owns(host: dict[str, Any]) -> None:
+    """Without namespaces, a program of root's reads Python's library with root's eyes, wherever it lies, and nothing else."""
+    try:
+        outcomes = hostile.run_all(host, ["landlock", "seccomp"], WALLED)
+    except SandboxError as error:
+        pytest.skip(f"no landlock on this machine: {error}")
+    for name, outcome in outcomes.items():
+        assert "ESCAPED" not in outcome.stdout, (name, outcome)
+        assert SECRET not in outcome.stdout
+        assert name not in ENDS or outcome.reason in ENDS[name].split()
 
 
 @pytest.mark.parametrize("name", ["fork bomb", "daemon that outlives"])

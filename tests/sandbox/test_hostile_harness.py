@@ -124,8 +124,8 @@ def played(
     try:
         if not runner.run_code("", layers=layers, seconds=20).ok:
             pytest.skip(f"no {request.param} on this machine")
-    except SandboxError:
-        pytest.skip(f"no {request.param} on this machine")
+    except SandboxError as error:
+        pytest.skip(f"no {request.param} on this machine: {error}")
     task = Guarded()
 
     async def play() -> list[Feedback]:

@@ -134,8 +134,8 @@ def test_signals_that_the_caller_ignores_are_not_ignored_in_the_sandbox() -> Non
         ((runner.NAMESPACES,), []),
         ((runner.LANDLOCK, runner.SECCOMP), []),
         ((runner.SECCOMP,), ["read all files"]),
-        ((runner.LANDLOCK,), ["network", "signals"]),
-        ((), ["network", "signals", "read all files", "fill the disk"]),
+        ((runner.LANDLOCK,), ["network", "signals", "empty files"]),
+        ((), ["network", "signals", "empty files", "read all files", "fill the disk"]),
     ],
 )
 def test_what_is_missing_is_said(layers: tuple[str, ...], words: list[str]) -> None:

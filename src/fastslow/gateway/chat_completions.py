@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -45,25 +45,51 @@ class _Tool(BaseModel):
 
 
 class _Stream(BaseModel):
-    include_usage: bool = False
+    include_usage: bool | None = None
+
+
+class _Named(BaseModel):
+    name: str | None = None
+
+
+class Choice(BaseModel):
+    """Which tool is to be called."""
+
+    type: str | None = None
+    name: str | None = None
+    function: _Named | None = None
+
+
+class _Schema(BaseModel):
+    given: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class Form(BaseModel):
+    """The form that an answer is to have."""
+
+    type: str | None = None
+    json_schema: _Schema | None = None
+    given: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
 class Body(BaseModel):
-    """What is read of a request; everything else in it is accepted and has no effect."""
+    """What is read of a request; everything else in it is accepted and has no effect, but for what is refused."""
+
+    refused: ClassVar = {"functions": "the older form of tools", "audio": "sound"}
 
     model: str = ""
     messages: list[_Message] = Field(min_length=1)
     tools: list[_Tool] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: str | Choice | None = None
     n: int | None = Field(default=None, ge=1, le=128)
     stop: str | list[str] | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
-    response_format: dict[str, Any] | None = None
+    response_format: Form | None = None
     stream: bool | None = None
     stream_options: _Stream | None = None
     logprobs: bool | None = None
-    temperature: float | None = Field(default=None, ge=0)
+    temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
     seed: int | None = None
 
@@ -150,21 +176,19 @@ def text_of(content: Any) -> str:
     return "".join(part.text or part.refusal or "" for part in content)
 
 
-def choice_note(choice: Any) -> str:
+def choice_note(choice: str | Choice | None) -> str:
     """What a request demands of tools: the model is told, nothing forces it."""
-    if choice in ("required", "any"):
-        return "Answer with a call of one of the tools."
-    if isinstance(choice, dict):
-        name = choice.get("name") or (choice.get("function") or {}).get("name")
-        return f"Answer with a call of the tool {name}." if name else choice_note(choice.get("type"))
-    return ""
+    if isinstance(choice, Choice):
+        name = choice.name or (choice.function and choice.function.name)
+        return f"Answer with a call of the tool {name}." if name else choice_note(choice.type)
+    return "Answer with a call of one of the tools." if choice in ("required", "any") else ""
 
 
-def form_note(form: Any) -> str:
+def form_note(form: Form | None) -> str:
     """What a request demands of the answer's form."""
-    if not isinstance(form, dict) or form.get("type") not in ("json_object", "json_schema"):
+    if form is None or form.type not in ("json_object", "json_schema"):
         return ""
-    schema = (form.get("json_schema") or {}).get("schema") or form.get("schema")
+    schema = (form.json_schema and form.json_schema.given) or form.given
     follows = f" that follows this schema: {json.dumps(schema, ensure_ascii=False)}" if schema else ""
     return f"Answer with JSON only{follows}."
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from fastslow.gateway.chat_completions import choice_note, form_note, pieces, tool_spec
+from fastslow.gateway.chat_completions import Choice, Form, choice_note, form_note, pieces, tool_spec
 from fastslow.gateway.session import Refused, Said, Session, Wanted
 from fastslow.models.tool_text import loaded
 
@@ -36,19 +36,26 @@ class _Tool(BaseModel):
     input_schema: dict[str, Any] | None = None
 
 
+class _Output(BaseModel):
+    format: Form | None = None
+
+
 class Body(BaseModel):
-    """What is read of a request; everything else in it is accepted and has no effect."""
+    """What is read of a request; everything else in it is accepted and has no effect, but for what is refused."""
+
+    refused: ClassVar = {"mcp_servers": "tools that run elsewhere", "container": "tools that run elsewhere"}
 
     model: str = ""
     messages: list[_Message] = Field(min_length=1)
     system: str | list[_Block] | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     tools: list[_Tool] | None = None
-    tool_choice: dict[str, Any] | None = None
-    output_format: dict[str, Any] | None = None
+    tool_choice: Choice | None = None
+    output_config: _Output | None = None
+    output_format: Form | None = None
     stop_sequences: list[str] | None = None
     stream: bool | None = None
-    temperature: float | None = Field(default=None, ge=0)
+    temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
 
     def wanted(self, session: Session) -> Wanted:
@@ -59,12 +66,12 @@ class Body(BaseModel):
                 )
         tools = [tool_spec(each.name, each.description, each.input_schema) for each in self.tools or ()]
         system = [{"role": "system", "content": _text(self.system)}] if self.system else []
-        choice = (self.tool_choice or {}).get("type")
-        notes = [choice_note(self.tool_choice) if tools else "", form_note(self.output_format)]
+        form = self.output_config.format if self.output_config else self.output_format
+        notes = [choice_note(self.tool_choice) if tools else "", form_note(form)]
         return Wanted(
             self.model,
             [*system, *(message for each in self.messages for message in _messages(each))],
-            () if choice == "none" else tools,
+            () if self.tool_choice and self.tool_choice.type == "none" else tools,
             "\n".join(filter(None, notes)),
             limit=self.max_tokens,
             stop=self.stop_sequences or (),

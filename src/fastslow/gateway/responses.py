@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from fastslow.gateway.chat_completions import choice_note, form_note, pieces, text_of, tool_spec
+from fastslow.gateway.chat_completions import Choice, Form, choice_note, form_note, pieces, text_of, tool_spec
 from fastslow.gateway.messages import event
 from fastslow.gateway.session import Refused, Said, Session, Wanted
 
@@ -38,11 +38,16 @@ class _Tool(BaseModel):
 
 
 class _Text(BaseModel):
-    format: dict[str, Any] | None = None
+    format: Form | None = None
 
 
 class Body(BaseModel):
-    """What is read of a request; everything else in it is accepted and has no effect."""
+    """What is read of a request; everything else in it is accepted and has no effect, but for what is refused."""
+
+    refused: ClassVar = {
+        "conversation": "a conversation that is kept elsewhere",
+        "prompt": "a prompt that is kept elsewhere",
+    }
 
     model: str = ""
     input: str | list[_Item]
@@ -50,10 +55,10 @@ class Body(BaseModel):
     previous_response_id: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
     tools: list[_Tool] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: str | Choice | None = None
     text: _Text | None = None
     stream: bool | None = None
-    temperature: float | None = Field(default=None, ge=0)
+    temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
 
     def wanted(self, session: Session) -> Wanted:
@@ -72,7 +77,7 @@ class Body(BaseModel):
         messages = [*system, *before, *_messages(given)]
         if not messages:
             raise Refused(400, "invalid_request", "input: expected at least one message")
-        notes = [choice_note(self.tool_choice) if tools else "", form_note(self.text and self.text.format)]
+        notes = [choice_note(self.tool_choice) if tools else "", form_note(self.text.format if self.text else None)]
         return Wanted(
             self.model,
             messages,
@@ -104,7 +109,7 @@ class Body(BaseModel):
             "parallel_tool_calls": True,
             "previous_response_id": self.previous_response_id,
             "temperature": self.temperature,
-            "tool_choice": self.tool_choice or "auto",
+            "tool_choice": self.model_dump(exclude_none=True).get("tool_choice", "auto"),
             "tools": [each.model_dump(exclude_none=True) | {"strict": None} for each in self.tools or ()],
             "top_p": self.top_p,
             "usage": {**used, "total_tokens": sum(used.values()), **details},

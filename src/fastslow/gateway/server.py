@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import resource
 import secrets
 import socket
 import threading
@@ -23,6 +24,7 @@ from typing import Any
 import uvicorn
 from pydantic import ValidationError
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -34,6 +36,7 @@ from fastslow.gateway.session import Refused, Said, Session, Wanted
 
 LARGEST = 8 * 2**20
 """Bytes of a request."""
+_MOST_FILES = 65_536
 SHAPES: dict[str, tuple[type[Any], Callable[[Refused], dict[str, Any]]]] = {
     "/v1/chat/completions": (chat_completions.Body, chat_completions.error_body),
     "/v1/responses": (responses.Body, chat_completions.error_body),
@@ -110,8 +113,14 @@ def make_app(find: Callable[[Request], Door], prefix: str = "", more: Sequence[R
         listed = [{"id": name, "object": "model", "created": 0, "owned_by": "fastslow"} for name in names]
         return _json({"object": "list", "data": listed, "has_more": False})
 
+    async def nothing(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        words = f"there is no {request.method} {request.url.path}; there are {', '.join(SHAPES)} and /v1/models"
+        return _json(chat_completions.error_body(Refused(status, "not_found", words)), status)
+
     routes = [Route(prefix + path, endpoint(path), methods=["POST"]) for path in SHAPES]
-    return Starlette(routes=[*routes, Route(f"{prefix}/v1/models", models), *more])
+    handlers = {404: nothing, 405: nothing}
+    return Starlette(routes=[*routes, Route(f"{prefix}/v1/models", models), *more], exception_handlers=handlers)
 
 
 def given_key(request: Request) -> str:
@@ -139,6 +148,7 @@ class Gateway:
         self._secret = secrets.token_bytes()
         self._doors: dict[int, Door] = {}
         self._count = 0
+        _allow_connections()
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
         listening.listen(4096)
@@ -194,6 +204,14 @@ async def _pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
         target.close()
 
 
+def _allow_connections() -> None:
+    """As many open files as this process may have: agents leave connections open, and checkpoints need files too."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
+    if 0 <= now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
 @cache
 def gateway() -> Gateway:
     """The one of this process; it is started when it is first needed."""
@@ -222,12 +240,16 @@ async def _read(request: Request) -> Any:
 
 
 def _checked(shape: type[Any], data: Any) -> Any:
+    for name, what in shape.refused.items() if isinstance(data, dict) else ():
+        if data.get(name):
+            raise Refused(400, "unsupported", f"{name}: {what}, which the policy does not have here")
     try:
         return shape.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the request"
-        raise Refused(400, "invalid_request", f"{where}: {first['msg']}") from None
+        # Where a value may have several types, what is wrong deep inside says more than that it has none of them.
+        worst = max(error.errors(include_url=False), key=lambda each: len(each["loc"]))
+        where = ".".join(map(str, worst["loc"])) or "the request"
+        raise Refused(400, "invalid_request", f"{where}: {worst['msg']}") from None
 
 
 async def _while_connected(request: Request, door: Door, wanted: Wanted) -> list[Said]:

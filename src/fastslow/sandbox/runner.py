@@ -75,6 +75,7 @@ class Protections:
         if not has & {NAMESPACES, SECCOMP}:
             lacks.append("It can use the network.")
             lacks.append("It can send signals to other processes of the same user.")
+            lacks.append("It can empty files of the user, and change their rights and times.")
         if not has & {NAMESPACES, LANDLOCK}:
             lacks.append("It can read all files of the user, and the memory and environment of the user's processes.")
         if not has & {NAMESPACES, LANDLOCK, SECCOMP}:

@@ -219,6 +219,43 @@ def test_tasks_that_do_not_fit_are_named_with_the_reason(tmp_path: Path) -> None
         make(tmp_path / "fits", folder="x")
 
 
+@pytest.mark.parametrize(
+    ("line", "fits"),
+    [
+        ("uvx \\\n  --with pytest==8.4.1 \\\n  pytest /tests/test_outputs.py", False),
+        ("apt-get update && apt-get install -y curl", False),
+        ("curl -LsSf https://astral.sh/uv/install.sh | sh", False),
+        ("curl -s http://localhost:8080/health", True),
+        ("# pip install pytest", True),
+        ("npm test", True),
+    ],
+)
+def test_tests_that_install_programs_need_the_network_or_a_machine_that_has_them(
+    tmp_path: Path, line: str, fits: bool
+) -> None:
+    """Without, they would fail whatever the agent did, and the score would be 0."""
+    folder = write_task(tmp_path / "installs", tests=f"{line}\necho 1 > /logs/verifier/reward.txt\n")
+    if not fits:
+        with pytest.raises(TaskError, match=r"its tests install programs \('(uvx|apt-get|curl)"):
+            make(folder)
+    for option in ("installed", "network") if not fits else ("installed",):
+        assert make(folder, **{option: True}).examples("train")
+    if not fits:
+        write_task(folder, toml="[environment]\nallow_internet = false\n", tests=f"{line}\n")
+        with pytest.raises(TaskError, match="its tests install programs"):
+            make(folder, network=True)
+
+
+@needs_box
+def test_an_image_of_python_has_python(tmp_path: Path) -> None:
+    base = 'FROM public.ecr.aws/docker/library/python:3.12-slim\nWORKDIR /app\nRUN python -c \'open("made", "w")\'\n'
+    folder = write_task(
+        tmp_path / "python", dockerfile=base, tests="test -e made && echo 1 > /logs/verifier/reward.txt"
+    )
+    (rollout,), _ = play(make(folder), saying("done"))
+    assert (rollout.score, dict(rollout.faults)) == (1.0, {})
+
+
 def test_splits_and_names(tmp_path: Path) -> None:
     for name in "abcdefghij":
         write_task(tmp_path / name)

@@ -30,10 +30,12 @@ class Neighbour:
 
 
 def find(place: Path) -> Neighbour | None:
-    """A folder with OpenEvolve's `evaluator.py` and `initial_program`, or a script that calls `optimize_anything`."""
+    """A folder with OpenEvolve's `evaluator.py` and `initial_program`, or a script that calls `optimize_anything`, or its
+    folder."""
     if place.is_dir():
         if not (place / "evaluator.py").is_file() or not any(place.glob("initial_program.*")):
-            return None
+            scripts = [found for file in sorted(place.glob("*.py")) if (found := find(file))]
+            return scripts[0] if len(scripts) == 1 else None
         return _neighbour(place, place, "openevolve", "openevolve.problem(Path(__file__).parent)")
     if place.suffix != ".py" or not place.is_file():
         return None

@@ -70,6 +70,11 @@ def _arguments(script: Path) -> dict[str, Any]:
         runpy.run_path(str(script), run_name="__main__")
     except _Called as called:
         return called.arguments
+    except SystemExit as ended:
+        raise ValueError(
+            f"{script.name} ended itself ({ended}) before it called optimize_anything; it is run without arguments, and with "
+            "the files that are beside it"
+        ) from None
     finally:
         library.optimize_anything = real
     raise ValueError(f"{script.name} ends without a call of optimize_anything; expected one when it is run as a script")

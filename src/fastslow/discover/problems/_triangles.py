@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations
 
@@ -35,9 +36,15 @@ def smallest_triangle(points: list[Point], area: Fraction) -> tuple[float, str]:
     return value, words
 
 
-def outside(faults: list[tuple[Fraction, str]]) -> Fraction:
+def outside(points: list[Point], region: str, beyond: Callable[[Fraction, Fraction], Fraction]) -> Fraction:
     """How far points are out of their region, where that can be rounding; further out is an error that names them."""
-    worst = max((by for by, _ in faults), default=Fraction(0))
+    out = sorted(((beyond(x, y), index) for index, (x, y) in enumerate(points) if beyond(x, y) > 0), reverse=True)
+    worst = out[0][0] if out else Fraction(0)
     if worst > ROUNDING:
-        raise Invalid(listed([words for _, words in sorted(faults, reverse=True)]))
-    return max(worst, Fraction(0))
+        named = ((by, index, *map(float, points[index])) for by, index in out)
+        raise Invalid(
+            listed(
+                [f"Point {i}, ({x:.6g}, {y:.6g}), is outside the {region} by {float(by):.3g}" for by, i, x, y in named]
+            )
+        )
+    return worst

@@ -32,11 +32,5 @@ def evaluate(candidate: str) -> tuple[float, str]:
 def score(solution: Any) -> tuple[float, str]:
     """The smallest area; where rounding put points out of the square, the square is taken as large as they need."""
     points = rows(solution, "point", POINTS, ("x", "y"))
-    over = outside(
-        [
-            (by, f"Point {index}, ({float(x):.6g}, {float(y):.6g}), is outside the square by {float(by):.3g}")
-            for index, (x, y) in enumerate(points)
-            if (by := max(-x, x - 1, -y, y - 1)) > 0
-        ]
-    )
+    over = outside(points, "square", lambda x, y: max(-x, x - 1, -y, y - 1))
     return smallest_triangle(points, (1 + 2 * over) ** 2)

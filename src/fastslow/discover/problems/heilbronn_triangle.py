@@ -35,11 +35,5 @@ def evaluate(candidate: str) -> tuple[float, str]:
 def score(solution: Any) -> tuple[float, str]:
     """The smallest part; where rounding put points out of the triangle, it is taken as large as they need."""
     points = rows(solution, "point", POINTS, ("x", "y"))
-    over = outside(
-        [
-            (by, f"Point {index}, ({float(x):.6g}, {float(y):.6g}), is outside the triangle by {float(by):.3g}")
-            for index, (x, y) in enumerate(points)
-            if (by := max(-x, -y, x + y - 1)) > 0
-        ]
-    )
+    over = outside(points, "triangle", lambda x, y: max(-x, -y, x + y - 1))
     return smallest_triangle(points, (1 + 3 * over) ** 2 * Fraction(1, 2))

@@ -59,7 +59,7 @@ def main(connection: str, given: str) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _MOST_FILES), hard))
         wire.send(calls.fileno(), {"started": True})
         with contextlib.suppress(BaseException):
-            _Server(calls, user).serve()
+            _Server(calls, user, settings["layers"]).serve()
         os._exit(0)
     calls.close()
     os.waitpid(child, 0)
@@ -88,8 +88,8 @@ class _Fork(NamedTuple):
 
 
 class _Server:
-    def __init__(self, calls: socket.socket, user: int) -> None:
-        self._calls, self._user = calls, user
+    def __init__(self, calls: socket.socket, user: int, layers: list[str]) -> None:
+        self._calls, self._user, self._layers = calls, user, layers
         self._poll = select.poll()
         self._forks: dict[int, _Fork] = {}
         """By each of its two open files."""
@@ -111,7 +111,7 @@ class _Server:
         process = os.fork()  # where this fails, so does the machine: the callers see that this process has ended
         if process == 0:
             with contextlib.suppress(BaseException):
-                _become_harness(channel, self._user)
+                _become_harness(channel, self._user, self._layers)
             os._exit(1)
         fork = _Fork(process, channel, os.pidfd_open(process))
         self._forks |= {channel: fork, fork.lives: fork}
@@ -149,13 +149,13 @@ def _write_last(channel: int, message: dict[str, Any]) -> None:
         closing.send(f"\n{json.dumps(message)}\n".encode(), socket.MSG_DONTWAIT)
 
 
-def _become_harness(channel: int, user: int) -> NoReturn:
+def _become_harness(channel: int, user: int, layers: list[str]) -> NoReturn:
     """Give up all but the channel, then run what it brings."""
     os.setsid()
     os.environ.clear()
     os.dup2(channel, _CHANNEL)
     os.closerange(_CHANNEL + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    isolation.become(user)
+    isolation.become(user, layers)
     isolation.prctl(isolation.PR_SET_PDEATHSIG, signal.SIGKILL)
     isolation.prctl(isolation.PR_SET_DUMPABLE, 0)
     talk = Talk()

@@ -110,16 +110,17 @@ class _Supervisor:
         """The process beside the program. In a process namespace it is the first: when it ends, all others end with it."""
         try:
             os.setsid()
-            isolation.become(self._user)
+            isolation.become(self._user, self._layers)
             isolation.prctl(isolation.PR_SET_PDEATHSIG, signal.SIGKILL)
             isolation.prctl(isolation.PR_SET_DUMPABLE, 0)  # others of the same user may not look into this process
-            folder = os.path.dirname(os.__file__)  # the program's user must be able to read what every program needs
-            if not os.access(folder, os.R_OK | os.X_OK):
+            try:  # the program's user must be able to read what every program needs
+                os.close(os.open(os.__file__, os.O_RDONLY))
+            except PermissionError:
                 raise PermissionError(
                     errno.EACCES,
-                    f"Python's library {folder} can be read by root alone, and model-written code is not run as root; "
-                    "use a Python that every user can read, or be another user than root",
-                )
+                    f"Python's library {os.path.dirname(os.__file__)} can be read by root alone, and model-written code is "
+                    "not run as root; use a Python that every user can read, or be another user than root",
+                ) from None
             if "landlock" in self._layers:
                 isolation.read_only([*self._readable, *isolation.DEVICES])
             requests, replies = os.pipe(), os.pipe()

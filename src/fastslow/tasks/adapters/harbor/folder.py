@@ -62,10 +62,17 @@ class _Config(_Part):
 
 
 _CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
-_PLAIN_BASE = re.compile(r"(docker\.io/)?(library/)?(ubuntu|debian|python|alpine|busybox)(:[\w.-]+)?(@\S+)?")
+_PLAIN_BASE = re.compile(
+    r"((docker\.io|public\.ecr\.aws/docker|mirror\.gcr\.io)/)?(library/)?(ubuntu|debian|python|alpine|busybox)"
+    r"(:[\w.-]+)?(@\S+)?"
+)
 """Images with nothing in them but an everyday system, which the sandbox is too."""
 _INSTALLS = re.compile(
     r"\b(apt-get|apt|apk|yum|dnf|pip3?|uvx?|npm|yarn|pnpm|conda|cargo|rustup|gem|curl|wget|git clone)\s"
+)
+_FETCHES = re.compile(
+    r"\b((apt-get|apt|apk|yum|dnf|pip3?|npm|yarn|pnpm|conda|cargo|gem)\s.*\b(install|add|update|ci|fetch)\b|uvx\s|"
+    r"uv\s+(pip|run|sync|tool|add)\b|git\s+clone\s|(curl|wget)\s.*https?://(?!localhost\b|127\.|0\.0\.0\.0))"
 )
 _TEMPLATE = re.compile(r"\$\{(\w+)(?::-(.*))?\}")
 _VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
@@ -135,25 +142,26 @@ class Folder:
                 return reason
         return ""
 
-    def needs_image(self, installed: bool) -> str:
-        """Why it does not fit the sandbox; empty if it does. With `installed`, this machine has what its environment
-        installs."""
-        return next(self._obstacles(installed), "")
+    def needs_image(self, installed: bool, network: bool = False) -> str:
+        """Why it does not fit the sandbox; empty if it does. With `installed`, this machine has what its environment and its
+        tests install; with `network`, tests that may use the network have it."""
+        return next(self._obstacles(installed, network and self.public), "")
 
-    def _obstacles(self, installed: bool) -> Iterator[str]:
+    def _obstacles(self, installed: bool, network: bool) -> Iterator[str]:
         environment = self.config.environment
+        fetching = next(filter(_FETCHES.search, _joined(self.path / "tests" / "test.sh")), "")
+        if fetching and not installed and not network:
+            yield f"its tests install programs ('{one_line(fetching.strip(), 60)}')"
         if environment.gpus:
             yield "it needs a GPU"
         for role, user in (("agent", self.config.agent.user), ("verifier", self.config.verifier.user)):
             if user not in (None, "root", 0, "0"):
                 yield f"its {role} is the user {user}"
-        if environment.docker_image and not _PLAIN_BASE.fullmatch(environment.docker_image):
-            yield f"it needs the image {environment.docker_image}"
-        bases = [step.rest.split()[0] for step in self.steps if step.name == "FROM"]
-        if len(bases) > 1:
+        if len(self.bases) > 1:
             yield "its Dockerfile has several stages"
-        if bases and not _PLAIN_BASE.fullmatch(bases[0]):
-            yield f"its Dockerfile begins with the image {bases[0]}"
+        if self.bases and not _PLAIN_BASE.fullmatch(self.bases[0]):
+            begins = "it needs" if environment.docker_image else "its Dockerfile begins with"
+            yield f"{begins} the image {self.bases[0]}"
         for step in self.steps:
             shown = one_line(f"{step.name} {step.rest}", 60)
             if step.name == "RUN" and _installs(step) and not installed:
@@ -175,18 +183,29 @@ class Folder:
         file = self.path / "environment" / "Dockerfile"
         if self.config.environment.docker_image or not file.is_file():
             return []
-        lines = [line for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
         found = []
-        for line in text.replace("\\\n", " ").split("\n"):
+        for line in _joined(file):
             name, _, rest = line.strip().partition(" ")
             found.append(Step(name.upper(), rest.strip()))
         return found
+
+    @property
+    def bases(self) -> list[str]:
+        """The images that its environment begins with."""
+        image = self.config.environment.docker_image
+        return [image] if image else [step.rest.split()[0] for step in self.steps if step.name == "FROM"]
 
     def to_build(self) -> list[Step]:
         """What is left to do in the sandbox, whose system stands for the image that the Dockerfile begins with."""
         done = ("FROM", "LABEL", "CMD", "EXPOSE", "MAINTAINER", "VOLUME", "STOPSIGNAL", "HEALTHCHECK", "USER")
         return [step for step in self.steps if step.name not in done and not (step.name == "RUN" and _installs(step))]
+
+
+def _joined(file: Path) -> list[str]:
+    """The lines of a file that say something, continued ones as one."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return "\n".join(lines).replace("\\\n", " ").split("\n")
 
 
 def _installs(step: Step) -> bool:

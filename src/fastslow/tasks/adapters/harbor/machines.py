@@ -26,6 +26,7 @@ Engine = Literal["docker", "podman"]
 LONGEST = 24 * 3600
 """Seconds after which a container ends by itself, if whoever started it was killed."""
 _KEPT = 2**20
+_OWN_PROGRAMS = "/opt/bin"
 
 
 class Machine(ABC):
@@ -87,7 +88,7 @@ class SandboxMachine(Machine):
         given = folder.config.environment
         sizes = {"disk": min(given.storage_mb or 1024, 1024), "memory": given.memory_mb or 4096}
         box = await in_thread(lambda: Box(readable=readable, network=network, port=port, **sizes))
-        machine = cls(box, given.workdir or "/app", {"PATH": ":".join([*first, PATH])})
+        machine = cls(box, given.workdir or "/app", {"PATH": ":".join([*first, PATH, _OWN_PROGRAMS])})
         try:
             await machine._build(folder)
         except BaseException:
@@ -98,6 +99,9 @@ class SandboxMachine(Machine):
     async def _build(self, folder: Folder) -> None:
         given = folder.config.environment
         workdir = "/app" if not folder.steps else "/"
+        if any("python" in base for base in folder.bases):  # its image has the name that many a system lacks
+            link = f"mkdir -p {_OWN_PROGRAMS} && ln -s $(command -v python3) {_OWN_PROGRAMS}/python"
+            await self._must(f"command -v python || {{ {link}; }}", "/", folder, 60)
         for step in folder.to_build():
             if step.name in ("ENV", "ARG"):
                 new = {name: substituted(value, self._environment) for name, value in assignments(step.rest).items()}

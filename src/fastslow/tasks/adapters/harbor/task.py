@@ -63,7 +63,7 @@ class HarborOptions(AgentLimits):
     """Where tasks run: `auto` takes Docker or Podman where one of them answers, else the sandbox, for tasks that need no
     image."""
     installed: bool = False
-    """Sandbox: this machine has what the tasks' Dockerfiles install, so those steps are left out."""
+    """Sandbox: this machine has what the tasks' Dockerfiles and tests install; such steps of Dockerfiles are left out."""
     readable: list[str] = Field(default=[])
     """Sandbox: folders that tasks can read beside the programs of this machine. What is in their `bin` is found first."""
     network: bool = False
@@ -109,7 +109,7 @@ class HarborTask(AgentRollouts, ListedTask):
         for folder in find_folders(path):
             reason = folder.unsupported()
             if not reason and self.runtime == "sandbox":
-                reason = folder.needs_image(self.options.installed)
+                reason = folder.needs_image(self.options.installed, self.options.network)
             elif not reason and self.options.command and not folder.public:
                 reason = "it has no network, and the agent's command must reach the policy"
             if reason:
