@@ -12,7 +12,7 @@ from fastslow.recipe import build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.conclusions import CONCLUSIONS
 from fastslow.study.quickstart import RECIPE
-from fastslow.study.studies import SMALL_STAR, STUDIES, _tasks
+from fastslow.study.studies import SMALL_STAR, STUDIES, _subtitle, _tasks
 from fastslow.study.training import Job, Variant, jobs_of
 from fastslow.tasks.families.rulebook.task import RulebookOptions
 
@@ -120,3 +120,9 @@ def test_without_further_tasks_a_rulebook_is_followed_by_the_other_books() -> No
     (_, other) = _tasks(STUDIES["plasticity"], BASE, [])
     options = RulebookOptions(**{key: value for key, value in other.items() if key != "name"})
     assert options.told >= options.words
+
+
+def test_a_figure_says_what_it_is_of_and_that_three_seeds_have_bands() -> None:
+    for seeds, said in ((1, "1 seed"), (2, "2 seeds"), (3, "3 seeds; bands and bars: 95% over seeds")):
+        assert _subtitle(BASE, STUDIES["ceiling"], seeds) == f"nano, rulebook, {said}"
+    assert _subtitle(BASE, STUDIES["star-graph"], 1) == "nano, star-graph, 1 seed"
