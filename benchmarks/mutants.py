@@ -17,11 +17,15 @@ loaded, and runs the few tests that matter.
 from __future__ import annotations
 
 import argparse
+import builtins
 import compileall
 import contextlib
+import gc
 import hashlib
 import importlib
+import inspect
 import json
+import marshal
 import os
 import py_compile
 import random
@@ -31,27 +35,25 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
-from benchmarks.mutants_sites import Mutant, sites
+from benchmarks.mutants_sites import REACHED, Mutant, sites, with_marks
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, TESTS = ROOT / "src" / "fastslow", ROOT / "tests"
-ROOMS = ("loop", "state", "fast", "slow", "rollouts", "runs", "prefix", "study")
+ROOMS = ("loop", "state", "slow", "study", "rollouts", "runs", "prefix", "fast")
 ON_A_GPU = ("prefix/decode_attention.py",)
 LAYOUT = ("study/figures.py", "runs/board/page.py")
 EXTRA = {
     "state.py": ("test_loop.py",),
     "fast/memory.py": ("test_loop.py",),
     "fast/evolution.py": ("test_loop.py",),
-    "runs/recorder.py": ("test_loop.py",),
+    "runs/recorder.py": ("test_loop.py", "slow/test_withdraw.py"),
     "runs/saving.py": ("test_loop.py",),
     "runs/trouble.py": ("test_loop.py", "test_falling.py"),
     "slow/stream.py": ("test_loop.py",),
@@ -70,70 +72,86 @@ LOADED = (
         "scipy.stats",
         "scipy.optimize",
     ),
-    *("transformers.generation.utils", "transformers.trainer_utils", "accelerate", "peft", "datasets", "gepa", "dspy"),
+    *("transformers.generation.utils", "transformers.trainer_utils", "trl.trainer.utils", "accelerate", "peft"),
+    *("transformers.models.qwen3.modeling_qwen3", "transformers.models.llama.modeling_llama"),
+    *("datasets", "gepa", "dspy"),
     *("optuna", "matplotlib.pyplot", "rich.live", "typer", "hypothesis", "pytest"),
 )
 """Loaded once, where they are installed: every test process is forked."""
-PASSED, FAILED, NO_TESTS, TOO_LONG = 0, 1, 5, -signal.SIGKILL
-ENOUGH_CALLS = 30
-"""Calls of a function in one test after which its lines are taken to be known."""
+PASSED, FAILED = 0, 1
+NO_END = (-signal.SIGKILL, -signal.SIGXCPU)
 MOST_MEMORY = 8 * 2**30
-MOST_SECONDS = 60.0
-"""Seconds that the tests of one change may take where nothing is changed; those beyond are not run."""
+MOST_SECONDS = 30.0
+"""Seconds of computing that the tests of one change may take where nothing is changed; those beyond are not run."""
+MOST_REACH = 600.0
+"""Seconds of computing in which a test file must have shown what it reaches."""
+IDLE = 6
+"""How much longer than its computing a process may take: tests wait, and machines are shared."""
 WANTED = 0.95
 
 
 class Reach:
-    """A pytest plugin: the lines of the package that each test runs, and its seconds."""
+    """A pytest plugin: the lines of the package that each test runs, and its seconds. What a test has made for several, in a
+    fixture of their file, all of them run."""
 
-    def __init__(self, package: str) -> None:
-        self.package, self.found = package + os.sep, dict[str, dict[str, Any]]()
+    def __init__(self) -> None:
+        self.found: dict[str, dict[str, Any]] = {}
         self._lines: set[tuple[str, int]] = set()
-        self._calls: Counter[CodeType] = Counter()
-
-    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        code = frame.f_code
-        if not code.co_filename.startswith(self.package):
-            return None
-        self._calls[code] += 1
-        if self._calls[code] > ENOUGH_CALLS:
-            return None
-        inner, lines = code.co_filename[len(self.package) :], self._lines
-
-        def local(frame: FrameType, event: str, _: Any) -> Any:
-            lines.add((inner, frame.f_lineno))
-            return local
-
-        return local
+        self._seconds = 0.0
+        self._shared: dict[tuple[str, str], list[str]] = {}
+        setattr(builtins, REACHED, self._lines.add)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._lines, self._calls, self._seconds = set(), Counter(), 0.0
-        threading.settrace(self._trace)
-        sys.settrace(self._trace)
+        self._lines.clear()
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        for name, (*_, fixture) in item._fixtureinfo.name2fixturedefs.items():
+            if fixture.scope != "function" and fixture.baseid.endswith(".py") and not name.startswith("_"):
+                self._shared.setdefault((fixture.baseid, name), []).append(item.nodeid)
+
+    def pytest_runtest_call(self) -> None:
+        self._seconds = -_computed()  # without fixtures that the first test of a file makes for all
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.when == "call":  # without fixtures that the first test of a file makes for all
-            self._seconds = report.duration
+        if report.when == "call":
+            self._seconds += _computed()
         if report.failed or report.skipped:
-            self._lines = set()
+            self._lines.clear()
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
-        lines: dict[str, list[int]] = {}
-        for name, line in sorted(self._lines):
-            lines.setdefault(name, []).append(line)
-        self.found[nodeid] = {"seconds": self._seconds, "lines": lines}
+        self.found[nodeid] = {"seconds": self._seconds, "lines": set(self._lines)}
+
+    def pytest_sessionfinish(self) -> None:
+        for tests in self._shared.values():
+            theirs = set().union(*(self.found[test]["lines"] for test in tests))
+            for test in tests:
+                self.found[test]["lines"] = theirs | self.found[test]["lines"]
+        for found in self.found.values():
+            by_file: dict[str, list[int]] = {}
+            for name, line in sorted(found["lines"]):
+                by_file.setdefault(name, []).append(line)
+            found["lines"] = by_file
+
+
+def _computed() -> float:
+    """Seconds of computing of this process and of those it has waited for, however busy the machine is."""
+    return sum(os.times()[:4])
 
 
 class Copy:
-    """A copy of the source in which a file can be changed; what is not changed is compiled once."""
+    """A copy of the source in which a file can be changed; what is not changed is compiled once. Where it is `marked`, every
+    statement of a function says that it is reached."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, *, marked: bool = False) -> None:
         self.place, self.package = place, place / "src" / "fastslow"
         shutil.copytree(PACKAGE, self.package, ignore=shutil.ignore_patterns("__pycache__"))
         unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
         compileall.compile_dir(self.package, quiet=2, invalidation_mode=unchecked)
+        for path in self.package.rglob("*.py") if marked else ():
+            tree = with_marks(path.read_text(), str(path.relative_to(self.package)))
+            compiled = Path(importlib.util.cache_from_source(str(path)))
+            header = compiled.read_bytes()[:16]
+            compiled.write_bytes(header + marshal.dumps(compile(tree, str(path), "exec", dont_inherit=True)))
 
     @contextlib.contextmanager
     def changed(self, mutant: Mutant) -> Iterator[None]:
@@ -149,8 +167,9 @@ class Copy:
             compiled.write_bytes(kept)
 
 
-def start_tests(copy: Copy, arguments: Sequence[str], reached: Path | None = None) -> int:
-    """Start a process that runs tests against a copy of the source, in a group of its own; returns its id."""
+def start_tests(copy: Copy, arguments: Sequence[str], most: float, reached: Path | None = None) -> int:
+    """Start a process that runs tests against a copy of the source, in a group of its own, and computes for at most so many
+    seconds; returns its id."""
     child = os.fork()
     if child:
         return child
@@ -162,11 +181,11 @@ def start_tests(copy: Copy, arguments: Sequence[str], reached: Path | None = Non
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
         resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(most), int(most)))
         os.chdir(ROOT)
-        sys.dont_write_bytecode = True
-        os.environ |= {"PYTHONPATH": str(copy.package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        os.environ["PYTHONPATH"] = str(copy.package.parent)
         sys.path[:0] = [str(copy.package.parent), str(ROOT)]
-        reach = Reach(str(copy.package))
+        reach = Reach()
         import pytest
 
         shutil.rmtree(copy.place / "tests", ignore_errors=True)
@@ -202,8 +221,9 @@ def in_turn(work: Iterable[Callable[[Copy], Iterator[tuple[int, float]]]], copie
                     with contextlib.suppress(StopIteration):
                         running.send(os.waitstatus_to_exitcode(status))
     finally:
-        for child in busy:
+        for child, (running, _, _) in busy.items():
             _end_group(child)
+            running.close()
 
 
 def _end_group(child: int) -> None:
@@ -216,38 +236,53 @@ def _end_group(child: int) -> None:
 
 def tests_of(module: str) -> list[Path]:
     """The test files that belong to a module of the package: those of its room, and some that stand elsewhere."""
-    room = module.split("/", maxsplit=1)[0].removesuffix(".py")
+    room = _room(module)
     files = {path for path in (TESTS / room).rglob("test_*.py") if path.name not in SLOW}
     return sorted({*files, *TESTS.glob(f"test_{room}.py"), *(TESTS / name for name in EXTRA.get(module, ()))})
 
 
+def _room(module: str) -> str:
+    return module.split("/", maxsplit=1)[0].removesuffix(".py")
+
+
 def reached_by(files: Iterable[Path], copies: Sequence[Copy]) -> dict[str, dict[str, Any]]:
-    """Which lines each test of these files runs; kept in the cache folder until the source or the tests change."""
+    """Which lines each test of these files runs; kept in the cache folder until what they run changes."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastslow" / "mutants"
     cache.mkdir(parents=True, exist_ok=True)
-    common = [*PACKAGE.rglob("*.py"), *(path for path in TESTS.rglob("*.py") if not path.name.startswith("test_"))]
-    state = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(common)))
-    found: dict[str, dict[str, Any]] = {}
+    helpers = [path for path in TESTS.rglob("*.py") if not path.name.startswith("test_")]
+    state = _digest(*sorted(helpers))
+    kept = {path: cache / f"{_digest(path)}-{state}.json" for path in sorted(files)}
 
-    def piece(path: Path, kept: Path) -> Callable[[Copy], Iterator[tuple[int, float]]]:
+    def piece(path: Path) -> Callable[[Copy], Iterator[tuple[int, float]]]:
         def run(copy: Copy) -> Any:
             started, new = time.perf_counter(), copy.place / "reach.json"
-            code = yield start_tests(copy, [str(path.relative_to(ROOT))], new), 1200.0
+            code = yield start_tests(copy, [str(path.relative_to(ROOT))], MOST_REACH, new), IDLE * MOST_REACH
             if code in (PASSED, FAILED):
-                shutil.copy(new, kept)
+                tests = json.loads(new.read_text())
+                source = {name: _digest(PACKAGE / name) for each in tests.values() for name in each["lines"]}
+                kept[path].write_text(json.dumps({"source": source, "tests": tests}))
             say(f"{path.relative_to(ROOT)}: {time.perf_counter() - started:.0f} s, exit code {code}")
 
         return run
 
-    keys = {}
-    for path in sorted(files):
-        name = hashlib.sha256(state.digest() + str(path.relative_to(ROOT)).encode() + path.read_bytes()).hexdigest()
-        keys[path] = cache / f"{name}.json"
-    in_turn([piece(path, kept) for path, kept in keys.items() if not kept.exists()], copies)
-    for kept in keys.values():
-        if kept.exists():
-            found |= json.loads(kept.read_text())
-    return found
+    if unknown := [piece(path) for path, place in kept.items() if _reach(place) is None]:
+        for copy in copies:
+            shutil.rmtree(copy.place / "marked", ignore_errors=True)
+        in_turn(unknown, [Copy(copy.place / "marked", marked=True) for copy in copies])
+    return {test: found for place in kept.values() for test, found in (_reach(place) or {}).items()}
+
+
+def _reach(place: Path) -> dict[str, dict[str, Any]] | None:
+    """What is kept of the tests of a file, as long as each file of the package that they reach is as it was."""
+    if not place.exists():
+        return None
+    kept = json.loads(place.read_text())
+    same = all((PACKAGE / name).exists() and _digest(PACKAGE / name) == was for name, was in kept["source"].items())
+    return dict(kept["tests"]) if same else None
+
+
+def _digest(*files: Path) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
 def chosen_tests(mutant: Mutant, reach: dict[str, dict[str, Any]]) -> tuple[list[str], float]:
@@ -270,29 +305,29 @@ def chosen_tests(mutant: Mutant, reach: dict[str, dict[str, Any]]) -> tuple[list
 
 
 def try_mutants(mutants: Sequence[Mutant], copies: Sequence[Copy]) -> dict[Mutant, str]:
-    """How each change ended: caught, caught (no end), survived, or not reached."""
-    reach = reached_by({path for mutant in mutants for path in tests_of(mutant.file)}, copies)
+    """How each change ended: caught, caught (no end), survived, or not reached. One room comes after the other."""
     ended: dict[Mutant, str] = {}
+    reach: dict[str, dict[str, Any]] = {}
 
-    def piece(mutant: Mutant) -> Callable[[Copy], Iterator[tuple[int, float]]]:
+    def piece(mutant: Mutant) -> Callable[[Copy], Iterator[tuple[int, float]]] | None:
         tests, seconds = chosen_tests(mutant, reach)
 
         def run(copy: Copy) -> Any:
+            most = 20 + 5 * seconds
             with copy.changed(mutant):
-                code = yield start_tests(copy, ["-x", *tests]), 60 + 5 * seconds
-            ended[mutant] = {PASSED: "survived", TOO_LONG: "caught, no end"}.get(code, "caught")
+                code = yield start_tests(copy, ["-x", *tests], most), IDLE * most
+            ended[mutant] = "survived" if code == PASSED else "caught, no end" if code in NO_END else "caught"
             say(f"{len(ended)}/{len(mutants)} {ended[mutant]} by {len(tests)} tests: {described(mutant)}")
-
-        def unreached(copy: Copy) -> Any:
-            return iter(())
 
         if not tests:
             ended[mutant] = "not reached"
             say(f"{len(ended)}/{len(mutants)} not reached: {described(mutant)}")
-        return run if tests else unreached
+        return run if tests else None
 
-    pieces = [(mutant, piece(mutant)) for mutant in mutants]
-    in_turn([run for mutant, run in pieces if mutant not in ended], copies)
+    for room in ROOMS:
+        inside = [each for each in mutants if _room(each.file) == room]
+        reach |= reached_by({path for mutant in inside for path in tests_of(mutant.file)}, copies)
+        in_turn([run for mutant in inside if (run := piece(mutant))], copies)
     return ended
 
 
@@ -337,9 +372,17 @@ def main() -> None:
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copies are removed whatever ends the command
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "CI": "1"}
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is needed, and finding them takes as long as the tests do
     for library in LOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(library)
+    with contextlib.suppress(ImportError):  # a failure need not be small
+        runner = importlib.import_module("hypothesis.internal.conjecture.engine").ConjectureRunner
+        for name in [each for each in vars(runner) if each.startswith("shrink_interesting")]:
+            setattr(runner, name, lambda self: None)
+    inspect.getmodule(main.__code__)  # it keeps which file each module is of; pydantic asks for every class
+    gc.collect()
+    gc.freeze()  # collections in the forked processes pass over what is loaded
     mutants, known = drawn(chosen.sample, chosen.seed, chosen.only), answered()
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
         copies = [Copy(Path(place) / str(number)) for number in range(chosen.jobs)]

@@ -182,6 +182,10 @@ def _left_out(node: ast.stmt) -> bool:
         return True
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return True
+    return _is_text(node)
+
+
+def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
@@ -193,3 +197,46 @@ def sites(package: Path, rooms: tuple[str, ...]) -> Iterator[Mutant]:
             finder = _Finder(str(path.relative_to(package)), path.read_text())
             finder.visit(ast.parse(finder.source))
             yield from finder.found
+
+
+REACHED = "__reached__"
+"""What the marks call, a builtin while tests are traced."""
+
+
+class _Marker(ast.NodeTransformer):
+    """Puts a call before every statement of the functions of a module."""
+
+    def __init__(self, file: str) -> None:
+        self.file, self._inside = file, False
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        outer, self._inside = self._inside, self._inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        super().generic_visit(node)
+        for name in ("body", "orelse", "finalbody"):
+            each = getattr(node, name, None)
+            if self._inside and isinstance(each, list) and not isinstance(node, ast.ClassDef):
+                setattr(node, name, [part for statement in each for part in self._marked(statement)])
+        self._inside = outer
+        return node
+
+    def _marked(self, statement: ast.stmt) -> list[ast.stmt]:
+        if _is_text(statement):
+            return [statement]
+        mark = ast.parse(f"{REACHED}(({self.file!r}, {statement.lineno}))").body[0]
+        for each in ast.walk(mark):
+            ast.copy_location(each, statement)
+        return [mark, statement]
+
+
+def with_marks(source: str, file: str) -> ast.Module:
+    """The module with marks; in a process where nothing listens they do nothing."""
+    tree = _Marker(file).visit(ast.parse(source))
+    listens = ast.parse(f"{REACHED} = getattr(__import__('builtins'), {REACHED!r}, id)").body[0]
+    place = next((n for n, each in enumerate(tree.body) if not _first(each)), len(tree.body))
+    tree.body.insert(place, listens)
+    return ast.fix_missing_locations(tree)
+
+
+def _first(node: ast.stmt) -> bool:
+    """What must come first in a module: its docstring and imports from the future."""
+    return _is_text(node) or (isinstance(node, ast.ImportFrom) and node.module == "__future__")

@@ -184,6 +184,35 @@ def test_a_resumed_run_ends_as_if_never_interrupted(
     assert len(updates_of(second)) == steps
 
 
+def test_what_follows_a_step_is_not_done_again_after_a_resume(tmp_path: Path) -> None:
+    """The checkpoint of step 2 is written after the step's evaluation and its row of the ledger."""
+    recipe, first = recipe_of("rl", output={"checkpoint_every": 2}), FakeEngine()
+    first.fails_at = 3
+    with pytest.raises(RuntimeError, match="the power is out"):
+        run(tmp_path / "run", recipe, first)
+    _, second = resume(tmp_path / "run", recipe)
+    trained = next(what[0] for kind, what in second.events if kind == "sample")
+    assert problems_of([trained])[0].startswith("train")
+    opened = RunFolder.open(tmp_path / "run")
+    assert [row["step"] for row in opened.rows("evals")] == [0, 2, 4, 5]
+    assert [row["step"] for row in opened.rows("ledger")] == list(range(STEPS + 1))
+
+
+def test_what_a_step_trains_on_is_of_the_present_weights(whole: Whole) -> None:
+    for row in whole("fst")[0].record.run.rows("metrics"):
+        assert row["staleness"] == 0
+        assert list(row["ages"]) == ["0"]
+        assert row["ages"]["0"] == row["response_length"] * PROBLEMS * GROUP
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_every_rollout_of_a_step_is_booked_as_sampled_or_as_reused(reuse: bool, whole: Whole) -> None:
+    loop, _ = whole("fst", **({"fast": {"reuse": True}} if reuse else {}))
+    spent = loop.state.ledger["slow"]
+    assert spent.rollouts + spent.reused == STEPS * PROBLEMS * GROUP
+    assert bool(spent.reused) == reuse
+
+
 def _booked_before(opened: RunFolder, latest: tuple[int, Path] | None) -> int:
     if latest is None:
         return 0

@@ -10,7 +10,7 @@ from fake_runs import run as run_loop
 
 from fastslow.base.errors import RunError
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.frames import Frames
+from fastslow.runs.frames import DIVERGENCE, Frames, read_divergence, write_csv
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.lineage import best_context, read_contexts
 
@@ -95,3 +95,10 @@ def test_a_damaged_table_is_named(tmp_path: Path) -> None:
         (run.path / "rollouts" / "step-000001.parquet").write_text("no parquet")
         with pytest.raises(RunError, match=r"step-000001\.parquet' cannot be read"):
             _ = Frames(run).rollouts
+
+
+def test_what_was_measured_of_a_run_later_is_read_by_step_and_context(tmp_path: Path) -> None:
+    assert read_divergence(tmp_path) == {}
+    rows = [{"step": 0, "context": "seed", "kl": 0.0}, {"step": 5, "context": "best context", "kl": 0.25}]
+    write_csv(tmp_path / DIVERGENCE, rows)
+    assert read_divergence(tmp_path) == {(0, "seed"): 0.0, (5, "best context"): 0.25}

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from run_helpers import make_rollout
 
-from fastslow.recipe import Recipe
-from fastslow.runs.view import LiveView, PlainView, View, make_view
+from fastslow.recipe import Recipe, build_recipe
+from fastslow.runs.view import LiveView, PlainView, View, _expected_rollouts, make_view
 
 METRICS: dict[str, Any] = {
     "reward": 0.25,
@@ -286,3 +286,31 @@ def test_reused_rollouts_are_shown_beside_those_that_were_sampled() -> None:
         assert lines_of(lambda view, step=step: view.step(1, 20, step)) == [
             f"step 1/20: rollouts 400 slow + 960 fast{shown}"
         ]
+
+
+@pytest.mark.parametrize(("method", "expected"), [("fst", 80 + 3 * 50), ("rl", 80), ("gepa", 3 * 50)])
+def test_the_rollouts_to_expect_are_those_of_steps_and_cycles(method: str, expected: int) -> None:
+    """Ten steps of two problems with four rollouts; a cycle before the first, the fifth and the ninth."""
+    slow = {"steps": 10, "problems": 2, "group": 4, "microbatch": 8}
+    fast = {"cycle": 4, "budget": 50, "population": 2}
+    recipe = build_recipe({"model": "none", "task": "given", "method": method, "slow": slow, "fast": fast})
+    assert _expected_rollouts(recipe) == expected
+
+
+@pytest.mark.parametrize("lines", [1, 4, 7, 12, 30])
+def test_a_sample_fits_into_its_lines_and_the_question_gives_way(lines: int) -> None:
+    view = LiveView(terminal())
+    rollout = make_rollout("a", 0.5, feedback="say less\n" * 3)
+    turn = replace(rollout.turns[-1], question="why " * 60, answer="so " * 20)
+    found = [str(line) for line in view._sample_lines(replace(rollout, turns=(turn,)), 40, lines)]
+    assert len(found) <= lines
+    assert found[0].startswith("a  score 0.5")
+    if lines >= 4:
+        assert [name for name in ("asked", "answered", "feedback") if any(line.startswith(name) for line in found)] == [
+            "asked",
+            "answered",
+            "feedback",
+        ]
+    if lines >= 12:
+        assert sum("so" in line for line in found) == 2, "the whole answer"
+        assert sum("say less" in line for line in found) == 3, "the whole feedback"

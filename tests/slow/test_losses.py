@@ -78,6 +78,34 @@ def test_clipped_losses_differ_in_their_averages() -> None:
     assert found == pytest.approx({"grpo": of_rows(each), "dr_grpo": total / (4 * 8), "dapo": total / 10})
 
 
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (0.5, [[False, True, False], [False, True, False]]),
+        (-0.5, [[False, False, True], [False, True, False]]),
+        (0.0, [[False, False, False], [False, True, False]]),
+    ],
+)
+def test_a_token_is_clipped_where_its_gradient_is_gone(first: float, expected: list[list[bool]]) -> None:
+    """A ratio above 1.2 with a positive advantage, or one below 0.8 with a negative one."""
+    made = batch(advantages_R=torch.tensor([first, -2.0]), mask_RT=torch.ones(2, 3))
+    loss, numbers = objective(SlowRecipe(loss="grpo"))(made)
+    assert numbers["clipped"].tolist() == expected
+    loss.backward()
+    assert (made.logprobs_RT.grad[:, :] == 0).tolist() == [
+        [clips or not first for clips in expected[0]],
+        expected[1],
+    ]
+
+
+@pytest.mark.parametrize("loss", [{"name": "cispo", "ratio_cap": 0.5}, {"name": "grpo", "clip": 0.05}])
+def test_ranges_are_positive(loss: dict[str, Any]) -> None:
+    (option,) = loss.keys() - {"name"}
+    assert SlowRecipe(loss=loss).loss.options[option] == loss[option]
+    with pytest.raises(ValueError, match="greater than 0"):
+        SlowRecipe(loss={**loss, option: 0})
+
+
 def test_gspo_has_one_ratio_for_a_row() -> None:
     means = [math.prod(RATIOS[0]) ** (1 / 3), math.sqrt(RATIOS[1][0] * RATIOS[1][1])]
     expected = sum(clipped(ratio, a) for ratio, a in zip(means, ADVANTAGES, strict=True)) / 4

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.checkpoint_choice import simulate, simulated
-from fastslow.slow.steady import CYCLES, WINDOW, Course, Point, point, smooth
+from fastslow.slow.steady import CYCLES, ENTROPY, EQUAL, SOLVED, WINDOW, Course, Point, point, smooth
 
 
 def course_of(rewards: list[float], *, variance: float = 0.01, cycle: int | None = None) -> Course:
@@ -121,18 +121,25 @@ def test_what_is_measured_after_a_restored_checkpoint_is_forgotten() -> None:
 
 @pytest.mark.parametrize(
     ("equal", "entropy", "reward", "collapsed"),
-    [(0.9, 0.05, 0.5, True), (0.5, 0.05, 0.5, False), (0.9, 0.3, 0.5, False), (0.9, 0.05, 1.0, False)],
+    [
+        *((0.9, 0.05, 0.5, True), (0.5, 0.05, 0.5, False), (0.9, 0.3, 0.5, False), (0.9, 0.05, 1.0, False)),
+        *((EQUAL, ENTROPY * 0.5, SOLVED, True), (0.9, None, 0.5, False)),
+    ],
 )  # fmt: skip
 def test_a_collapse_is_equal_groups_without_entropy_that_are_not_solved(
     equal: float, entropy: float | None, reward: float, collapsed: bool
 ) -> None:
     course = course_of([])
-    for step in range(WINDOW):
+    for step in range(2 * WINDOW):
         course.add(Point(step, 0.5, 0.01, 0.3, 0.5))
     assert course.collapse() is None
-    for step in range(WINDOW, 2 * WINDOW):
+    for step in range(2 * WINDOW, 3 * WINDOW):
         course.add(Point(step, reward, 0.01, equal, entropy))
     assert (course.collapse() is not None) is collapsed
+    course.points = course.points[WINDOW:]
+    assert (course.collapse() is not None) is collapsed
+    course.points = course.points[1:]
+    assert course.collapse() is None, "too few steps"
 
 
 def test_patience_counts_steps_and_cycles() -> None:

@@ -85,6 +85,15 @@ def test_rollouts_that_asked_nothing_count_in_the_group_but_are_no_rows() -> Non
     assert signal.zero_variance == 0.0
 
 
+@pytest.mark.parametrize("credit", ["turns", "states"])
+def test_a_rollout_without_turns_has_no_advantage_of_its_turns(credit: str) -> None:
+    rollouts = make_rollouts([1, 0, 0, 0.5], turns=[1, 2, 0, 1])
+    _, signal = build_update(rollouts, SlowRecipe(**TOKEN, credit=credit), step=1)
+    assert signal.advantages is not None
+    assert signal.advantages[2] == 0.0
+    assert any(signal.advantages)
+
+
 def test_only_rollouts_without_tokens_give_no_rows() -> None:
     update = build_update(make_rollouts([1, 0, 0, 0], turns=0), SlowRecipe(group=4), step=1)[0]
     assert list(update.rows) == []

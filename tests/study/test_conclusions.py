@@ -11,7 +11,7 @@ from study_helpers import made_run, staged_run
 from fastslow.recipe import build_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.arms import Arm, make_arm
-from fastslow.study.conclusions import CONCLUSIONS, Conclusion, _stage_names
+from fastslow.study.conclusions import CONCLUSIONS, Conclusion, _stage_names, kept
 from fastslow.study.figures import save
 
 FST = {0: [0.0, 0.4, 0.6, 0.8], 1: [0.0, 0.5, 0.5, 0.7], 2: [0.0, 0.3, 0.5, 0.9]}
@@ -71,6 +71,25 @@ def test_continual_reads_every_task_at_the_end_of_its_stage(tmp_path: Path) -> N
     assert number(found, "rl", "b, at the end of its stage") == 0.4
     assert number(found, "rl", "share of the best arm, mean over stages") == pytest.approx(0.5)
     assert found.finding == "When the task changes, reward at the end of a stage is on average: fst 0.70, rl 0.35"
+
+
+def test_what_is_kept_is_the_reward_on_earlier_tasks_at_the_end(tmp_path: Path) -> None:
+    rewards = {"a": [0.0, 0.6, 0.5, 0.2], "b": [0.0, 0.1, 0.8, 0.3], "c": [0.0, 0.0, 0.0, 0.9]}
+    made = [make_arm("FST", "fst", [RunFolder.open(staged_run(tmp_path / "run", rewards, "fst"))], 0)]
+    assert [(arm, measure, found.mean, digits) for arm, measure, found, digits in kept(made)] == [
+        ("FST", "a, at the end of the run", 0.2, 2),
+        ("FST", "b, at the end of the run", 0.3, 2),
+    ]
+
+
+DIGITS = {"reward": 2, "difference": 2, "asymptote": 2, "share": 2, "seconds": 2, "KL": 3, "times": 1, "training": 0}
+"""How many a number is shown with, by how its measure begins."""
+
+
+@pytest.mark.parametrize("name", [name for name in CONCLUSIONS if name != "continual"])
+def test_numbers_are_shown_with_as_many_digits_as_their_kind_deserves(name: str, tmp_path: Path) -> None:
+    for _, measure, _, digits in conclude(name, tmp_path).numbers:
+        assert digits == DIGITS.get(measure.split()[0], 0), measure
 
 
 def test_stages_of_one_family_are_named_by_what_differs() -> None:

@@ -282,3 +282,16 @@ def test_the_more_evaluations_are_looked_at_the_further_one_must_be_from_the_fir
     assert not rises("five below", [0.4, 0.4, 0.4, 0.56, 0.4, 0.4])
     assert rises("five", [0.4, 0.4, 0.4, 0.575, 0.4, 0.4])
     assert not rises("fall", [0.6, 0.2])
+
+
+def test_no_cost_is_below_zero_and_no_reward_above_one(tmp_path: Path) -> None:
+    """The level is 0.4. One seed reaches it early, the other between steps 20 and 30: the interval over both is wide."""
+    made = [made_run(tmp_path / f"rl-{seed}", [0.0, 0.4, 0.4, 0.5], method="rl", seed=seed) for seed in range(2)]
+    early, late = [0.0, 0.9, 0.9, 0.95], [0.0, 0.1, 0.1, 0.55]
+    made += [made_run(tmp_path / f"fst-{seed}", row, seed=seed) for seed, row in enumerate((early, late))]
+    found = Comparison.of(gather(made)[0])
+    (fst,) = found.others
+    cost, end = found.cost(fst, "steps"), found.end(fst)
+    assert (cost.mean, cost.low) == (pytest.approx((10 * 4 / 9 + 20 + 10 * 2 / 3) / 2), 0)
+    assert cost.high > 100
+    assert (end.mean, end.high) == (pytest.approx(0.75), 1)

@@ -12,8 +12,9 @@ from fastslow.recipe import build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.conclusions import CONCLUSIONS
 from fastslow.study.quickstart import RECIPE
-from fastslow.study.studies import STUDIES
+from fastslow.study.studies import SMALL_STAR, STUDIES, _subtitle, _tasks
 from fastslow.study.training import Job, Variant, jobs_of
+from fastslow.tasks.families.rulebook.task import RulebookOptions
 
 BASE = load_recipe(RECIPE)
 TASKS = [
@@ -70,3 +71,58 @@ def test_stages_take_the_place_of_the_task(tmp_path: Path) -> None:
     assert fst.task is None
     assert [stage.options["book"] for stage in fst.stages] == ["library", "harbour", "orchard"]
     assert fst.slow.steps == 3 * BASE.slow.steps
+
+
+@pytest.mark.parametrize(
+    ("group", "population", "sizes", "shared"),
+    [(8, 4, [1, 2, 8], 4), (8, 8, [1, 2, 4], 2), (6, 3, [1, 2], 3), (6, 6, [1, 2], 2), (3, 3, [1], 1)],
+)
+def test_the_texts_of_an_ablation_share_a_group_evenly(
+    group: int, population: int, sizes: list[int], shared: int
+) -> None:
+    given = [f"slow.group={group}", f"fast.population={population}", f"slow.microbatch={group}"]
+    found = STUDIES["ablations"].variants(load_recipe(RECIPE, given), TASKS)
+    assert [each.overrides for each in found if each.label.startswith("K = ")] == [
+        (f"fast.population={size}",) for size in sizes
+    ]
+    (own,) = [each for each in found if each.name == "fst-prompt-baseline"]
+    assert own.overrides == ("slow.baseline=prompt", f"fast.population={shared}")
+
+
+@pytest.mark.parametrize(("cycle", "others"), [(6, {12, 3}), (5, {10, 2}), (1, {2, 1})])
+def test_cycles_are_doubled_and_halved_to_no_less_than_a_step(cycle: int, others: set[int]) -> None:
+    found = STUDIES["ablations"].variants(load_recipe(RECIPE, [f"fast.cycle={cycle}"]), TASKS)
+    assert {each.overrides for each in found if each.label.startswith("T = ")} == {
+        (f"fast.cycle={other}",) for other in others
+    }
+
+
+def test_the_tasks_of_a_study_are_the_recipes_own_and_as_many_others() -> None:
+    own = {"name": "rulebook", **BASE.tasks[0].options}
+    assert _tasks(STUDIES["ceiling"], BASE, []) == [own]
+    assert _tasks(STUDIES["star-graph"], BASE, []) == [own, SMALL_STAR]
+    assert _tasks(STUDIES["star-graph"], BASE, ["star-graph", "codeio"]) == [own, {"name": "star-graph"}]
+    given = ["{name: rulebook, book: orchard}", "codeio", "star-graph"]
+    assert _tasks(STUDIES["continual"], BASE, given) == [
+        own,
+        {"name": "rulebook", "book": "orchard"},
+        {"name": "codeio"},
+    ]
+
+
+def test_without_further_tasks_a_rulebook_is_followed_by_the_other_books() -> None:
+    own = {"name": "rulebook", **BASE.tasks[0].options}
+    assert _tasks(STUDIES["continual"], BASE, []) == [own, {**own, "book": "harbour"}, {**own, "book": "orchard"}]
+    orchard = load_recipe(RECIPE, ["task.book=orchard", "task.words=3"])
+    (first, second) = _tasks(STUDIES["plasticity"], orchard, [])
+    assert (first["book"], first["told"]) == ("orchard", own["told"])
+    assert (second["book"], second["told"]) == ("harbour", 3), "its seed text has all words"
+    (_, other) = _tasks(STUDIES["plasticity"], BASE, [])
+    options = RulebookOptions(**{key: value for key, value in other.items() if key != "name"})
+    assert options.told >= options.words
+
+
+def test_a_figure_says_what_it_is_of_and_that_three_seeds_have_bands() -> None:
+    for seeds, said in ((1, "1 seed"), (2, "2 seeds"), (3, "3 seeds; bands and bars: 95% over seeds")):
+        assert _subtitle(BASE, STUDIES["ceiling"], seeds) == f"nano, rulebook, {said}"
+    assert _subtitle(BASE, STUDIES["star-graph"], 1) == "nano, star-graph, 1 seed"

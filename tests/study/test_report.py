@@ -9,7 +9,7 @@ import pytest
 from study_helpers import made_run, staged_run
 
 from fastslow.base.errors import FastSlowError
-from fastslow.study.report import ComparedRuns, compare
+from fastslow.study.report import ComparedRuns, _runs_among, compare
 
 
 @pytest.fixture
@@ -62,3 +62,12 @@ def test_runs_with_stages_are_left_to_the_command(tmp_path: Path) -> None:
     folder = staged_run(tmp_path / "run", {"rulebook": [0.1, 0.5, 0.4], "star-graph": [0.0, 0.1, 0.6]}, "fst")
     with pytest.raises(FastSlowError, match=r"has stages; .* `fastslow compare`"):
         compare([folder])
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (4, ""), (5, " and 1 more"), (7, " and 3 more")])
+def test_of_what_is_no_run_four_are_named(count: int, more: str, tmp_path: Path) -> None:
+    run, others = made_run(tmp_path / "run", [0.1, 0.2]), [tmp_path / f"figures-{number}" for number in range(count)]
+    for other in others:
+        other.mkdir()
+    named = ", ".join(f"'{other}'" for other in others[:4])
+    assert _runs_among([*others, run]) == ([run], [f"skipped, no run: {named}{more}"])

@@ -6,6 +6,7 @@ import importlib.util
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,17 @@ from fastslow.study.arms import LOOKS, Arm
 from fastslow.study.conclusions import ablations, data_efficiency
 from fastslow.study.curves import Curve, Estimate
 from fastslow.study.measures import Comparison
-from fastslow.study.sentences import cost_title, findings, largest_margin, oriented, summaries, times, title
+from fastslow.study.sentences import (
+    _size,
+    cost_title,
+    divergence_title,
+    findings,
+    largest_margin,
+    oriented,
+    summaries,
+    times,
+    title,
+)
 
 HALF = 0.1
 """Half of the width of an evaluation's interval."""
@@ -68,6 +79,31 @@ def test_titles_state_the_largest_difference_beyond_noise() -> None:
     assert title(compared(even)) == "Reward at the end: FST 0.68, RL only 0.60; no difference is beyond noise"
     worse = title(compared({"fst": [[0.1, 0.2]] * 2, "rl": [[0.1, 0.7], [0.1, 0.8]]}))
     assert worse == "Reward at the end: RL only 0.75, FST 0.20; no difference is beyond noise"
+
+
+def test_divergence_is_compared_at_the_level_where_two_arms_have_one() -> None:
+    found = compared({"fst": FST, "rl": RL})
+    kls = {"FST": (0.0, 0.01, 0.02, 0.03), "RL only": (0.0, 0.1, 0.2, 0.3)}
+
+    def measured(*labels: str) -> Comparison:
+        arms = [
+            replace(arm, curves={seed: replace(each, kls=kls[arm.label]) for seed, each in arm.curves.items()})
+            if arm.label in labels
+            else arm
+            for arm in found.arms
+        ]
+        return Comparison.of(arms)
+
+    assert divergence_title(measured("FST", "RL only")) == (
+        "KL from the base model at 80% of the gain of RL only (0.31): FST 0.013, RL only 0.25"
+    )  # of the first evaluations that reach it: 0.01, 0.01 and 0.02; 0.2, 0.3 and never
+    assert divergence_title(measured("FST")) == "KL from the base model at the end: FST 0.030"
+    assert cost_title(found).startswith("To reach 80% of the gain of RL only (0.31), FST needs ")
+
+
+def test_a_difference_is_said_without_its_sign() -> None:
+    assert _size(Estimate(0.4, 0.3, 0.6, 3)) == _size(Estimate(-0.4, -0.6, -0.3, 3)) == "0.40 [0.30, 0.60]"
+    assert _size(Estimate(0.0)) == "0.00"
 
 
 def test_a_rise_that_is_noise_is_not_spoken_of() -> None:

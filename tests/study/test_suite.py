@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from rich.console import Console
+from study_helpers import made_run
 
 from fastslow.base.errors import FastSlowError
 from fastslow.launch import start
@@ -15,7 +17,7 @@ from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import Estimate
 from fastslow.study.quickstart import RECIPE
-from fastslow.study.suite import Spoke, _short, find_sources, radar_title, run_suite
+from fastslow.study.suite import Source, Spoke, _path, _short, collect, find_sources, radar, radar_title, run_suite
 
 BRIEF = ["slow.steps=1", "slow.problems=2", "slow.group=4", "slow.microbatch=8", "slow.warmup_steps=0"]
 BRIEF += ["slow.learning_rate=1e-2", "task.shortest=3", "task.longest=4", "fast.anchors=2", "fast.budget=4"]
@@ -121,6 +123,62 @@ def test_the_title_says_who_is_best_on_how_many_tasks() -> None:
     assert radar_title(spokes({"Base": [0.1, 0.5], "FST": [0.3, 0.4]})) == (
         "After GEPA, Base and FST are each highest on 1 of 2 tasks"
     )
+
+
+def test_the_title_is_of_mean_scores_after_gepa() -> None:
+    def spoke(source: str, score: float, when: str = "after", measure: str = "mean") -> Spoke:
+        return Spoke("task", source, None, when, measure, Estimate(score), 10)
+
+    spokes = [
+        spoke("Base", 0.2),
+        spoke("FST", 0.3),
+        spoke("Base", 0.9, when="before"),
+        spoke("Base", 0.9, measure="best"),
+    ]
+    assert radar_title(spokes) == "After GEPA, FST is highest on 1 of 1 tasks, beyond the intervals on 0"
+    assert radar_title(spokes, "best") == "After GEPA, Base is highest on 1 of 1 tasks, beyond the intervals on 0"
+
+
+def test_scores_are_those_of_the_first_and_the_last_evaluation_over_seeds(tmp_path: Path) -> None:
+    """After GEPA that is the best context or, where none was found, the seed text."""
+    sources = [Source(label, method, seed) for label, method in (("Base", None), ("FST", "fst")) for seed in (0, 1)]
+    for source in sources:
+        rewards = [0.2 + 0.1 * source.seed, 0.5, 0.6 + 0.1 * source.seed]
+        made_run(_path(tmp_path, "a task", source), rewards, method="rl" if source.method is None else "fst")
+    scores = {
+        (each.source, each.when, each.measure): each.score.mean for each in collect(tmp_path, ["a task"], sources)
+    }
+    assert scores == {
+        (label, when, measure): pytest.approx(0.25 if when == "before" else 0.65)
+        for label in ("Base", "FST")
+        for when in ("before", "after")
+        for measure in ("mean", "best")
+    }
+
+
+@pytest.mark.parametrize(("most", "rim"), [(0.05, 0.1), (0.4, 0.46), (0.95, 1.0)])
+def test_a_radar_shows_every_score_and_reaches_beyond_the_highest(most: float, rim: float) -> None:
+    tasks, sources = ("a", "b", "c"), ("Base", "FST", "RL only")
+    spokes = [
+        Spoke(task, source, None, when, measure, Estimate(score := most / (1 + place + number), 0.9 * score, score), 10)
+        for measure in ("mean", "best")
+        for number, source in enumerate(sources)
+        for when in ("after", "before")
+        for place, task in enumerate(tasks)
+    ]
+    left, right = radar(spokes, 4).axes
+    assert (left.get_title(), right.get_title()) == ("mean@4 (reward, 0 to 1)", "best@4 (reward, 0 to 1)")
+    assert left.get_ylim() == pytest.approx((0, rim))
+    rings = [line for line in left.get_lines() if len(line.get_ydata()) == 4]
+    for number in range(3):
+        for ring in rings[2 * number : 2 * number + 2]:
+            assert list(ring.get_ydata()) == pytest.approx([most / (1 + place + number) for place in (0, 1, 2, 0)])
+            assert list(ring.get_xdata()) == pytest.approx([0, 2 * math.pi / 3, 4 * math.pi / 3, 0])
+    assert [ring.get_linestyle() for ring in rings] == ["--", "-"] * 3
+    whiskers = [line for line in left.get_lines() if len(line.get_ydata()) == 2]
+    shifts = {round(float(line.get_xdata()[0]) % (2 * math.pi / 3), 9) for line in whiskers}
+    assert shifts == {round(shift % (2 * math.pi / 3), 9) for shift in (-0.035, 0.0, 0.035)}
+    assert [label.get_horizontalalignment() for label in left.get_xticklabels()] == ["center", "left", "right"]
 
 
 def test_a_radar_names_tasks_by_what_is_their_own() -> None:

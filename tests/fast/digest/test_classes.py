@@ -45,6 +45,24 @@ def test_what_says_nothing_without_its_values_is_no_rule() -> None:
     assert classes(*(f"it must go to {n}." for n in range(1, 6))) == []
 
 
+def test_what_was_said_of_one_problem_alone_is_not_yet_a_class() -> None:
+    """Three numbers for each of two desks; the second desk's were all said of one problem, the first's of two."""
+    said = {f"A parcel of {n} kg goes to desk {desk}.": f"{desk}{n > most}" for desk, most in ((1, 5), (2, 99))
+            for n in (3, 7, 12)}  # fmt: skip
+    keys = [(str(place), text) for place, text in enumerate(said)]
+    problems = {key: {said[key[1]]: 1} for key in keys}
+    texts, empty = generalized((cut(key, ("system",), key[1], lambda _: False) for key in keys), problems)
+    assert set(texts.values()) == {"A parcel of … kg goes to desk 1."}
+    assert len(texts) == 3
+    assert not empty
+
+
+def test_single_letters_have_no_case() -> None:
+    for values, given in (("ABCD", "x"), ("abcd", "X")):
+        said = [f"the field must be '{value}', you wrote '{given} {place}'" for place, value in enumerate(values)]
+        assert not any("case" in text or "capital" in text for text in classes(*said))
+
+
 def test_a_few_numbers_may_be_rules() -> None:
     said = ["Use at most 7 steps.", "Use at most 9 steps.", "Use at most 11 steps."]
     assert classes(*said) == said

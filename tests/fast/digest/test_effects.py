@@ -102,3 +102,104 @@ def test_before_anything_is_seen_a_hundred_tokens_cost_two_points_more_or_less()
     longer = found.contrast(np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1), 100.0, 0.0)
     assert found.judge(longer) == pytest.approx((-0.02, 0.03))
     assert found.parts(found.mean).token == pytest.approx(-0.0002)
+
+
+def marginal(seen: Observations, truth: np.ndarray, now: int, side: np.ndarray, noise: float) -> tuple[np.ndarray, ...]:
+    """The expected scores, their covariance without ease and noise, and with both, written out pair by pair."""
+    common = seen.own @ truth + e.RELATED * np.maximum(0, 1 - seen.own.sum(axis=1)) * (seen.related @ truth)
+    tokens = seen.tokens / 100
+    lines = (seen.own + seen.related) @ ((1 - truth) * e.FALSE_EFFECT)
+    mean = e.LEVEL[0] + e.LENGTH[0] * tokens + e.TRUE_EFFECT[0] * common + e.WORDS[0] * seen.passed + lines
+    walked = np.minimum.outer(seen.cycles, seen.cycles) - seen.cycles.min()
+    cover = e.LEVEL[1] ** 2 + e.MOVE**2 * walked
+    for values, deviation in ((tokens, e.LENGTH[1]), (common, e.TRUE_EFFECT[1]), (seen.passed, e.WORDS[1])):
+        cover = cover + deviation**2 * np.outer(values, values)
+    cover = cover + e.DEVIATION**2 * (seen.own @ seen.own.T + seen.related @ seen.related.T)
+    cover = cover + (seen.present * side**2) @ seen.present.T
+    rows = e.DOUBT * noise * 2.0 ** ((now - seen.cycles) / e.HALF_LIFE)
+    ease = e.EASE * np.equal.outer(seen.problems, seen.problems)
+    return mean, cover, cover + ease + np.diag(rows)
+
+
+def estimated_noise(seen: Observations, truth: np.ndarray, now: int) -> float:
+    side = np.full(len(truth), e.SIDE_EFFECT)
+    mean, cover, whole = marginal(seen, truth, now, side, e.NOISE)
+    fitted = mean + cover @ np.linalg.solve(whole, seen.scores - mean)
+    weights = 0.5 ** ((now - seen.cycles) / e.HALF_LIFE)
+    squares = weights @ (seen.scores - fitted) ** 2
+    return float((e.NOISE_WEIGHT * e.NOISE + squares) / (e.NOISE_WEIGHT + weights.sum()))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_text_is_expected_to_score_is_the_conditional_mean_of_the_joint_gaussian(seed: int) -> None:
+    """Over several cycles, with texts of several lengths and lines that bear on problems in every way. What is asked for is
+    one more row, of the last cycle, that was not scored."""
+    chance = np.random.default_rng(seed)
+    rows, lines, now = 14, 3, 7
+    present = (chance.random((rows, lines)) < 0.6).astype(float)
+    seen = Observations(
+        chance.random(rows),
+        np.sort(chance.choice([1, 2, 5], rows)),
+        chance.integers(0, 5, rows),
+        chance.integers(0, 400, rows).astype(float),
+        present,
+        present * chance.random((rows, lines)) * 0.6,
+        present * chance.random((rows, lines)) * 0.3,
+        0.5 + 0.5 * chance.random(rows),
+    )
+    truth = np.array([1.0, 0.7, 0.2])
+    found = Effects(seen, truth, now)
+    assert found.parts(found.mean).words > e.LEAST_WORDS, "else it is not the Gaussian's"
+    for row in range(rows):
+        asked = Observations(*(values[[*range(rows), row]] for values in vars(seen).values()))
+        asked.cycles[-1] = 5
+        side = np.full(lines, e.SIDE_EFFECT)
+        mean, cover, _ = marginal(asked, truth, now, side, 1.0)
+        own_mean, _, whole = marginal(seen, truth, now, side, estimated_noise(seen, truth, now))
+        expected = mean[-1] + cover[-1, :-1] @ np.linalg.solve(whole, seen.scores - own_mean)
+        one, weight = slice(row, row + 1), np.ones(1)
+        contrast = found.contrast(
+            seen.present[row], seen.own[one], seen.related[one], weight, seen.tokens[row], seen.passed[row]
+        )
+        assert found.expected(contrast) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(("rows", "most"), [(60, 0.65), (240, 0.35)])
+def test_a_side_effect_is_large_where_that_is_likelier_than_such_lines_are_rare(
+    rows: int, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that takes more and more on all problems. The marginal likelihoods of the scores say from where on."""
+    truth, taken, wanted, margins = np.array([0.9, 0.9]), [], [], []
+    for harm in np.linspace(0.05, most, 41):
+        present = np.array([[index % 2, index // 2 % 2] for index in range(rows)], dtype=float)
+        zeros, nothing = np.zeros((rows, 2)), np.zeros(rows)
+        scores = 0.5 + 0.3 * (-1.0) ** (np.arange(rows) // 4) - harm * present[:, 1]
+        cycles, problems = np.zeros(rows, dtype=np.int64), np.arange(rows)
+        seen = Observations(scores, cycles, problems, nothing, present, zeros, zeros, nothing)
+        noise = estimated_noise(seen, truth, 0)
+        likelihoods = []
+        for deviation in (e.SIDE_EFFECT, e.LARGE_SIDE_EFFECT):
+            mean, _, whole = marginal(seen, truth, 0, np.array([e.SIDE_EFFECT, deviation]), noise)
+            left = scores - mean
+            likelihoods.append(-0.5 * (np.linalg.slogdet(whole)[1] + left @ np.linalg.solve(whole, left)))
+        margins.append(likelihoods[1] - likelihoods[0] + np.log(0.2))  # one in five
+        wanted.append(margins[-1] > 0)
+        found = Effects(seen, truth, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(e, "MOST_EXCEPTIONS", 0)
+            narrow = Effects(seen, truth, 0)
+        taken.append(not np.array_equal(found.mean, narrow.mean))
+    assert taken == wanted
+    assert min(map(abs, margins)) < 0.3, "a step near the bound"
+    assert taken == sorted(taken)
+    assert len(set(taken)) == 2
+
+
+def test_the_level_moves_by_five_points_a_cycle_more_or_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(e, "DOUBT", 1e12)  # nothing is learnt from the rows
+    seen = observations([0.0, 1.0], [0, 0])
+    seen.cycles[:] = 2, 6
+    found = Effects(seen, np.array([0.9]), 6)
+    first, move = np.eye(len(found.mean))[:2]
+    assert found.judge(first) == pytest.approx((0.4, 0.3), abs=1e-6)
+    assert found.judge(move) == pytest.approx((0.0, 0.05 * 2), abs=1e-6)

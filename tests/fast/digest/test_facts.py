@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastslow.fast.digest.facts import cases
+from fastslow.fast.digest.facts import cases, facts
 from fastslow.fast.digest.journal import key_of
 from fastslow.fast.digest.transcript import Graded, Transcript, read_feedback
 
@@ -25,6 +25,26 @@ def heard(feedback: Sequence[str]) -> set[str]:
 def test_values_beside_a_rule_are_no_rules() -> None:
     said = [f"expected '[{code}]', got 'x'\nPut the country in brackets." for code in CODES] * 4
     assert heard([*said, "Write one line."]) == {"Put the country in brackets.", "Write one line."}
+
+
+def test_a_value_that_was_wanted_once_is_a_case_as_well() -> None:
+    texts = {code: f"expected '{code}', got 'x'" for code in CODES} | {"rule": "Put the country in brackets."}
+    said = [[[code], ["rule"]] for code in CODES]
+    assert cases(texts, [*said, [["other"]]]) == set(CODES)
+    assert cases(texts, [*said[:-1], [[CODES[-1]], ["other"]]]) == set(CODES[:-1]), "no rule stands beside the last"
+
+
+def test_a_fact_is_told_four_times_and_always_beside_one_rule_that_is_hardly_said_without_it() -> None:
+    def found(told: set[int], rule: set[int], *, left_out: str = "…", other: str = "Use JSON.") -> bool:
+        return bool(facts({"told": (f"you wrote {left_out}", told), "rule": (other, rule)}))
+
+    assert found({1, 2, 3, 4}, {1, 2, 3, 4, 5, 6})
+    assert facts({"told": ("you wrote …", {1, 2, 3, 4}), "rule": ("Use JSON.", {1, 2, 3, 4})}) == {"told"}
+    assert not found({1, 2, 3}, {1, 2, 3})
+    assert not found({1, 2, 3, 4}, {1, 2, 3, 5})
+    assert not found({1, 2, 3, 4}, {1, 2, 3, 4, 5, 6, 7})
+    assert not found({1, 2, 3, 4}, {1, 2, 3, 4}, left_out="17")
+    assert not found({1, 2, 3, 4}, {1, 2, 3, 4}, other="Use … instead.")
 
 
 def test_values_are_all_there_is_where_no_rule_stands_beside_them() -> None:

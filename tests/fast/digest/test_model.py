@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastslow.fast.digest.journal import Journal, Row, Said, key_of
-from fastslow.fast.digest.model import HEEDED, TRIED, Model
+from fastslow.fast.digest.model import HEEDED, KEPT_MOSTLY, SEEN_TWICE, TRIED, Model
 from fastslow.fast.digest.writing import Heard, Writer, wish
 
 BASE = {"prompt": "Answer the question.\nName the unit.\nBe polite."}
@@ -100,3 +100,27 @@ def test_lines_that_answers_do_not_keep_are_counted_by_how_often_they_are_said(m
     ):
         monkeypatch.setattr(model.words, "heeded", lambda key, heeded=heeded: heeded)
         assert model.wanting(problem) == pytest.approx(expected)
+
+
+def test_of_what_was_said_of_several_problems_that_is_kept_which_is_seen_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = known()
+    assert {UNIT, DIGITS} <= model.words.place.keys()
+    single = model.journal.statements[DIGITS].problems
+    for heeded, kept in (
+        ((KEPT_MOSTLY, SEEN_TWICE), True),
+        ((KEPT_MOSTLY - 0.01, SEEN_TWICE), False),
+        ((1.0, SEEN_TWICE - 0.01), False),
+    ):
+        monkeypatch.setattr(model.words, "heeded", lambda key, heeded=heeded: heeded)
+        assert model.complaints() == (2 * kept, 2)
+    for problem in list(single)[1:]:
+        del single[problem]
+    assert model.complaints() == (0, 1), "the other was said of one problem only"
+
+
+@pytest.mark.parametrize(("right", "silent"), [(0, True), (1, True), (2, False)])
+def test_scores_say_nothing_while_no_more_than_one_answer_in_fifty_is_right(right: int, silent: bool) -> None:
+    journal = Journal()
+    for number in range(50):
+        journal.add(Row(f"problem {number}", frozenset(), 0, float(number < right), 0, ()), [], "what")
+    assert Model(journal, Writer(BASE, 200, len), 0).silent is silent

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastslow.fast.digest.journal import Journal, Row, Said
-from fastslow.fast.digest.words import SAID_EFFECT, SAID_NOISE, Order, Words
+from fastslow.fast.digest.words import ONCE_MORE, SAID_EFFECT, SAID_NOISE, Order, Words
 
 FIRST, SECOND, BROKEN = (f"system\n{name}" for name in ("first", "second", "unreadable"))
 
@@ -85,6 +85,19 @@ def test_what_followed_elsewhere_is_expected_to_follow() -> None:
     assert expected[words.place[SECOND]] > 0.7
 
 
+def test_a_right_answer_has_got_past_all_that_was_said_of_its_problem() -> None:
+    """Of ten problems five were solved once the first was kept; of the others the second statement was made then."""
+    rows = []
+    for index in range(10):
+        said = (SECOND,) if index % 2 else ()
+        rows += [(f"p{index}", set(), 0.0, (FIRST,)), (f"p{index}", {FIRST}, float(not said), said)]
+    journal = journal_of(*rows, ("new", set(), 0.0, (FIRST,)))
+    words = words_of(journal, FIRST, SECOND)
+    problems = [*(f"p{index}" for index in range(10)), "new"]
+    expected = words.follows(journal, words.about([journal.about(each) for each in problems]), problems)[-1]
+    assert expected[words.place[SECOND]] == pytest.approx(5 / (10 + ONCE_MORE))
+
+
 def test_what_a_line_breaks_elsewhere_counts_as_far_as_it_is_clear() -> None:
     """Every answer under the first line breaks the second statement, no other does: the ridge regression by hand, less two
     deviations."""
@@ -99,3 +112,11 @@ def test_what_a_line_breaks_elsewhere_counts_as_far_as_it_is_clear() -> None:
     later = words.broken_by(journal, present, 3)  # a row counts half after three cycles
     variance = 1 / (5 / SAID_NOISE + 1 / SAID_EFFECT**2)
     assert later[0] == pytest.approx(variance * 5 * (1 - 1 / 3) / SAID_NOISE - 2 * variance**0.5)
+
+
+def test_what_is_said_of_right_answers_orders_nothing() -> None:
+    failures = [("a", set(), 0.0, (FIRST,))] * 3 + [("a", set(), 0.0, (SECOND,))] * 3
+    praise = [("a", set(), 1.0, (SECOND,))] * 5
+    plain, praised = Order(journal_of(*failures)), Order(journal_of(*failures, *praise))
+    assert plain.passed(SECOND, [FIRST]) == praised.passed(SECOND, [FIRST]) == 3 / (3 + 3 + 1)
+    assert Order(journal_of(*praise)).passed(FIRST, [SECOND]) == 0

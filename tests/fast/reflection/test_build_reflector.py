@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from fake_engine import FakeEngine
 
+from fastslow.base.errors import RecipeError
 from fastslow.fast.reflection import LanguageModelReflector, Lessons, LiteLLMChat, LocalChat
 from fastslow.fast.reflection.chats import PolicyChat
 from fastslow.models import load
@@ -55,3 +56,19 @@ def test_policy_asks_the_policy() -> None:
     assert isinstance(reflector.chat.engine, FakeEngine)
     assert (reflector.chat.sampling.temperature, reflector.chat.sampling.max_tokens) == (1e-3, 7)
     assert reflector.collective
+
+
+def test_what_a_reflection_model_is_sent_has_bounds() -> None:
+    model = {"kind": "litellm", "model": "openai/x", "base_url": "http://here"}
+    least = {"temperature": 0.0, "max_tokens": 1, "timeout": 0.5, "retries": 0}
+    assert {**vars(built({**model, **least}).chat), **least} == vars(built({**model, **least}).chat)
+    for setting, value in {"temperature": -0.5, "max_tokens": 0, "timeout": 0, "retries": -1, "model": ""}.items():
+        with pytest.raises(RecipeError, match=setting):
+            built({**model, setting: value})
+    with pytest.raises(RecipeError, match="would end up in the run folder"):
+        built({**model, "base_url": "http://someone:secret@here"})
+
+
+def test_who_has_a_model_of_its_own() -> None:
+    kinds = {name: REFLECTOR.registry.find(name).own_model for name in ("lessons", "policy", "litellm", "local")}
+    assert kinds == {"lessons": False, "policy": False, "litellm": True, "local": True}

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastslow.fast.reflection import Attempt, Lessons, ReflectionFailed, Request
+from fastslow.fast.reflection.lessons import QUOTING_WEIGHT, new_lessons
 
 Make = Callable[..., Request]
 
@@ -153,3 +154,15 @@ def test_with_nothing_new_a_line_is_dropped(make_request: Make) -> None:
 def test_a_budget_that_holds_no_edit_is_a_failure(make_request: Make) -> None:
     with pytest.raises(ReflectionFailed, match="no edit fits"):
         Lessons()(make_request("one two", [Attempt("?", "!", "three", 0.0)], max_tokens=2))
+
+
+def test_a_line_that_has_three_words_in_a_row_of_its_attempt_quotes_it() -> None:
+    said = "Beta, gamma delta!\nalpha then gamma\nwrite one two three here\nbeta gamma"
+    attempt = Attempt(question="alpha beta gamma delta", answer="one two three", feedback=said, score=0.0)
+    request = Request("system", "", [attempt], "light", 99, count_words, 0)
+    assert new_lessons(request) == {
+        "Beta, gamma delta!": QUOTING_WEIGHT,
+        "alpha then gamma": 1.0,
+        "write one two three here": QUOTING_WEIGHT,
+        "beta gamma": 1.0,
+    }

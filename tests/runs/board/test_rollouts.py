@@ -119,6 +119,19 @@ def test_new_files_and_files_of_earlier_versions(tmp_path: Path) -> None:
     assert index.page(Filter(), "newest", True, 0, 10)["total"] == 2
 
 
+def test_the_steps_to_choose_from_are_the_first_and_the_last(tmp_path: Path) -> None:
+    (tmp_path / "rollouts").mkdir()
+    row = {"policy_step": [0], "score": [0.0], "feedback": [""], "answers": [["x"]], "prompt_tokens": [1]}
+    for step, examples in ((2, ["a", "b"]), (5, ["c"])):
+        columns = {name: values * len(examples) for name, values in row.items()}
+        table = columns | {name: ["c"] * len(examples) for name in ("context",)} | {"example": examples}
+        table |= {"completion_tokens": [1] * len(examples)}
+        pq.write_table(pa.table(table), tmp_path / "rollouts" / f"step-{step:06d}.parquet")
+    page = RolloutIndex(Place("run", tmp_path, tmp_path)).page(Filter(), "newest", True, 0, 10)
+    assert page["facets"]["steps"] == [2, 5]
+    assert [row["example"] for row in page["rows"]] == ["c", "b", "a"]
+
+
 @given(st.lists(st.text(alphabet="ab \n<é☃", min_size=0, max_size=4)), st.booleans())
 def test_shading_never_changes_the_answer(pieces: list[str], spoilt: bool) -> None:
     answer = "".join(pieces)

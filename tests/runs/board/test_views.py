@@ -13,10 +13,11 @@ import pytest
 from board_helpers import make_run
 from helpers import ROOT
 
-from fastslow.runs.board.curves import curves, thinned
+from fastslow.runs.board.curves import curves, summary, thinned
 from fastslow.runs.board.views import NotFound, RunViews, Views
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, sum_rows
+from fastslow.runs.reading import Place
 
 
 def views_of(folder: Path) -> RunViews:
@@ -214,3 +215,10 @@ def test_the_board_imports_neither_torch_nor_pandas(finished: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_without_steps_a_run_has_come_as_far_as_its_last_evaluation(tmp_path: Path) -> None:
+    place, evals = Place("run", tmp_path, tmp_path), [{"step": 0}, {"step": 6}]
+    assert summary(place, {}, [], evals)["step"] == 6
+    assert summary(place, {}, [{"step": 7}], evals)["step"] == 7
+    assert summary(place, {}, [], [])["step"] == 0

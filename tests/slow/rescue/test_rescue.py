@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,6 +156,31 @@ def test_a_teachers_text_in_the_policys_tokens(tmp_path: Path) -> None:
     assert (spent.rollouts, spent.calls) == (calls + probes, calls + probes)
     assert spent.cost == calls * 0.5
     assert spent.prompt_tokens >= calls * 11
+
+
+@dataclass
+class Slow(Scripted):
+    """Answers when as many calls are under way as it waits for, or after a while."""
+
+    meet: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=0.05))
+    concurrent: bool = False
+    met: int = 0
+
+    def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.meet.wait()
+            self.met += 1
+        self.meet.reset()
+        return super().__call__(messages, seed)
+
+
+def test_a_served_teacher_answers_together_and_a_local_one_by_one(tmp_path: Path) -> None:
+    local = Slow()
+    run(tmp_path / "local", taught(), FakeEngine(-1.0), teachers={"small": local})
+    assert local.met == 0 < len(local.heard)
+    served = Slow(concurrent=True, meet=threading.Barrier(PROBLEMS, timeout=60))
+    run(tmp_path / "served", taught(), FakeEngine(-1.0), teachers={"small": served})
+    assert served.met == len(served.heard) == STEPS * PROBLEMS
 
 
 def test_a_truncated_text_has_no_end_token(tmp_path: Path) -> None:
