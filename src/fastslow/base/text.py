@@ -117,6 +117,20 @@ def unlisted(text: str) -> str:
     return re.sub(r"(?m)^- ", " - ", text)
 
 
+def edits_in(text: str, marks: re.Pattern[str]) -> list[tuple[str, str]]:
+    """The old and the new lines of each edit, where `marks` finds the lines before, between and after them as its groups 1, 2
+    and 3. Read in one pass, however many edits never end."""
+    found, seen = list[tuple[str, str]](), list[re.Match[str]]()
+    for mark in marks.finditer(text):
+        if mark.lastindex == len(seen) + 1:
+            seen.append(mark)
+        if len(seen) == 3:
+            first, middle, last = seen
+            found.append((text[first.end() + 1 : middle.start()], text[middle.end() + 1 : last.start()]))
+            seen = []
+    return found
+
+
 BULLETS = re.compile(r"^(?:(?:[-*+•–]|\d+[.)])\s+)+")
 
 
