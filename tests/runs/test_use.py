@@ -79,7 +79,7 @@ def test_the_report_names_the_line_that_is_never_followed() -> None:
     assert verdict(counted(*rows, row("one")).values()) == ""
 
 
-def test_values_that_a_line_leaves_out_may_be_any() -> None:
+def test_several_values_in_a_line_are_each_any_word_and_not_more() -> None:
     line = "Write (…,…): “…” is wrong"
     texts = {"a": {"system": line}}
 
