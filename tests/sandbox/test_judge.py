@@ -25,8 +25,9 @@ RIGHT = [
     "environment patched", "a log of the module", "recorded warnings", "a patched logger", "a mock's assertion alone",
     "retried", "an array in place", "a grouped table", "module import", "test_fn",
     "exceptions with attributes", "exception with own str", "exception hierarchy", "exception made by the test",
-    "exception groups", "mock patch of an object's method", "mock open and print", "main with sys argv and exit codes",
-    "environment and cwd", "reversed and index", "rational sum and comparison to int", "inplace operators on containers", "generic stack class",
+    "exception groups", "mock patch of an object's method", "mock open and print",
+    "main with sys argv and exit codes", "environment and cwd", "reversed and index", "generic stack class",
+    "rational sum and comparison to int", "inplace operators on containers",
     "numpy errors and dtype", "dataclass of the test",
 ]  # fmt: skip
 SPECIAL = {pair.name: pair for pair in styles.written(styles.FOLDER / "special.txt", "special")}
