@@ -34,6 +34,8 @@ SPECIAL = {pair.name: pair for pair in styles.written(styles.FOLDER / "special.t
 GENERATED = list(styles.generated("right"))[::23]
 SHARED = (
     "context manager",
+    "another error",
+    "system exit",
     "exception renamed",
     "emptied later",
     "ends early",

@@ -265,13 +265,13 @@ def _forward(name: str) -> Callable[..., Any]:
         judge, _, standing = facts(self)
         if name in _COMPARING or name == "contains":
             return _compare(self, name, args[0])
+        if name == "exit":
+            return _left(judge, self, name, *args)
         value = (
             judge.ask("call", self, *args, **kwargs) if name == "call" else judge.ask("op", name, self, *args, **kwargs)
         )
         if name == "enter" and isinstance(value, Handle) and facts(value)[1] == facts(self)[1]:
             return self
-        if name == "exit":
-            _unswallowed(judge, value, *args)
         if (
             standing <= Standing.UNKNOWN
             and name in _ARITHMETIC
@@ -288,10 +288,17 @@ def _forward(name: str) -> Callable[..., Any]:
     return operate
 
 
-def _unswallowed(judge: Any, left: Any, _: Any = None, error: Any = None, *__: Any) -> None:
-    """A `with` of the answer's may end an error, but not an assertion of the test."""
-    if isinstance(error, AssertionError) and left:
+def _left(judge: Any, this: Any, name: str, kind: Any = None, error: Any = None, *others: Any) -> Any:
+    """A `with` of the answer's may end an error, or raise another in its place, but not for an assertion of the test."""
+    try:
+        ends = judge.ask("op", name, this, kind, error, *others)
+    except Exception:
+        ends = True
+        if not isinstance(error, AssertionError):
+            raise
+    if ends and isinstance(error, AssertionError):
         raise judge.unsure("the code's context manager ends an assertion of the test")
+    return ends
 
 
 def _compare(self: Any, name: str, other: Any) -> Any:
@@ -398,9 +405,9 @@ def _await(self: Any) -> Any:
 
 def _later(name: str) -> Callable[..., Any]:
     async def operate(self: Any, *args: Any) -> Any:
-        value = facts(self)[0].ask("op", name, self, *args)
         if name == "aexit":
-            _unswallowed(facts(self)[0], value, *args)
+            return _left(facts(self)[0], self, name, *args)
+        value = facts(self)[0].ask("op", name, self, *args)
         itself = name == "aenter" and isinstance(value, Handle) and facts(value)[1] == facts(self)[1]
         return self if itself else value
 
