@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -13,8 +13,17 @@ BARS = "▁▂▃▄▅▆▇█"
 
 def one_line(value: object, limit: int = 300) -> str:
     """The text of a value on one line, truncated to `limit` characters."""
+    return _spelled(str, value, limit)
+
+
+def quoted(value: object, limit: int = 300) -> str:
+    """The same as Python writes it, a text in quotes."""
+    return _spelled(repr, value, limit)
+
+
+def _spelled(spell: Callable[[object], str], value: object, limit: int) -> str:
     try:
-        spelled = str(value)
+        spelled = spell(value)
     except Exception:  # an integer of thousands of digits, a list that holds itself, somebody's own class
         spelled = f"<{type(value).__name__}>"
     text = " ".join(spelled.split())
