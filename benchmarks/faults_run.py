@@ -71,7 +71,7 @@ HOG: list[bytes] = []
 WRITING = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 ENDED, REFUSED, KILLED, NO_END, LOCKED = 0, 2, -signal.SIGKILL, 98, 99
 LIMIT = 60.0
-"""Seconds after which a command has hung; it takes less than one."""
+"""Seconds of work, or without any, after which a command has hung, however busy the machine is; it takes less than one."""
 Disturbed = Callable[[Path], None]
 
 
@@ -154,20 +154,28 @@ def in_child(do: Disturbed, folder: Path, limit: float | None = None) -> tuple[i
             os._exit(code)
     os.close(writing)
     os.set_blocking(reading, False)
-    said, until, ended = b"", time.monotonic() + (limit or LIMIT), None
+    said, worked, since, ended = b"", 0.0, time.monotonic(), None
     while ended is None:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             ended = os.waitstatus_to_exitcode(status)
-        elif time.monotonic() > until:
+        elif (work := _work_of(child)) > (limit or LIMIT) or time.monotonic() > since + (limit or LIMIT):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             ended = NO_END
         else:
+            if work > worked:
+                worked, since = work, time.monotonic()
             time.sleep(0.002)
         said += _read(reading)
     os.close(reading)
     return ended, said.decode("utf-8", "replace").strip()
+
+
+def _work_of(process: int) -> float:
+    """Seconds of a processor."""
+    user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _read(pipe: int) -> bytes:

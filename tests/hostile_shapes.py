@@ -36,6 +36,8 @@ UNITS = {
     "differences": "-- a: b\n+- a: c\n",
     "names": "Aa Aa & ",
     "carriage returns": "\r",
+    "edits": "<<<<<<< SEARCH\n=======\n",
+    "fences with a name": "```a\n",
 }
 SHAPES: dict[str, Callable[[int], str]] = {
     **{name: lambda size, unit=unit: (unit * (size // len(unit) + 1))[:size] for name, unit in UNITS.items()},

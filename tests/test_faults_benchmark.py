@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import ROOT
@@ -63,3 +66,12 @@ def test_a_command_ends_with_nothing_or_one_message(code: int, said: str, wrong:
     judge = importlib.import_module("benchmarks.faults_judge")
     fault = judge.Fault("a kind", "a case", lambda folder: None)
     assert bool(judge._wrong_end(fault, code, said)) == wrong
+
+
+@pytest.mark.parametrize(
+    "hang", [lambda _: signal.pause(), lambda _: all(True for _ in itertools.count())], ids=["asleep", "busy"]
+)
+def test_a_command_that_does_not_end_is_stopped(hang: Any, tmp_path: Path) -> None:
+    """After so many seconds of work, or without any: one that waits for a busy machine has not hung."""
+    run = importlib.import_module("benchmarks.faults_run")
+    assert run.in_child(hang, tmp_path, 0.2) == (run.NO_END, "")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from fastslow.base.errors import RecipeError
 from fastslow.base.text import (
     duration,
     has_credentials,
@@ -9,6 +10,7 @@ from fastslow.base.text import (
     number,
     one_line,
     printable,
+    quoted,
     redacted,
     sparkline,
 )
@@ -29,6 +31,19 @@ def test_foreign_text_is_made_harmless_and_short() -> None:
     assert printable("a\x1b[2Jb\n\tc") == "a�[2Jb\n\tc"
     assert one_line("a\n b", 3) == "a b"
     assert one_line("a" * 10, 4) == "aaa…"
+    assert str(RecipeError("no key 'a\x1b[2J\0'\n\tor so")) == "no key 'a�[2J�'\n\tor so"
+
+
+def test_what_cannot_be_shown_is_named_by_its_type() -> None:
+    class Silent:
+        def __str__(self) -> str:
+            raise ValueError
+
+        __repr__ = __str__
+
+    assert one_line(Silent()) == quoted(Silent()) == "<Silent>"
+    assert quoted("a\nb", 5) == "'a\\n…"
+    assert quoted(10**5000) == "<int>"
 
 
 @pytest.mark.parametrize(

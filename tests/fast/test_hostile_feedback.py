@@ -12,6 +12,8 @@ from hostile_shapes import SHAPES, grows_linearly, seconds, within
 from optimizers.optimizer_helpers import each
 
 from fastslow.base.text import hidden_characters, one_line, printable
+from fastslow.discover.candidates import Unreadable, read_answer
+from fastslow.discover.problem import Problem
 from fastslow.fast.digest.classes import cut
 from fastslow.fast.digest.model import Model
 from fastslow.fast.digest.transcript import Graded, Transcript, compared, label_words, parts_of, read_feedback
@@ -19,12 +21,14 @@ from fastslow.fast.digest.writing import Heard, Writer, read_lines
 from fastslow.fast.optimizers.ace import Item, changed
 from fastslow.fast.reflection import Attempt, Lessons, Request, TextRequest
 from fastslow.fast.reflection.base import LONGEST_FEEDBACK, MOST_LINES, excerpt
+from fastslow.fast.reflection.code import Code
 from fastslow.fast.reflection.language_model import Unusable, read_text
 from fastslow.fast.reflection.lessons import line_key, new_lessons
 from fastslow.fast.reflection.prompt import show_attempts
 from fastslow.recipe import FastRecipe
 from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Context, Example, Feedback, Rollout
+from fastslow.runs.use import count_uses
 from fastslow.tasks.families.handbook import read_label
 from fastslow.tasks.reading import last_boxed, last_fenced, last_tagged
 
@@ -46,6 +50,28 @@ def answered(text: str) -> object:
         return problem
 
 
+def edited(text: str) -> object:
+    try:
+        return Code().revised(text, "")
+    except ValueError as problem:
+        return problem
+
+
+def program(text: str) -> object:
+    try:
+        return read_answer(text, "", PROBLEM, "either")
+    except Unreadable as problem:
+        return problem
+
+
+PROBLEM = Problem("p", "Write.", "maximize", "", "", "", suffix=".txt")
+LEAVING_OUT = "a…a…a…b\n(…,…,…)!"
+
+
+def seen(text: str) -> dict[str, Any]:
+    return {"example": "p", "context": "c", "score": 0.0, "feedback": text, "error": None, "components": ["system"]}
+
+
 READERS: dict[str, Callable[[str], object]] = {
     "feedback": lambda text: read_feedback("system", text, "an answer", "a question"),
     "feedback that repeats the answer": lambda text: read_feedback("system", text, text, text),
@@ -59,6 +85,9 @@ READERS: dict[str, Callable[[str], object]] = {
     "lines of a model": lambda text: read_lines(text, [Heard("k", "t", 1, False)]),
     "answer of a model": answered,
     "changes of a model": lambda text: changed([Item("one")], f"{text}\nREMOVE {text}"),
+    "edits of a model": edited,
+    "program of a model": program,
+    "use of a line": lambda text: count_uses([seen(text)], {"system": LEAVING_OUT}, {"c": {"system": LEAVING_OUT}}),
     "hidden characters": hidden_characters,
     "credentials": printable,
     "one line": one_line,

@@ -14,7 +14,7 @@ import pytest
 from helpers import EXAMPLE, ROOT, outcome
 
 import fastslow
-from fastslow.base.errors import RecipeError, RunError, TaskError
+from fastslow.base.errors import FastSlowError, RecipeError, RunError, TaskError
 from fastslow.launch import api, start
 from fastslow.launch.results import Run
 from fastslow.recipe import Recipe, SlowRecipe, load_recipe
@@ -117,6 +117,11 @@ def test_files_are_found_from_the_current_folder(started: list[tuple[Recipe, Pat
     assert options == {"path": str(Path("rows.jsonl").resolve()), "grader": f"{Path('grading.py').resolve()}:grade"}
 
 
+class Silent:
+    def __repr__(self) -> str:
+        raise ValueError("nothing to say")
+
+
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no model": ({"task": "rulebook"}, "the recipe has no 'model'; add it"),
     "no task": ({"model": "nano"}, "task"),
@@ -125,6 +130,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a wrong dotted key": ({"model": "nano", "task": "rulebook", "slow.step": 1}, "did you mean slow.steps"),
     "no mapping": ({"model": "nano", "task": "rulebook", "slow": 3}, "slow=3: expected a mapping"),
     "a grader without rows": ({"model": "nano", "task": "rulebook", "grader": grade}, "task is str; with a grader"),
+    "what cannot be shown": (
+        {"model": "nano", "task": "rulebook", "seed": Silent()},
+        "seed=<Silent>: input should be a valid integer",
+    ),
+    "keys that are no text": (
+        {"model": "nano", "task": [{1: 2}], "grader": grade},
+        "it has 1; set question to one of them",
+    ),
     "no recipe": ({"recipe": 3}, "recipe is of type int; expected a mapping, a Recipe or the path of a YAML file"),
 }
 
@@ -132,9 +145,17 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", MISTAKES)
 def test_mistakes_are_explained(case: str) -> None:
     arguments, expected = MISTAKES[case]
-    with pytest.raises(RecipeError) as raised:
+    with pytest.raises(FastSlowError) as raised:
         fastslow.train(**arguments)
     assert expected in str(raised.value)
+
+
+@pytest.mark.parametrize("given", [Silent(), 5, [10**5000]], ids=["silent", "a number", "a list"])
+def test_what_is_no_path_is_explained(given: Any) -> None:
+    with pytest.raises(RunError, match="cannot be the path of a run folder"):
+        fastslow.train(model="nano", task="rulebook", folder=given)
+    with pytest.raises(RecipeError, match="expected the path of a YAML file"):
+        fastslow.load_recipe(given)
 
 
 def test_every_section_of_a_recipe_is_a_keyword() -> None:

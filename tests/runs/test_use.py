@@ -77,3 +77,15 @@ def test_the_report_names_the_line_that_is_never_followed() -> None:
     assert "work for the weights" in said
     assert verdict(counted(*rows[:8]).values()) == ""  # seen too seldom
     assert verdict(counted(*rows, row("one")).values()) == ""
+
+
+def test_several_values_in_a_line_are_each_any_word_and_not_more() -> None:
+    line = "Write (…,…): “…” is wrong"
+    texts = {"a": {"system": line}}
+
+    def missed(feedback: str) -> int:
+        said = row("p", feedback)
+        return count_uses([said, said], texts["a"], texts)[line].about
+
+    assert missed("Write (12,b): “x” is wrong.") == missed("write (1,2,3): “y,” is  wrong") == 1
+    assert missed("Write (12): “x” is wrong.") == missed("Write (1,2): “x” is wrongly put.") == 0

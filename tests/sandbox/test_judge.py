@@ -24,10 +24,25 @@ RIGHT = [
     "a context that logs again", "a graph's own dict", "a part of an argument", "a list of nodes that is kept",  # shared
     "environment patched", "a log of the module", "recorded warnings", "a patched logger", "a mock's assertion alone",
     "retried", "an array in place", "a grouped table", "module import", "test_fn",
+    "exceptions with attributes", "exception with own str", "exception hierarchy", "exception made by the test",
+    "exception groups", "mock patch of an object's method", "mock open and print",
+    "main with sys argv and exit codes", "environment and cwd", "reversed and index", "generic stack class",
+    "rational sum and comparison to int", "inplace operators on containers",
+    "numpy errors and dtype", "dataclass of the test",
 ]  # fmt: skip
 SPECIAL = {pair.name: pair for pair in styles.written(styles.FOLDER / "special.txt", "special")}
 GENERATED = list(styles.generated("right"))[::23]
-SHARED = ("emptied later", "ends early", "when more is known", "given away", "its own data")
+SHARED = (
+    "context manager",
+    "another error",
+    "system exit",
+    "exception renamed",
+    "emptied later",
+    "ends early",
+    "when more is known",
+    "given away",
+    "its own data",
+)
 FORGED = [
     *list(forged.forgeries())[::9],
     *(pair for pair in forged.forgeries() if pair.style == "endless" or any(part in pair.name for part in SHARED)),

@@ -1,8 +1,14 @@
 """Errors for the user: what was given, what was expected, what to do. The command line prints only the message."""
 
+from fastslow.base.text import without_controls
+
 
 class FastSlowError(Exception):
-    """A mistake in the input or the environment, not a bug in fastslow."""
+    """A mistake in the input or the environment, not a bug in fastslow. Its message has no control characters, whatever it
+    quotes, because Python shows it as it is."""
+
+    def __str__(self) -> str:
+        return without_controls(super().__str__())
 
 
 class RecipeError(FastSlowError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -13,8 +13,17 @@ BARS = "▁▂▃▄▅▆▇█"
 
 def one_line(value: object, limit: int = 300) -> str:
     """The text of a value on one line, truncated to `limit` characters."""
+    return _spelled(str, value, limit)
+
+
+def quoted(value: object, limit: int = 300) -> str:
+    """The same as Python writes it, a text in quotes."""
+    return _spelled(repr, value, limit)
+
+
+def _spelled(spell: Callable[[object], str], value: object, limit: int) -> str:
     try:
-        spelled = str(value)
+        spelled = spell(value)
     except Exception:  # an integer of thousands of digits, a list that holds itself, somebody's own class
         spelled = f"<{type(value).__name__}>"
     text = " ".join(spelled.split())
@@ -115,6 +124,20 @@ def shorten(text: str, longest: int) -> str:
 def unlisted(text: str) -> str:
     """A quoted text whose lines are no entries of a list where it stands below instructions (tasks/skills.py)."""
     return re.sub(r"(?m)^- ", " - ", text)
+
+
+def edits_in(text: str, marks: re.Pattern[str]) -> list[tuple[str, str]]:
+    """The old and the new lines of each edit, where `marks` finds the lines before, between and after them as its groups 1, 2
+    and 3. Read in one pass, however many edits never end."""
+    found, seen = list[tuple[str, str]](), list[re.Match[str]]()
+    for mark in marks.finditer(text):
+        if mark.lastindex == len(seen) + 1:
+            seen.append(mark)
+        if len(seen) == 3:
+            first, middle, last = seen
+            found.append((text[first.end() + 1 : middle.start()], text[middle.end() + 1 : last.start()]))
+            seen = []
+    return found
 
 
 BULLETS = re.compile(r"^(?:(?:[-*+•–]|\d+[.)])\s+)+")

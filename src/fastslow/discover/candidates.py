@@ -7,12 +7,12 @@ import hashlib
 import re
 from typing import Literal
 
-from fastslow.base.text import one_line
+from fastslow.base.text import edits_in, one_line
 from fastslow.discover.problem import CANDIDATE, Problem
 
 Form = Literal["edits", "whole", "either"]
-EDIT = re.compile(r"^<{5,} *SEARCH[^\n]*\n(.*?)^={5,}[^\n]*\n(.*?)^>{5,} *REPLACE[^\n]*$", re.MULTILINE | re.DOTALL)
-_FENCED = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<text>.*?)^ {0,3}(?P=fence)[`~]*[ \t]*$", re.M | re.S)
+_MARKS = re.compile(r"^(?:(<{5,} *SEARCH)|(={5,})|(>{5,} *REPLACE))[^\n]*$", re.MULTILINE)
+_FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})(?P<rest>[^\n]*)$", re.MULTILINE)
 
 
 class Unreadable(ValueError):
@@ -21,7 +21,7 @@ class Unreadable(ValueError):
 
 def read_answer(answer: str, parent: str, problem: Problem, form: Form) -> str:
     """The candidate that an answer proposes."""
-    edits = EDIT.findall(answer) if form != "whole" else []
+    edits = edits_in(answer, _MARKS) if form != "whole" else []
     if edits:
         candidate = _edited(parent, edits)
     elif form == "edits":
@@ -64,12 +64,33 @@ def _edited(parent: str, edits: list[tuple[str, str]]) -> str:
 
 
 def _whole(answer: str, problem: Problem) -> str:
-    blocks = [found["text"] for found in _FENCED.finditer(answer)]
+    blocks = _fenced(answer)
     if blocks:
         return blocks[-1]
     if problem.is_program and "```" in answer:
         raise Unreadable("The block with the program does not end. Close it with ```, and write a shorter program.")
     return answer.strip() + "\n"
+
+
+def _fenced(text: str) -> list[str]:
+    """What fenced blocks hold. One that is never closed is text."""
+    blocks, lines, opened = list[str](), list(_FENCE.finditer(text)), -1
+    endless: dict[str, int] = {}
+    """By its character, the shortest fence that is known not to be closed any more."""
+    for place, opening in enumerate(lines):
+        fence = opening["fence"]
+        if place <= opened or "`" in opening["rest"] or len(fence) >= endless.get(fence[0], len(text)):
+            continue
+        opened = next((n for n in range(place + 1, len(lines)) if _closes(lines[n], fence)), -1)
+        if opened < 0:
+            endless[fence[0]] = len(fence)
+        else:
+            blocks.append(text[opening.end() + 1 : lines[opened].start()])
+    return blocks
+
+
+def _closes(line: re.Match[str], fence: str) -> bool:
+    return line["fence"].startswith(fence) and not line["rest"].strip("`~ \t")
 
 
 def _parse(candidate: str) -> ast.Module:

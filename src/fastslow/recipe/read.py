@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from fastslow.base.errors import RecipeError
-from fastslow.base.text import HIDDEN, one_line, redacted
+from fastslow.base.text import HIDDEN, one_line, quoted, redacted
 from fastslow.models.tokenizer import context_length
 from fastslow.recipe.former import explain_key, explain_value, section_of, translate
 from fastslow.recipe.model import Recipe
@@ -96,6 +96,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     `-` reads standard input. Relative paths in the file are relative to its folder; those of overrides to the current
     folder, or else to the file's.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise RecipeError(f"recipe is {quoted(path, 60)}; expected the path of a YAML file")
     path = Path(path)
     return _with_overrides(read_mapping(path), path, overrides)
 
@@ -168,7 +170,7 @@ def _plain(value: Any) -> Any:
             raise ValueError("a number with more than 30 digits")
         if isinstance(value, dict):
             if unusual := [key for key in value if not isinstance(key, str)]:
-                raise ValueError(f"the key {one_line(repr(unusual[0]), 60)} is not text")
+                raise ValueError(f"the key {quoted(unusual[0], 60)} is not text")
             return {key: copied(inner, depth + 1) for key, inner in value.items()}
         return [copied(inner, depth + 1) for inner in value] if isinstance(value, list) else value
 
@@ -392,10 +394,10 @@ def _explain(problem: Any, data: dict[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"the recipe has no '{dotted}'; add it ({dotted}: …)"
     if problem["type"] in ("model_type", "dict_type"):
-        return f"{dotted}={one_line(repr(problem['input']))}: expected a mapping of keys to values"
+        return f"{dotted}={quoted(problem['input'])}: expected a mapping of keys to values"
     message = problem["msg"].removeprefix("Value error, ")
     alone = not dotted or isinstance(problem["input"], Mapping)  # what a section says of its keys names them
-    return message if alone else f"{dotted}={one_line(repr(problem['input']))}: {message[0].lower()}{message[1:]}"
+    return message if alone else f"{dotted}={quoted(problem['input'])}: {message[0].lower()}{message[1:]}"
 
 
 def _part(dotted: str, data: dict[str, Any]) -> tuple[Slot, Any] | None:

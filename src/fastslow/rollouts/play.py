@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
 from fastslow.base.errors import FastSlowError, RecipeError, RunError, TaskError
-from fastslow.base.text import one_line
+from fastslow.base.text import one_line, quoted
 from fastslow.base.world import wait_for
 from fastslow.engine.base import Engine
 from fastslow.models.chat import ChatFormat, speaking
@@ -254,7 +254,7 @@ def _described(error: BaseException) -> str:
 
 def _checked(returned: object) -> Feedback:
     if not _is_feedback(returned):
-        raise TaskError(f"it returned {one_line(repr(returned), 200)}, expected Feedback with numbers in [0, 1]")
+        raise TaskError(f"it returned {quoted(returned, 200)}, expected Feedback with numbers in [0, 1]")
     return returned
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fastslow.base.errors import RunError, cause
-from fastslow.base.text import one_line
+from fastslow.base.text import one_line, quoted
 from fastslow.recipe import Recipe, dump_recipe, read_stored_recipe
 from fastslow.records import Rollout
 from fastslow.runs import files
@@ -254,7 +254,7 @@ def folder_path(given: object) -> Path:
             raise ValueError(f"it has a NUL character, or a name of more than {LONGEST_NAME} bytes")
         return path
     except (TypeError, ValueError, OSError) as error:
-        shown = one_line(repr(str(given) if isinstance(given, os.PathLike) else given), 60)
+        shown = quoted(str(given) if isinstance(given, os.PathLike) else given, 60)
         raise RunError(
             f"{shown} cannot be the path of a run folder ({one_line(cause(error), 120)}); give another"
         ) from None

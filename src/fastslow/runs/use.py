@@ -27,6 +27,8 @@ MOST = 4000
 """Rollouts that are read, the newest."""
 LONGEST = 20_000
 """Characters of a feedback that are searched."""
+LONGEST_VALUE = 100
+"""Characters of a value that a line leaves out."""
 TRIED, SELDOM = 8, 0.1
 """A line is not followed if it was in play on problems that it is about so often, and followed in no more than this share."""
 _LEFT_OUT = "…"
@@ -135,6 +137,7 @@ def _keys(texts: Iterable[str]) -> frozenset[str]:
 
 def _saying(key: str) -> re.Pattern[str]:
     """Finds a line in a feedback; values that the line leaves out may be any."""
-    parts = r"\S+".join(re.escape(part) for part in key.split(_LEFT_OUT))
     before, after = r"(?<!\w)" if key[:1].isalnum() else "", r"(?!\w)" if key[-1:].isalnum() else ""
-    return re.compile(f"{before}{parts}{after}")
+    first, *parts = f"{re.escape(key)}{after}".split(_LEFT_OUT)
+    # What follows a value is taken where it stands first: tried everywhere, several values would take for ever.
+    return re.compile(before + first + "".join(rf"(?>\S{{1,{LONGEST_VALUE}}}?{part})" for part in parts))

@@ -229,7 +229,7 @@ def require_columns(source: str, rows: list[Row], columns: Mapping[str, str]) ->
             advice = "write {{ and }} for plain braces" if option == "prompt" else f"set {option} to one of them"
             raise TaskError(
                 f"'{source}' row {number} has no column '{column}', which the task's {option} names; it has "
-                f"{', '.join(row)}; {advice}"
+                f"{', '.join(map(str, row))}; {advice}"
             )
 
 

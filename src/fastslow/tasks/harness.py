@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from fastslow.base.errors import FastSlowError, RecipeError, TaskError
-from fastslow.base.text import one_line
+from fastslow.base.text import one_line, quoted
 from fastslow.base.world import wait_for
 from fastslow.sandbox.harness import Ended, Job, Refused, described, plain, run_harness
 from fastslow.sandbox.process import queued, unwatched
@@ -165,7 +165,7 @@ class HarnessTask(Task):
         limits = self.limits
         tokens = f", {limits.tokens} tokens of them in all" if limits.tokens else ""
         called = "\nTools, which raise a ValueError where they fail:" if tools else "\nThere are no tools."
-        problem = one_line(repr(self.problem(examples[0])), 400) if len(examples) else ""
+        problem = quoted(self.problem(examples[0]), 400) if len(examples) else ""
         return f"""\
 `problem` is plain data, such as {problem}.
 `ask(text_or_messages, component={prompts[0]!r}, max_tokens=None, stop=())` returns the model's answer as text. The component,
@@ -224,13 +224,13 @@ class _Run:
         steps = self.steps
         if len(steps) > SHOWN:
             steps = [*steps[: SHOWN // 2], f"… {len(steps) - SHOWN} more …", *steps[-SHOWN // 2 :]]
-        lines = [f"Problem: {one_line(repr(self.task.problem(self.example)), LONGEST)}", "What the code did:", *steps]
+        lines = [f"Problem: {quoted(self.task.problem(self.example), LONGEST)}", "What the code did:", *steps]
         if not steps:
             lines.append("it asked for nothing and called no tool")
         if ended.prints.strip():
             lines.append(f"It printed: {one_line(ended.prints, LONGEST)}")
         if not ended.reason:
-            lines.append(f"It returned: {one_line(repr(ended.returned), LONGEST)}")
+            lines.append(f"It returned: {quoted(ended.returned, LONGEST)}")
         lines.append(f"In all: {self.asks} answers with {self.tokens} tokens, {self.calls} calls of tools.")
         return "\n".join(lines)
 
@@ -246,7 +246,7 @@ class _Run:
         except Refused as refusal:
             self.steps.append(f"{named}{one_line(said, LONGEST)} → refused: {one_line(refusal, LONGEST)}")
             raise
-        self.steps.append(f"{named}{one_line(said, LONGEST)} → {one_line(repr(value), LONGEST)}")
+        self.steps.append(f"{named}{one_line(said, LONGEST)} → {quoted(value, LONGEST)}")
         return value
 
     async def _ask(self, messages: Any, component: Any, max_tokens: Any, stop: Any) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from fastslow.base.text import hidden_characters, one_line
+from fastslow.base.text import edits_in, hidden_characters, one_line
 from fastslow.fast.reflection.base import KINDS, Kind, Refusal
 from fastslow.records import Component
 from fastslow.sandbox.signature import fault_of
 
 BROKEN = "proposal_broken"
 """The fault of code that cannot be played; the reason is shown with the next request."""
-_EDIT = re.compile(r"^<{5,9} SEARCH[ \t]*\n(.*?)\n?^={5,9}[ \t]*\n(.*?)\n?^>{5,9} REPLACE[ \t]*$", re.M | re.S)
+_MARKS = re.compile(r"^(?:(<{5,9} SEARCH)|(={5,9})|(>{5,9} REPLACE))[ \t]*$", re.M)
 _MARK = re.compile(r"^(?:<{5,9} SEARCH|>{5,9} REPLACE)", re.M)
 
 
@@ -48,7 +48,7 @@ class Code(Kind):
 
     def revised(self, block: str, parent: str) -> str:
         """The parent with its edits made, or the whole code as it is given."""
-        edits = _EDIT.findall(block)
+        edits = [(old.removesuffix("\n"), new.removesuffix("\n")) for old, new in edits_in(block, _MARKS)]
         if len(_MARK.findall(block)) != 2 * len(edits):
             raise ValueError(
                 "an edit lacked a part of: <<<<<<< SEARCH, the old lines, =======, the new lines, >>>>>>> REPLACE"

@@ -20,7 +20,10 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+from .handles import Mirror
+
 _REPLACED = ("input", "print", "open")
+_PRINTED = ("stdout", "stderr")
 ANSWER = ("solution", "answer")
 """Modules that are the answer, for a test that imports it."""
 _MOST = 1_000
@@ -32,7 +35,8 @@ class Watched:
 
     def __init__(self, code: str) -> None:
         self._stack = contextlib.ExitStack()
-        self._stdin, self._stdout = sys.stdin, sys.stdout
+        self._stdin, self._folder = sys.stdin, os.getcwd()
+        self._streams = {name: getattr(sys, name) for name in _PRINTED}
         self._own = {name: getattr(builtins, name) for name in _REPLACED}
         self._environ = dict(os.environ)
         self._heard = [name for name, words in _HEARD.items() if any(word in code for word in words)]
@@ -67,8 +71,9 @@ class Watched:
         told: dict[str, Any] = dict.fromkeys(self._heard, True)
         if os.environ != self._environ:
             told["environ"] = dict(os.environ)
-        if sys.stdout is not self._stdout:
-            told["stdout"] = True
+        told |= {name: True for name, own in self._streams.items() if getattr(sys, name) is not own}
+        if (folder := os.getcwd()) != self._folder:
+            told["folder"] = folder
         if sys.stdin is not self._stdin:
             self._given = sys.stdin.read()
             told["stdin"] = self._given
@@ -82,7 +87,7 @@ class Watched:
         ]
         for patch in self._patches:
             home, place = patch.target, [patch.attribute]
-            if isinstance(home, type):
+            if isinstance(home, type) and not isinstance(home, Mirror):  # the answer's own are replaced there already
                 home, place = sys.modules[home.__module__], [*home.__qualname__.split("."), *place]
             if isinstance(home, ModuleType):
                 patches.append([home.__name__, place, pack(getattr(patch.target, patch.attribute))])
@@ -92,8 +97,9 @@ class Watched:
 
     def settle(self, reply: dict[str, Any]) -> None:
         """What a call has printed and read."""
-        if isinstance(printed := reply.get("printed"), str):
-            sys.stdout.write(printed)
+        for name in _PRINTED:
+            if isinstance(printed := reply.get(name), str):
+                getattr(sys, name).write(printed)
         if isinstance(read := reply.get("read"), int) and sys.stdin is not self._stdin:
             sys.stdin = io.StringIO(self._given[max(read, 0) :])
         for kind, message in reply.get("warned", ()):
@@ -131,15 +137,19 @@ class Surroundings:
                     target = getattr(target, each)
                 self._stack.callback(setattr, target, name, getattr(target, name))
                 setattr(target, name, self._unpack(packed))
-        for stream, start in (("stdout", ""), ("stdin", told.get("stdin", ""))):
+        if "folder" in told:
+            self._stack.callback(os.chdir, os.getcwd())
+            os.chdir(told["folder"])
+        for stream, start in (*((name, "") for name in _PRINTED), ("stdin", told.get("stdin", ""))):
             if stream in told:
                 self._stack.callback(setattr, sys, stream, getattr(sys, stream))
                 setattr(sys, stream, io.StringIO(start))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if "stdout" in self._told and isinstance(sys.stdout, io.StringIO):
-            self.left["printed"] = sys.stdout.getvalue()
+        for name in _PRINTED:
+            if name in self._told and isinstance(stream := getattr(sys, name), io.StringIO):
+                self.left[name] = stream.getvalue()
         if "stdin" in self._told and isinstance(sys.stdin, io.StringIO):
             self.left["read"] = sys.stdin.tell()
         self._stack.close()

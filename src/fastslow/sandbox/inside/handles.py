@@ -7,6 +7,7 @@ contains and equals everything. So what such an object says of the truth counts 
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import sys
 from collections import deque
@@ -24,8 +25,8 @@ _DATA = {kind.__name__: kind for kind in (int, float, str, bytes, list, tuple, d
 _FIELDS = "__dataclass_fields__"
 _COMPARING = ("eq", "ne", "lt", "le", "gt", "ge")
 _WITHOUT_QUESTION = """
-call iter next len enter exit aenter aexit aiter anext await bool float int index complex str repr format hash reversed round
-trunc floor ceil neg pos abs setitem delitem
+call iter next len enter exit aenter aexit aiter anext await bool float int index complex str repr format bytes fspath hash
+reversed round trunc floor ceil neg pos abs setitem delitem
 """
 _NO_QUESTION = frozenset(_WITHOUT_QUESTION.split())
 """Operations that tell the answer nothing of what is expected, and whose results are no verdicts."""
@@ -36,9 +37,9 @@ _CLAIMED = {
     "coroutine": CoroutineType,
     "async_generator": AsyncGeneratorType,
 }
-_DATA_AND_TESTS = (
-    "builtins collections numbers datetime decimal fractions uuid pathlib numpy pandas unittest inside answer solution"
-)
+_DATA_AND_TESTS = """
+builtins collections numbers datetime decimal fractions uuid pathlib numpy pandas unittest inside tests answer solution
+"""
 _NEVER_CLAIMED = frozenset(_DATA_AND_TESTS.split())
 """Modules whose types go over as data, so that an object that says it is of one of them is none; and those of the tests."""
 
@@ -115,7 +116,7 @@ class Handle:
             raise AttributeError(name)
         if name == _FIELDS:
             return getattr(type(self), name)
-        return _weighed(judge, standing, name, judge.ask("getattr", self, name))
+        return weighed(judge, standing, name, judge.ask("getattr", self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         facts(self)[0].ask("setattr", self, name, value)
@@ -181,13 +182,16 @@ class Mirror(type):
         if name == _FIELDS:
             return _fields(judge.ask("getattr", cls, name))
         standing = Standing.MADE if is_named(cls) else Standing.UNKNOWN
-        return _weighed(judge, standing, name, judge.ask("getattr", cls, name))
+        return weighed(judge, standing, name, judge.ask("getattr", cls, name))
 
     def __contains__(cls, item: Any) -> bool:
         return _contains(cls, item)
 
     def __setattr__(cls, name: str, value: Any) -> None:
         cls._own_facts()[0].ask("setattr", cls, name, value)
+
+    def __delattr__(cls, name: str) -> None:
+        cls._own_facts()[0].ask("delattr", cls, name)
 
     def __iter__(cls) -> Any:
         return cls._own_facts()[0].ask("op", "iter", cls)
@@ -225,7 +229,7 @@ def mirror(
         },
     }
     if "iter" not in operations and "getitem" in operations:
-        space["__iter__"] = _Items
+        space["__iter__"] = _Items.of
     if "contains" not in operations and {"iter", "getitem"} & set(operations):
         space["__contains__"] = _contains
     claimed = _claimed(module, name) or _derived(name, *above)
@@ -233,9 +237,12 @@ def mirror(
         space["__class__"] = property(lambda _: claimed)
     bases = tuple(parent for parent in parents if not any(parent in other.__mro__[1:] for other in parents))
     try:
-        return Mirror(name, bases or (Handle,), space)
+        made = Mirror(name, bases or (Handle,), space)
     except TypeError:  # parents that do not go together here
-        return Mirror(name, (Handle,), space)
+        made = Mirror(name, (Handle,), space)
+    if module == "collections.abc" and name in collections.abc.__all__:
+        getattr(collections.abc, name).register(made)
+    return made
 
 
 def _claimed(module: str, name: str) -> Any:
@@ -258,6 +265,8 @@ def _forward(name: str) -> Callable[..., Any]:
         judge, _, standing = facts(self)
         if name in _COMPARING or name == "contains":
             return _compare(self, name, args[0])
+        if name == "exit":
+            return _left(judge, self, name, *args)
         value = (
             judge.ask("call", self, *args, **kwargs) if name == "call" else judge.ask("op", name, self, *args, **kwargs)
         )
@@ -274,9 +283,22 @@ def _forward(name: str) -> Callable[..., Any]:
         asks = name not in _NO_QUESTION or (name == "call" and standing == Standing.WORD)
         if asks and standing == Standing.WORD and isinstance(value, Handle):
             return _as_word(value)
-        return _weighed(judge, standing, f"__{name}__", value) if asks else value
+        return weighed(judge, standing, f"__{name}__", value) if asks else value
 
     return operate
+
+
+def _left(judge: Any, this: Any, name: str, kind: Any = None, error: Any = None, *others: Any) -> Any:
+    """A `with` of the answer's may end an error, or raise another in its place, but not for an assertion of the test."""
+    try:
+        ends = judge.ask("op", name, this, kind, error, *others)
+    except Exception:
+        ends = True
+        if not isinstance(error, AssertionError):
+            raise
+    if ends and isinstance(error, AssertionError):
+        raise judge.unsure("the code's context manager ends an assertion of the test")
+    return ends
 
 
 def _compare(self: Any, name: str, other: Any) -> Any:
@@ -300,7 +322,7 @@ def _compare(self: Any, name: str, other: Any) -> Any:
     return value
 
 
-def _weighed(judge: Any, standing: Standing, name: str, value: Any) -> Any:
+def weighed(judge: Any, standing: Standing, name: str, value: Any) -> Any:
     """What an object gave, as far as it may count. Asked for by a `name` that data has, only an object that the test has
     made is believed: what it gives is no truth."""
     doubted = name.startswith("__") or is_data_name(name)
@@ -361,6 +383,10 @@ class _Items:
     def __init__(self, items: Any) -> None:
         self._items, self._place = items, -1
 
+    @staticmethod
+    def of(items: Any) -> _Items:
+        return _Items(items)
+
     def __iter__(self) -> _Items:
         return self
 
@@ -379,6 +405,8 @@ def _await(self: Any) -> Any:
 
 def _later(name: str) -> Callable[..., Any]:
     async def operate(self: Any, *args: Any) -> Any:
+        if name == "aexit":
+            return _left(facts(self)[0], self, name, *args)
         value = facts(self)[0].ask("op", name, self, *args)
         itself = name == "aenter" and isinstance(value, Handle) and facts(value)[1] == facts(self)[1]
         return self if itself else value

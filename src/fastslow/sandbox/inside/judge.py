@@ -12,6 +12,7 @@ import builtins
 import copy
 import importlib
 import inspect
+import json
 import random
 import sys
 import types
@@ -20,8 +21,9 @@ from typing import Any
 
 from . import cases, evidence, handles, wire
 from .around import ANSWER, Watched
+from .errors import Raised, Tree, ancestry, error_maker, exception_class
 from .handles import Handle, Mirror, Standing, Unsure
-from .peer import OPERATIONS, Gone, Peer, Pipes, ancestry, exception_class, operations
+from .peer import OPERATIONS, Gone, Peer, Pipes, operate, operations
 from .pieces import JUDGE, Assertions, Piece, names_of
 from .program import SAFE, class_names
 from .verdict import LONGEST, Failed, equal, verdict_of
@@ -69,11 +71,14 @@ class Judge(Peer):
         """By its id, what the answer has changed in place, with a copy from before."""
         self.late: list[int] = []
         """The ids of those that it was not given just then, in order."""
-        self._space: dict[str, Any] = {}
+        sys.modules["tests"] = types.ModuleType("tests")  # where classes of the tests are looked up
+        self._space: dict[str, Any] = vars(sys.modules["tests"])
         self._shared: set[str] = set()
         self._classes: dict[int, type] = {}
         self._by_number: dict[int, Any] = {}
-        self._errors: dict[tuple[str, ...], type[Exception]] = {}
+        self._errors: dict[str, type[Exception]] = {}
+        self.said: dict[int, str] = {}
+        """By their ids, how exceptions of the answer's own classes show themselves."""
         self._theirs: dict[int, tuple[Any, int]] = {}
 
     def judge(self, tests: list[dict[str, Any]], setup: str, entry: str | None) -> dict[str, Any]:
@@ -122,12 +127,12 @@ class Judge(Peer):
         names = self._result("", self._exchange(None), [], [], ())
         if not isinstance(names, list):
             raise self.gone()
-        self._space.update({"__name__": "tests", JUDGE: self})
+        self._space[JUDGE] = self
         known = set(map(str, names))
         for home in ANSWER:
             sys.modules[home] = _Answer(home, self._value, known)
         used = names_of(Piece({"code": setup}).tree).union(*(piece.names for piece in pieces), [entry] if entry else [])
-        exec(compile(setup, "setup.py", "exec"), self._space)
+        exec(compile(setup, "setup.py", "exec", dont_inherit=True), self._space)
         known -= self._space.keys()
         own = {name for name in used & known if name not in vars(builtins)}
         for name in sorted((own | ({entry} if entry in known else set())) or used & known):
@@ -143,7 +148,7 @@ class Judge(Peer):
             return importlib.import_module(_ALIASES.get(name, name))
         if kind == "library" and value in sys.stdlib_module_names - {"builtins"}:
             return getattr(importlib.import_module(value), name)
-        if isinstance(value, Mirror) and name.lstrip("_")[:1].isupper():
+        if isinstance(value, Mirror | Raised) and name.lstrip("_")[:1].isupper():
             type.__setattr__(value, "_named", True)
         return value
 
@@ -243,11 +248,22 @@ class Judge(Peer):
         error.about_answer = {"error": words, "line": line, "code": str(reply.get("code"))}  # type: ignore[attr-defined]
         return error
 
-    def _error(self, names: list[str]) -> type[Exception]:
-        key = tuple(map(str, names))
+    def _error(self, tree: Tree) -> type[Exception]:
+        key = json.dumps(tree)
         if key not in self._errors:
-            self._errors[key] = exception_class(list(key), _known_error)
+            self._errors[key] = exception_class(tree, _known_error, self._error, error_maker(self))
         return self._errors[key]
+
+    def error(self, error: BaseException, number: int | None = None, said: Any = None) -> BaseException:
+        """One that the answer goes on having is the same one each time."""
+        if number is None:
+            return error
+        known = self._by_number.setdefault(number, error)
+        if known is not error and isinstance(known, BaseException):
+            return known.with_traceback(None)
+        self._theirs[id(error)] = (error, number)
+        self.said[id(error)] = str(said)
+        return error
 
     def stand_in(self, number: int, what: str, about: Any = None) -> Any:
         if number not in self._by_number:
@@ -350,7 +366,7 @@ class Judge(Peer):
         if do == "call":
             result = value(*args[1:], **kwargs)
         elif do == "op" and name in OPERATIONS:
-            result = getattr(type(value), f"__{name}__")(value, *args[2:], **kwargs)
+            result = operate(name, value, *args[2:], **kwargs)
         elif do in ("getattr", "setattr") and not args[1].startswith(_INNARDS) and not inspect.isroutine(value):
             if do == "setattr" and (isinstance(value, type) or callable(getattr(value, args[1], None))):
                 raise AttributeError("a class or method of the tests")
@@ -386,6 +402,6 @@ def _known_error(name: str) -> Any:
         return None if found in _ENDS else found
     return (
         None
-        if module.partition(".")[0] in ("unittest", "inside", "__main__", *ANSWER)
+        if module.partition(".")[0] in ("builtins", "unittest", "inside", "tests", "__main__", *ANSWER)
         else getattr(sys.modules.get(module), short, None)
     )

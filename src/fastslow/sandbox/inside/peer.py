@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import wire
+from .errors import make_error
 from .shared import Shared
 
 _NAMES = """
 call iter next len contains getitem setitem delitem enter exit aenter aexit aiter anext await bool float int index complex str
-repr format hash eq ne lt le gt ge add sub mul matmul truediv floordiv mod divmod pow and or xor lshift rshift radd rsub rmul
-rmatmul rtruediv rfloordiv rmod rpow rand ror rxor iadd isub imul iand ior ixor neg pos abs invert round trunc floor ceil
-reversed
+repr format bytes fspath hash eq ne lt le gt ge neg pos abs invert round trunc floor ceil reversed
 """
-OPERATIONS = frozenset(_NAMES.split())
+_ARITHMETIC = "add sub mul matmul truediv floordiv mod divmod pow and or xor lshift rshift"
+OPERATIONS = frozenset([*_NAMES.split(), *(way + name for name in _ARITHMETIC.split() for way in ("", "r", "i"))])
 """Operators and protocols of Python that stand-ins pass on, without their underscores."""
 _OF_EVERY_OBJECT = ("eq", "ne", "lt", "le", "gt", "ge", "hash", "str", "repr", "format")
 
@@ -36,6 +36,14 @@ def operations(kind: type) -> list[str]:
         if method is not None and not (name in _OF_EVERY_OBJECT and method is vars(object)[f"__{name}__"]):
             found.append(name)
     return sorted(found)
+
+
+def operate(operation: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+    """As Python does it: with what stands in the type, bound to the value where it binds."""
+    name = f"__{operation}__"
+    method: Any = next((vars(kind)[name] for kind in type(value).__mro__ if name in vars(kind)), None)
+    bind = getattr(type(method), "__get__", None)
+    return (method if bind is None else bind(method, value, type(value)))(*args, **kwargs)
 
 
 class Gone(BaseException):
@@ -206,19 +214,31 @@ class Peer:
             ):  # one is enough, and has an end
                 state["__cause__"] = value.__cause__
             packed = [packer.pack(type(value)), packer.pack(list(value.args)), packer.pack(state)]
-            return {"error": [packed, packer.table()]}
+            return {"error": [packed, packer.table(), *self.more(value)]}
+        return {"mine": [self.keep(value), *self.describe(value)]}
+
+    def keep(self, value: Any) -> int:
+        """The number of an object that the other side has a stand-in for."""
         if id(value) not in self._numbers:
             self._numbers[id(value)] = len(self._kept)
             self._kept.append(value)
-        return {"mine": [self._numbers[id(value)], *self.describe(value)]}
+        return self._numbers[id(value)]
+
+    def more(self, error: BaseException) -> list[Any]:
+        """What goes over with an exception beside its class, arguments and attributes."""
+        return []
+
+    def error(self, error: BaseException) -> BaseException:
+        """An exception of the other side, with what came beside."""
+        return error
 
     def _find(self, stand_in: dict[str, Any]) -> Any:
         ((name, data),) = stand_in.items()
         if name == "yours":
             return self._kept[data]
         if name == "error":
-            unpacker = self._unpacker(data[1], [])
-            return make_error(*map(unpacker.unpack, data[0]))
+            packed, table, *more = data
+            return self.error(make_error(*map(self._unpacker(table, []).unpack, packed)), *more)
         return self.stand_in(*data) if name == "mine" else self.find_named(name, data)
 
     # What the two sides do differently.
@@ -239,35 +259,3 @@ class Peer:
     about: Callable[[BaseException], dict[str, Any]]
     gone: Callable[[], BaseException]
     raised: Callable[[str, BaseException, dict[str, Any]], BaseException]
-
-
-def make_error(kind: Any, args: list[Any], state: dict[str, Any]) -> BaseException:
-    """An exception of a type, whatever its type wants to be made with."""
-    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-        raise TypeError(kind)
-    try:
-        error = kind(*args)
-    except Exception:  # it wants other arguments than those it keeps
-        error = kind.__new__(kind, *args)
-        error.args = tuple(args)
-    for name, value in state.items():
-        setattr(error, str(name), value)
-    return error
-
-
-def exception_class(ancestry: list[str], known: Callable[[str], Any]) -> type[Exception]:
-    """A class for an exception of the other side: of the same name, and of the nearest kind that is `known` here. It never
-    leaves more than an error leaves: SystemExit and its like are ordinary here."""
-    names = [str(name) for name in ancestry]
-    kinds = [kind for name in names if isinstance(kind := known(name), type)]
-    base = next((kind for kind in kinds if issubclass(kind, Exception)), Exception)
-    short = names[0].rpartition(".")[2]
-    return base if base.__name__ == short else type(short, (base,), {})
-
-
-def ancestry(kind: type) -> list[str]:
-    """Of an exception: its class and those above, with the modules of all that are not Python's own."""
-    return [
-        parent.__name__ if parent.__module__ == "builtins" else f"{parent.__module__}.{parent.__qualname__}"
-        for parent in kind.__mro__
-    ]

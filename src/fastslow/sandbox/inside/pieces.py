@@ -18,7 +18,7 @@ class Piece:
     """One test, a piece of Python or a call with the value it must return."""
 
     def __init__(self, test: dict[str, Any]) -> None:
-        self.call = compile(test["call"], TESTS, "eval") if "call" in test else None
+        self.call = compile(test["call"], TESTS, "eval", dont_inherit=True) if "call" in test else None
         self.text: str = test["call"] if "call" in test else test["code"].strip()
         self.expected = wire.from_data(test["expected"], lambda packed: packed) if "expected" in test else None
         self.tree = self._parsed()
@@ -28,7 +28,7 @@ class Piece:
         """Whether it has assertions, so that one of them must be reached."""
 
     def compiled(self, rewrite: Callable[[ast.Module], ast.Module]) -> CodeType:
-        return compile(ast.fix_missing_locations(rewrite(self._parsed())), TESTS, "exec")
+        return compile(ast.fix_missing_locations(rewrite(self._parsed())), TESTS, "exec", dont_inherit=True)
 
     def _parsed(self) -> ast.Module:
         tree: ast.Module = _Split().visit(ast.parse(self.text))

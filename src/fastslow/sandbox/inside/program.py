@@ -16,7 +16,8 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from . import around, wire
-from .peer import Gone, Peer, Pipes, ancestry, exception_class, operations
+from .errors import Tree, ancestry, exception_class
+from .peer import Gone, Peer, Pipes, operate, operations
 
 FILE = "answer.py"
 SETUP = "setup.py"
@@ -117,7 +118,8 @@ class Program(Peer):
             return self._run(value)
         if name in ("exit", "aexit"):  # the test's frames stay with it
             others[2:] = [_raised(others[1])]
-        result = getattr(type(value), f"__{name}__")(value, *others, **kwargs)
+        # a class may have its own way to be indexed
+        result = value[others[0]] if name == "getitem" else operate(name, value, *others, **kwargs)
         return self._run(result) if name in ("anext", "aenter", "aexit") else result
 
     def _name(self, name: str) -> Any:
@@ -158,7 +160,7 @@ class Program(Peer):
         if isinstance(value, type):
             name = value.__name__
             if any(value is safe for safe in SAFE) or (
-                value.__module__ == "builtins" and issubclass(value, BaseException)
+                issubclass(value, BaseException) and wire.builtin_name(value) is not None
             ):
                 return {"builtin": name}
             return {"shared": name} if name in self._setup and self._names.get(name) is value else None
@@ -193,9 +195,7 @@ class Program(Peer):
         """The number of a class; the first time its name, parents and operators are announced."""
         if id(kind) not in self._announced:  # what a class says of its equality does not count
             parents = [self._class(parent) for parent in kind.__bases__ if parent.__module__ != "builtins"]
-            self._announced[id(kind)] = self._numbers.setdefault(id(kind), len(self._kept))
-            if self._announced[id(kind)] == len(self._kept):
-                self._kept.append(kind)
+            self._announced[id(kind)] = self.keep(kind)
             above = [each.__name__ for each in kind.__mro__ if each in SAFE and each is not object]
             self._new.append(
                 [self._announced[id(kind)], kind.__name__, kind.__module__, operations(kind), parents, above[:1]]
@@ -212,7 +212,7 @@ class Program(Peer):
     def _lent(self, number: int, kind: str, data: Any) -> Any:
         """One of the judge's functions, objects or exceptions: using it asks the judge, in the middle of its own request."""
         if kind == "exception":
-            return exception_class(data, vars(builtins).get)
+            return self._error(data)
         lent: Any
         if kind == "async":
 
@@ -233,8 +233,21 @@ class Program(Peer):
         lent.__doc__ = data[1]
         return lent
 
+    def _error(self, tree: Tree) -> Any:
+        """One of the judge's classes, which may derive from the answer's."""
+        own = {f"answer.{name}": value for name, value in self._names.items()}
+        return exception_class(tree, {**vars(builtins), **own}.get, self._error)
+
     def _forward(self, name: str) -> Callable[..., Any]:
         return lambda this, *args, **kwargs: self.ask("op", name, this, *args, **kwargs)
+
+    def more(self, error: BaseException) -> list[Any]:
+        """Of one of the answer's own classes its number and its words."""
+        kind = type(error)
+        if kind.__module__ != "answer" or self.named(kind) is not None:
+            return []
+        error.__traceback__ = None  # it holds whatever the functions that it came through held
+        return [self.keep(error), described(error)["message"]]
 
     def about(self, error: BaseException) -> dict[str, Any]:
         return described(error)

@@ -19,7 +19,12 @@ def _library(name: str) -> Any:
 
 def is_array(value: Any) -> bool:
     numpy = _library("numpy")
-    return numpy is not None and type(value) is numpy.ndarray
+    return numpy is not None and type(value) is numpy.ndarray and (_plain(value.dtype) or value.dtype.kind == "O")
+
+
+def _plain(dtype: Any) -> bool:
+    """Whether the bytes of a dtype, or of its fields, are their value."""
+    return dtype.kind in _NUMBERS if dtype.names is None else all(_plain(dtype[name]) for name in dtype.names)
 
 
 def is_scalar(value: Any) -> bool:
@@ -38,9 +43,10 @@ def write(value: Any, pack: Pack) -> Any:
     """A value of one of these libraries as JSON; None for one that only they can make."""
     if not is_array(value) and not is_scalar(value):
         return _WRITERS.get(type(value).__name__, _write_index)(value, pack)
-    if value.dtype.kind in _NUMBERS:
+    if _plain(value.dtype):
         shape = list(value.shape) if is_array(value) else None
-        return ["array", value.dtype.str, shape, b64encode(value.tobytes()).decode()]
+        kind = _library("numpy").lib.format.dtype_to_descr(value.dtype)
+        return ["array", kind, shape, b64encode(value.tobytes()).decode()]
     if value.dtype.kind == "O":
         return ["objects", list(value.shape), [pack(item) for item in value.ravel()]]
     return None
@@ -85,11 +91,11 @@ def read(data: Any, unpack: Pack) -> Any:
     return _READERS[name](unpack, *rest)
 
 
-def _read_array(unpack: Pack, kind: str, shape: list[int] | None, text: str) -> Any:
+def _read_array(unpack: Pack, kind: Any, shape: list[int] | None, text: str) -> Any:
     import numpy
 
-    dtype = numpy.dtype(kind)
-    if dtype.kind not in _NUMBERS:  # never objects, whose bytes would be addresses
+    dtype = numpy.lib.format.descr_to_dtype(kind)
+    if not _plain(dtype):  # never objects, whose bytes would be addresses
         raise ValueError(kind)
     values = numpy.frombuffer(b64decode(text), dtype)
     return values[0] if shape is None else values.reshape(shape).copy()

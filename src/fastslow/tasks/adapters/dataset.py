@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
-from fastslow.base.text import one_line
+from fastslow.base.text import one_line, quoted
 from fastslow.tasks.base import Example, Feedback, Message, QuestionTask, Split, is_number, within
 from fastslow.tasks.data import (
     ListedTask,
@@ -82,12 +82,11 @@ def _checked(name: str, returned: Any) -> Feedback:
     feedback = _as_feedback(returned)
     if feedback is None:
         raise GraderError(
-            f"grader '{name}' returned {one_line(repr(returned), 200)}; "
-            "expected a score, a (score, text) tuple or a Feedback"
+            f"grader '{name}' returned {quoted(returned, 200)}; expected a score, a (score, text) tuple or a Feedback"
         )
     score = within(feedback.score)
     if score is None:
-        what = "not a number" if feedback.score != feedback.score else one_line(repr(feedback.score), 100)
+        what = "not a number" if feedback.score != feedback.score else quoted(feedback.score, 100)
         raise GraderError(f"grader '{name}' returned the score {what}; expected a number from 0 to 1")
     return replace(feedback, score=score)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from fastslow.base.errors import TaskError
-from fastslow.base.text import one_line
+from fastslow.base.text import one_line, quoted
 from fastslow.tasks.adapters.dataset import GraderError, blaming
 from fastslow.tasks.adapters.foreign import ProgramTask
 from fastslow.tasks.base import SYSTEM, Ask, Feedback, Message, Split, within
@@ -121,7 +121,7 @@ class DSPyTask(ProgramTask):
         score = within(given.get("score"))
         if score is None:
             raise GraderError(
-                f"metric '{name}' returned {one_line(repr(returned), 200)}; expected a score from 0 to 1, alone or as the "
+                f"metric '{name}' returned {quoted(returned, 200)}; expected a score from 0 to 1, alone or as the "
                 "field `score` beside `feedback`"
             )
         return score, str(given.get("feedback") or "")
@@ -168,7 +168,7 @@ def _what_is_unreadable(error: AdapterParseError) -> str:
 
 def _instructions(program: Any) -> dict[str, str]:
     if not isinstance(program, dspy.Module):
-        raise TaskError(f"program is {one_line(repr(program), 100)}; expected a dspy.Module")
+        raise TaskError(f"program is {quoted(program, 100)}; expected a dspy.Module")
     texts = {name: predictor.signature.instructions for name, predictor in program.named_predictors()}
     if not texts:
         raise TaskError(
@@ -185,14 +185,14 @@ def _check_metric(metric: Metric) -> None:
         inspect.signature(metric).bind(*[None] * 5)
     except (TypeError, ValueError) as error:
         raise TaskError(
-            f"metric {one_line(repr(metric), 100)} cannot be called with (gold, pred, trace, pred_name, pred_trace): "
+            f"metric {quoted(metric, 100)} cannot be called with (gold, pred, trace, pred_name, pred_trace): "
             f"{one_line(error)}; give it these five arguments, as for dspy.GEPA"
         ) from None
 
 
 def _check(name: str, gold: Any) -> None:
     if not isinstance(gold, dspy.Example):
-        raise TaskError(f"{name} is {one_line(repr(gold), 100)}; expected a dspy.Example")
+        raise TaskError(f"{name} is {quoted(gold, 100)}; expected a dspy.Example")
     try:
         gold.inputs()
     except ValueError:

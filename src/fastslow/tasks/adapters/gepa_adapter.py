@@ -10,7 +10,7 @@ from gepa.adapters.default_adapter.default_adapter import DefaultAdapter
 from pydantic import BaseModel
 
 from fastslow.base.errors import TaskError
-from fastslow.base.text import one_line
+from fastslow.base.text import quoted
 from fastslow.tasks.adapters.dataset import GraderError, blaming
 from fastslow.tasks.adapters.foreign import ProgramTask
 from fastslow.tasks.base import Ask, Feedback, Message, within
@@ -55,7 +55,7 @@ class GEPATask(ProgramTask):
         perfect_score: float = 1.0,
     ) -> None:
         if not isinstance(seed_candidate, Mapping) or not seed_candidate:
-            shown = one_line(repr(seed_candidate), 100)
+            shown = quoted(seed_candidate, 100)
             raise TaskError(f"seed_candidate is {shown}; expected a dict from component to text")
         for name, text in seed_candidate.items():
             if not isinstance(text, str):
@@ -100,7 +100,7 @@ class GEPATask(ProgramTask):
         given = within(scores[0], high=self._perfect)
         if given is None:
             raise GraderError(
-                f"{name}.evaluate returned the score {one_line(repr(scores[0]), 100)}; expected a number from 0 to "
+                f"{name}.evaluate returned the score {quoted(scores[0], 100)}; expected a number from 0 to "
                 f"{self._perfect:g}; scale the scores, or set perfect_score"
             )
         return given / self._perfect
@@ -135,7 +135,7 @@ def _messages(asked: str | Sequence[Message]) -> list[Message]:
     for message in messages:
         if not isinstance(message, Mapping) or not isinstance(message.get("content"), str) or "role" not in message:
             raise TaskError(
-                f"the policy was asked {one_line(repr(message), 100)}; expected a text, or messages with role and content"
+                f"the policy was asked {quoted(message, 100)}; expected a text, or messages with role and content"
             )
     return [{"role": str(message["role"]), "content": message["content"]} for message in messages]
 
@@ -154,7 +154,7 @@ def _checked_adapter(adapter: Any, evaluator: Any) -> MakeAdapter:
     made = adapter(_not_in_a_rollout)
     if not callable(getattr(made, "evaluate", None)) or not callable(getattr(made, "make_reflective_dataset", None)):
         raise TaskError(
-            f"adapter(policy) returned {one_line(repr(made), 100)}; expected a gepa.GEPAAdapter, with evaluate and "
+            f"adapter(policy) returned {quoted(made, 100)}; expected a gepa.GEPAAdapter, with evaluate and "
             "make_reflective_dataset"
         )
     return adapter

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastslow.base.errors import RecipeError, TaskError
-from fastslow.base.text import one_line
+from fastslow.base.text import one_line, quoted
 from fastslow.tasks.adapters.dataset import GraderError, blaming
 from fastslow.tasks.adapters.foreign import lasting_loop, run_on
 from fastslow.tasks.base import within
@@ -80,7 +80,7 @@ class Reward:
             said = own(prompt=prompt, completion=completion, **columns)
         if not isinstance(said, str):
             raise GraderError(
-                f"the feedback of reward function '{self.name}' returned {one_line(repr(said), 200)}; expected a text"
+                f"the feedback of reward function '{self.name}' returned {quoted(said, 200)}; expected a text"
             )
         return said
 
@@ -149,7 +149,7 @@ def read_reward(reward: Reward, returned: Any) -> float | None:
             raise TypeError
     except (TypeError, ValueError):
         raise GraderError(
-            f"reward function '{reward.name}' returned {one_line(repr(returned), 200)} for one completion; "
+            f"reward function '{reward.name}' returned {quoted(returned, 200)} for one completion; "
             "expected a list of one number or None"
         ) from None
     return None if math.isnan(number) else number
@@ -195,7 +195,7 @@ def _as_function(function: Any, processor: Any, *, bounded: bool) -> Callable[..
     if not isinstance(function, (str, nn.Module)):
         if not callable(function) or isinstance(function, type):
             raise TaskError(
-                f"reward function {one_line(repr(function), 100)} is of type {type(function).__name__}; expected a function "
+                f"reward function {quoted(function, 100)} is of type {type(function).__name__}; expected a function "
                 "of prompts, completions and the dataset's columns, or a reward model"
             )
         return function

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
-from fastslow.base.text import one_line
+from fastslow.base.text import one_line, quoted
 from fastslow.tasks.adapters.dataset import JUDGES, GraderError, blaming
 from fastslow.tasks.adapters.trl_functions import (
     Numbers,
@@ -237,7 +237,7 @@ def _checked(source: str, rows: list[Row]) -> list[Row]:
             )
         if not _is_prompt(row[PROMPT]):
             raise TaskError(
-                f"{where}: {PROMPT}={one_line(repr(row[PROMPT]), 100)}; expected a text, or a list of messages with role "
+                f"{where}: {PROMPT}={quoted(row[PROMPT], 100)}; expected a text, or a list of messages with role "
                 "and content, text only, at least one of them not a system message"
             )
     return rows
