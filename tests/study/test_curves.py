@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fastslow.base.errors import RunError
@@ -55,6 +56,13 @@ def test_a_reward_is_reached_where_the_fitted_curve_passes_it() -> None:
     assert curve.kl_at(0.4) == 0.2
     assert math.isnan(curve.kl_at(0.46))
     assert curve.end == 0.4
+
+
+def test_a_curve_that_stays_level_does_not_pass_its_reward_by_rounding() -> None:
+    for reward in np.random.default_rng(0).uniform(size=200).tolist():
+        curve = Curve.from_rows([{**ROWS[0], "results": {"seed": result(reward, 0.0)}}] * 6)
+        assert curve.fitted == (reward,) * 6
+        assert curve.cost(math.nextafter(reward, 1.0), "rollouts") == math.inf
 
 
 def test_rewards_within_rollouts_or_a_divergence() -> None:

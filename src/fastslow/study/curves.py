@@ -178,7 +178,8 @@ class Curve:
     @cached_property
     def fitted(self) -> tuple[float, ...]:
         """The rewards without their noise, as far as that is known of a curve that does not fall: isotonic regression."""
-        return tuple(isotonic_regression(self.rewards).x.tolist())
+        fit = isotonic_regression(self.rewards).x  # means of equal rewards are rounded
+        return tuple(fit.clip(min(self.rewards), max(self.rewards)).tolist())
 
     def cost(self, reward: float, of: Cost) -> float:
         """The cost at which the fitted curve reaches a reward, between evaluations by a straight line; infinity where it does
