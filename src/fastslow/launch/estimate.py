@@ -1,8 +1,7 @@
 """What a recipe would spend, and what it lacks, before anything is spent: for `fastslow check`.
 
 Rollouts are counted by walking through the run's schedule (schedule.py). Prompts are measured on the first training problems
-under the seed text, one turn each; evolved contexts make them longer. Completions count with the most tokens that they may
-have.
+under the seed text, one turn each. Completions and evolved texts count with the most tokens that they may have.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ NO_VALIDATION = (
 )
 
 
-def check(recipe: Recipe) -> Iterator[Finding]:
-    """Problems, rollouts, tokens, memory or cost, and what is missing."""
+def check(recipe: Recipe, *, play: bool = False) -> Iterator[Finding]:
+    """Problems, rollouts, tokens, memory or cost, and what is missing; with `play`, the first steps are played (probe.py)."""
     yield from _missing("trackers", lambda: check_trackers(recipe.output.report_to))
     if recipe.method != "rl":
         yield from _missing("optimizer", lambda: OPTIMIZER.registry.find(recipe.fast.optimizer.name))
@@ -62,16 +61,21 @@ def check(recipe: Recipe) -> Iterator[Finding]:
     if said := foreign_words(recipe, task, ChatFormat(model.tokenizer, recipe.sampling.chat_template_kwargs)):
         yield Finding("warning", said, warning=True)
     yield from advise(recipe, task, model, counted)
-    completion = recipe.sampling.max_tokens
-    longest = f", and up to {recipe.fast.max_tokens:,} more under evolved contexts" if recipe.method != "rl" else ""
+    completion, evolved = recipe.sampling.max_tokens, 0 if recipe.method == "rl" else recipe.fast.max_tokens
+    longest = f", and up to {evolved:,} more under evolved contexts" if evolved else ""
     yield Finding(
         "tokens",
         f"prompts of {prompt:.0f} on average under the seed text{longest}; completions of at most {completion:,}; together "
-        f"{rollouts.total * (prompt + completion):,.0f} with the seed text and completions of full length",
+        f"at most {rollouts.total * (prompt + evolved + completion):,.0f}, if each rollout has one turn",
     )
     engine = find_engine(recipe)
     yield from _missing("packages", lambda: engine.require(recipe))
-    yield from engine.estimate(recipe, rollouts, prompt, lambda most: _prompt_tokens(recipe, task, most))
+    needed = list(engine.estimate(recipe, rollouts, prompt, lambda most: _prompt_tokens(recipe, task, most)))
+    yield from needed
+    if play and not any(finding.missing for finding in needed):
+        from fastslow.launch.probe import probe
+
+        yield from probe(recipe, task).findings()
 
 
 def _shown(counted: Mapping[str, Span]) -> str:
