@@ -84,7 +84,9 @@ def test_a_real_probe_plays_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
         }
     )
     found = probe(recipe, build_task(recipe))
-    assert found.spent.rollouts == sum_rows([]).total().rollouts + 2 * 2 + 2 + 1  # two steps, two evaluations, preflight
+    assert (
+        found.spent.rollouts == sum_rows([]).total().rollouts + 2 * 2 + 2 + 1
+    )  # two steps, two evaluations, preflight
     assert set(found.rates) == {"slow", "evaluation"}
     assert found.seconds[0] == found.seconds[1] > found.spent.seconds
     assert found.memory > 0

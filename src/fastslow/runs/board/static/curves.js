@@ -38,6 +38,8 @@
       });
     });
     made.push({ title: "Reward", words: "Training: mean over the rollouts of a step. Validation: held-out problems with 95% intervals over problems.", lines: reward, wide: true, zero: true, ...common });
+    const parts = runs.flatMap(({ name, data }, index) => Object.entries(data.training.parts || {}).map(([part, ys], place) => ({ label: named(`${name}, ${part}`, part), xs: data.training[axis], ys: smooth ? smoothed(ys) : ys, ...Board.style(several ? index : place), ...(several && place ? { dash: [2 + 2 * place, 4] } : {}) })));
+    if (parts.length) made.push({ title: "Reward functions", words: "What each gave, before weights and scaling: mean over the rollouts of a step.", lines: parts, ...common });
     for (const [title, key, words, zero] of CHARTS) {
       const lines = runs.map(({ name, data }, index) => ({ label: named(name, key === "kl" ? "in training" : title.toLowerCase()), xs: data.training[axis], ys: data.training[key], ...Board.style(index) }));
       if (key === "kl") runs.forEach(({ name, data }, index) => {
@@ -70,7 +72,7 @@
     title: "Curves",
     parts: ["run", "metrics", "evals", "ledger"],
     async show(main, runs) {
-      let axis = AXES[Board.place().get("x")] ? Board.place().get("x") : "steps";
+      let axis = AXES[Board.place().get("x")] ? Board.place().get("x") : runs.length > 1 ? "rollouts" : "steps";
       let smooth = Board.place().get("smooth") === "1";
       const head = h("div");
       const grid = h("div", { class: "charts" });
