@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import fastslow.engine.local.engine  # noqa: F401  the processes are forked from one that has imported torch
+from fastslow.launch.estimate import most_tokens, prompt_tokens
 from fastslow.launch.probe import KIB, probe
-from fastslow.launch.schedule import KINDS, count_rollouts
+from fastslow.launch.schedule import KINDS, at_most, count_rollouts
 from fastslow.launch.start import train
 from fastslow.recipe import Recipe, build_recipe
 from fastslow.runs.folder import RunFolder
@@ -71,8 +72,10 @@ def probed(name: str) -> dict[str, Any]:
     recipe = recipe_of(name)
     task = build_task(recipe)
     found = probe(recipe, task)
-    counted = {kind: (span.least, span.most) for kind, span in count_rollouts(recipe, task).items()}
-    return {"counted": counted, "seconds": found.seconds, "tokens": found.tokens, "memory": found.memory}
+    counted = count_rollouts(recipe, task)
+    bound = most_tokens(recipe, at_most(counted), prompt_tokens(recipe, task))
+    spans = {kind: (span.least, span.most) for kind, span in counted.items()}
+    return {"counted": spans, "bound": bound, "seconds": found.seconds, "tokens": found.tokens, "memory": found.memory}
 
 
 class Watch(View):
@@ -111,8 +114,8 @@ def main() -> None:
         time.perf_counter = time.process_time
     context = multiprocessing.get_context("fork")
     found = {}
-    print("| run | rollouts, said | spent | tokens, said | spent | seconds, said | taken | MiB, said | used |")
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    head = "run | rollouts, said | spent | tokens, at most | by the probe | spent | seconds, said | taken | MiB, said | used"
+    print(f"| {head} |\n|{'---|' * len(head.split('|'))}", flush=True)
     for name in options.names or CASES:
         answers = []
         for work in (probed, played):
@@ -124,8 +127,8 @@ def main() -> None:
         rollouts = [sum(span[end] for span in said["counted"].values()) for end in (0, 1)]
         cells = [
             name, _span(rollouts), f"{sum(was['spent'].values()):,}{'' if inside else ' (outside)'}",
-            _span(said["tokens"]), f"{was['tokens']:,}", _span(said["seconds"]), f"{was['seconds']:.0f}",
-            f"{said['memory'] / 2**20:.0f}", f"{was['memory'] / 2**20:.0f}",
+            f"{said['bound']:,}", _span(said["tokens"]), f"{was['tokens']:,}", _span(said["seconds"]),
+            f"{was['seconds']:.0f}", f"{said['memory'] / 2**20:.0f}", f"{was['memory'] / 2**20:.0f}",
         ]  # fmt: skip
         print(f"| {' | '.join(cells)} |", flush=True)
         if options.json:

@@ -275,12 +275,10 @@ def board(
 
 
 def _serve(views: object, host: str, port: int) -> None:
-    try:
-        import uvicorn
+    import uvicorn
 
-        from fastslow.runs.board.server import is_local, make_app, warm_up
-    except ModuleNotFoundError as error:
-        raise FastSlowError(f'the board needs {error.name}; install it with pip install "fastslow[board]"') from error
+    from fastslow.runs.board.server import is_local, make_app, warm_up
+
     listening = listen(host, port)
     port = listening.getsockname()[1]
     token = None if is_local(host) else secrets.token_urlsafe(16)

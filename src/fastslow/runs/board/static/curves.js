@@ -68,6 +68,20 @@
     });
   };
 
+  // Everything that is drawn, as rows of a table: what, against what, value.
+  function csv(runs, axis) {
+    const cell = (value) => (value === null || value === undefined ? "" : /[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+    const rows = [["chart", "curve", axis, "value", "low", "high"]];
+    for (const chart of charts(runs, axis, false))
+      for (const line of chart.lines) line.xs.forEach((x, index) => rows.push([chart.title, line.label, x, line.ys[index], line.low && line.low[index], line.high && line.high[index]]));
+    return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
+  }
+  function download(name, text) {
+    const link = h("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
   Board.views.curves = {
     title: "Curves",
     parts: ["run", "metrics", "evals", "ledger"],
@@ -79,6 +93,7 @@
       const bar = h("div", { class: "bar" },
         Board.segments("against", AXES, axis, (value) => { axis = value; Board.remember({ x: value }); draw(true); }),
         h("label", { class: "small" }, h("input", { type: "checkbox", checked: smooth, onchange: (event) => { smooth = event.target.checked; Board.remember({ smooth: smooth ? "1" : "" }); draw(false); } }), " smooth training reward"),
+        h("button", { onclick: () => download(`${runs.join("-").replace(/[^\w.-]+/g, "_")}.csv`, csv(loaded, axis)) }, "CSV"),
         h("span", { class: "quiet small push" }, "Hover for numbers, drag to zoom, double-click to zoom out."));
       main.append(head, bar, grid);
       let cards = [], loaded = [];

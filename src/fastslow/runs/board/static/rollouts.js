@@ -95,8 +95,9 @@
         for (const [name, field] of Object.entries(fields)) asked[name] = field.value;
         const range = { right: ["1", ""], wrong: ["", "0"], partly: ["0.000001", "0.999999"] }[scores.value] || ["", ""];
         [asked.low, asked.high] = range;
-        Board.remember(asked);
+        Board.remember({ ...asked, rollout: "" });
         view.scrollTop = 0;
+        selected = null;  // the conversation beside the list is one of the list
         load();
       };
       let timer = null;
@@ -172,11 +173,15 @@
         offer("purpose", answer.facets.purposes || [], (value) => PURPOSES[value] || value);
         tell(answer);
         draw();
+        if (!total) panel.replaceChildren();
         if (!total) space.replaceChildren(h("p", { class: "quiet", style: { padding: "1rem" } }, "No rollout passes these filters."));
-        if (selected === null && answer.rows.length) open(answer.rows[0], false);
+        const linked = /^([\w-]+)\/(\d+)$/.exec(Board.place().get("rollout") || "");
+        if (selected === null && linked) open({ file: linked[1], row: Number(linked[2]) }, false);
+        else if (selected === null && answer.rows.length) open(answer.rows[0], false);
       };
       const open = async (row, moved = true) => {
         selected = `${row.file}/${row.row}`;
+        if (moved) Board.remember({ rollout: selected });
         draw();
         const rollout = await Board.api("rollout", { run, file: row.file, row: row.row });
         if (selected !== `${row.file}/${row.row}`) return;
