@@ -159,10 +159,10 @@ def test_rollouts_can_be_filtered_read_and_compared(page: Page, url: str) -> Non
 def test_words_are_found_and_one_rollout_has_an_address(page: Page, url: str, folder: Path) -> None:
     expect = sync_api().expect
     page.goto(f"{url}#/rollouts?run=fst")
-    page.get_by_label("words in question").fill("nobody ever said this")
+    page.get_by_label("words", exact=True).fill("nobody ever said this")
     expect(page.locator(".list")).to_contain_text("No rollout passes these filters.")
     expect(page.locator("#rollout")).to_be_empty()
-    page.get_by_label("words in question").fill("say yes")
+    page.get_by_label("words", exact=True).fill("say yes")
     page.locator(".list .row").nth(1).click()
     expect(page.locator("#rollout h2")).to_be_visible()
     assert "words=say" in page.url

@@ -113,7 +113,7 @@
       };
       const scores = h("select", { onchange: changed }, [["", "any"], ["right", "right (1)"], ["partly", "in between"], ["wrong", "wrong (0)"]].map(([value, words]) => h("option", { value }, words)));
       scores.value = asked.low === "1" ? "right" : asked.high === "0" ? "wrong" : asked.low ? "partly" : "";
-      const bar = h("div", { class: "bar" }, input("from", "from step", "number", "6rem"), input("to", "to step", "number", "6rem"), input("words", "words in question, answer, feedback", "text", "14rem"), input("problem", "problem", "text", "10rem"),
+      const bar = h("div", { class: "bar" }, input("from", "from step", "number", "6rem"), input("to", "to step", "number", "6rem"), input("words", "words", "text", "9rem"), input("problem", "problem", "text", "10rem"),
         select("context", "context", [["", "any"]]), h("label", { class: "field" }, "score", scores), select("fault", "fault", [["", "any"]]), select("purpose", "played for", [["", "anything"]]),
         select("sort", "order by", [["", "newest"], ["score", "score"], ["tokens", "tokens"], ["advantage", "advantage"]]), select("order", "direction", [["", "↓ down"], ["up", "↑ up"]]));
       const offer = (name, values, words) => {
