@@ -181,7 +181,7 @@ def test_what_is_drawn_can_be_downloaded(page: Page, url: str, folder: Path) -> 
     with page.expect_download() as started:
         page.get_by_role("button", name="CSV").click()
     rows = list(csv.DictReader(Path(started.value.path()).read_text().splitlines()))
-    drawn = [float(row["value"]) for row in rows if (row["chart"], row["curve"]) == ("Reward", "rl, training")]
+    drawn = [float(row["value"]) for row in rows if (row["chart"], row["curve"]) == ("Reward", "rl")]
     metrics = [json.loads(line) for line in (folder / "rl/metrics.jsonl").read_text().splitlines()]
     assert drawn == pytest.approx([row["reward"] for row in metrics], abs=1e-3)
 
