@@ -187,6 +187,13 @@ def measure_opening(folder: Path) -> dict[str, Any]:
             }
             for name, params in asks.items():
                 found[f"{name} (s)"] = statistics.median(timed("/api/rollouts", **params)[0] for _ in range(5))
+            started = time.perf_counter()
+            while (searched := timed("/api/rollouts", words="answer")[1].json())["indexed"] < searched["files"]:
+                time.sleep(0.2)
+            found["all texts read for a first search after (s)"] = round(time.perf_counter() - started, 2)
+            for words in ("answer", "nobody wrote this"):
+                took = statistics.median(timed("/api/rollouts", words=words)[0] for _ in range(5))
+                found[f"search for '{words}' (s)"] = took
             row = state["rows"][0]
             found["one rollout (s)"] = timed("/api/rollout", file=row["file"], row=row["row"])[0]
             found["memory at the end (MB)"] = round(server.memory())

@@ -12,6 +12,14 @@ from helpers import EXAMPLE
 
 TASKS = "import fastslow.tasks.registry as registry; registry.task_classes()"
 RUNS = "from fastslow.runs import checkpoint, folder, ledger, lineage, tree, view"
+HELP = """
+from fastslow.commands.app import main
+for arguments in (["--help"], ["check", "--help"]):
+    try:
+        main(arguments)
+    except SystemExit as stopped:
+        assert not stopped.code
+"""
 METHOD = "import fastslow.loop"
 PYTHON = "import fastslow; fastslow.train, fastslow.Run, fastslow.RowsTask, fastslow.GEPATask"
 COMMANDS = f"""
@@ -41,6 +49,7 @@ for code, *arguments in (
         raise AssertionError(arguments)
 """
 PARTS = {
+    "help": (HELP, "torch yaml numpy scipy pandas matplotlib pygments markdown_it"),
     "tasks": (TASKS, "torch datasets transformers pyarrow numpy sympy reasoning_gym math_verify bm25s"),
     "runs": (RUNS, "torch pyarrow transformers"),
     "method": (METHOD, "torch transformers accelerate trl peft datasets litellm"),

@@ -257,3 +257,17 @@ def test_a_run_in_which_nothing_is_learnt_says_so(chance: float, budget: int, wa
     text = loop.record.view.console.file.getvalue()  # type: ignore[attr-defined]
     assert text.count(f"nothing is learnt: for {STEPS} steps") == warned
     assert (f"fastslow rollouts {tmp_path / 'run'}" in text.replace("\n", "")) == warned
+
+
+@pytest.mark.parametrize(("method", "steps", "kl", "warned"), [
+    ("fst", 10, 6e-7, True), ("rl", 10, 6e-7, True), ("rl", 10, 0.01, False), ("rl", 9, 6e-7, False), ("rl", 10, None, False),
+])  # fmt: skip
+def test_weights_that_hardly_moved_are_a_warning(
+    method: str, steps: int, kl: float | None, warned: bool, tmp_path: Path
+) -> None:
+    engine = FakeEngine()
+    engine.diverges = {step: {"kl": kl} for step in range(1, steps + 1)}  # type: ignore[dict-item]
+    loop, _ = run(tmp_path / "run", recipe_of(method, slow={"steps": steps}), engine)
+    text = " ".join(loop.record.view.console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert text.count(f"the weights hardly moved: after {steps} steps the KL from the base model is 6e-07") == warned
+    assert ("a gain comes from the text" in text) == (warned and method == "fst")

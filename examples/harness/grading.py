@@ -10,6 +10,6 @@ def grade(answer: str, row: dict[str, Any]) -> tuple[float, str]:
         return 1.0, "Right."
     words = row["question"].partition(" : ")[0].split(" then ")
     return 0.0, (
-        f"For {row['question']} the answer is {row['answer']}, not {given}.\n"
+        f"For {row['question']} the answer is not {given}.\n"
         f"Look both words up, and apply them one after the other: {words[0]} to the list, {words[1]} to what comes out."
     )

@@ -15,4 +15,4 @@ def grade(answer: str, row: dict[str, Any]) -> tuple[float, str]:
     given, word = " ".join(answer.split()), row["question"].split()[0]
     if given == row["answer"]:
         return 1.0, "Right."
-    return 0.0, f"For {row['question']} the answer is {row['answer']}, not {given}.\n{RULES[word]}"
+    return 0.0, f"For {row['question']} the answer is not {given}.\n{RULES[word]}"

@@ -46,6 +46,8 @@ class Feedback:
     """A name for the state in which each turn was asked: equal states have equal names."""
     masked: Sequence[str] = ()
     """Why each turn is not trained; empty for those that are."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """What the score is made of, by name and on any scale, such as what each of several reward functions gave."""
 
 
 @dataclass(frozen=True)

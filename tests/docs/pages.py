@@ -140,7 +140,8 @@ class Workspace:
         if command == "train" and "--resume" not in arguments:
             arguments = [each for each in arguments if each != "--board" and "=" not in each] + small
         elif command == "check":
-            arguments = [*arguments, f"model={self.model}", "sampling.max_tokens=4"]
+            short = SMALL if "--probe" in arguments else ["sampling.max_tokens=4"]
+            arguments = [*arguments, f"model={self.model}", *short]
         elif command in ("quickstart", "study"):
             arguments = [*arguments, *small]
         elif command == "board" and "--snapshot" not in arguments:

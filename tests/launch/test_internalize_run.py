@@ -22,6 +22,7 @@ from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.launch.export import export_run
 from fastslow.launch.internalize import Settings, internalize_run
+from fastslow.launch.results import Run
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 
@@ -100,7 +101,9 @@ def test_an_interrupted_command_starts_over(run: Path, tmp_path: Path, monkeypat
             internalize_run(run, out, SHORT)
     assert not left.exists()
     assert not out.exists()
-    numbers = internalize_run(run, out, SHORT)
+    with pytest.raises(RunError, match="internalize has no setting epoch; expected some of epochs, batch"):
+        Run(run).internalize(out, epoch=2)
+    numbers = Run(run).internalize(out, epochs=2, batch=8)
     assert RunFolder.open(out).read_json("run.json")["status"] == "finished"  # type: ignore[index]
     assert len(numbers["epochs"]) == 3
     assert fingerprint(run) == before

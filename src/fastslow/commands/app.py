@@ -16,9 +16,8 @@ from fastslow.base.errors import FastSlowError, NothingLearnt, cause
 from fastslow.base.terminal import Terminal
 from fastslow.base.text import printable
 from fastslow.commands import discovering, inspecting, running
-from fastslow.engine.local.out_of_memory import refused
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 TRACEBACK = "FASTSLOW_TRACEBACK"
 """The environment variable that has an unexpected error shown with its traceback."""
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -63,14 +62,14 @@ def options(
 
 
 for name, command in COMMANDS.items():
-    app.command(name)(command)
+    about = " ".join((command.__doc__ or "").partition("\n\n")[0].split())  # what typer would take is cut short
+    app.command(name, short_help=about)(command)
 
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run a command. A FastSlowError becomes one message on stderr and exit code 2, or 3 if a run cannot learn."""
     try:
-        with refused("free some (nvidia-smi shows what uses it), or use a larger card"):
-            return app(arguments)
+        return app(arguments)
     except NothingLearnt as error:
         _complain(str(error), code=3)
     except FastSlowError as error:
@@ -78,6 +77,10 @@ def main(arguments: list[str] | None = None) -> Any:
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
+        from fastslow.engine.local.out_of_memory import of_command  # imports pydantic, which --help need not wait for
+
+        if said := of_command(error, "free some (nvidia-smi shows what uses it), or use a larger card"):
+            _complain(said)
         _complain(f"{cause(error)} (unexpected; with {TRACEBACK}=1 in the environment the command shows where)")
 
 

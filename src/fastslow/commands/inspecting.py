@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -39,6 +39,9 @@ def check(
     feedback: Annotated[
         bool, Option("--feedback", help="Play about 128 rollouts: what could the grader's words teach the weights?")
     ] = False,
+    probe: Annotated[
+        bool, Option("--probe", help="Play the first steps: how long would the run take, and how much memory?")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Say what a recipe would spend and what is missing, before anything is spent."""
@@ -48,7 +51,8 @@ def check(
 
     loaded = load_recipe(recipe, overrides or [])
     with results(as_json) as write:
-        found = list(findings(loaded))
+        with Terminal(stderr=True).status("playing the first steps") if probe else nullcontext():
+            found = list(findings(loaded, play=probe))
         missing = [f"{finding.what}: {finding.found}" for finding in found if finding.missing]
         tried: dict[str, Any] = {}
         if feedback and not missing:
@@ -271,12 +275,10 @@ def board(
 
 
 def _serve(views: object, host: str, port: int) -> None:
-    try:
-        import uvicorn
+    import uvicorn
 
-        from fastslow.runs.board.server import is_local, make_app, warm_up
-    except ModuleNotFoundError as error:
-        raise FastSlowError(f'the board needs {error.name}; install it with pip install "fastslow[board]"') from error
+    from fastslow.runs.board.server import is_local, make_app, warm_up
+
     listening = listen(host, port)
     port = listening.getsockname()[1]
     token = None if is_local(host) else secrets.token_urlsafe(16)

@@ -35,7 +35,6 @@ USES = {
     "vllm": "sampling.backend=vllm, or auto with long answers of large models that have no fused kernels",
     "kernels": "fused norms, rotary positions and SwiGLU on a CUDA GPU",
     "tinker": "engine.kind=tinker",
-    "board": "fastslow board",
     "agents": "the task agent, fastslow serve",
     "tasks": "codeio, math, hover, reasoning-gym",
     "dspy": "DSPy programs, fast.optimizer=mipro",

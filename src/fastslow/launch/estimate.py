@@ -1,8 +1,7 @@
 """What a recipe would spend, and what it lacks, before anything is spent: for `fastslow check`.
 
 Rollouts are counted by walking through the run's schedule (schedule.py). Prompts are measured on the first training problems
-under the seed text, one turn each; evolved contexts make them longer. Completions count with the most tokens that they may
-have.
+under the seed text, one turn each. Completions and evolved texts count with the most tokens that they may have.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from functools import partial
 from statistics import mean
 
 from fastslow.base.errors import FastSlowError
-from fastslow.engine.kind import Finding, find_engine
+from fastslow.engine.kind import Finding, Rollouts, find_engine
 from fastslow.launch.advice import advise
 from fastslow.launch.assembly import CHECKED_EXAMPLES, check_lengths, choose_seed_texts, foreign_words
 from fastslow.launch.schedule import Span, at_most, count_rollouts, rescue_rollouts
@@ -32,8 +31,8 @@ NO_VALIDATION = (
 )
 
 
-def check(recipe: Recipe) -> Iterator[Finding]:
-    """Problems, rollouts, tokens, memory or cost, and what is missing."""
+def check(recipe: Recipe, *, play: bool = False) -> Iterator[Finding]:
+    """Problems, rollouts, tokens, memory or cost, and what is missing; with `play`, the first steps are played (probe.py)."""
     yield from _missing("trackers", lambda: check_trackers(recipe.output.report_to))
     if recipe.method != "rl":
         yield from _missing("optimizer", lambda: OPTIMIZER.registry.find(recipe.fast.optimizer.name))
@@ -45,7 +44,7 @@ def check(recipe: Recipe) -> Iterator[Finding]:
             yield from _missing("slow.rescue", partial(require, part))
     try:
         task = build_task(recipe)
-        prompt = _prompt_tokens(recipe, task)
+        prompt = prompt_tokens(recipe, task)
     except FastSlowError as error:
         yield Finding("task and model", str(error), missing=True)
         return
@@ -62,16 +61,27 @@ def check(recipe: Recipe) -> Iterator[Finding]:
     if said := foreign_words(recipe, task, ChatFormat(model.tokenizer, recipe.sampling.chat_template_kwargs)):
         yield Finding("warning", said, warning=True)
     yield from advise(recipe, task, model, counted)
-    completion = recipe.sampling.max_tokens
+    most = most_tokens(recipe, rollouts, prompt)
     longest = f", and up to {recipe.fast.max_tokens:,} more under evolved contexts" if recipe.method != "rl" else ""
     yield Finding(
         "tokens",
-        f"prompts of {prompt:.0f} on average under the seed text{longest}; completions of at most {completion:,}; together "
-        f"{rollouts.total * (prompt + completion):,.0f} with the seed text and completions of full length",
+        f"prompts of {prompt:.0f} on average under the seed text{longest}; completions of at most "
+        f"{recipe.sampling.max_tokens:,}; together at most {most:,}, if each rollout has one turn",
     )
     engine = find_engine(recipe)
     yield from _missing("packages", lambda: engine.require(recipe))
-    yield from engine.estimate(recipe, rollouts, prompt, lambda most: _prompt_tokens(recipe, task, most))
+    needed = list(engine.estimate(recipe, rollouts, prompt, lambda most: prompt_tokens(recipe, task, most)))
+    yield from needed
+    if play and not any(finding.missing for finding in needed):
+        from fastslow.launch.probe import probe
+
+        yield from probe(recipe, task).findings()
+
+
+def most_tokens(recipe: Recipe, rollouts: Rollouts, prompt: float) -> int:
+    """With completions and evolved texts of full length, one turn each."""
+    evolved = 0 if recipe.method == "rl" else recipe.fast.max_tokens
+    return round(rollouts.total * (prompt + evolved + recipe.sampling.max_tokens))
 
 
 def _shown(counted: Mapping[str, Span]) -> str:
@@ -87,7 +97,7 @@ def _missing(what: str, needed: Callable[[], object]) -> Iterator[Finding]:
         yield Finding(what, str(error), missing=True)
 
 
-def _prompt_tokens(recipe: Recipe, task: Task, most: int | None = None) -> float:
+def prompt_tokens(recipe: Recipe, task: Task, most: int | None = None) -> float:
     """Mean length of the first prompts; raises if one does not fit the model, or the `most` tokens that its servers take."""
     model = describe(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
     chat = ChatFormat(model.tokenizer, recipe.sampling.chat_template_kwargs)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -140,6 +141,27 @@ class Run(Frames, os.PathLike[str]):
         scores = evaluate_run(self.path, step=step, k=k, split=split, task=task, trust=trust)
         rows = [{"label": label, **asdict(score)} for label, score in scores.items()]
         return pd.DataFrame(rows).rename(columns={"context": "context_id", "label": "context"})
+
+    def internalize(
+        self,
+        out: str | os.PathLike[str] | None = None,
+        step: AtStep = None,
+        *,
+        also: Mapping[str, Any] | None = None,
+        task: Task | None = None,
+        trust: bool = False,
+        **settings: Any,
+    ) -> dict[str, Any]:
+        """Train the weights to do without the text what they do with it (`fastslow internalize`), and return the rewards
+        before and after. `out` is a new folder, `internalized` in the run's by default; `also` a task, as in a recipe, to
+        measure forgetting on. `settings` are those of the command: epochs, batch, learning_rate, …"""
+        from fastslow.launch.internalize import Settings, internalize_run
+
+        if unknown := settings.keys() - {each.name for each in fields(Settings)}:
+            known = ", ".join(each.name for each in fields(Settings))
+            raise RunError(f"internalize has no setting {', '.join(sorted(unknown))}; expected some of {known}")
+        chosen = Settings(**settings)
+        return internalize_run(self.path, out, chosen, step=step, also=also, task=task, trust=trust)  # type: ignore[arg-type]
 
     # With other runs --------------------------------------------------------------------------------------------------
 

@@ -58,6 +58,12 @@ def count_rollouts(recipe: Recipe, task: Task) -> dict[str, Span]:
     return found
 
 
+def count_steps(recipe: Recipe, task: Task) -> Span:
+    """Slow steps, of which a rollout budget may leave fewer."""
+    least, most = (_Walk(recipe, task, thrifty=thrifty).state.step for thrifty in (False, True))
+    return Span(least, most)
+
+
 def at_most(counted: Mapping[str, Span]) -> Rollouts:
     """The most rollouts of each loop, and of evaluation."""
     most = {kind: span.most for kind, span in counted.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,11 +139,17 @@ def _in_bf16(recipe: ModelRecipe, device: str) -> bool:
     )
 
 
-def convert_gguf(file: Path) -> Path:
-    """Dequantize a GGUF file, once, to a model folder in the cache, which reference model, vLLM and export can read."""
+def convert_gguf(file: Path, check: Callable[[Path], None] = lambda file: None) -> Path:
+    """Dequantize a GGUF file, once, to a model folder in the cache, which reference model, vLLM and export can read. `check`
+    raises if it is not the expected file."""
     stat = file.stat()
     key = hashlib.sha256(f"{file.resolve()}:{stat.st_size}:{stat.st_mtime_ns}".encode()).hexdigest()[:12]
-    return made_once("gguf", f"{file.stem}-{key}", lambda folder: _convert(file, folder))
+
+    def make(folder: Path) -> None:
+        check(file)
+        _convert(file, folder)
+
+    return made_once("gguf", f"{file.stem}-{key}", make)
 
 
 def _convert(file: Path, folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastslow.base.errors import ModelError
+from fastslow.models import smollm2
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -19,9 +20,13 @@ ADAPTER = "adapter_config.json"
 
 
 def resolve(name: str) -> str:
-    """The argument of `from_pretrained`: a folder for `nano`, local models and GGUF files, otherwise the hub id."""
+    """The argument of `from_pretrained`: a folder for `nano`, `smollm2`, local models and GGUF files, else the hub id."""
     if name == "nano":
         return str(Path(__file__).parent / "nano")
+    if name == smollm2.NAME:
+        from fastslow.models.load import convert_gguf
+
+        return str(convert_gguf(smollm2.find(), smollm2.check))
     path = Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():

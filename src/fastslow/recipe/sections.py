@@ -30,7 +30,8 @@ class ModelRecipe(Section):
     """The policy."""
 
     name: str
-    """Hub id, local folder, `.gguf` file, or the embedded `nano`. `model: NAME` alone is short for this."""
+    """Hub id, local folder, `.gguf` file, the embedded `nano`, or `smollm2` (docs/own-task.md). `model: NAME` alone is short
+    for this."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to run; `auto` takes a GPU when there is one."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"

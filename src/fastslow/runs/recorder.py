@@ -40,6 +40,8 @@ INTERVAL, SHARE = 300.0, 0.02
 """Seconds after which a checkpoint is saved, and the most that saving may take of the time."""
 IDLE = 10
 """Steps without a gradient after which the run says that nothing is learnt."""
+UNMOVED = 1e-4
+"""KL from the base model, a token, up to which the weights have hardly moved."""
 TRACKED = (
     "reward",
     "reward_std",
@@ -185,6 +187,7 @@ class Recorder:
             # Contexts were selected by their reused rollouts: those are trained on, but would bias a mean reward upwards.
             "reward_played": float(np.mean([rollout.score for rollout in played])) if played else None,
             "rewards": {identifier: float(np.mean(values)) for identifier, values in by_context.items()},
+            **({"parts": parts} if (parts := mean_parts(rollouts)) else {}),
             **self._with_and_without(rollouts),
             "contexts": len(by_context),
             "problems": len(groups),
@@ -219,6 +222,7 @@ class Recorder:
         self._warn_if_nothing_is_learnt(row)
         self._say_what_words_count(row)
         self._warn_if_collapsed()
+        self._warn_if_unmoved(row)
 
     def require_agreement(self, mismatch: float | None) -> None:
         """Warn of a step whose `sampler_mismatch` is too large, and raise at the second in a row. Samplers may correct
@@ -275,6 +279,14 @@ class Recorder:
         due = idle == IDLE or (state.done and 0 < idle == state.step < IDLE)
         if due and not edited and self.recipe.method != "distill" and self.recipe.slow.advantage != "none":
             self.view.message(trouble.idle(idle, row["reward"], row["truncated"], self.folder), "warning")
+
+    def _warn_if_unmoved(self, row: Mapping[str, Any]) -> None:
+        """At the end, say so when the policy is still the base model, although it has been trained."""
+        state, kl = self.state, row.get("kl")
+        if kl is None or not state.done or state.step < IDLE or self.recipe.method == "distill" or abs(kl) > UNMOVED:
+            return
+        equal = np.mean([each.equal for each in state.course.points] or [row["zero_variance"]])
+        self.view.message(trouble.unmoved(state.step, kl, float(equal), self.recipe), "warning")
 
     def _say_what_words_count(self, row: Mapping[str, Any]) -> None:
         """With `slow.feedback: rank`, say when words begin or cease to be trusted."""
@@ -405,6 +417,15 @@ class Recorder:
     def _stage(self) -> dict[str, str]:
         """The stage of the last completed step, if the recipe has stages."""
         return {"stage": self.stages.behind(self.state.step).name} if self.stages else {}
+
+
+def mean_parts(rollouts: Iterable[Rollout]) -> dict[str, float]:
+    """The mean of each part of the scores, over the rollouts that have it."""
+    found: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        for name, value in rollout.feedback.parts.items():
+            found.setdefault(name, []).append(value)
+    return {name: float(np.mean(values)) for name, values in found.items()}
 
 
 def token_ages(rollouts: Iterable[Rollout], step: int) -> dict[int, int]:

@@ -58,6 +58,14 @@ def idle(steps: int, reward: float, truncated: float, folder: Path) -> str:
     )
 
 
+def unmoved(steps: int, kl: float, equal: float, recipe: Recipe) -> str:
+    return (
+        f"the weights hardly moved: after {steps} steps the KL from the base model is {kl:.0e} a token"
+        f"{', so that a gain comes from the text' if recipe.method == 'fst' else ''}. Rewards were equal in {equal:.0%} of "
+        f"the groups, which teaches nothing; slow.learning_rate is {recipe.slow.learning_rate:g}: raise it, or train longer"
+    )
+
+
 def hopeless(step: int, steps: int, recipe: Recipe, folder: Path) -> NothingLearnt:
     return NothingLearnt(
         f"stopped after step {step}, which is saved: for {steps} steps the rewards in every group were "

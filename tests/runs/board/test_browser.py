@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import threading
@@ -153,6 +154,36 @@ def test_rollouts_can_be_filtered_read_and_compared(page: Page, url: str) -> Non
     page.get_by_text("the same problem under all contexts").click()
     page.wait_for_selector(".side > div")
     assert "One problem, every context" in page.locator("main").inner_text()
+
+
+def test_words_are_found_and_one_rollout_has_an_address(page: Page, url: str, folder: Path) -> None:
+    expect = sync_api().expect
+    page.goto(f"{url}#/rollouts?run=fst")
+    page.get_by_label("words", exact=True).fill("nobody ever said this")
+    expect(page.locator(".list")).to_contain_text("No rollout passes these filters.")
+    expect(page.locator("#rollout")).to_be_empty()
+    page.get_by_label("words", exact=True).fill("say yes")
+    page.locator(".list .row").nth(1).click()
+    expect(page.locator("#rollout h2")).to_be_visible()
+    assert "words=say" in page.url
+    assert "rollout=" in page.url
+    shown, address = page.locator("#rollout").inner_text(), page.url
+    page.goto("about:blank")
+    page.goto(address)
+    expect(page.locator("#rollout h2")).to_be_visible()
+    assert page.locator("#rollout").inner_text() == shown
+
+
+def test_what_is_drawn_can_be_downloaded(page: Page, url: str, folder: Path) -> None:
+    page.goto(f"{url}#/curves?run=fst&run=rl")
+    page.wait_for_selector('[data-chart="Reward"] .u-over')
+    sync_api().expect(page.locator('[data-chart="Reward"] .u-legend tr').first).to_contain_text("rollouts")
+    with page.expect_download() as started:
+        page.get_by_role("button", name="CSV").click()
+    rows = list(csv.DictReader(Path(started.value.path()).read_text().splitlines()))
+    drawn = [float(row["value"]) for row in rows if (row["chart"], row["curve"]) == ("Reward", "rl")]
+    metrics = [json.loads(line) for line in (folder / "rl/metrics.jsonl").read_text().splitlines()]
+    assert drawn == pytest.approx([row["reward"] for row in metrics], abs=1e-3)
 
 
 def test_rows_arrive_by_themselves(page: Page, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

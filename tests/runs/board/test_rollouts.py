@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ def index(finished: Path) -> RolloutIndex:
     return index
 
 
+def said(row: dict[str, Any]) -> str:
+    """All that stands in a rollout, in the plainest form."""
+    texts = [*row["questions"], *row["answers"], row["feedback"], row["error"]]
+    return "\n".join(" ".join((text or "").casefold().split()) for text in texts)
+
+
 def keys(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
     return [(row["file"], row["row"]) for row in found]
 
@@ -49,12 +56,19 @@ def keys(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
         (Filter(purpose="slow"), lambda row: "purpose" not in row),
         (Filter(context="nobody"), lambda row: False),
         (Filter(fault="truncated"), lambda row: "truncated" in row["faults"]),
+        (Filter(words="SAY  yes"), lambda row: "say yes" in said(row)),
+        (Filter(words="a question of nobody"), lambda row: False),
+        (Filter(words=" "), lambda row: True),
+        (Filter(words="no", low=0.0, high=0.0), lambda row: "no" in said(row) and row["score"] == 0),
     ],
 )
 def test_a_filter_finds_what_a_plain_search_finds(
     index: RolloutIndex, rows: list[dict[str, Any]], chosen: Filter, passes: Any
 ) -> None:
+    index.page(chosen, "newest", True, 0, 1)  # the first search has texts read, here all of them before the next
+    index.refresh(60)
     page = index.page(chosen, "newest", True, 0, 10_000)
+    assert page["indexed"] == page["files"]
     assert sorted(keys(page["rows"])) == sorted(keys([row for row in rows if passes(row)]))
     assert (page["total"], page["all"]) == (len(page["rows"]), len(rows))
     steps = [row["step"] for row in page["rows"]]
@@ -140,3 +154,19 @@ def test_shading_never_changes_the_answer(pieces: list[str], spoilt: bool) -> No
     assert "".join(text for text, _ in found) == answer
     if not spoilt:
         assert [text for text, _ in found if text] == [piece for piece in pieces if piece]
+
+
+def test_a_search_sees_new_files_and_only_them_again(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    place = Place("run", tmp_path / "run", tmp_path / "run")
+    searched = RolloutIndex(place)
+    searched.page(Filter(words="yes"), "newest", True, 0, 10)
+    searched.refresh(60)
+    before = searched.page(Filter(words="zebra"), "newest", True, 0, 10)
+    assert (before["total"], before["indexed"]) == (0, before["files"])
+    newest = max((tmp_path / "run/rollouts").glob("step-*.parquet"))
+    table = pq.read_table(newest)
+    changed = table.set_column(table.column_names.index("feedback"), "feedback", pa.array(["Zebra!"] * table.num_rows))
+    pq.write_table(changed, newest)
+    searched.refresh(60)
+    assert searched.page(Filter(words="zebra"), "newest", True, 0, 10)["total"] == table.num_rows

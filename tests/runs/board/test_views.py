@@ -59,6 +59,12 @@ def test_curves_and_spending_agree_with_the_ledger(finished: Path) -> None:
         assert column["mean"] == [pytest.approx(r["results"][label]["mean"]) for r in evals if label in r["results"]]
 
 
+def test_each_reward_function_has_a_curve() -> None:
+    rows = [{"step": 1, "parts": {"form": -1.5}}, {"step": 2, "parts": {"form": 0.5, "accuracy": 2}}, {"step": 3}]
+    assert curves(rows, [], [])["training"]["parts"] == {"form": [-1.5, 0.5, None], "accuracy": [None, 2, None]}
+    assert curves([{"step": 1}], [], [])["training"]["parts"] == {}
+
+
 def test_cycles_and_stages_are_marked_where_they_begin() -> None:
     rows = [{"step": n + 1, "cycle": n // 3, "stage": "a" if n < 4 else "b", "reward": 0.1} for n in range(7)]
     found = curves(rows, [], [])

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 import json
+import math
 import re
 import threading
 import traceback
@@ -288,7 +289,11 @@ def grade(functions: Any, answer: str = "4", **settings: Any) -> fastslow.Feedba
 )
 def test_the_score_is_the_share_of_what_could_be_had(values: list[Any], settings: dict[str, Any], score: float) -> None:
     functions = [constant(value, f"f{place}") for place, value in enumerate(values)]
-    assert grade(functions, **settings).score == pytest.approx(score)
+    found = grade(functions, **settings)
+    assert found.score == pytest.approx(score)
+    applied = {f"f{place}": value for place, value in enumerate(values) if value is not None and not math.isnan(value)}
+    if "outside" not in settings:
+        assert found.parts == pytest.approx({name: float(value) for name, value in applied.items()})
 
 
 finite = st.floats(-100, 100)

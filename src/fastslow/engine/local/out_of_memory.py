@@ -48,9 +48,14 @@ def refused(advice: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not of_gpu(error):
-            raise
-        raise RunError(f"out of GPU memory while {_phase(error)}: {advice}") from error
+        if said := of_command(error, advice):
+            raise RunError(said) from error
+        raise
+
+
+def of_command(error: Exception, advice: str) -> str | None:
+    """What to say of a GPU's out-of-memory error outside a run; None for another error."""
+    return f"out of GPU memory while {_phase(error)}: {advice}" if of_gpu(error) else None
 
 
 def _of_machine(error: MemoryError | OSError | ImportError) -> bool:

@@ -32,8 +32,10 @@ def curves(metrics: Rows, evals: Rows, ledger: Rows) -> dict[str, Any]:
     tokens = _tokens_by_step(ledger)
     phases = [mapping(row.get("phases")) for row in metrics]
     names = list(dict.fromkeys(name for row in phases for name in row))
+    parts = [mapping(row.get("parts")) for row in metrics]
+    part_names = list(dict.fromkeys(name for row in parts for name in row))
     took = [(number(row.get("seconds")) or 0.0) for row in metrics]
-    training = [total - (number(parts.get("evaluation")) or 0.0) for total, parts in zip(took, phases, strict=True)]
+    training = [total - (number(phase.get("evaluation")) or 0.0) for total, phase in zip(took, phases, strict=True)]
     steps = column(metrics, "step")
     return {
         "training": {
@@ -43,6 +45,7 @@ def curves(metrics: Rows, evals: Rows, ledger: Rows) -> dict[str, Any]:
             "seconds": [rounded(total) for total in accumulate(training)],
             **{name: column(metrics, name, *FORMER.get(name, ())) for name in NUMBERS},
             "phases": {name: [rounded(row.get(name)) or 0 for row in phases] for name in names},
+            "parts": {name: [number(row.get(name)) for row in parts] for name in part_names},
             "purposes": {name: column(metrics, key) for name, key in SPENT.items()},
         },
         "evaluation": _evaluation(evals),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastslow.runs import files
+from fastslow.runs.board.search import TEXTS, TextIndex
 from fastslow.runs.reading import Place, mapping, rounded, text
 from fastslow.runs.rollout_files import PIECES
 
@@ -60,6 +61,8 @@ class Filter:
     context: str = ""
     fault: str = ""
     purpose: str = ""
+    words: str = ""
+    """In a question, an answer or what the grader said; capitals make no difference."""
 
 
 class RolloutIndex:
@@ -72,6 +75,8 @@ class RolloutIndex:
         self._files: list[str] = []
         self._merged: dict[str, np.ndarray] | None = None
         self._previews: OrderedDict[str, list[str]] = OrderedDict()
+        self._texts: TextIndex | None = None
+        """None until somebody searches."""
         self._lock = threading.Lock()
         self._builder: threading.Thread | None = None
 
@@ -84,7 +89,10 @@ class RolloutIndex:
             until = time.monotonic() + patience
             while waiting and (time.monotonic() < until or not self._chunks):
                 self._index(waiting.pop())
-            if waiting and not (self._builder and self._builder.is_alive()):
+            unread = self._unread()
+            while unread and time.monotonic() < until:
+                self._read_texts(unread.pop())
+            if (waiting or unread) and not (self._builder and self._builder.is_alive()):
                 self._builder = threading.Thread(target=self._build, daemon=True)
                 self._builder.start()
 
@@ -92,10 +100,13 @@ class RolloutIndex:
         while True:
             with self._lock:
                 waiting = self._waiting()
-                if not waiting:
+                unread = self._unread()
+                if not waiting and not unread:
                     return
                 for name in waiting[-20:][::-1]:
                     self._index(name)
+                for name in [] if waiting else unread[-20:][::-1]:
+                    self._read_texts(name)
             time.sleep(0.005)  # lets requests in
 
     def _waiting(self) -> list[str]:
@@ -105,6 +116,7 @@ class RolloutIndex:
         for name in self._stamps.keys() - set(self._files):
             self._stamps.pop(name)
             self._chunks.pop(name, None)
+            self._forget(name)
             self._merged = None
         # A finished file never changes but on resume, when its step is written again: the newest is checked, and the folder.
         newest = self._files[-1:]
@@ -117,10 +129,29 @@ class RolloutIndex:
     def _index(self, name: str) -> None:
         self._stamps[name] = self.place.stamp(name)
         self._previews.pop(name, None)
+        self._forget(name)
         self._merged = None
         table = self._read(name, SHORT)
         if table is not None:
             self._chunks[name] = self._encode(name, table)
+
+    def _unread(self) -> list[str]:
+        """Files that a search still lacks, oldest first."""
+        return [] if self._texts is None else [name for name in self._files if name not in self._texts]
+
+    def _read_texts(self, name: str) -> None:
+        assert self._texts is not None
+        table = read_columns(self.place, name, TEXTS)
+        columns = [] if table is None else [table[column].to_pylist() for column in table.column_names]
+        texts = [
+            ["\n".join(filter(None, each)) if isinstance(each, list) else each or "" for each in column]
+            for column in columns
+        ]
+        self._texts.add(name, texts, table.num_rows if table is not None else 0)
+
+    def _forget(self, name: str) -> None:
+        if self._texts is not None:
+            self._texts.drop(name)
 
     def _read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
         """Some columns of a file, those that it has; None if it is damaged, which is noted."""
@@ -178,10 +209,14 @@ class RolloutIndex:
 
     def page(self, chosen: Filter, sort: str, descending: bool, offset: int, limit: int) -> dict[str, Any]:
         """One page of the rollouts that pass the filter, and how many there are."""
+        with self._lock:
+            if chosen.words and self._texts is None:
+                self._texts = TextIndex()
         self.refresh()
         with self._lock:
             table = self._table()
-            indexed = {"files": len(self._files), "indexed": len(self._stamps)}
+            read = len(self._files) - len(self._unread()) if chosen.words else len(self._files)
+            indexed = {"files": len(self._files), "indexed": min(len(self._stamps), read)}
             if not table:
                 return {"total": 0, "all": 0, "offset": 0, "rows": [], "facets": {}, **indexed}
             found = self._sorted(np.flatnonzero(self._mask(table, chosen)), table, sort, descending)
@@ -204,6 +239,8 @@ class RolloutIndex:
         for wanted, column in ((chosen.problem, "example"), (chosen.fault, "faults")):
             if wanted:
                 mask &= np.array([wanted in each for each in self._codes[column]], bool)[table[column]]
+        if chosen.words and self._texts is not None:
+            mask &= self._texts.found(chosen.words, self._files, table["file"], table["row"])
         return mask
 
     def _sorted(self, found: np.ndarray, table: Mapping[str, np.ndarray], sort: str, descending: bool) -> np.ndarray:

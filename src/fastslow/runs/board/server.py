@@ -110,7 +110,7 @@ class _Asked:
         return self.number(name, int)
 
     def filter(self) -> Filter:
-        texts = {name: self.text(name) for name in ("problem", "context", "fault", "purpose")}
+        texts = {name: self.text(name) for name in ("problem", "context", "fault", "purpose", "words")}
         low, high = self.number("low", float), self.number("high", float)
         return Filter(self.whole("from"), self.whole("to"), low, high, **texts)
 

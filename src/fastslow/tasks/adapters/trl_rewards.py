@@ -139,7 +139,8 @@ class TRLTask(ListedTask, QuestionTask):
             reward.words(row[PROMPT], completion, columns) for reward, value in counted if reward.share(value) < 1
         ]
         text = "\n".join([f"For '{question}', {fact}.", *filter(None, dict.fromkeys(advice))])
-        return Feedback(score / sum(reward.size for reward, _ in counted), text)
+        parts = {reward.name: value for reward, value in applied}
+        return Feedback(score / sum(reward.size for reward, _ in counted), text, parts=parts)
 
     def _given(self, row: Mapping[str, Any], completion: Any, ids: Sequence[int] | None) -> dict[str, Any]:
         """The keywords of TRL's call, for a batch of one."""

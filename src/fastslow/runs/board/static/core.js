@@ -130,7 +130,11 @@ Board.fromSnapshot = (path, params) => {
 Board.filterRollouts = (rows, asked) => {
   const number = (name) => (asked[name] === undefined || asked[name] === "" ? null : Number(asked[name]));
   const [from, to, low, high] = ["from", "to", "low", "high"].map(number);
+  const plain = (text) => text.toLowerCase().split(/\s+/).filter(Boolean).join(" ");
+  const words = plain(asked.words || "");
+  const holds = (full) => [...full.turns.flatMap((turn) => [turn.question || "", turn.answer]), full.feedback, full.error].some((text) => plain(text).includes(words));
   const passes = (row) =>
+    (!words || holds(row.full)) &&
     (from === null || row.step >= from) && (to === null || row.step <= to) && (low === null || row.score >= low) && (high === null || row.score <= high) &&
     (!asked.problem || row.example.includes(asked.problem)) && (!asked.context || row.context === asked.context) &&
     (!asked.fault || row.faults.includes(asked.fault)) && (!asked.purpose || row.purpose === asked.purpose);

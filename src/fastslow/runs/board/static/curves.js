@@ -38,6 +38,8 @@
       });
     });
     made.push({ title: "Reward", words: "Training: mean over the rollouts of a step. Validation: held-out problems with 95% intervals over problems.", lines: reward, wide: true, zero: true, ...common });
+    const parts = runs.flatMap(({ name, data }, index) => Object.entries(data.training.parts || {}).map(([part, ys], place) => ({ label: named(`${name}, ${part}`, part), xs: data.training[axis], ys: smooth ? smoothed(ys) : ys, ...Board.style(several ? index : place), ...(several && place ? { dash: [2 + 2 * place, 4] } : {}) })));
+    if (parts.length) made.push({ title: "Reward functions", words: "What each gave, before weights and scaling: mean over the rollouts of a step.", lines: parts, ...common });
     for (const [title, key, words, zero] of CHARTS) {
       const lines = runs.map(({ name, data }, index) => ({ label: named(name, key === "kl" ? "in training" : title.toLowerCase()), xs: data.training[axis], ys: data.training[key], ...Board.style(index) }));
       if (key === "kl") runs.forEach(({ name, data }, index) => {
@@ -66,17 +68,32 @@
     });
   };
 
+  // Everything that is drawn, as rows of a table: what, against what, value.
+  function csv(runs, axis) {
+    const cell = (value) => (value === null || value === undefined ? "" : /[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+    const rows = [["chart", "curve", axis, "value", "low", "high"]];
+    for (const chart of charts(runs, axis, false))
+      for (const line of chart.lines) line.xs.forEach((x, index) => rows.push([chart.title, line.label, x, line.ys[index], line.low && line.low[index], line.high && line.high[index]]));
+    return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
+  }
+  function download(name, text) {
+    const link = h("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
   Board.views.curves = {
     title: "Curves",
     parts: ["run", "metrics", "evals", "ledger"],
     async show(main, runs) {
-      let axis = AXES[Board.place().get("x")] ? Board.place().get("x") : "steps";
+      let axis = AXES[Board.place().get("x")] ? Board.place().get("x") : runs.length > 1 ? "rollouts" : "steps";
       let smooth = Board.place().get("smooth") === "1";
       const head = h("div");
       const grid = h("div", { class: "charts" });
       const bar = h("div", { class: "bar" },
         Board.segments("against", AXES, axis, (value) => { axis = value; Board.remember({ x: value }); draw(true); }),
         h("label", { class: "small" }, h("input", { type: "checkbox", checked: smooth, onchange: (event) => { smooth = event.target.checked; Board.remember({ smooth: smooth ? "1" : "" }); draw(false); } }), " smooth training reward"),
+        h("button", { onclick: () => download(`${runs.join("-").replace(/[^\w.-]+/g, "_")}.csv`, csv(loaded, axis)) }, "CSV"),
         h("span", { class: "quiet small push" }, "Hover for numbers, drag to zoom, double-click to zoom out."));
       main.append(head, bar, grid);
       let cards = [], loaded = [];

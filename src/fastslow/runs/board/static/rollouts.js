@@ -82,7 +82,7 @@
     single: true,
     async show(main, [run]) {
       const place = Board.place();
-      const asked = Object.fromEntries(["from", "to", "problem", "context", "low", "high", "fault", "purpose", "sort", "order"].map((name) => [name, place.get(name)]));
+      const asked = Object.fromEntries(["from", "to", "problem", "context", "low", "high", "fault", "purpose", "words", "sort", "order"].map((name) => [name, place.get(name)]));
       const head = h("div"), told = h("p", { class: "quiet small", role: "status", style: { margin: "0 0 .5rem" } });
       const panel = h("div", { class: "sticky", id: "rollout", tabindex: "-1" });
       const side = h("section", { class: "block" });
@@ -95,8 +95,9 @@
         for (const [name, field] of Object.entries(fields)) asked[name] = field.value;
         const range = { right: ["1", ""], wrong: ["", "0"], partly: ["0.000001", "0.999999"] }[scores.value] || ["", ""];
         [asked.low, asked.high] = range;
-        Board.remember(asked);
+        Board.remember({ ...asked, rollout: "" });
         view.scrollTop = 0;
+        selected = null;  // the conversation beside the list is one of the list
         load();
       };
       let timer = null;
@@ -112,7 +113,7 @@
       };
       const scores = h("select", { onchange: changed }, [["", "any"], ["right", "right (1)"], ["partly", "in between"], ["wrong", "wrong (0)"]].map(([value, words]) => h("option", { value }, words)));
       scores.value = asked.low === "1" ? "right" : asked.high === "0" ? "wrong" : asked.low ? "partly" : "";
-      const bar = h("div", { class: "bar" }, input("from", "from step", "number", "6rem"), input("to", "to step", "number", "6rem"), input("problem", "problem", "text", "10rem"),
+      const bar = h("div", { class: "bar" }, input("from", "from step", "number", "6rem"), input("to", "to step", "number", "6rem"), input("words", "words", "text", "9rem"), input("problem", "problem", "text", "10rem"),
         select("context", "context", [["", "any"]]), h("label", { class: "field" }, "score", scores), select("fault", "fault", [["", "any"]]), select("purpose", "played for", [["", "anything"]]),
         select("sort", "order by", [["", "newest"], ["score", "score"], ["tokens", "tokens"], ["advantage", "advantage"]]), select("order", "direction", [["", "↓ down"], ["up", "↑ up"]]));
       const offer = (name, values, words) => {
@@ -172,11 +173,15 @@
         offer("purpose", answer.facets.purposes || [], (value) => PURPOSES[value] || value);
         tell(answer);
         draw();
+        if (!total) panel.replaceChildren();
         if (!total) space.replaceChildren(h("p", { class: "quiet", style: { padding: "1rem" } }, "No rollout passes these filters."));
-        if (selected === null && answer.rows.length) open(answer.rows[0], false);
+        const linked = /^([\w-]+)\/(\d+)$/.exec(Board.place().get("rollout") || "");
+        if (selected === null && linked) open({ file: linked[1], row: Number(linked[2]) }, false);
+        else if (selected === null && answer.rows.length) open(answer.rows[0], false);
       };
       const open = async (row, moved = true) => {
         selected = `${row.file}/${row.row}`;
+        if (moved) Board.remember({ rollout: selected });
         draw();
         const rollout = await Board.api("rollout", { run, file: row.file, row: row.row });
         if (selected !== `${row.file}/${row.row}`) return;

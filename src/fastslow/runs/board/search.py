@@ -1,0 +1,71 @@
+"""Full-text search over rollouts: which of them hold some words in a question, an answer or what the grader said.
+
+Texts repeat, questions and feedback above all: each is kept once, and a rollout has the numbers of its texts. A search is one
+pass over all texts in memory, which are read when the first search asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+TEXTS = ("questions", "answers", "feedback", "error")
+BETWEEN = "\x00"
+"""Stands between two texts; none holds it."""
+
+
+class TextIndex:
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._files: dict[str, np.ndarray] = {}
+        """By file: for each rollout the numbers of its texts."""
+        self._all = ""
+        self._starts = np.zeros(0, np.int64)
+
+    def __contains__(self, file: str) -> bool:
+        return file in self._files
+
+    def add(self, file: str, columns: Sequence[Iterable[str]], rows: int) -> None:
+        """The texts of a file's rollouts, a column for each kind of text."""
+        numbers = self._numbers
+        coded = [[numbers.setdefault(_plain(text), len(numbers)) for text in column] for column in columns]
+        self._files[file] = np.array(coded, np.int32).reshape(len(coded), rows)
+
+    def drop(self, file: str) -> None:
+        self._files.pop(file, None)
+
+    def found(self, words: str, files: Sequence[str], file: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Which rollouts, by the place of their file among the files and by row, hold the words. Those of files that have
+        not been read hold none."""
+        words = _plain(words)
+        if not words:
+            return np.ones(len(row), bool)
+        matches = self._matches(words)
+        known = [self._files.get(name, np.zeros((1, 0), np.int32)) for name in files]
+        hits = [matches[each].any(axis=0) for each in known]
+        lengths = np.array([len(each) for each in hits], np.int64)
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        inside = row < lengths[file]
+        flat = np.concatenate([*hits, np.zeros(1, bool)])
+        return np.where(inside, flat[np.where(inside, offsets[file] + row, -1)], False)
+
+    def _matches(self, words: str) -> np.ndarray:
+        """By number: whether a text holds the words."""
+        if len(self._starts) != len(self._numbers):
+            self._all = BETWEEN.join(self._numbers)
+            lengths = np.fromiter((len(text) + 1 for text in self._numbers), np.int64, len(self._numbers))
+            self._starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+        hits, at = list[int](), self._all.find(words)
+        while at >= 0:
+            hits.append(at)
+            end = self._all.find(BETWEEN, at)  # one hit in a text is enough
+            at = self._all.find(words, end) if end >= 0 else -1
+        matches = np.zeros(len(self._numbers), bool)
+        matches[np.searchsorted(self._starts, hits, side="right") - 1] = True
+        return matches
+
+
+def _plain(text: str) -> str:
+    """Capitals and white space make no difference."""
+    return " ".join(text.replace(BETWEEN, " ").casefold().split())
