@@ -30,6 +30,9 @@ MOST_LINES = 80
 NOTHING = 0.02
 """A score that is not worth keeping a text for."""
 
+SCARCE = 0.15
+"""A mean score at which few answers are right."""
+
 SEEN_WITHOUT = 40
 """Rollouts under texts without a line from which it is known what it does."""
 
@@ -62,7 +65,8 @@ class Model:
     def __init__(self, journal: Journal, writer: Writer, now: int) -> None:
         self.journal, self.writer = journal, writer
         self.order = Order(journal)
-        self.silent = sum(row.score for row in journal.rows) <= NOTHING * len(journal.rows)
+        scored = sum(row.score for row in journal.rows)
+        self.silent, self.scarce = (scored <= share * len(journal.rows) for share in (NOTHING, SCARCE))
         partial = sum(0 < row.score < 1 for row in journal.rows)
         self._partial = partial > PARTIAL * len(journal.rows)
         self.support = support(journal, self.order, now)
@@ -197,10 +201,12 @@ class Model:
         next to nothing scores, all that is not kept counts, unless the problem is mostly passed."""
         heeded = {key: self.words.heeded(key) for key in sorted(self.journal.about(problem) & self.words.place.keys())}
         silent = self.silent and math.prod(kept for kept, _ in heeded.values()) < KEPT_MOSTLY
+        # Where few answers score, those to all statements tell that lines are not followed.
+        enough = 0.0 if self.scarce and self.words.tried >= TRIED else TRIED
         return sum(
             len(self.journal.statements[key].problems) * (1 - kept)
             for key, (kept, tried) in heeded.items()
-            if tried >= TRIED and (silent or kept < HEEDED)
+            if tried >= enough and (silent or kept < HEEDED)
         )
 
     def reached(self, problem: str, said: Sequence[str]) -> float:
