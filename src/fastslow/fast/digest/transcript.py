@@ -101,6 +101,10 @@ class Transcript:
         """Enter a line that the grader did not say: one of the text that the run began with, or one that a model wrote."""
         self.declared.setdefault(key, (text, covers))
 
+    def withdraw(self, key: str) -> None:
+        """Take back an example."""
+        del self.declared[key], self.examples[key]
+
     def to_data(self) -> dict[str, Any]:
         """As JSON can hold it: keys are written once and referred to by number."""
         rows = self._latest()

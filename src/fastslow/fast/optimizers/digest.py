@@ -134,6 +134,8 @@ class Digest(Optimizer):
         """By component and problem: a right one."""
         self._retries, self._fruitless = RETRYING * self.evaluator.budget, 0
         """Rollouts that may still try answers again, and the latest that did and brought none further."""
+        self._corrected = False
+        """Wrong answers were looked through for one to show with its correction."""
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[tuple[tuple[str, str], ...], tuple[frozenset[str], int]] = {}
         if self.evaluator.evidence is not None:
@@ -314,7 +316,7 @@ class Digest(Optimizer):
     def _retry(self, model: Model, count: int) -> bool:
         """While no answer is right and lines are not followed: try those that came nearest again, under a text that shows the
         answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
-        if not self._unsolved() or not self._may_retry():
+        if not (self._unsolved() or model.scarce) or not self._may_retry():
             return False
         nearest = dict(self._nearest(model))
         chosen = list(nearest)[:MOST_RETRIED]
@@ -348,8 +350,10 @@ class Digest(Optimizer):
 
     def _unsolved(self) -> bool:
         """Whether no right answer is known that a text could show."""
-        shown = (self.transcript.declared[key][0] for key in self.transcript.examples)
-        return not self._solved and not any(text.startswith(RIGHT) for text in shown)
+        return not self._solved and not any(map(self._is_right, self.transcript.examples))
+
+    def _is_right(self, example: str) -> bool:
+        return self.transcript.declared[example][0].startswith(RIGHT)
 
     def _nearest(self, model: Model) -> list[tuple[tuple[str, str], tuple[Far, Wrong]]]:
         """By component and problem: the answer that came nearest, where lines are not followed; the nearest first."""
@@ -379,7 +383,11 @@ class Digest(Optimizer):
             LONGEST_DEMONSTRATION,
         )
         if self._unsolved() and not self._may_retry():
+            corrections = list(self.transcript.examples)
+            if len(corrections) == MOST_CORRECTIONS and not self._corrected:  # by now answers begin further on
+                self.transcript.withdraw(corrections[0])
             room = min(1, MOST_CORRECTIONS - len(self.transcript.examples))
+            self._corrected = True
             shown = [(*place, correction(wrong.attempt)) for place, (_, wrong) in self._nearest(model)]
             part = LONGEST_CORRECTION
         longest = self.recipe.max_tokens * part
@@ -390,6 +398,9 @@ class Digest(Optimizer):
                 found.append((wanting, component, problem, text))
         if self._solved:
             found.sort(key=lambda each: (-each[0], each[2]))
+        if found and self._solved:  # right ones take the place of wrong ones
+            for key in [key for key in self.transcript.examples if not self._is_right(key)]:
+                self.transcript.withdraw(key)
         for _, component, problem, text in found[: max(0, room)]:
             key = key_of(component, text)
             self.transcript.declare(key, text)
