@@ -99,3 +99,15 @@ def test_what_a_line_breaks_elsewhere_counts_as_far_as_it_is_clear() -> None:
     later = words.broken_by(journal, present, 3)  # a row counts half after three cycles
     variance = 1 / (5 / SAID_NOISE + 1 / SAID_EFFECT**2)
     assert later[0] == pytest.approx(variance * 5 * (1 - 1 / 3) / SAID_NOISE - 2 * variance**0.5)
+
+
+def test_an_example_is_judged_where_the_text_has_it_and_a_rule_where_it_stands_alone() -> None:
+    rows = [("a", set(), 0.0, (FIRST,))] * 4 + [("a", {FIRST}, 0.0, (FIRST,))] * 10
+    journal = journal_of(*rows, *[("a", {FIRST, SECOND}, 1.0, ())] * 10)
+    journal.declare(SECOND, "Example of a right answer.")
+    journal.examples = frozenset({SECOND})
+    covers = {FIRST: frozenset({FIRST}), SECOND: frozenset({FIRST})}
+    words = Words(journal, covers, np.array([0.9, 0.9]), Order(journal), 0)
+    told = words.mean.told[:, words.place[FIRST]]
+    assert told[0] < 0.3
+    assert told[1] > 0.7

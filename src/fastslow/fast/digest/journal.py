@@ -96,6 +96,11 @@ class Journal:
         return self._about.get(problem, frozenset())
 
     @property
+    def score(self) -> float:
+        """The mean score."""
+        return sum(row.score for row in self.rows) / max(1, len(self.rows))
+
+    @property
     def problems(self) -> dict[str, int]:
         """The problems something was said of, with the cycle they were last played in."""
         return {row.problem: row.cycle for row in self.rows if row.problem in self._about}

@@ -20,7 +20,7 @@ from fastslow.fast.digest.effects import (
     Observations,
 )
 from fastslow.fast.digest.journal import Journal, component_of, key_of
-from fastslow.fast.digest.support import problem_weights, support
+from fastslow.fast.digest.support import SCARCE, problem_weights, support
 from fastslow.fast.digest.words import Chances, Order, Words
 from fastslow.fast.digest.writing import Line, Writer
 
@@ -29,9 +29,6 @@ MOST_LINES = 80
 
 NOTHING = 0.02
 """A score that is not worth keeping a text for."""
-
-SCARCE = 0.15
-"""A mean score at which few answers are right."""
 
 SEEN_WITHOUT = 40
 """Rollouts under texts without a line from which it is known what it does."""
@@ -65,8 +62,7 @@ class Model:
     def __init__(self, journal: Journal, writer: Writer, now: int) -> None:
         self.journal, self.writer = journal, writer
         self.order = Order(journal)
-        scored = sum(row.score for row in journal.rows)
-        self.silent, self.scarce = (scored <= share * len(journal.rows) for share in (NOTHING, SCARCE))
+        self.silent, self.scarce = journal.score <= NOTHING, journal.score <= SCARCE
         partial = sum(0 < row.score < 1 for row in journal.rows)
         self._partial = partial > PARTIAL * len(journal.rows)
         self.support = support(journal, self.order, now)
