@@ -124,6 +124,41 @@ def test_while_nothing_is_right_near_answers_are_tried_again_until_one_can_be_sh
     assert 0 < policy.retried <= 170 / 2
 
 
+class Apprentice(Imitator):
+    """Must keep three of eight rules. It keeps one that it is told in a quarter of its answers, and mostly where its text
+    shows it kept. Only the first that is broken is named."""
+
+    ITEMS = ("cargo", "lodge", "fjord", "quill", "ember", "grove", "comet", "delta")
+    MARKS: ClassVar = {item: f"{item[::-1]}o" for item in ITEMS}
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        kept = {
+            item: self.chance.random() < self.chances(context.texts["system"])[item] for item in example.data["items"]
+        }
+        answer = " ".join(f"{item}={self.MARKS[item] if right else 'plain'}" for item, right in kept.items())
+        broken = [
+            f"Every {item} is marked with the word {self.MARKS[item]}." for item, right in kept.items() if not right
+        ]
+        turn = Turn("system", f"List {example.id}: {', '.join(kept)}", (), Completion((), ()), answer)
+        return Rollout(example, context, 0, (turn,), Feedback(float(not broken), "".join(broken[:1])))
+
+    def chances(self, text: str) -> dict[str, float]:
+        told = {item: f"Every {item} is marked with the word {mark}." in text for item, mark in self.MARKS.items()}
+        return {item: told[item] * (0.8 if f"{item}={mark}" in text else 0.25) for item, mark in self.MARKS.items()}
+
+
+def test_rules_that_are_seldom_followed_are_shown_by_answers_to_several_problems() -> None:
+    policy, pool, draw = Apprentice(), pool_of("Mark the items."), random.Random(0)
+    items = list(policy.MARKS)
+    for cycle in range(4):
+        lists = [sorted(draw.sample(items, 3), key=items.index) for _ in range(96)]
+        anchors = [Example(f"{cycle}-{place}", {"items": each}) for place, each in enumerate(lists)]
+        pool = run(policy.play, pool, anchors, cycle, budget=100).pool
+    text = pool.best.context.texts["system"]
+    assert sorted(policy.chances(text).values())[2] == 0.8
+    assert "Example of a wrong answer" not in text
+
+
 class Writers(Corrector):
     """Its second component is graded only once an answer has been tried again."""
 

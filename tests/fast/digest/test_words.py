@@ -120,3 +120,15 @@ def test_what_is_said_of_right_answers_orders_nothing() -> None:
     plain, praised = Order(journal_of(*failures)), Order(journal_of(*failures, *praise))
     assert plain.passed(SECOND, [FIRST]) == praised.passed(SECOND, [FIRST]) == 3 / (3 + 3 + 1)
     assert Order(journal_of(*praise)).passed(FIRST, [SECOND]) == 0
+
+
+def test_an_example_is_judged_where_the_text_has_it_and_a_rule_where_it_stands_alone() -> None:
+    rows = [("a", set(), 0.0, (FIRST,))] * 4 + [("a", {FIRST}, 0.0, (FIRST,))] * 10
+    journal = journal_of(*rows, *[("a", {FIRST, SECOND}, 1.0, ())] * 10)
+    journal.declare(SECOND, "Example of a right answer.")
+    journal.examples = frozenset({SECOND})
+    covers = {FIRST: frozenset({FIRST}), SECOND: frozenset({FIRST})}
+    words = Words(journal, covers, np.array([0.9, 0.9]), Order(journal), 0)
+    told = words.mean.told[:, words.place[FIRST]]
+    assert told[0] < 0.3
+    assert told[1] > 0.7

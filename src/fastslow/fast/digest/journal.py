@@ -35,6 +35,8 @@ class Row:
     cycle: int
     said: tuple[str, ...] = ()
     """The statements made of it."""
+    again: bool = False
+    """It tried a shown answer again: what was said of it tells of the problem, and nothing of the lines."""
 
 
 @dataclass
@@ -63,14 +65,20 @@ class Journal:
         """The words of statements that name labels, with the labels left out, in every way they were made."""
         self.examples: frozenset[str] = frozenset()
         """The keys of lines that show a solved problem."""
+        self.beyond: dict[str, set[str]] = {}
+        """By problem: the statements that some answer to it got past after they had been made of it."""
         self._about: dict[str, frozenset[str]] = {}
 
     def add(self, row: Row, said: Iterable[Said] = (), question: str = "") -> None:
         """Enter a rollout with its statements. The row is judged by what was known before: a problem is known to fall under
         a rule only because some answer failed, and that very failure must not count against the rule's line."""
         said = list(said)
-        self.known.append(self._about.get(row.problem, frozenset()))
-        self.rows.append(row)
+        known = self._about.get(row.problem, frozenset())
+        if not row.again:
+            self.known.append(known)
+            self.rows.append(row)
+        if row.said or row.score >= 1:
+            self.beyond.setdefault(row.problem, set()).update(known - set(row.said) if row.score < 1 else known)
         if row.problem not in self.words:
             self.words[row.problem] = words_of(question)
         for each in said:
@@ -86,6 +94,11 @@ class Journal:
     def about(self, problem: str) -> frozenset[str]:
         """What was said of a problem."""
         return self._about.get(problem, frozenset())
+
+    @property
+    def score(self) -> float:
+        """The mean score."""
+        return sum(row.score for row in self.rows) / max(1, len(self.rows))
 
     @property
     def problems(self) -> dict[str, int]:

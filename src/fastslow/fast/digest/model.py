@@ -20,7 +20,7 @@ from fastslow.fast.digest.effects import (
     Observations,
 )
 from fastslow.fast.digest.journal import Journal, component_of, key_of
-from fastslow.fast.digest.support import problem_weights, support
+from fastslow.fast.digest.support import SCARCE, problem_weights, support
 from fastslow.fast.digest.words import Chances, Order, Words
 from fastslow.fast.digest.writing import Line, Writer
 
@@ -62,7 +62,7 @@ class Model:
     def __init__(self, journal: Journal, writer: Writer, now: int) -> None:
         self.journal, self.writer = journal, writer
         self.order = Order(journal)
-        self.silent = sum(row.score for row in journal.rows) <= NOTHING * len(journal.rows)
+        self.silent, self.scarce = journal.score <= NOTHING, journal.score <= SCARCE
         partial = sum(0 < row.score < 1 for row in journal.rows)
         self._partial = partial > PARTIAL * len(journal.rows)
         self.support = support(journal, self.order, now)
@@ -197,10 +197,12 @@ class Model:
         next to nothing scores, all that is not kept counts, unless the problem is mostly passed."""
         heeded = {key: self.words.heeded(key) for key in sorted(self.journal.about(problem) & self.words.place.keys())}
         silent = self.silent and math.prod(kept for kept, _ in heeded.values()) < KEPT_MOSTLY
+        # Where few answers score, those to all statements tell that lines are not followed.
+        enough = 0.0 if self.scarce and self.words.tried >= TRIED else TRIED
         return sum(
             len(self.journal.statements[key].problems) * (1 - kept)
             for key, (kept, tried) in heeded.items()
-            if tried >= TRIED and (silent or kept < HEEDED)
+            if tried >= enough and (silent or kept < HEEDED)
         )
 
     def reached(self, problem: str, said: Sequence[str]) -> float:

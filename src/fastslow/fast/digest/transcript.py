@@ -58,6 +58,8 @@ class Graded:
     score: float
     cycle: int
     said: tuple[tuple[str, ...], ...] = ()
+    again: bool = False
+    """An answer that was shown was tried again: nothing is learnt of lines."""
 
 
 @dataclass
@@ -99,6 +101,10 @@ class Transcript:
         """Enter a line that the grader did not say: one of the text that the run began with, or one that a model wrote."""
         self.declared.setdefault(key, (text, covers))
 
+    def withdraw(self, key: str) -> None:
+        """Take back an example."""
+        del self.declared[key], self.examples[key]
+
     def to_data(self) -> dict[str, Any]:
         """As JSON can hold it: keys are written once and referred to by number."""
         rows = self._latest()
@@ -129,6 +135,7 @@ class Transcript:
                     row.score,
                     row.cycle,
                     [[number[part] for part in line] for line in row.said],
+                    *[True] * row.again,  # only second tries have a seventh
                 ]
                 for row in rows
             ],
@@ -175,8 +182,9 @@ class Transcript:
             Graded(
                 *(problem, frozenset(keys[each] for each in parts), tokens, score, cycle),
                 tuple(tuple(keys[each] for each in line) for line in said),
+                bool(again),
             )
-            for problem, parts, tokens, score, cycle, said in data["rows"]
+            for problem, parts, tokens, score, cycle, said, *again in data["rows"]
         ]
         return found
 
@@ -207,8 +215,24 @@ class Transcript:
                 held[row.parts] = frozenset(key for key, ways in made.items() if any(parts <= there for parts in ways))
             said = dict.fromkeys(of_part[part] for line in lines for part in line if part in of_part)
             keys = tuple(each.key for each in said)
-            journal.add(Row(row.problem, held[row.parts], row.tokens, row.score, row.cycle, keys), said)
+            journal.add(Row(row.problem, held[row.parts], row.tokens, row.score, row.cycle, keys, row.again), said)
+        self._shown(journal)
         return journal
+
+    def _shown(self, journal: Journal) -> None:
+        """An example shows what was said of its problem, and what is about the topics of its question."""
+        topics = Topics(journal.words if self.examples else {})
+        for key, problem in self.examples.items():
+            found = journal.statements[key]
+            found.covers |= {
+                each.key
+                for each in journal.statements.values()
+                if component_of(each.key) == component_of(key)
+                and (
+                    problem in each.problems
+                    or problem in topics.matching(topics.shared(words_of(each.text), frozenset(each.problems)))
+                )
+            }
 
     def parts_in(self, keys: Iterable[str]) -> frozenset[str]:
         """The parts of which statements with these keys are made."""

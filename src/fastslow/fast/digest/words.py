@@ -103,6 +103,8 @@ class Words:
                 broken = int(key in blamed)
                 part = weight if broken or not blamed else weight * order.passed(key, blamed)
                 lines = [index for line, index in saying.get(key, {}).items() if line in row.lines]
+                # An example is judged beside the lines that say the same, and they by themselves.
+                lines = [index for index in lines if self._shows[index]] or lines
                 if lines:
                     self._told[lines, self.place[key], broken] += part
                 else:
@@ -110,15 +112,20 @@ class Words:
         self.mean = self._chances(lambda kept, broken: kept / (kept + broken))
 
     def _chances(self, draw: Callable[[Array, Array], Array]) -> Chances:
-        told, untold = (
+        said, shown, untold = (
             counts.reshape(-1, 2).sum(axis=0) + prior
-            for counts, prior in zip((self._told, self._untold), (TOLD, UNTOLD), strict=True)
+            for counts, prior in (
+                (self._told[self._shows == 0], TOLD),
+                (self._told[self._shows == 1], TOLD),
+                (self._untold, UNTOLD),
+            )
         )
-        usual = told / told.sum(), untold / untold.sum()
-        believed = self._truth[:, None] * usual[0] + (1 - self._truth[:, None]) * usual[1]
+        usual = [counts / counts.sum() for counts in (said, shown, untold)]
+        told = np.where(self._shows[:, None] > 0, usual[1], usual[0])
+        believed = self._truth[:, None] * told + (1 - self._truth[:, None]) * usual[2]
         found = []
         for counts, prior, strength in zip(
-            (self._told, self._untold), (believed[:, None], usual[1]), STRENGTH, strict=True
+            (self._told, self._untold), (believed[:, None], usual[2]), STRENGTH, strict=True
         ):
             kept, broken = np.moveaxis(counts + strength * prior, -1, 0)
             found.append(np.clip(draw(kept, broken), FLOOR, 1.0))
@@ -155,12 +162,8 @@ class Words:
         known of them on other problems, as a share of those that got past it."""
         past = np.zeros((len(self.place), len(self.place)))
         seen = dict(zip(problems, about, strict=True))
-        beyond: dict[str, set[str]] = {}
-        for row, known in zip(journal.rows, journal.known, strict=True):
-            if row.said or row.score >= 1:
-                beyond.setdefault(row.problem, set()).update(known - set(row.said) if row.score < 1 else known)
         count = np.full(len(self.place), ONCE_MORE)
-        for problem, keys in beyond.items():
+        for problem, keys in journal.beyond.items():
             for key in keys & self.place.keys():
                 if problem in seen:
                     past[self.place[key]] += seen[problem]
@@ -195,6 +198,11 @@ class Words:
         place = self.place[key]
         line = int(np.argmax(self.mean.told[:, place])) if len(self._told) else -1
         return (float(self.mean.told[line, place]), float(self._told[line, place].sum())) if line >= 0 else (0.0, 0.0)
+
+    @property
+    def tried(self) -> float:
+        """The answers from which it is known how often lines are followed at all."""
+        return float(self._told.sum())
 
 
 def _by_problem(values: Array, journal: Journal) -> Array:

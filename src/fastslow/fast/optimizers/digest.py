@@ -75,12 +75,12 @@ MOST_CORRECTIONS = 2
 """Wrong answers that may stand in texts, with what was said of them, while no problem is solved."""
 LONGEST_DEMONSTRATION, LONGEST_CORRECTION = 0.25, 0.4
 """The part of a text that one of them may take."""
-MOST_RETRIED = 4
-"""Wrong answers that one batch tries again, those that came nearest."""
+MOST_RETRIED, TRIES = 2, 4
+"""Wrong answers that one batch tries again, those that came nearest, and how often."""
 RETRYING = 0.5
 """The part of a budget that trying again may take."""
-FURTHER = 0.2
-"""The share of a batch that must come further than the answers that were tried again, for another such batch."""
+FRUITLESS = 16
+"""Rollouts in a row that try answers again and bring none further, after which no more are tried."""
 SURE = 1.0
 """Deviations by which a text's expected gain must exceed nothing to be kept as the best, where the base text has something to
 lose."""
@@ -132,8 +132,10 @@ class Digest(Optimizer):
         """The attempts of this cycle that were not right, by component."""
         self._solved: dict[tuple[str, str], Attempt] = {}
         """By component and problem: a right one."""
-        self._retried, self._retries = 0, RETRYING * self.evaluator.budget
-        """Rollouts that tried answers again, and how many may."""
+        self._retries, self._fruitless = RETRYING * self.evaluator.budget, 0
+        """Rollouts that may still try answers again, and the latest that did and brought none further."""
+        self._corrected = False
+        """Wrong answers were looked through for one to show with its correction."""
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[tuple[tuple[str, str], ...], tuple[frozenset[str], int]] = {}
         if self.evaluator.evidence is not None:
@@ -153,7 +155,7 @@ class Digest(Optimizer):
                 self._ask()
             model = self._demonstrated(self._model())
             self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts{self._silence(model)}")
-            if self._retry(model, min(LEAST_BATCH, left)):
+            if self._retry(model, min(MOST_RETRIED * TRIES, left)):
                 continue
             designs = self._designs(model)
             contexts = [self._context(model, design) for design in designs]
@@ -187,14 +189,14 @@ class Digest(Optimizer):
             self._drawn.setdefault(rollout.context.id, []).append(rollout.score)
         self._read(rollouts, self.cycle)
 
-    def _read(self, rollouts: Iterable[Rollout], cycle: int) -> None:
+    def _read(self, rollouts: Iterable[Rollout], cycle: int, again: bool = False) -> None:
         for rollout in rollouts:
             if self._is_given_away(rollout) or not self._has_the_code(rollout.context):
                 continue
             lines = self._lines(rollout)
             parts, longer = self._shape(rollout.in_play)
             keys = tuple(tuple(part.key for part in line) for line in lines)
-            row = Graded(rollout.example.id, parts, longer, rollout.score, cycle, keys)
+            row = Graded(rollout.example.id, parts, longer, rollout.score, cycle, keys, again)
             question = "\n".join(turn.question for turn in rollout.turns)
             answer = rollout.turns[-1].answer if rollout.turns else ""
             self.transcript.add(row, itertools.chain(*lines), question, answer)
@@ -314,7 +316,7 @@ class Digest(Optimizer):
     def _retry(self, model: Model, count: int) -> bool:
         """While no answer is right and lines are not followed: try those that came nearest again, under a text that shows the
         answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
-        if not self._unsolved() or self._retried + count > self._retries:
+        if not (self._unsolved() or model.scarce) or not self._may_retry():
             return False
         nearest = dict(self._nearest(model))
         chosen = list(nearest)[:MOST_RETRIED]
@@ -331,24 +333,27 @@ class Digest(Optimizer):
             context = Context(shown, (self.base.id,), self.cycle)
             self.contexts[context.id] = context
             pairs.append((wrong.example, context))
-        self._retried += count
+        self._retries -= count
         before = {component: len(attempts) for component, attempts in self._wrong.items()}
-        for rollout in self.evaluator.draw(pairs, "fast-minibatch"):
-            self._lines(rollout)
+        self._read(self.evaluator.draw(pairs, "fast-minibatch"), self.cycle, again=True)
         further = sum(
             self._far(model, each) > nearest[component, each.example.id][0]
             for component, attempts in self._wrong.items()
             for each in attempts[before.get(component, 0) :]
             if (component, each.example.id) in nearest
         )
-        if further < FURTHER * count:
-            self._retries = 0.0
+        self._fruitless = 0 if further else self._fruitless + count
         return True
+
+    def _may_retry(self) -> bool:
+        return self._retries >= MOST_RETRIED * TRIES and self._fruitless < FRUITLESS
 
     def _unsolved(self) -> bool:
         """Whether no right answer is known that a text could show."""
-        shown = (self.transcript.declared[key][0] for key in self.transcript.examples)
-        return not self._solved and not any(text.startswith(RIGHT) for text in shown)
+        return not self._solved and not any(map(self._is_right, self.transcript.examples))
+
+    def _is_right(self, example: str) -> bool:
+        return self.transcript.declared[example][0].startswith(RIGHT)
 
     def _nearest(self, model: Model) -> list[tuple[tuple[str, str], tuple[Far, Wrong]]]:
         """By component and problem: the answer that came nearest, where lines are not followed; the nearest first."""
@@ -377,8 +382,12 @@ class Digest(Optimizer):
             [(*place, demonstration(attempt)) for place, attempt in self._solved.items()],
             LONGEST_DEMONSTRATION,
         )
-        if self._unsolved() and self._retried + LEAST_BATCH > self._retries:
+        if self._unsolved() and not self._may_retry():
+            corrections = list(self.transcript.examples)
+            if len(corrections) == MOST_CORRECTIONS and not self._corrected:  # by now answers begin further on
+                self.transcript.withdraw(corrections[0])
             room = min(1, MOST_CORRECTIONS - len(self.transcript.examples))
+            self._corrected = True
             shown = [(*place, correction(wrong.attempt)) for place, (_, wrong) in self._nearest(model)]
             part = LONGEST_CORRECTION
         longest = self.recipe.max_tokens * part
@@ -389,10 +398,12 @@ class Digest(Optimizer):
                 found.append((wanting, component, problem, text))
         if self._solved:
             found.sort(key=lambda each: (-each[0], each[2]))
+        if found and self._solved:  # right ones take the place of wrong ones
+            for key in [key for key in self.transcript.examples if not self._is_right(key)]:
+                self.transcript.withdraw(key)
         for _, component, problem, text in found[: max(0, room)]:
             key = key_of(component, text)
-            said = [each for each in model.journal.about(problem) if component_of(each) == component]
-            self.transcript.declare(key, text, self.transcript.parts_in(said))
+            self.transcript.declare(key, text)
             self.transcript.examples[key] = problem
         return self._model() if found[: max(0, room)] else model
 
