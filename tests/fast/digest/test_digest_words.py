@@ -124,6 +124,26 @@ def test_while_nothing_is_right_near_answers_are_tried_again_until_one_can_be_sh
     assert 0 < policy.retried <= 170 / 2
 
 
+class Climber(Corrector):
+    """Hears of the first fault alone, of eight that stand one behind the other."""
+
+    RULES: ClassVar = {
+        word: f"Name the {word}, as in '{word[::-1]}o'."
+        for word in ("cargo", "lodge", "fjord", "quill", "ember", "grove", "comet", "delta")
+    }
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        rollout = super()._rollout(example, context)
+        first = rollout.feedback.text.partition("\n")[0]
+        return replace(rollout, feedback=replace(rollout.feedback, text=first))
+
+
+def test_an_answer_is_mended_fault_by_fault_by_a_grader_who_names_the_first() -> None:
+    policy, anchors = Climber(), [Example(f"vase{index}", {}) for index in range(96)]
+    found = run(policy.play, pool_of("Say how."), anchors)
+    assert f"The answer:\n{' '.join(policy.RULES)}" in found.pool.best.context.texts["system"]
+
+
 class Apprentice(Imitator):
     """Must keep three of eight rules. It keeps one that it is told in a quarter of its answers, and mostly where its text
     shows it kept. Only the first that is broken is named."""

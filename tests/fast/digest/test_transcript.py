@@ -223,12 +223,14 @@ def test_a_verdict_is_said_with_many_labels_none_of_them_most_of_the_time(
 def test_a_second_try_tells_of_its_problem_and_not_of_lines_also_after_the_disk() -> None:
     transcript = heard("Begin with the way in.")
     [said] = parts_of("system", "Name the straw.")
-    transcript.add(Graded("0", frozenset(), 0, 0.0, 0, ((said.key,),), again=True), [said])
+    first = key_of("system", "Begin with the way in.")
+    transcript.add(Graded("0", frozenset(), 0, 0.0, 0, ((said.key,),), again=(first,)), [said])
     for read in (transcript, Transcript.from_data(json.loads(json.dumps(transcript.to_data())))):
         journal = read.read()
         assert len(journal.rows) == 1
         assert said.key in journal.about("0")
-        assert journal.beyond["0"] == {key_of("system", "Begin with the way in.")}
+        assert journal.beyond["0"] == {first}
+        assert journal.tries == [((first,), (said.key,))]
 
 
 def test_an_example_shows_what_is_said_of_its_problem_later() -> None:

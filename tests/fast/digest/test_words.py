@@ -53,6 +53,26 @@ def test_silence_behind_something_earlier_is_no_progress() -> None:
     assert behind < ahead - 0.05
 
 
+def test_second_tries_show_what_a_grader_who_stops_at_the_first_fault_has_got_past() -> None:
+    rows = [("a", set(), 0.0, (FIRST,)), ("a", set(), 0.0, (FIRST,))]
+    tries = [((FIRST,), (SECOND,)), ((SECOND,), (BROKEN,)), ((SECOND,), (FIRST,)), ((SECOND,), (BROKEN,))]
+    journal = journal_of(*rows)
+    for before, said in tries:
+        journal.add(Row("a", frozenset(), 0, 0.0, 0, said, again=before), [Said(key, key) for key in said])
+    order, about = Order(journal), journal.about("a")
+    assert [order.got_past([key], about) for key in (FIRST, SECOND, BROKEN)] == [set(), {FIRST}, {FIRST, SECOND}]
+    assert order.passed(FIRST, [SECOND]) == 3 / (
+        3 + 1 + 1
+    )  # said twice at first, when the second was not; then once before it
+    assert len(journal.rows) == 2
+
+
+def test_what_is_named_together_has_no_order() -> None:
+    journal = journal_of(("a", set(), 0.0, (FIRST, SECOND)))
+    journal.add(Row("a", frozenset(), 0, 0.0, 0, (SECOND,), again=(FIRST, SECOND)), [Said(SECOND, SECOND)])
+    assert Order(journal).got_past([SECOND], journal.about("a")) == set()
+
+
 def test_a_grader_that_names_all_has_found_the_rest_kept() -> None:
     both = [("a", set(), 0.0, (FIRST, SECOND))] * 3
     words = words_of(journal_of(*both, *[("a", {FIRST}, 0.0, (SECOND,))] * 6), FIRST, SECOND)

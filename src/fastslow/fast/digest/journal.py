@@ -35,8 +35,8 @@ class Row:
     cycle: int
     said: tuple[str, ...] = ()
     """The statements made of it."""
-    again: bool = False
-    """It tried a shown answer again: what was said of it tells of the problem, and nothing of the lines."""
+    again: tuple[str, ...] | None = None
+    """The statements made of the answer that it tried again, if it did: it tells of the problem, and nothing of the lines."""
 
 
 @dataclass
@@ -65,6 +65,8 @@ class Journal:
         """The words of statements that name labels, with the labels left out, in every way they were made."""
         self.examples: frozenset[str] = frozenset()
         """The keys of lines that show a solved problem."""
+        self.tries: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+        """Of answers that were tried again: what was said before, and what of the second try."""
         self.beyond: dict[str, set[str]] = {}
         """By problem: the statements that some answer to it got past after they had been made of it."""
         self._about: dict[str, frozenset[str]] = {}
@@ -74,9 +76,11 @@ class Journal:
         a rule only because some answer failed, and that very failure must not count against the rule's line."""
         said = list(said)
         known = self._about.get(row.problem, frozenset())
-        if not row.again:
+        if row.again is None:
             self.known.append(known)
             self.rows.append(row)
+        else:
+            self.tries.append((row.again, row.said))
         if row.said or row.score >= 1:
             self.beyond.setdefault(row.problem, set()).update(known - set(row.said) if row.score < 1 else known)
         if row.problem not in self.words:

@@ -207,8 +207,11 @@ class Model:
 
     def reached(self, problem: str, said: Sequence[str]) -> float:
         """Of what is known to be said of a problem, how much an answer kept of which this was said."""
-        kept = self.journal.about(problem) - set(said)
-        return sum(self.order.passed(key, said) for key in sorted(kept)) if said else 0.0
+        if not said:
+            return 0.0
+        about = self.journal.about(problem)
+        past = self.order.got_past(said, about)
+        return sum(1.0 if key in past else self.order.passed(key, said) for key in sorted(about - set(said)))
 
     def expected(self, choice: Choice, problems: Sequence[str]) -> list[float]:
         """The scores to be expected of a text on these problems."""

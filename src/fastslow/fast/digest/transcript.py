@@ -58,8 +58,8 @@ class Graded:
     score: float
     cycle: int
     said: tuple[tuple[str, ...], ...] = ()
-    again: bool = False
-    """An answer that was shown was tried again: nothing is learnt of lines."""
+    again: tuple[str, ...] | None = None
+    """What was said of the answer that was tried again, if one was: nothing is learnt of lines then."""
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Transcript:
     def to_data(self) -> dict[str, Any]:
         """As JSON can hold it: keys are written once and referred to by number."""
         rows = self._latest()
-        said = {part for row in rows for line in row.said for part in line}
+        said = {part for row in rows for line in (*row.said, row.again or ()) for part in line}
         covered = {key for _, covers in self.declared.values() for key in covers}
         keys = list(dict.fromkeys([*self.parts, *sorted(said.union(covered, *(row.parts for row in rows)))]))
         number = {key: index for index, key in enumerate(keys)}
@@ -135,7 +135,7 @@ class Transcript:
                     row.score,
                     row.cycle,
                     [[number[part] for part in line] for line in row.said],
-                    *[True] * row.again,  # only second tries have a seventh
+                    *([] if row.again is None else [[number[part] for part in row.again]]),
                 ]
                 for row in rows
             ],
@@ -182,7 +182,7 @@ class Transcript:
             Graded(
                 *(problem, frozenset(keys[each] for each in parts), tokens, score, cycle),
                 tuple(tuple(keys[each] for each in line) for line in said),
-                bool(again),
+                tuple(keys[part] for part in again[0]) if again else None,
             )
             for problem, parts, tokens, score, cycle, said, *again in data["rows"]
         ]
@@ -215,7 +215,11 @@ class Transcript:
                 held[row.parts] = frozenset(key for key, ways in made.items() if any(parts <= there for parts in ways))
             said = dict.fromkeys(of_part[part] for line in lines for part in line if part in of_part)
             keys = tuple(each.key for each in said)
-            journal.add(Row(row.problem, held[row.parts], row.tokens, row.score, row.cycle, keys, row.again), said)
+            before = row.again
+            if before is not None:
+                named = dict.fromkeys(classes.of.get(part, part) for part in before)
+                before = tuple(dict.fromkeys(of_part[part].key for part in named if part in of_part))
+            journal.add(Row(row.problem, held[row.parts], row.tokens, row.score, row.cycle, keys, before), said)
         self._shown(journal)
         return journal
 

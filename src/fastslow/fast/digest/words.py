@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -223,6 +223,8 @@ class Order:
         the text says it."""
         self._both: Counter[tuple[str, str]] = Counter()
         """How often they were made of one answer: who names both does not stop at the first."""
+        self._then: Counter[tuple[str, str]] = Counter()
+        """How often an answer of which the first was said was tried again, and the other was said instead."""
         self._said: Counter[str] = Counter()
         self._open: Counter[str] = Counter()
         """How often each was said, and could have been: of problems that it was made of, under texts that do not say it."""
@@ -235,14 +237,34 @@ class Order:
             self._open.update(said | others)
             self._both.update(itertools.permutations(row.said, 2))
             self._first.update((key, other) for key in row.said for other in others)
+        for before, said_then in journal.tries:
+            gone, new = set(before).difference(said_then), set(said_then).difference(before)
+            self._then.update(itertools.product(gone, new))
 
     def passed(self, key: str, said: Sequence[str]) -> float:
         """The chance that a grader who said this would have said the statement too, were it broken."""
         beside = [self._beside(key, other) for other in said if self._both[key, other]]
         return min(beside) if beside else max(self._before(key, other) for other in said)
 
+    def got_past(self, said: Iterable[str], about: Iterable[str]) -> set[str]:
+        """What else is said of a problem, and before this by a grader who stops at the first fault, as far as was seen."""
+        found, later = set(said), list(said)
+        while later:
+            this = later.pop()
+            earlier = {
+                key
+                for key in about
+                if not self._both[key, this] and self._ahead(key, this) > self._ahead(this, key) and key not in found
+            }
+            found |= earlier
+            later += sorted(earlier)
+        return found.difference(said)
+
+    def _ahead(self, one: str, other: str) -> int:
+        return self._first[one, other] + self._then[one, other]
+
     def _before(self, one: str, other: str) -> float:
-        return self._first[one, other] / (self._first[one, other] + self._first[other, one] + 1.0)
+        return self._ahead(one, other) / (self._ahead(one, other) + self._ahead(other, one) + 1.0)
 
     def _beside(self, key: str, other: str) -> float:
         """How often a statement is made beside another, compared with how often it is made without it."""

@@ -134,6 +134,8 @@ class Digest(Optimizer):
         """By component and problem: a right one."""
         self._retries, self._fruitless = RETRYING * self.evaluator.budget, 0
         """Rollouts that may still try answers again, and the latest that did and brought none further."""
+        self._tried: dict[tuple[str, str], Wrong] = {}
+        """By component and problem: the answers that were tried again last."""
         self._corrected = False
         """Wrong answers were looked through for one to show with its correction."""
         self._drawn: dict[str, list[float]] = {}
@@ -189,13 +191,15 @@ class Digest(Optimizer):
             self._drawn.setdefault(rollout.context.id, []).append(rollout.score)
         self._read(rollouts, self.cycle)
 
-    def _read(self, rollouts: Iterable[Rollout], cycle: int, again: bool = False) -> None:
-        for rollout in rollouts:
+    def _read(self, rollouts: Iterable[Rollout], cycle: int, tried: Iterable[Wrong] = ()) -> None:
+        """Read rollouts, some of which may have tried a wrong answer again."""
+        for rollout, wrong in itertools.zip_longest(rollouts, tried):
             if self._is_given_away(rollout) or not self._has_the_code(rollout.context):
                 continue
             lines = self._lines(rollout)
             parts, longer = self._shape(rollout.in_play)
             keys = tuple(tuple(part.key for part in line) for line in lines)
+            again = None if wrong is None else tuple(part.key for line in wrong.lines for part in line)
             row = Graded(rollout.example.id, parts, longer, rollout.score, cycle, keys, again)
             question = "\n".join(turn.question for turn in rollout.turns)
             answer = rollout.turns[-1].answer if rollout.turns else ""
@@ -316,15 +320,20 @@ class Digest(Optimizer):
     def _retry(self, model: Model, count: int) -> bool:
         """While no answer is right and lines are not followed: try those that came nearest again, under a text that shows the
         answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
-        if not (self._unsolved() or model.scarce) or not self._may_retry():
+        if not (self._unsolved() or model.scarce):
+            return False
+        if any(self._came_further(model, place, wrong) for place, wrong in self._tried.items()):
+            self._fruitless, self._tried = 0, {}
+        if not self._may_retry():
             return False
         nearest = dict(self._nearest(model))
         chosen = list(nearest)[:MOST_RETRIED]
         if not chosen:
             return False
+        self._tried = {place: nearest[place][1] for place in chosen}
         texts, pairs = model.texts(model.best), []
-        for place in itertools.islice(itertools.cycle(chosen), count):
-            component, wrong = place[0], nearest[place][1]
+        tries = list(itertools.islice(itertools.cycle(self._tried.items()), count))
+        for (component, _), wrong in tries:
             shown = {
                 **self.base.texts,
                 **texts,
@@ -333,17 +342,15 @@ class Digest(Optimizer):
             context = Context(shown, (self.base.id,), self.cycle)
             self.contexts[context.id] = context
             pairs.append((wrong.example, context))
-        self._retries -= count
-        before = {component: len(attempts) for component, attempts in self._wrong.items()}
-        self._read(self.evaluator.draw(pairs, "fast-minibatch"), self.cycle, again=True)
-        further = sum(
-            self._far(model, each) > nearest[component, each.example.id][0]
-            for component, attempts in self._wrong.items()
-            for each in attempts[before.get(component, 0) :]
-            if (component, each.example.id) in nearest
-        )
-        self._fruitless = 0 if further else self._fruitless + count
+        self._retries, self._fruitless = self._retries - count, self._fruitless + count
+        self._read(self.evaluator.draw(pairs, "fast-minibatch"), self.cycle, [wrong for _, wrong in tries])
         return True
+
+    def _came_further(self, model: Model, place: tuple[str, str], tried: Wrong) -> bool:
+        """Whether some answer has come further than this one. What stands behind a fault is known only once it was said."""
+        far, (component, problem) = self._far(model, tried), place
+        others = (each for each in self._wrong[component] if each.example.id == problem)
+        return place in self._solved or any(self._far(model, each) > far for each in others)
 
     def _may_retry(self) -> bool:
         return self._retries >= MOST_RETRIED * TRIES and self._fruitless < FRUITLESS
@@ -363,7 +370,7 @@ class Digest(Optimizer):
         for component, attempts in self._wrong.items():
             for each in attempts:
                 place = component, each.example.id
-                if each.lines and each.example.id in wanting:
+                if each.lines and each.example.id in wanting and place not in self._solved:
                     far = self._far(model, each)
                     if place not in nearest or far >= nearest[place][0]:
                         nearest[place] = far, each
