@@ -61,9 +61,7 @@ def test_second_tries_show_what_a_grader_who_stops_at_the_first_fault_has_got_pa
         journal.add(Row("a", frozenset(), 0, 0.0, 0, said, again=before), [Said(key, key) for key in said])
     order, about = Order(journal), journal.about("a")
     assert [order.got_past([key], about) for key in (FIRST, SECOND, BROKEN)] == [set(), {FIRST}, {FIRST, SECOND}]
-    assert order.passed(FIRST, [SECOND]) == 3 / (
-        3 + 1 + 1
-    )  # said twice at first, when the second was not; then once before it
+    assert order.passed(FIRST, [SECOND]) == 3 / (3 + 0 + 1)  # twice without the second, and once before it; never after
     assert len(journal.rows) == 2
 
 

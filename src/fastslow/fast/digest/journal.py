@@ -66,7 +66,8 @@ class Journal:
         self.examples: frozenset[str] = frozenset()
         """The keys of lines that show a solved problem."""
         self.tries: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
-        """Of answers that were tried again: what was said before, and what of the second try."""
+        """Of answers that were tried again: what was said before and not then, and what for the first time of the problem then.
+        What is said once more may have been kept by luck before."""
         self.beyond: dict[str, set[str]] = {}
         """By problem: the statements that some answer to it got past after they had been made of it."""
         self._about: dict[str, frozenset[str]] = {}
@@ -80,7 +81,8 @@ class Journal:
             self.known.append(known)
             self.rows.append(row)
         else:
-            self.tries.append((row.again, row.said))
+            gone = tuple(key for key in row.again if key not in row.said)
+            self.tries.append((gone, tuple(key for key in row.said if key not in known)))
         if row.said or row.score >= 1:
             self.beyond.setdefault(row.problem, set()).update(known - set(row.said) if row.score < 1 else known)
         if row.problem not in self.words:

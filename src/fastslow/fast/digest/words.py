@@ -224,7 +224,7 @@ class Order:
         self._both: Counter[tuple[str, str]] = Counter()
         """How often they were made of one answer: who names both does not stop at the first."""
         self._then: Counter[tuple[str, str]] = Counter()
-        """How often an answer of which the first was said was tried again, and the other was said instead."""
+        """How often an answer of which the first was said was tried again, and the other was said for the first time."""
         self._said: Counter[str] = Counter()
         self._open: Counter[str] = Counter()
         """How often each was said, and could have been: of problems that it was made of, under texts that do not say it."""
@@ -237,9 +237,8 @@ class Order:
             self._open.update(said | others)
             self._both.update(itertools.permutations(row.said, 2))
             self._first.update((key, other) for key in row.said for other in others)
-        for before, said_then in journal.tries:
-            gone, new = set(before).difference(said_then), set(said_then).difference(before)
-            self._then.update(itertools.product(gone, new))
+        for before, new in journal.tries:
+            self._then.update(itertools.product(before, new))
 
     def passed(self, key: str, said: Sequence[str]) -> float:
         """The chance that a grader who said this would have said the statement too, were it broken."""

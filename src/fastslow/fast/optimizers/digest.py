@@ -79,8 +79,10 @@ MOST_RETRIED, TRIES = 2, 4
 """Wrong answers that one batch tries again, those that came nearest, and how often."""
 RETRYING = 0.5
 """The part of a budget that trying again may take."""
+KEPT = 0.3
+"""The share of second tries that must come as far as the answers that they were shown."""
 FRUITLESS = 16
-"""Rollouts in a row that try answers again and bring none further, after which no more are tried."""
+"""Rollouts in a row that try answers again to no avail, after which no more are tried."""
 SURE = 1.0
 """Deviations by which a text's expected gain must exceed nothing to be kept as the best, where the base text has something to
 lose."""
@@ -136,6 +138,8 @@ class Digest(Optimizer):
         """Rollouts that may still try answers again, and the latest that did and brought none further."""
         self._tried: dict[tuple[str, str], Wrong] = {}
         """By component and problem: the answers that were tried again last."""
+        self._tries, self._before = 0, dict[str, int]()
+        """How often they were, and the wrong attempts of each component before."""
         self._corrected = False
         """Wrong answers were looked through for one to show with its correction."""
         self._drawn: dict[str, list[float]] = {}
@@ -322,8 +326,9 @@ class Digest(Optimizer):
         answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
         if not (self._unsolved() or model.scarce):
             return False
-        if any(self._came_further(model, place, wrong) for place, wrong in self._tried.items()):
-            self._fruitless, self._tried = 0, {}
+        if self._tried:
+            self._fruitless = 0 if self._led_on(model) else self._fruitless + self._tries
+            self._tried = {}
         if not self._may_retry():
             return False
         nearest = dict(self._nearest(model))
@@ -342,15 +347,24 @@ class Digest(Optimizer):
             context = Context(shown, (self.base.id,), self.cycle)
             self.contexts[context.id] = context
             pairs.append((wrong.example, context))
-        self._retries, self._fruitless = self._retries - count, self._fruitless + count
+        self._retries, self._tries = self._retries - count, count
+        self._before = {component: len(attempts) for component, attempts in self._wrong.items()}
         self._read(self.evaluator.draw(pairs, "fast-minibatch"), self.cycle, [wrong for _, wrong in tries])
         return True
 
-    def _came_further(self, model: Model, place: tuple[str, str], tried: Wrong) -> bool:
-        """Whether some answer has come further than this one. What stands behind a fault is known only once it was said."""
-        far, (component, problem) = self._far(model, tried), place
-        others = (each for each in self._wrong[component] if each.example.id == problem)
-        return place in self._solved or any(self._far(model, each) > far for each in others)
+    def _led_on(self, model: Model) -> bool:
+        """Whether the latest second tries mostly kept what the answers had, and one came further: luck alone goes back more
+        often. What stands behind a fault is known only once it was said, so all are judged by what is known now."""
+        far = {place: self._far(model, wrong) for place, wrong in self._tried.items()}
+        gains = [
+            (self._far(model, each), far[component, each.example.id])
+            for component, attempts in self._wrong.items()
+            for each in attempts[self._before.get(component, 0) :]
+            if (component, each.example.id) in far
+        ]
+        right = max(0, self._tries - len(gains))
+        kept = right + sum(now >= then for now, then in gains)
+        return kept >= KEPT * self._tries and (right > 0 or any(now > then for now, then in gains))
 
     def _may_retry(self) -> bool:
         return self._retries >= MOST_RETRIED * TRIES and self._fruitless < FRUITLESS
