@@ -66,8 +66,8 @@ class Journal:
         self.examples: frozenset[str] = frozenset()
         """The keys of lines that show a solved problem."""
         self.tries: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
-        """Of answers that were tried again: what was said before and not then, and what for the first time of the problem then.
-        What is said once more may have been kept by luck before."""
+        """Of answers that were tried again: what was no longer said, and what for the first time of the problem. What is said
+        once more may have been kept by luck before."""
         self.beyond: dict[str, set[str]] = {}
         """By problem: the statements that some answer to it got past after they had been made of it."""
         self._about: dict[str, frozenset[str]] = {}

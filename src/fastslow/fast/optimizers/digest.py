@@ -79,7 +79,7 @@ MOST_RETRIED, TRIES = 2, 4
 """Wrong answers that one batch tries again, those that came nearest, and how often."""
 RETRYING = 0.5
 """The part of a budget that trying again may take."""
-KEPT = 0.3
+KEPT = 0.5
 """The share of second tries that must come as far as the answers that they were shown."""
 FRUITLESS = 16
 """Rollouts in a row that try answers again to no avail, after which no more are tried."""
