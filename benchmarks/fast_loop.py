@@ -28,6 +28,7 @@ from benchmarks.fast_loop_ablation import ABLATIONS, without
 from benchmarks.simulated_conventions import ConventionDials, ConventionPolicy, ConventionWorld
 from benchmarks.simulated_handbook import HandbookDials, HandbookPolicy, HandbookWorld
 from benchmarks.simulated_policy import COMPONENT, Dials, Policy, World, count_tokens
+from benchmarks.simulated_shown import ShownDials, ShownPolicy, ShownWorld
 from fastslow.base.world import World as Processes
 from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Evaluator
@@ -39,7 +40,7 @@ from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Component, Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Timing
 
-AnyDials = Dials | HandbookDials | ConventionDials
+AnyDials = Dials | HandbookDials | ConventionDials | ShownDials
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,9 @@ SETTINGS = {
     "drifting": Setting(ConventionDials(drift=0.2, together=2), SHORT),
     "called-wrong": Setting(ConventionDials(verdict=1), SHORT),
     "breaking": Setting(ConventionDials(breaking=1, together=2, base=0.05, follow=0.7), SHORT),
+    "shown": Setting(ShownDials(), SHORT),
+    "shown-six": Setting(ShownDials(needed=6), SHORT),
+    "shown-whole": Setting(ShownDials(needed=3, mend=0.0, whole=1), SHORT),
     "handbook": Setting(HandbookDials(), (100, 200, 300)),
     "handbook-30": Setting(HandbookDials(rules=30), (100, 200, 300, 600)),
     "handbook-hard": Setting(HandbookDials(follow=0.3, misled=0.4, formless=0.5), (100, 200, 300)),
@@ -108,7 +112,7 @@ that example may be among them."""
 class Simulated:
     """A simulated policy as a player."""
 
-    def __init__(self, policy: Policy | HandbookPolicy | ConventionPolicy) -> None:
+    def __init__(self, policy: Policy | HandbookPolicy | ConventionPolicy | ShownPolicy) -> None:
         self.policy = policy
 
     def play(
@@ -125,6 +129,9 @@ def open_world(dials: AnyDials, seed: int) -> tuple[Any, Any]:
     if isinstance(dials, HandbookDials):
         handbook = HandbookWorld(dials, seed)
         return handbook, HandbookPolicy(handbook)
+    if isinstance(dials, ShownDials):
+        shown = ShownWorld(dials, seed)
+        return shown, ShownPolicy(shown)
     world = World(dials, seed)
     return world, Policy(world)
 

@@ -58,6 +58,24 @@ def test_played_scores_and_words_follow_the_dials() -> None:
     assert sum(len(lines) == 2 for lines in failed) / len(failed) == pytest.approx(0.5, abs=0.04)
 
 
+@pytest.mark.parametrize("mend", [0.5, 0.0])
+def test_a_policy_that_learns_from_answers_is_played_as_its_expected_reward_says(mend: float) -> None:
+    shown = importlib.import_module("benchmarks.simulated_shown")
+    world = shown.ShownWorld(shown.ShownDials(needed=2, mend=mend), 0)
+    name, mark = next(iter(world.marks.items()))
+    rule, answer = world.rules[name], f"{name}={mark}"
+    told, shows = f"{world.seed_text}\n{rule}", f"{world.seed_text}\n{rule}\n{answer}"
+    again = f"{world.seed_text}\n{shown.EARLIER}{answer}\nIt is wrong."
+    assert [world.chances(text)[name] for text in (world.seed_text, told, shows)] == [0, world.told[name], 0.8]
+    assert world.chances(again)[name] == (0.9 if mend else pytest.approx(0.56))
+    context, policy = Context({"system": world.oracle_text}), shown.ShownPolicy(world)
+    rollouts = policy.play([(each, context) for each in world.unseen * 5], "", 0)
+    assert sum(each.score for each in rollouts) / len(rollouts) == pytest.approx(
+        world.reward(world.oracle_text), abs=0.05
+    )
+    assert {each.feedback.text for each in rollouts if not each.score} <= set(world.rules.values())
+
+
 def test_a_simulated_handbook_is_played_as_its_expected_reward_says() -> None:
     handbook = importlib.import_module("benchmarks.simulated_handbook")
     world = handbook.HandbookWorld(handbook.HandbookDials(rules=8, wrong=0.3), 1)
