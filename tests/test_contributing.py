@@ -39,7 +39,7 @@ def test_the_task_is_built_from_a_recipe_and_grades(tmp_path: Path) -> None:
     assert scripted_rollout(task, example, ["10"]).feedback.score == 1  # type: ignore[union-attr]
     wrong = scripted_rollout(task, example, ["3"]).feedback
     assert wrong is not None
-    assert (wrong.score, wrong.text) == (0, "The answer is 10.\nWrite the bare number.")
+    assert (wrong.score, wrong.text) == (0, "'3' is not the sum.\nWrite the bare number.")
     assert not {each.id for each in task.examples("train")} & {each.id for each in task.examples("test")}
 
 
