@@ -138,8 +138,8 @@ class Digest(Optimizer):
         """Rollouts that may still try answers again, and the latest that did and brought none further."""
         self._tried: dict[tuple[str, str], Wrong] = {}
         """By component and problem: the answers that were tried again last."""
-        self._tries, self._before = 0, dict[str, int]()
-        """How often they were, and the wrong attempts of each component before."""
+        self._tries, self._righted, self._before = 0, 0, dict[str, int]()
+        """How often they were, how often that was right, and the wrong attempts of each component before."""
         self._corrected = False
         """Wrong answers were looked through for one to show with its correction."""
         self._drawn: dict[str, list[float]] = {}
@@ -349,7 +349,9 @@ class Digest(Optimizer):
             pairs.append((wrong.example, context))
         self._retries, self._tries = self._retries - count, count
         self._before = {component: len(attempts) for component, attempts in self._wrong.items()}
-        self._read(self.evaluator.draw(pairs, "fast-minibatch"), self.cycle, [wrong for _, wrong in tries])
+        rollouts = self.evaluator.draw(pairs, "fast-minibatch")
+        self._righted = sum(rollout.score >= 1 for rollout in rollouts)
+        self._read(rollouts, self.cycle, [wrong for _, wrong in tries])
         return True
 
     def _led_on(self, model: Model) -> bool:
@@ -362,9 +364,8 @@ class Digest(Optimizer):
             for each in attempts[self._before.get(component, 0) :]
             if (component, each.example.id) in far
         ]
-        right = max(0, self._tries - len(gains))
-        kept = right + sum(now >= then for now, then in gains)
-        return kept >= KEPT * self._tries and (right > 0 or any(now > then for now, then in gains))
+        kept = self._righted + sum(now >= then for now, then in gains)
+        return kept >= KEPT * self._tries and (self._righted > 0 or any(now > then for now, then in gains))
 
     def _may_retry(self) -> bool:
         return self._retries >= MOST_RETRIED * TRIES and self._fruitless < FRUITLESS
