@@ -134,7 +134,7 @@ def _enter(transcript: Transcript, rollout: Rollout, step: int) -> int | None:
     lines = []
     for component in rollout.context.texts:
         if shown := attempt_of(rollout, component):
-            lines += read_feedback(component, shown.feedback, shown.answer, shown.question)
+            lines += read_feedback(component, shown.feedback, shown.answer, shown.question, transcript.parts)
     keys = tuple(tuple(part.key for part in line) for line in lines)
     question = "\n".join(turn.question for turn in rollout.turns)
     answer = rollout.turns[-1].answer if rollout.turns else ""

@@ -61,7 +61,7 @@ class DigestProposer:
     def _read(self, component: str, record: Mapping[str, Any], parts: frozenset[str], longer: int) -> None:
         question, answer = (str(record.get(name, "")) for name in ("Inputs", "Generated Outputs"))
         score = float(record.get("Score", record.get("score", 0.0)))
-        lines = read_feedback(component, str(record.get("Feedback", "")), answer, question)
+        lines = read_feedback(component, str(record.get("Feedback", "")), answer, question, self._transcript.parts)
         keys = tuple(tuple(part.key for part in line) for line in lines)
         row = Graded(question, parts, longer, score, 0, keys)
         self._transcript.add(row, itertools.chain(*lines), question, answer)

@@ -51,10 +51,42 @@ def test_lines_that_differ_in_spacing_case_and_numbering_are_one_statement() -> 
     assert one.key in parts_of_texts({"system": "Answer.\n* PAY at once."})
 
 
-def test_what_quotes_the_answer_is_passed_over() -> None:
+def test_what_quotes_the_answer_is_left_out_and_is_no_rule() -> None:
     words = "The answer 'amber and  birch, I think…' names no one option.\nName 'one option' only."
-    ((left,),) = read_feedback("system", words, "Amber and birch, I think\nboth will do")
-    assert left.text == "Name 'one option' only."
+    (told,), (rule,) = read_feedback("system", words, "Amber and birch, I think\nboth will do")
+    assert told.text == "The answer '…' names no one option."
+    transcript = Transcript()
+    for number in range(6):
+        answer = f"amber and {number}"
+        lines = read_feedback("system", f"The answer '{answer}' names no one option.\n{rule.text}", answer)
+        keys = tuple(tuple(part.key for part in line) for line in lines)
+        transcript.add(Graded(f"p{number}", frozenset(), 0, 0.0, 0, keys), itertools.chain(*lines))
+        assert statements(transcript) == [rule.text]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "left"),
+    [
+        ("It ends with 't='Ossel') | count()'.", "use crew | keep(t='Ossel') | count()", "It ends with '…'."),
+        ("It begins with 'keep(more('tab…'.", "keep(more('table')", "It begins with '…'."),
+        ("It begins with `cap(2)`.", "cap(2)", "It begins with `…`."),
+        ("expected '[JPN]', got ''ESP''", "country: 'ESP'", "expected '[JPN]', got '…'"),
+        ("expected 'A_B', got 'expected 'A_B', got '…''", "expected 'A_B', got '…'", "expected 'A_B', got '…'"),
+        ("expected '[ESP]', got 'Spain [ESP]'", "Spain [ESP]", "expected '[ESP]', got '…'"),
+        ("Name 'amber' at once.", "amber", "Name 'amber' at once."),
+    ],
+)
+def test_a_quotation_of_the_answer_may_have_quotation_marks_in_it(words: str, answer: str, left: str) -> None:
+    ((part,),) = read_feedback("system", words, answer)
+    assert part.text == left
+
+
+def test_a_rule_that_was_said_of_other_answers_stays_whole_where_an_answer_has_its_words() -> None:
+    rule = "It ends with `;;`, as in `tell(:depth) ;;`."
+    ((other,),) = read_feedback("system", rule, "use crew | tell(:depth) ;; ;;")
+    assert other.text != rule
+    ((same,),) = read_feedback("system", rule, "use crew | tell(:depth) ;; ;;", known={key_of("system", rule)})
+    assert same.text == rule
 
 
 def test_of_the_question_only_short_quotations_stay() -> None:

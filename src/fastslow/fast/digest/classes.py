@@ -88,6 +88,8 @@ def generalized(
     empty: set[Said] = set()
     for frame, members in families.items():
         single = [each for each in members if len(problems[each.key]) <= SELDOM]
+        shorter = [each for each in members if any(LEFT_OUT in value for value in each.values)][:VARIANTS]
+        texts |= {each.key: _joined(frame, [less]) for each in single if (less := _without(each, shorter))}
         if len(members) < VARIANTS or 2 * len(single) <= len(members):
             continue
         for group in _groups(single):
@@ -99,6 +101,15 @@ def generalized(
             else:
                 empty |= {each.key for each in group}
     return texts, frozenset(empty)
+
+
+def _without(one: Variant, shorter: Sequence[Variant]) -> Variant | None:
+    """The same statement with a value left out, if it is among these."""
+    for each in shorter:
+        pairs = list(zip(each.values, one.values, strict=True))
+        if each is not one and all(LEFT_OUT in less or less == value for less, value in pairs):
+            return each
+    return None
 
 
 def _groups(members: Sequence[Variant]) -> list[list[Variant]]:

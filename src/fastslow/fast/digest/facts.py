@@ -21,6 +21,7 @@ ALWAYS = 0.99
 _WANTED = re.compile(r"(?i)\b(?:expect|should|must|want|right|correct|need)\w*\b")
 """What a sentence says that tells the value wanted in this case; one that names what was given may name what must not be."""
 _VALUE = re.compile(rf"{QUOTED}|\d+")
+_LEFT = re.compile(rf"[\"'“`]{LEFT_OUT}[\"'”`]")
 
 
 def verdicts(
@@ -44,14 +45,18 @@ def verdicts(
 
 def facts(said: Mapping[str, tuple[str, set[int]]]) -> frozenset[str]:
     """Statements with a value left out that are made beside one and the same other, and only there: they tell what the answer
-    was, and the other what is wrong with it. `said` has, by key, the text and the rollouts of which it was said."""
+    was, and the other what is wrong with it. What has no other value may be one until it was said often enough. `said` has,
+    by key, the text and the rollouts of which it was said."""
     whole = [rows for text, rows in said.values() if LEFT_OUT not in text]
     return frozenset(
         key
         for key, (text, rows) in said.items()
         if LEFT_OUT in text
-        and len(rows) >= LEAST_FACTS
-        and any(rows <= others and len(others) <= BESIDE_FACTS * len(rows) for others in whole)
+        and (
+            any(rows <= others and len(others) <= BESIDE_FACTS * len(rows) for others in whole)
+            if len(rows) >= LEAST_FACTS
+            else _LEFT.search(text) and not _VALUE.search(_LEFT.sub("", text))
+        )
     )
 
 

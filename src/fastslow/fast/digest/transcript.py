@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +31,21 @@ LONGEST_LABEL = 3
 """Words of an answer that may be one of a few labels."""
 LONG_QUOTATION = 4
 """Words of the question that a grader quotes to say which problem it means."""
+LEAST_QUOTED, LONGEST_ANSWER = 4, 20_000
+"""Characters of the answer that are a quotation, and of an answer that is looked through for quotations."""
+MOST_MARKS, NEAR = 16, 16
+"""Quotation marks of a line that may begin or end one, and the characters before it that may say that it was wanted."""
 
 FIELDS = {"keys", "words", "labels", "parts", "declared", "examples", "rows"}
 """What a transcript is saved as."""
 
 _BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|(?<=\S)\s++(?=[–—]\s)")
 _QUOTED = re.compile(QUOTED)
+_OPENING = re.compile(r"(?<!\w)[\"'“`]")
+_CLOSED = {'"': '"', "'": "'", "“": "”", "`": "`"}
+_SEVERAL = re.compile(r"\W")
+"""A single word may be a label that a rule names."""
+_WANTED = re.compile(r"(?i)\b(?:expected|should|must|want|wanted|needs?)\b")
 _GIVEN = re.compile(
     r"(?i)(\b(?:got|not|instead of|rather than|given|gave|received|found|was|were|wrote|but)(?::| to| the| a)* )"
     rf"({QUOTED}|[^\s\"'“`.,;:]+(?:[.:/-]\w+)*)"
@@ -362,9 +371,12 @@ def label_words(answer: str) -> frozenset[str]:
     return frozenset(words) if len(words) <= LONGEST_LABEL else frozenset()
 
 
-def read_feedback(component: str, feedback: str, answer: str, question: str = "") -> list[list[Said]]:
-    """The parts of each line of a feedback, each where it first stands. What quotes the answer concerns that answer alone and
-    is passed over; what is quoted of the question, to say which problem is meant, is left out."""
+def read_feedback(
+    component: str, feedback: str, answer: str, question: str = "", known: Container[str] = frozenset()
+) -> list[list[Said]]:
+    """The parts of each line of a feedback, each where it first stands. A line of the answer is passed over; what is quoted
+    of the answer concerns that answer alone, and what is quoted of the question says which problem is meant: both are left
+    out, but of parts with these keys, which were said of other answers."""
     answer, question = _plain(answer), _plain(question)
     seen: set[str] = set()
     lines = []
@@ -374,11 +386,16 @@ def read_feedback(component: str, feedback: str, answer: str, question: str = ""
             break
         if _FRAME.match(whole) or (" " in (plain := _plain(whole)) and plain in answer):
             continue
-        line = _GIVEN.sub(lambda given: given[1] + _without_answer(given[2], answer), whole)
-        for part in parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line)):
+        line = _GIVEN.sub(
+            lambda given: given[1] + _without_answer(given[2], answer), _unquoting(whole, answer[:LONGEST_ANSWER])
+        )
+        parts = parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line))
+        if len(said := parts_of(component, whole)) == len(parts):
+            parts = [one if one.key in known else other for one, other in zip(said, parts, strict=True)]
+        for part in parts:
             if len(seen) >= MOST_SAID or len(part.text) > LONGEST_PART:
                 continue
-            if part.key not in seen and not _quotes(part.text, answer):
+            if part.key not in seen:
                 found.append(part)
             seen.add(part.key)
         if found:
@@ -406,10 +423,22 @@ def compared(lines: Sequence[str]) -> list[str]:
     return found
 
 
-def _quotes(text: str, answer: str) -> bool:
-    """Whether it has several words of the answer in quotation marks; they may be cut short."""
-    quoted = [_unquoted(each[0]) for each in _QUOTED.finditer(text)]
-    return any(" " in each and each in answer for each in quoted)
+def _unquoting(line: str, answer: str) -> str:
+    """A line without what it quotes of the answer, which may have quotation marks in it, and be cut short. What was wanted
+    instead stays."""
+    found, start = "", 0
+    for opening in itertools.islice(_OPENING.finditer(line), MOST_MARKS):
+        begin, closing = opening.end(), _CLOSED[opening[0]]
+        if begin <= start or _WANTED.search(line, max(0, begin - NEAR), begin):
+            continue
+        shut = re.finditer(rf"(?<=\S){closing}(?!\w)", line[begin : begin + LONGEST_PART])
+        for end in reversed([begin + each.start() for each in itertools.islice(shut, MOST_MARKS)]):
+            words = _plain(line[begin:end].strip(".… "))
+            if len(words) >= LEAST_QUOTED and _SEVERAL.search(words) and words in answer:
+                found += f"{line[start:begin]}{LEFT_OUT}{closing}"
+                start = end + 1
+                break
+    return found + line[start:]
 
 
 def _without_answer(value: str, answer: str) -> str:

@@ -83,6 +83,8 @@ KEPT = 0.5
 """The share of second tries that must come as far as the answers that they were shown."""
 FRUITLESS = 16
 """Rollouts in a row that try answers again to no avail, after which no more are tried."""
+IN_VAIN = 24
+"""Those of two cycles of which none was right, after which no more are tried while a text can show a right answer."""
 SURE = 1.0
 """Deviations by which a text's expected gain must exceed nothing to be kept as the best, where the base text has something to
 lose."""
@@ -228,7 +230,7 @@ class Digest(Optimizer):
             attempt = self.attempt(rollout, component)
             if attempt is None:
                 continue
-            lines = read_feedback(component, attempt.feedback, attempt.answer, attempt.question)
+            lines = read_feedback(component, attempt.feedback, attempt.answer, attempt.question, self.transcript.parts)
             if rollout.score >= 1:
                 self._solved.setdefault((component, rollout.example.id), attempt)
             else:
@@ -324,18 +326,15 @@ class Digest(Optimizer):
     def _retry(self, model: Model, count: int) -> bool:
         """While no answer is right and lines are not followed: try those that came nearest again, under a text that shows the
         answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
-        if not (self._unsolved() or model.scarce):
-            return False
-        if self._tried:
-            self._fruitless = 0 if self._led_on(model) else self._fruitless + self._tries
-            self._tried = {}
-        if not self._may_retry():
+        tried, self._tried = self._tried, {}
+        if tried:
+            self._fruitless = 0 if self._led_on(model, tried) else self._fruitless + self._tries
+        if not self._may_retry() or not (self._unsolved() or (model.scarce and self._pays())):
             return False
         nearest = dict(self._nearest(model))
-        chosen = list(nearest)[:MOST_RETRIED]
-        if not chosen:
+        self._tried = {place: nearest[place][1] for place in list(nearest)[:MOST_RETRIED]}
+        if not self._tried:
             return False
-        self._tried = {place: nearest[place][1] for place in chosen}
         texts, pairs = model.texts(model.best), []
         tries = list(itertools.islice(itertools.cycle(self._tried.items()), count))
         for (component, _), wrong in tries:
@@ -354,10 +353,10 @@ class Digest(Optimizer):
         self._read(rollouts, self.cycle, [wrong for _, wrong in tries])
         return True
 
-    def _led_on(self, model: Model) -> bool:
+    def _led_on(self, model: Model, tried: Mapping[tuple[str, str], Wrong]) -> bool:
         """Whether the latest second tries mostly kept what the answers had, and one came further: luck alone goes back more
         often. What stands behind a fault is known only once it was said, so all are judged by what is known now."""
-        far = {place: self._far(model, wrong) for place, wrong in self._tried.items()}
+        far = {place: self._far(model, wrong) for place, wrong in tried.items()}
         gains = [
             (self._far(model, each), far[component, each.example.id])
             for component, attempts in self._wrong.items()
@@ -366,6 +365,11 @@ class Digest(Optimizer):
         ]
         kept = self._righted + sum(now >= then for now, then in gains)
         return kept >= KEPT * self._tries and (self._righted > 0 or any(now > then for now, then in gains))
+
+    def _pays(self) -> bool:
+        """Whether second tries still find right answers, now that texts can show one."""
+        rows = [row for row in self.transcript.rows if row.again is not None and row.cycle >= self.cycle - 1]
+        return len(rows) < IN_VAIN or any(row.score >= 1 for row in rows[-IN_VAIN:])
 
     def _may_retry(self) -> bool:
         return self._retries >= MOST_RETRIED * TRIES and self._fruitless < FRUITLESS
@@ -437,6 +441,11 @@ class Digest(Optimizer):
     def _designs(self, model: Model) -> list[Choice]:
         """The best text, others that draws from the posterior call best, and the base text while it may be better."""
         found = {model.best.taken: model.best}
+        shown = model.best.taken & self.transcript.examples.keys()
+        if shown and self._unsolved():  # wrong answers show more than none
+            others = (model.sampled(self.normal) for _ in range(3 * DESIGNS))
+            found |= {each.taken: each for each in others if each.taken & shown}
+            return list(found.values())[:DESIGNS]
         if model.best.taken != model.base and _chance_below(model.best) > BEATEN:
             found[model.base] = model.judged(model.base)
         checked = model.checked(self.normal)
