@@ -1,7 +1,7 @@
 """How far searches got after as many evaluations, and whether all that they announced holds.
 
     fastslow discover PROBLEM model=MODEL --learn NAMES --evaluations 400 seed=SEED --out RUN
-    python -m benchmarks.discoveries RUN … [--every 100]
+    python -m benchmarks.discoveries RUN … [--every 100] [--problems FOLDER]    # where the problem files are, if not there
 
 For each problem and what learned (NAMES): the best verified score after so many evaluations, up to the number that all
 searches of the problem have made; the mean over seeds with its 95% interval. `valid` and `better` are shares of all
@@ -81,12 +81,11 @@ def false_records(search: Search, problem: Problem) -> tuple[int, list[str]]:
     return len(records), false
 
 
-def table(name: str, searches: Sequence[Search], every: int) -> list[str]:
+def table(problem: Problem, searches: Sequence[Search], every: int) -> list[str]:
     """A table of one problem."""
-    problem = load_problem(name)
     most = min(len(search.rows) for search in searches)
     after = [*range(every, most, every), most]
-    lines = [f"{name} ({problem.goal}), best after so many evaluations:", ""]
+    lines = [f"{problem.name} ({problem.goal}), best after so many evaluations:", ""]
     lines += [f"| learns | seeds | {' | '.join(map(str, after))} | valid | better |", "|---" * (len(after) + 4) + "|"]
     for kind in sorted({search.learners for search in searches}, key=lambda kind: (-len(kind), kind)):
         those = [search for search in searches if search.learners == kind]
@@ -104,13 +103,17 @@ def main() -> None:
     reading = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reading.add_argument("runs", nargs="+", type=Path)
     reading.add_argument("--every", type=int, default=100)
+    reading.add_argument("--problems", type=Path)
     chosen = reading.parse_args()
     searches = [read(folder) for folder in chosen.runs]
+    problems: dict[str, Problem] = {}
     for name in sorted({search.problem for search in searches}):
-        print("\n".join(table(name, [search for search in searches if search.problem == name], chosen.every)))
+        problems[name] = load_problem(chosen.problems / Path(name).name if chosen.problems else name)
+        those = [search for search in searches if search.problem == name]
+        print("\n".join(table(problems[name], those, chosen.every)))
     checked, false = 0, list[str]()
     for search in searches:
-        count, wrong = false_records(search, load_problem(search.problem))
+        count, wrong = false_records(search, problems[search.problem])
         checked, false = checked + count, false + wrong
     print(*false, f"{checked} records were evaluated again, {len(false)} are false", sep="\n")
     sys.exit(bool(false))

@@ -46,7 +46,7 @@ def test_searches_are_compared_after_as_many_verified_evaluations(tmp_path: Path
         valid = [row["score"] for row in each.rows if row["score"] is not None]
         assert discoveries.best_after(each, problem, len(each.rows)) == max(valid)
         assert discoveries.best_after(each, problem, 1) == -5
-    lines = discoveries.table("differences", found, 10)
+    lines = discoveries.table(problem, found, 10)
     most = min(len(each.rows) for each in found)
     assert f"| learns | seeds | 10 | {'20 | ' if most > 20 else ''}{most} | valid | better |" in lines
     assert [line.split("|")[1:3] for line in lines if line.startswith(("| archive", "| none"))] == [
