@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,17 +15,17 @@ from discover_helpers import Changes, search_of
 from fake_runs import run
 from helpers import ROOT
 
-from fastslow.discover.problem import load_problem
+from fastslow.discover.problem import INCLUDED, load_problem
 from fastslow.launch.discovery import search_recipe
 
 discoveries: Any = importlib.import_module("benchmarks.discoveries")
 MADE = 20
 
 
-def search(folder: Path, learn: str = "archive,weights", seed: int = 0) -> Path:
+def search(folder: Path, learn: str = "archive,weights", seed: int = 0, path: str = "differences") -> Path:
     given = {"model": "none", "seed": seed, "slow.problems": 1, "slow.group": 4, "fast.budget": 4, "fast.anchors": 2}
-    recipe = search_recipe(load_problem("differences"), "differences", learn, {"evaluations": MADE}, given)
-    run(folder, recipe, Changes(), task=search_of("differences", evaluations=MADE, archive="archive" in learn))
+    recipe = search_recipe(load_problem(path), path, learn, {"evaluations": MADE}, given)
+    run(folder, recipe, Changes(), task=search_of(path, evaluations=MADE, archive="archive" in learn))
     return folder
 
 
@@ -56,12 +57,16 @@ def test_searches_are_compared_after_as_many_verified_evaluations(tmp_path: Path
 
 
 def test_a_best_file_that_does_not_hold_is_a_false_record(tmp_path: Path) -> None:
-    folder = search(tmp_path / "run")
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    shutil.copy(INCLUDED / "differences.py", here)
+    folder = search(tmp_path / "run", path=str(here / "differences.py"))
+    here.rename(there)
     checked, false = discoveries.false_records(discoveries.read(folder), load_problem("differences"))
     assert (checked > 1, false) == (True, [])
     best = json.loads((folder / "best.json").read_text())
     (folder / "best.json").write_text(json.dumps({**best, "score": best["score"] + 1}))
-    command = [sys.executable, "-m", "benchmarks.discoveries", str(folder), "--every", "20"]
+    command = [sys.executable, "-m", "benchmarks.discoveries", str(folder), "--every", "20", "--problems", str(there)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert f"best.json: announced {best['score'] + 1:.10g}, now {best['score']:.1f}" in done.stdout
