@@ -89,7 +89,7 @@ def table(problem: Problem, searches: Sequence[Search], every: int) -> list[str]
     lines += [f"| learns | seeds | {' | '.join(map(str, after))} | valid | better |", "|---" * (len(after) + 4) + "|"]
     for kind in sorted({search.learners for search in searches}, key=lambda kind: (-len(kind), kind)):
         those = [search for search in searches if search.learners == kind]
-        cells = [over_seeds([best_after(search, problem, count) for search in those]).words(4) for count in after]
+        cells = [over_seeds([best_after(search, problem, count) for search in those]).words(5) for count in after]
         scores = [row["score"] for search in those for row in search.rows[1:] if row["score"] is not None]
         start = next((row["score"] for row in those[0].rows[:1]), None)
         better = sum(start is not None and problem.better(score, start) for score in scores)
