@@ -20,6 +20,17 @@ for arguments in (["--help"], ["check", "--help"]):
     except SystemExit as stopped:
         assert not stopped.code
 """
+SCORERS = """
+from importlib import import_module
+for name in (
+    *("autocorrelation_first", "autocorrelation_second", "autocorrelation_third", "circle_packing", "distance_ratio"),
+    *("heilbronn_square", "heilbronn_triangle", "low_autocorrelation", "min_overlap"),
+):
+    problem = import_module(f"fastslow.discover.problems.{name}")
+    space = {}
+    exec(problem.seed, space)
+    problem.score(space["solve"]())
+"""
 METHOD = "import fastslow.loop"
 PYTHON = "import fastslow; fastslow.train, fastslow.Run, fastslow.RowsTask, fastslow.GEPATask"
 COMMANDS = f"""
@@ -51,6 +62,7 @@ for code, *arguments in (
 PARTS = {
     "help": (HELP, "torch yaml numpy scipy pandas matplotlib pygments markdown_it"),
     "tasks": (TASKS, "torch datasets transformers pyarrow numpy sympy reasoning_gym math_verify bm25s"),
+    "scorers": (SCORERS, "torch numpy scipy"),
     "runs": (RUNS, "torch pyarrow transformers"),
     "method": (METHOD, "torch transformers accelerate trl peft datasets litellm"),
     "python": (PYTHON, "torch transformers accelerate trl peft datasets litellm pandas"),

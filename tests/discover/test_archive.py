@@ -1,14 +1,18 @@
 """The archive: what is kept, who becomes a parent, and how scores become rewards."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from discover_helpers import search_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastslow.discover.archive import BEST, WORST, Archive, Candidate, View
-from fastslow.discover.problem import Problem
+from fastslow.discover.candidates import Form
+from fastslow.discover.problem import Problem, load_problem
+from fastslow.discover.task import question
 
 PROBLEM = Problem("p", "", "maximize", "seed", "", "p.py")
 DOWN = Problem("p", "", "minimize", "seed", "", "p.py")
@@ -98,3 +102,12 @@ def test_without_the_archive_every_problem_shows_the_seed() -> None:
     example = task.examples("train")[5]
     assert task.memory.parent(example).text == task.problem.seed
     assert task.messages(example)[0]["content"].startswith("letters: a b c d e f")
+
+
+@pytest.mark.parametrize("form", ["edits", "whole", "either"])
+def test_a_program_is_asked_to_return_the_same_each_time_and_a_text_is_not(form: Form) -> None:
+    program, text = load_problem("heilbronn-square"), replace(load_problem("differences"), prompt="")
+    asked = {each.name: question(each, of(1, 3.0, each.seed), [], form) for each in (program, text)}
+    assert "the same each time it runs: give random numbers a seed." in asked["heilbronn-square"]
+    assert "each time it runs" not in asked["differences"]
+    assert asked["heilbronn-square"].endswith((">>>>>>> REPLACE", "begins with ```python."))

@@ -55,6 +55,13 @@ def test_rewards_of_different_steps_are_not_compared(tmp_path: Path) -> None:
     assert RunFolder.open(tmp_path / "run").read_json("run.json")["best"] == loop.state.step  # type: ignore[index]
 
 
+def test_the_time_before_a_search_begins_is_not_counted(tmp_path: Path) -> None:
+    task = search_of("differences", seconds=1000)
+    task.memory._started -= 2000  # the model took so long to load
+    run(tmp_path / "run", recipe("rl"), Changes(), task=task)
+    assert task.memory.archive.counts["evaluations"] > 1
+
+
 def test_a_search_is_the_only_task_of_its_run() -> None:
     with pytest.raises(TaskError, match="task 'discover' cannot be one of several"):
         Mixture([Part("discover", 1.0, search_of("differences")), Part("other", 1.0, Numbered())])

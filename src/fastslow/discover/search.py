@@ -176,6 +176,7 @@ class Search(TaskMemory):
         require(recipe)
         self.seed, self.world, self.run = recipe.seed, recorder.engine.world, recorder.run
         self.say = recorder.view.message
+        self._started = time.monotonic()  # loading the model is no part of the search
         if not self.archive.counts["evaluations"]:
             scored = self.world.from_main(lambda: self._judged(self.problem.seed))
             self._announce([self._enter(self.origin.id, self.problem.seed, scored, None, "seed", None)])

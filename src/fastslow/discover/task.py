@@ -111,6 +111,8 @@ def question(problem: Problem, parent: Candidate, others: Sequence[Candidate], f
         "<<<<<<< SEARCH\nlines to replace\n=======\nnew lines\n>>>>>>> REPLACE"
     )
     ways = {"whole": whole, "edits": edits, "either": f"{edits}\nOr: {whole[0].lower()}{whole[1:]}"}
+    if problem.is_program:
+        parts.append("A program must return the same each time it runs: give random numbers a seed.")
     parts.append(ways[form])
     return "\n\n".join(parts)
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from fastslow.discover import Failed as Invalid  # a solution breaks a rule; says which, where and by how much
 
 LARGEST = 10**15
@@ -17,8 +15,7 @@ LARGEST = 10**15
 
 def number(value: Any, where: str) -> Fraction:
     """A finite int or float, as the rational number that it is."""
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = _plain(value)
     if type(value) not in (int, float):  # a bool is neither
         raise Invalid(f"{where} must be a number; it is {_kind(value)}.")
     if not abs(value) <= LARGEST:
@@ -29,8 +26,7 @@ def number(value: Any, where: str) -> Fraction:
 
 def sequence(value: Any, where: str, least: int = 1, most: int | None = None) -> list[Any]:
     """The elements of a list, tuple or numpy array of a permitted length."""
-    if isinstance(value, np.ndarray) and value.ndim:
-        value = value.tolist()
+    value = _plain(value)
     if not isinstance(value, list | tuple):
         raise Invalid(f"{where} must be a list; it is {_kind(value)}.")
     most = most or least
@@ -94,6 +90,11 @@ def listed(faults: Sequence[str], most: int = 3) -> str:
     """The first faults, and how many more there are."""
     more = len(faults) - most
     return "; ".join(faults[:most]) + (f"; and {more} more" if more > 0 else "") + "."
+
+
+def _plain(value: Any) -> Any:
+    """Numpy's arrays and numbers as Python's; without numpy, whose import takes longer than most evaluations."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _kind(value: Any) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from fastslow.discover.problems._exact import Invalid, convolve, number, sequence
 
 MOST_STEPS = 50_000
@@ -40,15 +38,16 @@ def autoconvolution(heights: list[int], *, absolute: bool = False) -> tuple[list
 
 def peak_words(values: list[int], at: int, steps: int) -> str:
     """Where f*f peaks and how flat it is: what a better function changes."""
-    sizes = np.abs(np.array(values, dtype=float)) / float(abs(values[at]))
-    around = np.concatenate([[-1.0], sizes, [-1.0]])
-    tops = np.flatnonzero((sizes >= around[:-2]) & (sizes > around[2:]))
-    others = [top for top in tops[np.argsort(-sizes[tops], kind="stable")] if top != at][:3]
-    named = ", ".join(f"{sizes[top]:.4g} of that at t = {_place(int(top), steps):.4g}" for top in others)
+    top = abs(values[at])
+    sizes = [abs(value) / top for value in values]
+    around = [-1.0, *sizes, -1.0]
+    tops = [place for place, size in enumerate(sizes) if size >= around[place] and size > around[place + 2]]
+    others = sorted((place for place in tops if place != at), key=lambda place: -sizes[place])[:3]
+    named = ", ".join(f"{sizes[place]:.4g} of that at t = {_place(place, steps):.4g}" for place in others)
     return (
         f"f*f is largest at t = {_place(at, steps):.4g}; its next peaks are {named or 'none'}. "
-        f"{int((sizes >= 0.99).sum())} of {len(values)} grid points are within 1 % of the largest value, and half of "
-        f"them are below {float(np.median(sizes)):.3g} of it. Lower the peaks by moving weight to where f*f is small."
+        f"{sum(size >= 0.99 for size in sizes)} of {len(values)} grid points are within 1 % of the largest value, and half "
+        f"of them are below {sorted(sizes)[steps - 1]:.3g} of it. Lower the peaks by moving weight to where f*f is small."
     )
 
 
