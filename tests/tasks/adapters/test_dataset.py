@@ -345,6 +345,7 @@ def test_without_a_grader_the_answer_column_decides_whatever_its_type(tmp_path: 
         ("(0, 'Add the numbers.')", Feedback(0.0, "Add the numbers.")),
         ("Feedback(0.25, 'Half.', progress=0.5)", Feedback(0.25, "Half.", progress=0.5)),
         ("Feedback(0, 'Nearly.', progress=0.9)", Feedback(0.0, "Nearly.", progress=0.9)),
+        ("Feedback(0, '', {'harness': 'Look it up.'})", Feedback(0.0, "", {"harness": "Look it up."})),
         ("__import__('numpy').float32(0.5)", Feedback(0.5)),
         ("float(answer == example['note'])", Feedback(1.0)),
     ],

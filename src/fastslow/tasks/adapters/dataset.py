@@ -98,9 +98,12 @@ def _as_feedback(returned: Any) -> Feedback | None:
         feedback = Feedback(*returned)
     else:
         feedback = Feedback(returned)
-    if not is_number(feedback.score) or not isinstance(feedback.text, str):
+    words = feedback.by_component
+    if not is_number(feedback.score) or not isinstance(words, Mapping):
         return None
-    return Feedback(feedback.score, feedback.text, progress=feedback.progress)
+    if not all(isinstance(said, str) for said in (feedback.text, *words.values())):
+        return None
+    return Feedback(feedback.score, feedback.text, words, progress=feedback.progress)
 
 
 def exact_match(answer: str, expected: str, question: str, reveal: bool = False) -> Feedback:
