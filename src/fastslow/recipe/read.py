@@ -333,9 +333,9 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
             anchored_object(section, place)
         elif isinstance(part, dict):
             for key in part:
-                if key in ("path", "code") or key.endswith("_path") or (key == "model" and place == "reflection"):
+                if key in ("path", "code", "folder") or key.endswith("_path") or (key == "model" and place == "reflection"):
                     anchored(part, key)
-                if key in ("name", "kind", "grader", "rewards") and part[key]:
+                if key in ("name", "kind", "grader", "rewards", "agent", "environment") and part[key]:
                     anchored_object(part, key)
                 if key in ("rewards", "tools") and isinstance(part[key], list):
                     for index in range(len(part[key])):
