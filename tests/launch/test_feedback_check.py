@@ -104,7 +104,7 @@ class Graded(Numbered):
 def test_graded_rewards_words_that_differ_and_what_counts_as_success(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(monkeypatch, 0.5, 0.5, Graded())
     assert (found.groups["between"], found.groups["nobody"]) == (1, 1)
-    assert advice(found)["rank"] == "yes"
+    assert advice(found)["rank"] == "unclear"
     lower = checked(monkeypatch, 0.5, 0.5, Graded(), rescue={"name": "retry", "success": 0.5})
     assert lower.groups["nobody"] == 0
     assert [each.found for each in lower.findings() if each.what == "rescue"] == [

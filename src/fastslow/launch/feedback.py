@@ -240,7 +240,9 @@ def _ratio(values: Sequence[tuple[int, float]], weights: Sequence[int]) -> Estim
 def _rank(groups: dict[str, float], words: dict[str, float | None]) -> Channel:
     share = words["rankable_groups"] or 0.0
     why = f"rewards are equal in {groups['equal']:.0%} of the groups, and the words differ in {share:.0%} of all groups"
-    return Channel("rank", "yes" if share >= ENOUGH else "no", why)
+    return Channel(
+        "rank", "unclear" if share >= ENOUGH else "no", f"{why}; whether words predict rewards shows in training"
+    )
 
 
 def _rescue(groups: dict[str, float], after: Estimate, plain: Estimate, gain: Estimate) -> Channel:

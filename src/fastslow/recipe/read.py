@@ -333,7 +333,11 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
             anchored_object(section, place)
         elif isinstance(part, dict):
             for key in part:
-                if key in ("path", "code", "folder") or key.endswith("_path") or (key == "model" and place == "reflection"):
+                if (
+                    key in ("path", "code", "folder")
+                    or key.endswith("_path")
+                    or (key == "model" and place == "reflection")
+                ):
                     anchored(part, key)
                 if key in ("name", "kind", "grader", "rewards", "agent", "environment") and part[key]:
                     anchored_object(part, key)

@@ -64,7 +64,9 @@ class Journal:
         self.frames: dict[str, list[tuple[str, ...]]] = {}
         """The words of statements that name labels, with the labels left out, in every way they were made."""
         self.examples: frozenset[str] = frozenset()
-        """The keys of lines that show a solved problem."""
+        """The keys of lines that show a problem with an answer."""
+        self.right: frozenset[str] = frozenset()
+        """Of these, those that show a right one."""
         self.tries: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         """Of answers that were tried again: what was no longer said, and what for the first time of the problem. What is said
         once more may have been kept by luck before."""
@@ -105,6 +107,12 @@ class Journal:
     def score(self) -> float:
         """The mean score."""
         return sum(row.score for row in self.rows) / max(1, len(self.rows))
+
+    @property
+    def untaught(self) -> float:
+        """The mean score where no example stands in the text."""
+        rows = [row.score for row in self.rows if self.right.isdisjoint(row.lines)]
+        return sum(rows) / len(rows) if rows else self.score
 
     @property
     def problems(self) -> dict[str, int]:

@@ -31,7 +31,7 @@ RIVAL = 4.0
 EXAMPLE = 0.4
 """The chance that a solved problem tells a model what the statements about it say, where answers are right without it."""
 SCARCE = 0.15
-"""A mean score at which few answers are right; an example is then believed like a rule."""
+"""A mean score at which few answers are right; where it is no higher without examples, one is believed like a rule."""
 TRUSTED = 0.9
 """Share of a grader's statements that are taken to be true before any evidence."""
 
@@ -76,6 +76,7 @@ def support(journal: Journal, order: Order, cycle: int) -> dict[str, Support]:
     returning = {kind: singletons_return(_counts(journal, remarks, kind)) for kind in (False, True)}
     failures = _failures(journal)
     rivals = find_rivals(journal)
+    scarce = journal.untaught <= SCARCE
     found = {}
     for key, statement in journal.statements.items():
         own = own_of[key]
@@ -87,7 +88,7 @@ def support(journal: Journal, order: Order, cycle: int) -> dict[str, Support]:
         around = sum(weights.get(problem, 0.0) for problem in sorted(related))
         again = _again(key, own, related, failures, order)
         true = truth(*again) * rival_truth(len(own), [len(other) for other in others])
-        true *= EXAMPLE if key in journal.examples and journal.score > SCARCE else 1.0
+        true *= EXAMPLE if key in journal.examples and not scarce else 1.0
         found[key] = Support(own, related, returns * weight / total, returns, around / total, true, bool(topic))
     return found
 

@@ -24,9 +24,9 @@ from fastslow.fast.digest.journal import Journal
 
 Array = NDArray[np.float64]
 
-TOLD, UNTOLD = (3.0, 1.5), (0.5, 1.0)
+TOLD, SHOWN, UNTOLD = (3.0, 1.5), (4.0, 0.5), (0.5, 1.0)
 """Answers that kept a statement and that did not, which are imagined beside those of all statements together, where the text
-says it and where it does not."""
+says it, where a right answer in it shows it, and where neither."""
 STRENGTH = (8.0, 4.0)
 """What all statements together count for beside the answers to one."""
 ONCE_MORE = 2.0
@@ -88,6 +88,7 @@ class Words:
         self.covers = self.about(list(covers.values()))
         self._truth = truth
         self._shows = np.array([float(line in journal.examples) for line in covers])
+        self._right = np.array([float(line in journal.right) for line in covers])
         self._told = np.zeros((len(covers), len(made), 2))
         self._untold = np.zeros((len(made), 2))
         saying: dict[str, dict[str, int]] = {}
@@ -112,20 +113,21 @@ class Words:
         self.mean = self._chances(lambda kept, broken: kept / (kept + broken))
 
     def _chances(self, draw: Callable[[Array, Array], Array]) -> Chances:
-        said, shown, untold = (
+        said, wrong, right, untold = (
             counts.reshape(-1, 2).sum(axis=0) + prior
             for counts, prior in (
                 (self._told[self._shows == 0], TOLD),
-                (self._told[self._shows == 1], TOLD),
+                (self._told[self._shows > self._right], TOLD),
+                (self._told[self._right == 1], SHOWN),
                 (self._untold, UNTOLD),
             )
         )
-        usual = [counts / counts.sum() for counts in (said, shown, untold)]
-        told = np.where(self._shows[:, None] > 0, usual[1], usual[0])
-        believed = self._truth[:, None] * told + (1 - self._truth[:, None]) * usual[2]
+        kinds = np.array([each / each.sum() for each in (said, wrong, right)])
+        usually, told = untold / untold.sum(), kinds[(self._shows + self._right).astype(int)]
+        believed = self._truth[:, None] * told + (1 - self._truth[:, None]) * usually
         found = []
         for counts, prior, strength in zip(
-            (self._told, self._untold), (believed[:, None], usual[2]), STRENGTH, strict=True
+            (self._told, self._untold), (believed[:, None], usually), STRENGTH, strict=True
         ):
             kept, broken = np.moveaxis(counts + strength * prior, -1, 0)
             found.append(np.clip(draw(kept, broken), FLOOR, 1.0))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastslow.fast.digest.journal import component_of, key_of
+from fastslow.fast.digest.transcript import RIGHT
 from fastslow.fast.reflection import Attempt, TextRequest
 from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
 from fastslow.tasks.skills import MARK, Sections, listed, sections
@@ -25,7 +26,6 @@ MOST_EXAMPLES = 6
 LONGEST_ANSWER = 2048
 """Tokens of its answer."""
 
-RIGHT = "Example of a right answer."
 
 _LINE = re.compile(r"^\W*\[([\d,\s]*)\]\s*(\S.*)$")
 _NUMBER = re.compile(r"(?<!\d)\d{1,4}(?!\d)")

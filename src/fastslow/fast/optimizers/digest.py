@@ -39,11 +39,11 @@ import numpy as np
 from fastslow.base.world import derive_seed
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import NOTHING, Choice, Model
+from fastslow.fast.digest.topics import words_of
 from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
 from fastslow.fast.digest.writing import (
     MOST_EXAMPLES,
     MOST_STATEMENTS,
-    RIGHT,
     Heard,
     Line,
     Writer,
@@ -376,10 +376,7 @@ class Digest(Optimizer):
 
     def _unsolved(self) -> bool:
         """Whether no right answer is known that a text could show."""
-        return not self._solved and not any(map(self._is_right, self.transcript.examples))
-
-    def _is_right(self, example: str) -> bool:
-        return self.transcript.declared[example][0].startswith(RIGHT)
+        return not self._solved and not any(map(self.transcript.is_right, self.transcript.examples))
 
     def _nearest(self, model: Model) -> list[tuple[tuple[str, str], tuple[Far, Wrong]]]:
         """By component and problem: the answer that came nearest, where lines are not followed; the nearest first."""
@@ -417,21 +414,40 @@ class Digest(Optimizer):
             shown = [(*place, correction(wrong.attempt)) for place, (_, wrong) in self._nearest(model)]
             part = LONGEST_CORRECTION
         longest = self.recipe.max_tokens * part
+        news = self._news(model) if self._solved else {}
         found = []
         for component, problem, text in shown:
-            wanting = model.wanting(problem)
-            if wanting and problem not in self.transcript.examples.values() and self.count_tokens(text) <= longest:
-                found.append((wanting, component, problem, text))
+            worth = model.wanting(problem), len(news.get((component, problem), ()))
+            if any(worth) and problem not in self.transcript.examples.values() and self.count_tokens(text) <= longest:
+                found.append((worth, component, problem, text))
         if self._solved:
-            found.sort(key=lambda each: (-each[0], each[2]))
+            found.sort(key=lambda each: (-each[0][1], -each[0][0], each[2]))
         if found and self._solved:  # right ones take the place of wrong ones
-            for key in [key for key in self.transcript.examples if not self._is_right(key)]:
+            for key in [key for key in self.transcript.examples if not self.transcript.is_right(key)]:
                 self.transcript.withdraw(key)
         for _, component, problem, text in found[: max(0, room)]:
             key = key_of(component, text)
             self.transcript.declare(key, text)
             self.transcript.examples[key] = problem
         return self._model() if found[: max(0, room)] else model
+
+    def _news(self, model: Model) -> dict[tuple[str, str], frozenset[str]]:
+        """By component and problem: what the grader names, a right answer has, and no example shows, while some lines are not
+        followed."""
+        if not any(model.wanting(each.example.id) for attempts in self._wrong.values() for each in attempts):
+            return {}
+        named = frozenset(self.transcript.naming(model.journal))
+        known = frozenset[str]().union(
+            *(
+                words_of(self.transcript.declared[key][0])
+                for key in self.transcript.examples
+                if self.transcript.is_right(key)
+            )
+        )
+        return {
+            place: words_of(each.answer) & named - words_of(each.question) - known
+            for place, each in self._solved.items()
+        }
 
     # Choosing ----------------------------------------------------------------------------------------------------------
 
