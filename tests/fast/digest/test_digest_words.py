@@ -179,6 +179,46 @@ def test_rules_that_are_seldom_followed_are_shown_by_answers_to_several_problems
     assert "Example of a wrong answer" not in text
 
 
+class Kinds(Imitator):
+    """Problems of five kinds, each with a word of its own that only its rule tells. It is right in one answer of eight, and
+    mostly where the text shows a right answer of that kind."""
+
+    WORDS: ClassVar = {"choose": "keep", "sort": "rank", "count": "muster", "add": "heap", "cut": "crop"}
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        kind, text = example.data["kind"], context.texts["system"]
+        word = self.WORDS[kind]
+        right = self.chance.random() < (0.9 if f"\n{word} all of the rows" in text else 0.12)
+        turn = Turn(
+            "system", f"{kind} {example.id}", (), Completion((), ()), f"{word if right else 'do'} all of the rows"
+        )
+        return Rollout(example, context, 0, (turn,), Feedback(float(right), "" if right else f"To {kind} is '{word}'."))
+
+
+def test_examples_that_show_what_no_other_does_come_first() -> None:
+    policy, pool = Kinds(), pool_of("Answer.")
+    for cycle in range(3):
+        anchors = [Example(f"{kind}{cycle}-{place}", {"kind": kind}) for place in range(20) for kind in policy.WORDS]
+        pool = run(policy.play, pool, anchors[:96], cycle, budget=70).pool
+    text = pool.best.context.texts["system"]
+    assert [word for word in policy.WORDS.values() if f"\n{word} all of the rows" in text] == [*policy.WORDS.values()]
+
+
+def test_while_only_wrong_answers_can_be_shown_every_text_shows_one() -> None:
+    task = Formats(FormatsOptions(conventions=8, fields=4, book=3, feedback="both", graded=False))
+    clerk, shown = Clerk(task, 0.0), list[bool]()
+
+    def play(pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> list[Rollout]:
+        if purpose == "fast-score":
+            shown.append(all("Example of a wrong answer" in context.texts["system"] for _, context in pairs))
+        return clerk.play(pairs, purpose, seed)
+
+    run(play, pool_of(task.seed_text), task.examples("train")[:96])
+    first = shown.index(True)
+    assert first < len(shown) - 2
+    assert all(shown[first + 1 :])
+
+
 class Writers(Corrector):
     """Its second component is graded only once an answer has been tried again."""
 

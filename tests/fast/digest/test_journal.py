@@ -36,3 +36,11 @@ def test_a_row_knows_what_was_said_before_it_and_nothing_of_its_own(rows: list[t
     for index, (problem, _) in enumerate(rows):
         before = {key for earlier, keys in rows[:index] if earlier == problem for key in keys}
         assert journal.known[index] == before
+
+
+def test_the_score_without_examples_is_of_texts_that_show_no_right_answer() -> None:
+    journal = Journal()
+    for lines, score in (({"rule"}, 0.0), ({"rule", "wrong"}, 0.5), ({"right"}, 1.0)):
+        journal.add(Row("p", frozenset(lines), 0, score, 0))
+    journal.examples, journal.right = frozenset({"right", "wrong"}), frozenset({"right"})
+    assert (journal.untaught, journal.score) == (0.25, 0.5)

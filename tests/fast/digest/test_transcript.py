@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from fastslow.base.errors import RunError
 from fastslow.fast.digest.journal import key_of
-from fastslow.fast.digest.topics import Topics
+from fastslow.fast.digest.topics import Topics, words_of
 from fastslow.fast.digest.transcript import (
     FIELDS,
     LAST_SAID,
     MOST_ROWS,
+    RIGHT,
     Graded,
     Transcript,
     label_words,
@@ -209,6 +210,18 @@ def test_what_a_line_of_the_texts_says_is_not_forgotten_and_the_rest_is() -> Non
     kept = [row for row in transcript.rows if row.said]
     assert len(kept) == LAST_SAID
     assert len(transcript.rows) == MOST_ROWS + LAST_SAID
+
+
+def test_an_example_covers_what_names_something_of_its_answer_alone() -> None:
+    said = ["Choose them by `keep`.", "Sort them by `rank`.", "The last word is `crate`."]
+    transcript = heard(*said, answers=("it is crate",))
+    example = f"{RIGHT} The question:\nproblem 9 sort\nThe answer:\nkeep all of the rows in a crate"
+    transcript.words["9"] = words_of("problem 9 sort")
+    transcript.declare(key_of("system", example), example)
+    transcript.examples[key_of("system", example)] = "9"
+    journal, key = transcript.read(), key_of("system", example)
+    assert journal.right == {key}
+    assert journal.statements[key].covers - {key} == {key_of("system", said[0])}  # a label is no name
 
 
 def test_a_label_is_what_a_short_answer_comes_to() -> None:

@@ -44,6 +44,23 @@ def test_a_line_that_is_not_followed_is_seen_not_to_work() -> None:
     assert words.heeded(FIRST)[1] == pytest.approx(10)
 
 
+def test_a_right_answer_is_believed_to_show_more_than_a_line_says_until_it_is_seen_not_to() -> None:
+    rows = (
+        [("a", set(), 0.0, (FIRST,))] * 10 + [("b", {FIRST}, 0.0, (SECOND,))] * 5 + [("b", {FIRST}, 0.0, (FIRST,))] * 5
+    )
+
+    def shown(*more: tuple[str, set[str], float, tuple[str, ...]], right: bool) -> float:
+        journal = journal_of(*rows, *more)
+        journal.examples, journal.right = frozenset({SECOND}), frozenset({SECOND} if right else ())
+        covers = {FIRST: frozenset({FIRST}), SECOND: frozenset({FIRST})}
+        words = Words(journal, covers, np.full(2, 0.9), Order(journal), 0)
+        return float(words.mean.told[1, words.place[FIRST]] - words.mean.told[0, words.place[FIRST]])
+
+    assert shown(right=True) > shown(right=False)
+    assert shown(right=True) > 0
+    assert shown(*[("b", {FIRST, SECOND}, 0.0, (FIRST,))] * 20, right=True) < 0
+
+
 def test_silence_behind_something_earlier_is_no_progress() -> None:
     """A grader that stops at what it cannot read has not found the rest kept: what it stops at was seen before the rest."""
     stopped = [("a", set(), 0.0, (BROKEN,))] * 8 + [("a", set(), 0.0, (FIRST,))] * 8

@@ -11,9 +11,9 @@
    from the posterior, so that doubtful lines are there in some and missing in others, on problems that those lines are about;
    the text that the run began with is among them until it is surely beaten. The text with the greatest expected gain is kept
    as the best, never the luckiest mean.
-4. *Show.* Where a line is in the text and is still not kept, a solved problem may enter as an example. While none is solved,
-   the answers that came nearest are tried again with what the grader said of them; if that solves none, one of them may enter
-   with these words.
+4. *Show.* Where a line is in the text and is still not kept, solved problems may enter as examples, first those that show
+   what no other does. While none is solved, the answers that came nearest are tried again with what the grader said of them;
+   if that solves none, some of them may enter with these words.
 
 The lines judged are those of prompts. Code is revised once a cycle, by a reflection model, and plays beside the present code
 on the same problems under the same lines. If it is better, it takes its place, and what was drawn under the old code counts
@@ -398,8 +398,9 @@ class Digest(Optimizer):
         return wrong.score, wrong.progress, model.reached(wrong.example.id, said)
 
     def _demonstrated(self, model: Model) -> Model:
-        """Enter solved problems of which something was said that a line in the text does not change: an example may say it
-        better. They are judged like lines that say all that was said of the problem."""
+        """Enter solved problems whose answers show what no example does yet, or of which something was said that a line in
+        the text does not change: an example may say it better. They are judged like lines that say all that was said of the
+        problem, and what names something of its answer."""
         room = min(MOST_ENTERED, MOST_DEMONSTRATIONS - len(self.transcript.examples))
         shown, part = (
             [(*place, demonstration(attempt)) for place, attempt in self._solved.items()],
@@ -415,21 +416,26 @@ class Digest(Optimizer):
             part = LONGEST_CORRECTION
         longest = self.recipe.max_tokens * part
         news = self._news(model) if self._solved else {}
-        found = []
-        for component, problem, text in shown:
-            worth = model.wanting(problem), len(news.get((component, problem), ()))
-            if any(worth) and problem not in self.transcript.examples.values() and self.count_tokens(text) <= longest:
-                found.append((worth, component, problem, text))
-        if self._solved:
-            found.sort(key=lambda each: (-each[0][1], -each[0][0], each[2]))
-        if found and self._solved:  # right ones take the place of wrong ones
+        taken = {*self.transcript.examples.values()}
+        found: list[tuple[frozenset[str], float, str, str, str]] = [
+            (news.get((component, problem), frozenset()), model.wanting(problem), component, problem, text)
+            for component, problem, text in shown
+            if problem not in taken and self.count_tokens(text) <= longest
+        ]
+        entered: list[tuple[str, str, str]] = []
+        while len(entered) < room and (found := [each for each in found if each[0] or each[1]]):
+            chosen = max(found, key=lambda each: (len(each[0]), each[1])) if self._solved else found[0]
+            found.remove(chosen)
+            found = [(each[0] - chosen[0], *each[1:]) for each in found]
+            entered.append(chosen[2:])
+        if entered and self._solved:  # right ones take the place of wrong ones
             for key in [key for key in self.transcript.examples if not self.transcript.is_right(key)]:
                 self.transcript.withdraw(key)
-        for _, component, problem, text in found[: max(0, room)]:
+        for component, problem, text in entered:
             key = key_of(component, text)
             self.transcript.declare(key, text)
             self.transcript.examples[key] = problem
-        return self._model() if found[: max(0, room)] else model
+        return self._model() if entered else model
 
     def _news(self, model: Model) -> dict[tuple[str, str], frozenset[str]]:
         """By component and problem: what the grader names, a right answer has, and no example shows, while some lines are not
