@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType
 
 import pytest
@@ -143,10 +144,10 @@ def test_rules_that_are_loaded_beat_rules_that_all_stand_there(benchmark_module:
     dials = {"rules": 12, "grip": 3}
     whole = benchmark_module.Setting(handbook.HandbookDials(**dials), (150,))
     loaded = benchmark_module.Setting(handbook.HandbookDials(**dials, skills=2), (150,))
-    rewards = [skills.compare(seed, "digest", whole, loaded) for seed in range(2)]
+    rewards = [skills.compare(seed, "digest", whole, loaded) for seed in range(4)]
     for found in rewards:
         assert found["all rules, whole"] > found["seed text"]
         assert found["all rules, difference"] > 0.15
-        assert found["digest, difference at 150 rollouts"] > 0.05
+    assert fmean(found["digest, difference at 150 rollouts"] for found in rewards) > 0.05
     table = list(skills.table(rewards))
     assert len(table) == 2 + len(rewards[0])
