@@ -163,8 +163,10 @@ def test_words_are_found_and_one_rollout_has_an_address(page: Page, url: str, fo
     expect(page.locator(".list")).to_contain_text("No rollout passes these filters.")
     expect(page.locator("#rollout")).to_be_empty()
     page.get_by_label("words", exact=True).fill("say yes")
-    page.locator(".list .row").nth(1).click()
     expect(page.locator("#rollout h2")).to_be_visible()
+    first = page.locator("#rollout").inner_text()
+    page.locator(".list .row").nth(1).click()
+    page.wait_for_function("first => document.querySelector('#rollout').innerText !== first", arg=first)
     assert "words=say" in page.url
     assert "rollout=" in page.url
     shown, address = page.locator("#rollout").inner_text(), page.url
