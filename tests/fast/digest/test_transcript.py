@@ -16,7 +16,6 @@ from fastslow.fast.digest.transcript import (
     FIELDS,
     LAST_SAID,
     MOST_ROWS,
-    RIGHT,
     Graded,
     Transcript,
     label_words,
@@ -215,7 +214,7 @@ def test_what_a_line_of_the_texts_says_is_not_forgotten_and_the_rest_is() -> Non
 def test_an_example_covers_what_names_something_of_its_answer_alone() -> None:
     said = ["Choose them by `keep`.", "Sort them by `rank`.", "The last word is `crate`."]
     transcript = heard(*said, answers=("it is crate",))
-    example = f"{RIGHT} The question:\nproblem 9 sort\nThe answer:\nkeep all of the rows in a crate"
+    example = "Example of a right answer. The question:\nproblem 9 sort\nThe answer:\nkeep all of the rows in a crate"
     transcript.words["9"] = words_of("problem 9 sort")
     transcript.declare(key_of("system", example), example)
     transcript.examples[key_of("system", example)] = "9"

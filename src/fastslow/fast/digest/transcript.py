@@ -16,9 +16,10 @@ from typing import Any
 
 from fastslow.base.errors import RunError
 from fastslow.fast.digest.classes import LEFT_OUT, QUOTED, Variant, cut, generalized, states_something
+from fastslow.fast.digest.examples import is_right, naming
 from fastslow.fast.digest.facts import cases, facts, verdicts
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
-from fastslow.fast.digest.topics import COMMON, Topics, restatements, word_list, words_of
+from fastslow.fast.digest.topics import Topics, restatements, word_list, words_of
 
 MOST_ROWS = 1500
 """Rollouts that are kept from cycle to cycle, the latest; of what was said earlier, the latest `LAST_SAID` of each part."""
@@ -35,8 +36,6 @@ LEAST_QUOTED, LONGEST_ANSWER = 4, 20_000
 """Characters of the answer that are a quotation, and of an answer that is looked through for quotations."""
 MOST_MARKS, NEAR = 16, 16
 """Quotation marks of a line that may begin or end one, and the characters before it that may say that it was wanted."""
-
-RIGHT = "Example of a right answer."
 
 FIELDS = {"keys", "words", "labels", "parts", "declared", "examples", "rows"}
 """What a transcript is saved as."""
@@ -55,7 +54,6 @@ _GIVEN = re.compile(
 """What may be a value of the answer: it stands after a word that tells what was given."""
 _FRAME = re.compile(r"\s*File \".*\", line \d+|Traceback \(most recent")
 """Where in the answer's code something went wrong."""
-_FRAME_WORDS = words_of(f"{RIGHT} The question: The answer:")
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
@@ -215,7 +213,7 @@ class Transcript:
         of_part = {part: each for parts, each in statements.items() for part in parts}
         journal = Journal()
         journal.words, journal.examples = dict(self.words), frozenset(self.examples)
-        journal.right = frozenset(filter(self.is_right, self.examples))
+        journal.right = frozenset(key for key in self.examples if is_right(self.declared[key][0]))
         for key, frame in framed.items():
             journal.frames.setdefault(first.get(key, key), []).append(frame)
         for key, (text, covers) in self.declared.items():
@@ -240,7 +238,7 @@ class Transcript:
         """An example shows what was said of its problem, what is about the topics of its question, and what names something
         of its answer."""
         topics = Topics(journal.words if self.examples else {})
-        named = self.naming(journal) if self.examples else {}
+        named = naming(journal.statements.values(), self.labels) if self.examples else {}
         for key, problem in self.examples.items():
             found = journal.statements[key]
             found.covers |= {
@@ -252,21 +250,8 @@ class Transcript:
                     or problem in topics.matching(topics.shared(words_of(each.text), frozenset(each.problems)))
                 )
             }
-            for word in words_of(found.text) - self.words.get(problem, frozenset()) if self.is_right(key) else ():
+            for word in words_of(found.text) - self.words.get(problem, frozenset()) if key in journal.right else ():
                 found.covers |= named.get(word, frozenset())
-
-    def is_right(self, example: str) -> bool:
-        return self.declared[example][0].startswith(RIGHT)
-
-    def naming(self, journal: Journal) -> dict[str, frozenset[str]]:
-        """By word: the statements that name it, where few do and it is no label."""
-        found: dict[str, set[str]] = {}
-        made = [each for each in journal.statements.values() if each.problems]
-        for each in made:
-            for word in words_of(each.text) - self.labels - _FRAME_WORDS:
-                if not word.isdigit():
-                    found.setdefault(word, set()).add(each.key)
-        return {word: frozenset(keys) for word, keys in found.items() if len(keys) <= max(1, COMMON * len(made))}
 
     def parts_in(self, keys: Iterable[str]) -> frozenset[str]:
         """The parts of which statements with these keys are made."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastslow.fast.digest.journal import component_of, key_of
-from fastslow.fast.digest.transcript import RIGHT
 from fastslow.fast.reflection import Attempt, TextRequest
 from fastslow.fast.reflection.prompt import closing, fence_of, fenced, show_attempts
 from fastslow.tasks.skills import MARK, Sections, listed, sections
@@ -154,19 +153,6 @@ rule that explains them.
         return "\n".join(f"[{number}] {each.text}" for number, each in enumerate(heard, start=1)) or "[]"
 
     return TextRequest(prompt, by_hand, min(LONGEST_ANSWER, max_tokens), count_tokens, fence)
-
-
-def demonstration(attempt: Attempt) -> str:
-    """A solved problem as it stands in a text."""
-    return f"{RIGHT} The question:\n{attempt.question.strip()}\nThe answer:\n{attempt.answer.strip()}"
-
-
-def correction(attempt: Attempt) -> str:
-    """An answer that was not right as it stands in a text, with what the grader said of it."""
-    return (
-        f"Example of a wrong answer and its correction. The question:\n{attempt.question.strip()}\n"
-        f"The answer:\n{attempt.answer.strip()}\nThe correction:\n{attempt.feedback.strip()}"
-    )
 
 
 def read_lines(answer: str, heard: Sequence[Heard]) -> list[tuple[str, frozenset[str]]]:

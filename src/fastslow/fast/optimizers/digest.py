@@ -37,9 +37,9 @@ from statistics import fmean
 import numpy as np
 
 from fastslow.base.world import derive_seed
+from fastslow.fast.digest.examples import Candidate, correction, demonstration, is_right, naming, news, picked
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import NOTHING, Choice, Model
-from fastslow.fast.digest.topics import words_of
 from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
 from fastslow.fast.digest.writing import (
     MOST_EXAMPLES,
@@ -47,8 +47,6 @@ from fastslow.fast.digest.writing import (
     Heard,
     Line,
     Writer,
-    correction,
-    demonstration,
     read_lines,
     wish,
 )
@@ -376,7 +374,9 @@ class Digest(Optimizer):
 
     def _unsolved(self) -> bool:
         """Whether no right answer is known that a text could show."""
-        return not self._solved and not any(map(self.transcript.is_right, self.transcript.examples))
+        return not self._solved and not any(
+            is_right(self.transcript.declared[key][0]) for key in self.transcript.examples
+        )
 
     def _nearest(self, model: Model) -> list[tuple[tuple[str, str], tuple[Far, Wrong]]]:
         """By component and problem: the answer that came nearest, where lines are not followed; the nearest first."""
@@ -401,59 +401,47 @@ class Digest(Optimizer):
         """Enter solved problems whose answers show what no example does yet, or of which something was said that a line in
         the text does not change: an example may say it better. They are judged like lines that say all that was said of the
         problem, and what names something of its answer."""
-        room = min(MOST_ENTERED, MOST_DEMONSTRATIONS - len(self.transcript.examples))
-        shown, part = (
-            [(*place, demonstration(attempt)) for place, attempt in self._solved.items()],
-            LONGEST_DEMONSTRATION,
-        )
-        if self._unsolved() and not self._may_retry():
-            corrections = list(self.transcript.examples)
-            if len(corrections) == MOST_CORRECTIONS and not self._corrected:  # by now answers begin further on
-                self.transcript.withdraw(corrections[0])
-            room = min(1, MOST_CORRECTIONS - len(self.transcript.examples))
-            self._corrected = True
-            shown = [(*place, correction(wrong.attempt)) for place, (_, wrong) in self._nearest(model)]
-            part = LONGEST_CORRECTION
-        longest = self.recipe.max_tokens * part
-        news = self._news(model) if self._solved else {}
-        taken = {*self.transcript.examples.values()}
-        found: list[tuple[frozenset[str], float, str, str, str]] = [
-            (news.get((component, problem), frozenset()), model.wanting(problem), component, problem, text)
-            for component, problem, text in shown
-            if problem not in taken and self.count_tokens(text) <= longest
-        ]
-        entered: list[tuple[str, str, str]] = []
-        while len(entered) < room and (found := [each for each in found if each[0] or each[1]]):
-            chosen = max(found, key=lambda each: (len(each[0]), each[1])) if self._solved else found[0]
-            found.remove(chosen)
-            found = [(each[0] - chosen[0], *each[1:]) for each in found]
-            entered.append(chosen[2:])
+        if not self._unsolved() or self._may_retry():
+            longest, room = (
+                LONGEST_DEMONSTRATION,
+                min(MOST_ENTERED, MOST_DEMONSTRATIONS - len(self.transcript.examples)),
+            )
+            shows = self._news(model)
+            found = [
+                Candidate(*place, demonstration(attempt), model.wanting(place[1]), shows.get(place, frozenset()))
+                for place, attempt in self._solved.items()
+            ]
+        else:
+            self._renew_corrections()
+            longest, room = LONGEST_CORRECTION, min(1, MOST_CORRECTIONS - len(self.transcript.examples))
+            found = [Candidate(*place, correction(wrong.attempt), 1.0) for place, (_, wrong) in self._nearest(model)]
+        longest, taken = longest * self.recipe.max_tokens, {*self.transcript.examples.values()}
+        free = [each for each in found if each.problem not in taken and self.count_tokens(each.text) <= longest]
+        entered = picked(free, room)
         if entered and self._solved:  # right ones take the place of wrong ones
-            for key in [key for key in self.transcript.examples if not self.transcript.is_right(key)]:
+            for key in [key for key in self.transcript.examples if not is_right(self.transcript.declared[key][0])]:
                 self.transcript.withdraw(key)
-        for component, problem, text in entered:
-            key = key_of(component, text)
-            self.transcript.declare(key, text)
-            self.transcript.examples[key] = problem
+        for each in entered:
+            key = key_of(each.component, each.text)
+            self.transcript.declare(key, each.text)
+            self.transcript.examples[key] = each.problem
         return self._model() if entered else model
 
+    def _renew_corrections(self) -> None:
+        """Once a cycle the oldest wrong answer goes: by now answers begin further on."""
+        corrections = list(self.transcript.examples)
+        if len(corrections) == MOST_CORRECTIONS and not self._corrected:
+            self.transcript.withdraw(corrections[0])
+        self._corrected = True
+
     def _news(self, model: Model) -> dict[tuple[str, str], frozenset[str]]:
-        """By component and problem: what the grader names, a right answer has, and no example shows, while some lines are not
-        followed."""
-        if not any(model.wanting(each.example.id) for attempts in self._wrong.values() for each in attempts):
+        """By component and problem: what right answers show that no example does, while some lines are not followed."""
+        if not self._solved or not any(
+            model.wanting(each.example.id) for attempts in self._wrong.values() for each in attempts
+        ):
             return {}
-        named = frozenset(self.transcript.naming(model.journal))
-        known = frozenset[str]().union(
-            *(
-                words_of(self.transcript.declared[key][0])
-                for key in self.transcript.examples
-                if self.transcript.is_right(key)
-            )
-        )
-        return {
-            place: words_of(each.answer) & named - words_of(each.question) - known
-            for place, each in self._solved.items()
-        }
+        named = naming(model.journal.statements.values(), self.transcript.labels).keys()
+        return news(self._solved, named, (self.transcript.declared[key][0] for key in self.transcript.examples))
 
     # Choosing ----------------------------------------------------------------------------------------------------------
 
