@@ -26,6 +26,7 @@ from typing import Any
 
 from benchmarks.fast_loop_ablation import ABLATIONS, without
 from benchmarks.simulated_conventions import ConventionDials, ConventionPolicy, ConventionWorld
+from benchmarks.simulated_families import FamilyDials, FamilyPolicy, FamilyWorld
 from benchmarks.simulated_handbook import HandbookDials, HandbookPolicy, HandbookWorld
 from benchmarks.simulated_policy import COMPONENT, Dials, Policy, World, count_tokens
 from benchmarks.simulated_shown import ShownDials, ShownPolicy, ShownWorld
@@ -40,7 +41,7 @@ from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Component, Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Timing
 
-AnyDials = Dials | HandbookDials | ConventionDials | ShownDials
+AnyDials = Dials | HandbookDials | ConventionDials | ShownDials | FamilyDials
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,9 @@ SETTINGS = {
     "shown": Setting(ShownDials(), SHORT),
     "shown-six": Setting(ShownDials(needed=6), SHORT),
     "shown-whole": Setting(ShownDials(needed=3, mend=0.0, whole=1), SHORT),
+    "manual": Setting(FamilyDials("manual"), (200, 360)),
+    "formats": Setting(FamilyDials("formats"), (200, 360)),
+    "formats-rules": Setting(FamilyDials("formats", feedback="rules"), (200, 360)),
     "handbook": Setting(HandbookDials(), (100, 200, 300)),
     "handbook-30": Setting(HandbookDials(rules=30), (100, 200, 300, 600)),
     "handbook-hard": Setting(HandbookDials(follow=0.3, misled=0.4, formless=0.5), (100, 200, 300)),
@@ -112,7 +116,7 @@ that example may be among them."""
 class Simulated:
     """A simulated policy as a player."""
 
-    def __init__(self, policy: Policy | HandbookPolicy | ConventionPolicy | ShownPolicy) -> None:
+    def __init__(self, policy: Policy | HandbookPolicy | ConventionPolicy | ShownPolicy | FamilyPolicy) -> None:
         self.policy = policy
 
     def play(
@@ -132,6 +136,9 @@ def open_world(dials: AnyDials, seed: int) -> tuple[Any, Any]:
     if isinstance(dials, ShownDials):
         shown = ShownWorld(dials, seed)
         return shown, ShownPolicy(shown)
+    if isinstance(dials, FamilyDials):
+        family = FamilyWorld(dials, seed)
+        return family, FamilyPolicy(family)
     world = World(dials, seed)
     return world, Policy(world)
 

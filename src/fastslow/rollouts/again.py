@@ -18,6 +18,14 @@ def another_try(answer: str, words: str) -> str:
     )
 
 
+def to_copy(answer: str) -> str:
+    """An answer as the grader expects it, as it stands below a text under which the problem is tried again."""
+    return (
+        f"The right answer to the question below is:\n{unlisted(shorten(answer.strip(), LONGEST_PART))}\n"
+        "Write it exactly so, and nothing else."
+    )
+
+
 def words_alone(words: str) -> str:
     """What was said of an answer, without the answer: who has read it does not copy the answer's tokens."""
     return (

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from fastslow.fast.digest.classes import QUOTED
 from fastslow.fast.digest.journal import Statement
 from fastslow.fast.digest.topics import COMMON, words_of
 from fastslow.fast.reflection import Attempt
+from fastslow.fast.reflection.base import MOST_LINES
 
 _RIGHT = "Example of a right answer."
 _FRAME_WORDS = words_of(f"{_RIGHT} The question: The answer:")
+_VALUE = rf"({QUOTED}|[^\s\"'“`,;]+)"
+_EXPECTED = re.compile(
+    rf"(?i)\b(?:expected|wanted|must be|should be|should have been):? {_VALUE}[,;]? (?:but )?"
+    rf"(?:got|not|found|received|was|given|instead of|rather than):? {_VALUE}"
+)
+LONGEST_LINE = 1000
+"""Characters of a line of feedback that are looked through for values."""
+MOSTLY, OFTEN = 0.5, 0.25
+"""The share of a line that a value must be to be replaced there, and of the lines of an answer that must have changed."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,38 @@ def correction(attempt: Attempt) -> str:
         f"Example of a wrong answer and its correction. The question:\n{attempt.question.strip()}\n"
         f"The answer:\n{attempt.answer.strip()}\nThe correction:\n{attempt.feedback.strip()}"
     )
+
+
+def mended(answer: str, told: Iterable[str]) -> str | None:
+    """An answer as the grader expects it, from lines such as "date: expected '2026-03-07', got '7 March'". Only values that
+    fill a line of a short answer are exchanged: what leads to others could still be wrong."""
+    lines, changed = answer.strip().splitlines(), set[int]()
+    for line in told if len(lines) <= MOST_LINES else ():
+        for pair in _EXPECTED.finditer(line[:LONGEST_LINE]):
+            expected, given = (_bare(value) for value in pair.groups())
+            lead = line[: pair.start()].strip().casefold()
+            fitting = [
+                place
+                for place, each in enumerate(lines)
+                if place not in changed and given and given in each and len(given) >= MOSTLY * len(_after_name(each))
+            ]
+            fitting.sort(key=lambda place: not lines[place].casefold().startswith(lead))
+            if fitting:
+                place = fitting[0]
+                start = lines[place].rindex(given)
+                lines[place] = lines[place][:start] + expected + lines[place][start + len(given) :]
+                changed.add(place)
+    filled = sum(bool(each.strip()) for each in lines)
+    return "\n".join(lines) if changed and len(changed) >= OFTEN * filled else None
+
+
+def _after_name(line: str) -> str:
+    """A line without the name that its value has."""
+    return line.partition(":")[2].strip() or line.strip()
+
+
+def _bare(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] in "\"'“`" else value
 
 
 def is_right(example: str) -> bool:

@@ -89,7 +89,25 @@ def cases(texts: Mapping[str, str], said: Sequence[Sequence[Sequence[str]]]) -> 
         for place, line in enumerate(lines):
             around = {key for each in lines[max(0, place - 1) : place + 2] for key in each} & rules
             explained.update(key for key in {*line} & varied if any(VARIANTS * times[key] <= times[r] for r in around))
-    return frozenset(key for key in varied if explained[key] >= MOSTLY * times[key] > 0)
+    found = {key for key in varied if explained[key] >= MOSTLY * times[key] > 0}
+    return frozenset(found | _quotations(texts, failures, times))
+
+
+def _quotations(
+    texts: Mapping[str, str], failures: Sequence[Sequence[Sequence[str]]], times: Mapping[str, int]
+) -> set[str]:
+    """Statements that quote the answer ("there is no step 'sort' in '…'"), where a failure is told in two lines, of which the
+    other is the rule: nearly always beside such a rule, which is nearly always beside one of them."""
+    quoting = {key for key, text in texts.items() if _LEFT.search(text)}
+    pairs = []
+    for lines in failures:
+        keys = {key for line in lines for key in line if key}
+        if sum(map(bool, lines)) == 2 and not keys.isdisjoint(quoting) and keys - quoting:
+            pairs.append((keys & quoting, keys - quoting))
+    beside = Counter(key for _, rules in pairs for key in rules)
+    rules = {key for key, count in beside.items() if count >= MOSTLY * times[key]}
+    explained = Counter(key for quoted, others in pairs if others & rules for key in quoted)
+    return {key for key, count in explained.items() if count >= MOSTLY * times[key]}
 
 
 def _frame(text: str) -> str:

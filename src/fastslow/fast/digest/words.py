@@ -227,25 +227,42 @@ class Order:
         """How often they were made of one answer: who names both does not stop at the first."""
         self._then: Counter[tuple[str, str]] = Counter()
         """How often an answer of which the first was said was tried again, and the other was said for the first time."""
-        self._said: Counter[str] = Counter()
-        self._open: Counter[str] = Counter()
-        """How often each was said, and could have been: of problems that it was made of, under texts that do not say it."""
+        self._company: Counter[str] = Counter()
+        """How often each was said beside another."""
+        self._beside: Counter[tuple[str, str, bool]] = Counter()
+        """By two statements, and whether a line says the second: how often the first was said where the second could be."""
+        self._said: Counter[tuple[str, bool]] = Counter()
+        self._open: Counter[tuple[str, bool]] = Counter()
+        """By a statement, and whether a line says it: how often it was said, and could have been, of problems that it was
+        made of."""
+        self._together: Counter[tuple[str, str, bool]] = Counter()
         for row in journal.rows:
             if row.score >= 1 or not row.said:
                 continue
             said = set(row.said)
-            others = journal.about(row.problem) - row.lines - said
-            self._said.update(said)
-            self._open.update(said | others)
+            could = journal.about(row.problem) | said
+            for key in could:
+                told = key in row.lines
+                self._open[key, told] += 1
+                self._said[key, told] += key in said
+                for other in row.said:
+                    self._beside[other, key, told] += 1
+                    self._together[other, key, told] += key in said
             self._both.update(itertools.permutations(row.said, 2))
-            self._first.update((key, other) for key in row.said for other in others)
+            self._first.update((key, other) for key in row.said for other in could - row.lines - said)
+            if len(said) > 1:
+                self._company.update(said)
         for before, new in journal.tries:
             self._then.update(itertools.product(before, new))
 
     def passed(self, key: str, said: Sequence[str]) -> float:
         """The chance that a grader who said this would have said the statement too, were it broken."""
-        beside = [self._beside(key, other) for other in said if self._both[key, other]]
+        beside = [self._named(key, other) for other in said if self._both[key, other] or self._in_company(key)]
         return min(beside) if beside else max(self._before(key, other) for other in said)
+
+    def _in_company(self, key: str) -> bool:
+        """Whether a statement is mostly made beside others: then nothing that is missing beside it was hidden by it."""
+        return 2 * self._company[key] > self._said[key, False] + self._said[key, True]
 
     def got_past(self, said: Iterable[str], about: Iterable[str]) -> set[str]:
         """What else is said of a problem, and before this by a grader who stops at the first fault, as far as was seen."""
@@ -255,7 +272,10 @@ class Order:
             earlier = {
                 key
                 for key in about
-                if not self._both[key, this] and self._ahead(key, this) > self._ahead(this, key) and key not in found
+                if not self._both[key, this]
+                and not self._in_company(key)
+                and self._ahead(key, this) > self._ahead(this, key)
+                and key not in found
             }
             found |= earlier
             later += sorted(earlier)
@@ -267,9 +287,13 @@ class Order:
     def _before(self, one: str, other: str) -> float:
         return self._ahead(one, other) / (self._ahead(one, other) + self._ahead(other, one) + 1.0)
 
-    def _beside(self, key: str, other: str) -> float:
-        """How often a statement is made beside another, compared with how often it is made without it."""
-        both, only = self._both[key, other], self._first[other, key]
-        beside = (both + BESIDE) / (both + only + BESIDE)
-        usual = (self._said[key] - both + BESIDE * beside) / (self._open[key] - both - only + BESIDE)
-        return min(1.0, beside / usual)
+    def _named(self, key: str, other: str) -> float:
+        """How often a statement is made beside another, compared with how often it is made without it under texts that say it
+        or do not, as these do."""
+        both = expected = 0.0
+        for told in (False, True):
+            together, there = self._together[other, key, told], self._beside[other, key, told]
+            without = self._open[key, told] - there
+            both += together
+            expected += there * (self._said[key, told] - together) / without if without else 0.0
+        return min(1.0, (both + BESIDE) / (expected + BESIDE))

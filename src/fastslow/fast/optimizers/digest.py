@@ -37,10 +37,10 @@ from statistics import fmean
 import numpy as np
 
 from fastslow.base.world import derive_seed
-from fastslow.fast.digest.examples import Candidate, correction, demonstration, is_right, naming, news, picked
+from fastslow.fast.digest.examples import Candidate, correction, demonstration, is_right, mended, naming, news, picked
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import NOTHING, Choice, Model
-from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
+from fastslow.fast.digest.transcript import Graded, Transcript, compared, parts_of_texts, read_feedback
 from fastslow.fast.digest.writing import (
     MOST_EXAMPLES,
     MOST_STATEMENTS,
@@ -54,8 +54,9 @@ from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.optimizers.base import Cycle, LineEffect, Optimizer
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt, Reflector
+from fastslow.fast.reflection.base import MOST_LINES
 from fastslow.records import Context, Example, Rollout
-from fastslow.rollouts.again import another_try
+from fastslow.rollouts.again import another_try, to_copy
 from fastslow.runs.ledger import Purpose
 
 FIRST_LOOK = 32
@@ -323,28 +324,29 @@ class Digest(Optimizer):
 
     def _retry(self, model: Model, count: int) -> bool:
         """While no answer is right and lines are not followed: try those that came nearest again, under a text that shows the
-        answer with the grader's words. One that is right then may stand as an example. Such rollouts say nothing of lines."""
+        answer with the grader's words, or as the grader expects it where the words tell. One that is right then may stand as
+        an example. Such rollouts say nothing of lines."""
         tried, self._tried = self._tried, {}
         if tried:
             self._fruitless = 0 if self._led_on(model, tried) else self._fruitless + self._tries
         if not self._may_retry() or not (self._unsolved() or (model.scarce and self._pays())):
             return False
-        nearest = dict(self._nearest(model))
-        self._tried = {place: nearest[place][1] for place in list(nearest)[:MOST_RETRIED]}
-        if not self._tried:
+        nearest = [(place, wrong) for place, (_, wrong) in self._nearest(model)]
+        copies = {place: copy for place, wrong in nearest if (copy := _as_expected(wrong.attempt))}
+        chosen = [each for each in nearest if each[0] in copies][:count] or nearest[:MOST_RETRIED]
+        if not chosen:
             return False
+        self._tried = dict(chosen)
         texts, pairs = model.texts(model.best), []
-        tries = list(itertools.islice(itertools.cycle(self._tried.items()), count))
-        for (component, _), wrong in tries:
-            shown = {
-                **self.base.texts,
-                **texts,
-                component: f"{texts[component]}\n{another_try(wrong.attempt.answer, wrong.attempt.feedback)}",
-            }
+        tries = chosen if copies else list(itertools.islice(itertools.cycle(chosen), count))
+        for place, wrong in tries:
+            component = place[0]
+            below = to_copy(copies[place]) if copies else another_try(wrong.attempt.answer, wrong.attempt.feedback)
+            shown = {**self.base.texts, **texts, component: f"{texts[component]}\n{below}"}
             context = Context(shown, (self.base.id,), self.cycle)
             self.contexts[context.id] = context
             pairs.append((wrong.example, context))
-        self._retries, self._tries = self._retries - count, count
+        self._retries, self._tries = self._retries - len(tries), len(tries)
         self._before = {component: len(attempts) for component, attempts in self._wrong.items()}
         rollouts = self.evaluator.draw(pairs, "fast-minibatch")
         self._righted = sum(rollout.score >= 1 for rollout in rollouts)
@@ -453,8 +455,9 @@ class Digest(Optimizer):
         found = {model.best.taken: model.best}
         shown = model.best.taken & self.transcript.examples.keys()
         if shown and self._unsolved():  # wrong answers show more than none
+            without = model.judged(model.best.taken - shown)
             others = (model.sampled(self.normal) for _ in range(3 * DESIGNS))
-            found |= {each.taken: each for each in others if each.taken & shown}
+            found |= {without.taken: without, **{each.taken: each for each in others if each.taken & shown}}
             return list(found.values())[:DESIGNS]
         if model.best.taken != model.base and _chance_below(model.best) > BEATEN:
             found[model.base] = model.judged(model.base)
@@ -542,6 +545,10 @@ class Digest(Optimizer):
         problems = [example.id for example in self.anchors]
         scores = dict(zip(problems, model.expected(choice, problems), strict=True))
         return Member(self.contexts[key], scores, self.evaluator.policy_step, front=not place, wins=int(not place))
+
+
+def _as_expected(attempt: Attempt) -> str | None:
+    return mended(attempt.answer, compared(attempt.feedback.splitlines()[:MOST_LINES]))
 
 
 def _flat(text: str) -> str:
