@@ -93,13 +93,15 @@ def test_lines_that_answers_do_not_keep_are_counted_by_how_often_they_are_said(m
     model = known()
     problem = next(problem for problem in model.journal.words if UNIT in model.journal.about(problem))
     said_of = sum(len(model.journal.statements[key].problems) for key in model.journal.about(problem))
-    for heeded, expected in (
-        ((HEEDED - 0.1, TRIED), said_of * (1 - HEEDED + 0.1)),
-        ((HEEDED, TRIED), 0.0),
-        ((HEEDED - 0.1, TRIED - 1), 0.0),
+    for heeded, every, expected in (
+        ((HEEDED - 0.1, TRIED), False, said_of * (1 - HEEDED + 0.1)),
+        ((HEEDED, TRIED), False, 0.0),
+        ((HEEDED, TRIED), True, said_of * (1 - HEEDED)),
+        ((0.999, TRIED), True, 0.0),
+        ((HEEDED - 0.1, TRIED - 1), True, 0.0),
     ):
         monkeypatch.setattr(model.words, "heeded", lambda key, heeded=heeded: heeded)
-        assert model.wanting(problem) == pytest.approx(expected)
+        assert model.wanting(problem, every) == pytest.approx(expected)
 
 
 def test_of_what_was_said_of_several_problems_that_is_kept_which_is_seen_to_be(monkeypatch: pytest.MonkeyPatch) -> None:

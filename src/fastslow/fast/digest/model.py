@@ -33,6 +33,9 @@ NOTHING = 0.02
 SEEN_WITHOUT = 40
 """Rollouts under texts without a line from which it is known what it does."""
 
+CHECKED = 0.25
+"""The share of a text's lines that one of the texts to compare is without, while nothing scores."""
+
 PARTIAL = 0.1
 """Share of the scores between 0 and 1 from which answers are taken to be graded by their parts."""
 
@@ -158,13 +161,16 @@ class Model:
 
     def checked(self, chance: np.random.Generator) -> Choice:
         """The best text without half of those lines of the base text that hardly any rollout was drawn without; while nothing
-        scores, without a quarter of all."""
+        scores, without a quarter of all, those that other lines were seldom played without."""
+        if self.silent:
+            added = [index for key, index in self.place.items() if key not in self.base]
+            beside = self._seen[self._seen[:, added].any(axis=1)]
+            without = len(beside) - beside.sum(axis=0)
+            order = sorted(sorted(self.best.taken), key=lambda key: (without[self.place[key]], chance.random()))
+            return self.judged(self.best.taken - set(order[: math.ceil(CHECKED * len(order))]))
         without = len(self.journal.rows) - self._seen.sum(axis=0)
         doubtful = [key for key in sorted(self.base & self.best.taken) if without[self.place[key]] < SEEN_WITHOUT]
-        part = 0.5
-        if self.silent:
-            doubtful, part = sorted(self.best.taken), 0.25
-        return self.judged(self.best.taken - {key for key in doubtful if chance.random() < part})
+        return self.judged(self.best.taken - {key for key in doubtful if chance.random() < 0.5})
 
     def level(self) -> float:
         """The score to be expected of the base text."""
@@ -192,17 +198,17 @@ class Model:
         heeded = [self.words.heeded(key) for key in made]
         return sum(kept >= KEPT_MOSTLY and tried >= SEEN_TWICE for kept, tried in heeded), len(made)
 
-    def wanting(self, problem: str) -> float:
-        """How much was said of a problem that answers seldom keep although a text says it, by how often it is said. While
-        next to nothing scores, all that is not kept counts, unless the problem is mostly passed."""
+    def wanting(self, problem: str, every: bool) -> float:
+        """How much was said of a problem that answers seldom keep although a text says it, by how often it is said; with
+        `every` all that is not always kept, unless the problem is mostly passed."""
         heeded = {key: self.words.heeded(key) for key in sorted(self.journal.about(problem) & self.words.place.keys())}
-        silent = self.silent and math.prod(kept for kept, _ in heeded.values()) < KEPT_MOSTLY
+        every = every and math.prod(kept for kept, _ in heeded.values()) < KEPT_MOSTLY
         # Where few answers score, those to all statements tell that lines are not followed.
         enough = 0.0 if self.scarce and self.words.tried >= TRIED else TRIED
         return sum(
             len(self.journal.statements[key].problems) * (1 - kept)
             for key, (kept, tried) in heeded.items()
-            if tried >= enough and (silent or kept < HEEDED)
+            if tried >= enough and (every or kept < HEEDED)
         )
 
     def reached(self, problem: str, said: Sequence[str]) -> float:

@@ -237,19 +237,19 @@ class Order:
         made of."""
         self._together: Counter[tuple[str, str, bool]] = Counter()
         for row in journal.rows:
-            if row.score >= 1 or not row.said:
+            if row.score < 1 and not row.said:
                 continue
-            said = set(row.said)
+            said = set(row.said) if row.score < 1 else set[str]()
             could = journal.about(row.problem) | said
             for key in could:
                 told = key in row.lines
                 self._open[key, told] += 1
                 self._said[key, told] += key in said
-                for other in row.said:
+                for other in said:
                     self._beside[other, key, told] += 1
                     self._together[other, key, told] += key in said
-            self._both.update(itertools.permutations(row.said, 2))
-            self._first.update((key, other) for key in row.said for other in could - row.lines - said)
+            self._both.update(itertools.permutations(said, 2))
+            self._first.update((key, other) for key in said for other in could - row.lines - said)
             if len(said) > 1:
                 self._company.update(said)
         for before, new in journal.tries:

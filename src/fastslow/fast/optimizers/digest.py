@@ -80,7 +80,7 @@ RETRYING = 0.5
 """The part of a budget that trying again may take."""
 KEPT = 0.5
 """The share of second tries that must come as far as the answers that they were shown."""
-FRUITLESS = 16
+FRUITLESS = 32
 """Rollouts in a row that try answers again to no avail, after which no more are tried."""
 IN_VAIN = 24
 """Those of two cycles of which none was right, after which no more are tried while a text can show a right answer."""
@@ -383,7 +383,7 @@ class Digest(Optimizer):
     def _nearest(self, model: Model) -> list[tuple[tuple[str, str], tuple[Far, Wrong]]]:
         """By component and problem: the answer that came nearest, where lines are not followed; the nearest first."""
         tried = {each.example.id for attempts in self._wrong.values() for each in attempts}
-        wanting = {problem for problem in tried if model.wanting(problem)}
+        wanting = {problem for problem in tried if model.wanting(problem, model.silent)}
         nearest: dict[tuple[str, str], tuple[Far, Wrong]] = {}
         for component, attempts in self._wrong.items():
             for each in attempts:
@@ -410,7 +410,9 @@ class Digest(Optimizer):
             )
             shows = self._news(model)
             found = [
-                Candidate(*place, demonstration(attempt), model.wanting(place[1]), shows.get(place, frozenset()))
+                Candidate(
+                    *place, demonstration(attempt), model.wanting(place[1], model.scarce), shows.get(place, frozenset())
+                )
                 for place, attempt in self._solved.items()
             ]
         else:
@@ -439,7 +441,7 @@ class Digest(Optimizer):
     def _news(self, model: Model) -> dict[tuple[str, str], frozenset[str]]:
         """By component and problem: what right answers show that no example does, while some lines are not followed."""
         if not self._solved or not any(
-            model.wanting(each.example.id) for attempts in self._wrong.values() for each in attempts
+            model.wanting(each.example.id, model.scarce) for attempts in self._wrong.values() for each in attempts
         ):
             return {}
         named = naming(model.journal.statements.values(), self.transcript.labels).keys()
