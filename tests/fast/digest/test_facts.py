@@ -79,3 +79,19 @@ def test_nothing_said_is_nothing_told() -> None:
     assert cases({}, []) == frozenset()
     key = key_of("system", "expected '1'")
     assert cases({key: "expected '1'"}, [[[key]], []]) == frozenset()
+
+
+def test_what_quotes_an_answer_beside_its_rule_is_a_case() -> None:
+    steps = {"sort": "Rows are sorted by `rank`.", "limit": "The first rows are left by `crop`."}
+    said = [
+        f"There is no step '{step}' in '{step} {n} rows'.\n{rule}" for n in range(8) for step, rule in steps.items()
+    ]
+    assert heard(said) == set(steps.values())
+
+
+def test_what_quotes_an_answer_is_kept_where_it_stands_alone_or_beside_many() -> None:
+    alone = [f"There is no step 'sort' in 'sort {n} rows'." for n in range(8)]
+    assert any("no step" in each for each in heard([*alone, "Write one line."]))
+    beside = ["One line.", "Use brackets.", "End with a dot.", "No spaces."]
+    several = [f"{said}\n{beside[n % 4]}\n{beside[(n + 1) % 4]}" for n, said in enumerate(alone)]
+    assert any("no step" in each for each in heard(several))

@@ -95,6 +95,23 @@ def test_a_grader_that_names_all_has_found_the_rest_kept() -> None:
     assert words._untold[words.place[SECOND]].tolist() == [0, 8]  # not the first: nothing was known of the problem then
 
 
+def test_what_is_mostly_named_beside_others_is_hidden_by_what_is_said_alone() -> None:
+    """A broken form draws one complaint in the place of all others: no progress, whether or not a line says what is missing."""
+    both = [("a", set(), 0.0, (FIRST, SECOND))] * 6
+    order = Order(journal_of(*both, *[("a", set(), 0.0, (BROKEN,))] * 6))
+    assert order.got_past([BROKEN], [FIRST, SECOND]) == set()
+    assert order.passed(FIRST, [BROKEN]) < 0.3
+    told = Order(journal_of(*both, *[("a", {FIRST}, 0.0, (FIRST, SECOND))] * 6, *[("a", {FIRST}, 0.0, (BROKEN,))] * 6))
+    assert told.passed(FIRST, [BROKEN]) < 0.3
+
+
+def test_what_is_said_as_often_beside_another_as_in_right_answers_too_is_not_hidden_by_it() -> None:
+    """Two faults of a graded list come and go on their own: half of the answers have each, and a quarter have none."""
+    rows = [("a", set(), 0.0, (FIRST, SECOND)), ("a", set(), 0.0, (FIRST,)), ("a", set(), 0.0, (SECOND,))]
+    order = Order(journal_of(*rows * 20, *[("a", set(), 1.0, ())] * 20))
+    assert order.passed(FIRST, [SECOND]) == pytest.approx(1.0, abs=0.05)
+
+
 def test_the_chance_of_a_problem_is_the_product_of_what_was_said_of_it() -> None:
     rows = [("a", set(), 0.0, (FIRST, SECOND))] * 5 + [("a", {FIRST, SECOND}, 1.0, ())] * 5
     words = words_of(journal_of(*rows), FIRST, SECOND)
