@@ -100,6 +100,9 @@ SETTINGS = {
     "handbook": Setting(HandbookDials(), (100, 200, 300)),
     "handbook-30": Setting(HandbookDials(rules=30), (100, 200, 300, 600)),
     "handbook-hard": Setting(HandbookDials(follow=0.3, misled=0.4, formless=0.5), (100, 200, 300)),
+    "handbook-copied": Setting(
+        HandbookDials(follow=0.3, misled=0.4, formless=0.6, distracted=0.15, skew=0.3), (100, 200, 300)
+    ),
     "handbook-wrong": Setting(HandbookDials(wrong=0.2), (100, 200, 300)),
     "thirty-at-once": Setting(HandbookDials(rules=30, grip=6), (300, 600)),
     "thirty-skills": Setting(HandbookDials(rules=30, grip=6, skills=3), (300, 600)),

@@ -8,6 +8,7 @@ often names no option. Everything that is reported is its exact expected reward.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from fastslow.tasks.skills import Sections, library_of
 DOMAINS = ("expenses", "triage", "access", "shipping")
 COMPONENT = "system"
 UNSEEN = 300
+_SHOWN = re.compile(r"(?m)^The answer:\n(.*)$")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class HandbookDials:
     """How often a text with rules, none of which holds, makes the policy name the option of one of them."""
     formless: float = 0.3
     """How often no option is named where the text does not say in which form to answer."""
+    distracted: float = 0.0
+    """How often each answer that a text shows is copied, whatever the message."""
     grip: int = 0
     """Lines of a text from which each further one makes every rule less likely to be followed: with n of them as `grip` / n;
     0 sets no limit."""
@@ -115,7 +119,13 @@ class HandbookWorld:
             rest = 1 - dials.misled
         else:
             rest = 1.0
-        return {label: named * (chances[label] + rest * guess) for label, guess in self.guesses.items()}
+        shown = [label for answer in _SHOWN.findall(text) if (label := answer.strip().casefold()) in self.guesses]
+        copied = 1 - (1 - dials.distracted) ** len(shown)
+        return {
+            label: (1 - copied) * named * (chances[label] + rest * guess)
+            + copied * (shown.count(label) / len(shown) if shown else 0.0)
+            for label, guess in self.guesses.items()
+        }
 
     @cached_property
     def _frames(self) -> dict[str, int]:

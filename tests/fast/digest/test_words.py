@@ -96,7 +96,7 @@ def test_a_grader_that_names_all_has_found_the_rest_kept() -> None:
 
 
 def test_what_is_mostly_named_beside_others_is_hidden_by_what_is_said_alone() -> None:
-    """A broken form draws one complaint in the place of all others: no progress, whether or not a line says what is missing."""
+    """A broken form draws one complaint in the place of all others: no progress, whether a line says them or not."""
     both = [("a", set(), 0.0, (FIRST, SECOND))] * 6
     order = Order(journal_of(*both, *[("a", set(), 0.0, (BROKEN,))] * 6))
     assert order.got_past([BROKEN], [FIRST, SECOND]) == set()

@@ -134,10 +134,10 @@ class Model:
         )
         return self.judged(frozenset(self.lines[index].key for index in taken))
 
-    def judged(self, taken: frozenset[str]) -> Choice:
-        """A text with what is expected of it."""
-        present = self._present(taken)
-        return Choice(taken, *self.effects.judge(self._contrast(present) - self._contrast(self._present(self.base))))
+    def judged(self, taken: frozenset[str], beside: frozenset[str] | None = None) -> Choice:
+        """A text with what is expected of it beside another, the base text if none is named."""
+        other = self._present(self.base if beside is None else beside)
+        return Choice(taken, *self.effects.judge(self._contrast(self._present(taken)) - self._contrast(other)))
 
     def _contrast(self, present: Array) -> Array:
         on = self._bearing_on

@@ -30,7 +30,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -139,10 +139,12 @@ class Digest(Optimizer):
         """Rollouts that may still try answers again, and the latest that did and brought none further."""
         self._tried: dict[tuple[str, str], Wrong] = {}
         """By component and problem: the answers that were tried again last."""
+        self._had_tries: set[tuple[str, str, str]] = set()
+        """By component, problem and answer: those that were. Another try of the same would mostly be the same answer."""
         self._tries, self._righted, self._before = 0, 0, dict[str, int]()
         """How often they were, how often that was right, and the wrong attempts of each component before."""
-        self._corrected = False
-        """Wrong answers were looked through for one to show with its correction."""
+        self._renewed = False
+        """The oldest wrong answer that texts show has gone."""
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[tuple[tuple[str, str], ...], tuple[frozenset[str], int]] = {}
         if self.evaluator.evidence is not None:
@@ -164,6 +166,7 @@ class Digest(Optimizer):
             self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts{self._silence(model)}")
             if self._retry(model, min(MOST_RETRIED * TRIES, left)):
                 continue
+            model = self._corrected(model)
             designs = self._designs(model)
             contexts = [self._context(model, design) for design in designs]
             each = min(DRAWS, len(contexts))
@@ -331,12 +334,13 @@ class Digest(Optimizer):
             self._fruitless = 0 if self._led_on(model, tried) else self._fruitless + self._tries
         if not self._may_retry() or not (self._unsolved() or (model.scarce and self._pays())):
             return False
-        nearest = [(place, wrong) for place, (_, wrong) in self._nearest(model)]
+        nearest = [(place, wrong) for place, (_, wrong) in self._nearest(model, self._had_tries)]
         copies = {place: copy for place, wrong in nearest if (copy := _as_expected(wrong.attempt))}
         chosen = [each for each in nearest if each[0] in copies][:count] or nearest[:MOST_RETRIED]
         if not chosen:
             return False
         self._tried = dict(chosen)
+        self._had_tries.update((*place, wrong.attempt.answer) for place, wrong in chosen)
         texts, pairs = model.texts(model.best), []
         tries = chosen if copies else list(itertools.islice(itertools.cycle(chosen), count))
         for place, wrong in tries:
@@ -380,15 +384,19 @@ class Digest(Optimizer):
             is_right(self.transcript.declared[key][0]) for key in self.transcript.examples
         )
 
-    def _nearest(self, model: Model) -> list[tuple[tuple[str, str], tuple[Far, Wrong]]]:
-        """By component and problem: the answer that came nearest, where lines are not followed; the nearest first."""
+    def _nearest(
+        self, model: Model, but: Set[tuple[str, str, str]] = frozenset()
+    ) -> list[tuple[tuple[str, str], tuple[Far, Wrong]]]:
+        """By component and problem: the answer that came nearest, but for these, where lines are not followed; the nearest
+        first."""
         tried = {each.example.id for attempts in self._wrong.values() for each in attempts}
         wanting = {problem for problem in tried if model.wanting(problem, model.silent)}
         nearest: dict[tuple[str, str], tuple[Far, Wrong]] = {}
         for component, attempts in self._wrong.items():
             for each in attempts:
                 place = component, each.example.id
-                if each.lines and each.example.id in wanting and place not in self._solved:
+                passed_over = place in self._solved or (*place, each.attempt.answer) in but
+                if each.lines and each.example.id in wanting and not passed_over:
                     far = self._far(model, each)
                     if place not in nearest or far >= nearest[place][0]:
                         nearest[place] = far, each
@@ -403,24 +411,32 @@ class Digest(Optimizer):
         """Enter solved problems whose answers show what no example does yet, or of which something was said that a line in
         the text does not change: an example may say it better. They are judged like lines that say all that was said of the
         problem, and what names something of its answer."""
-        if not self._unsolved() or self._may_retry():
-            longest, room = (
-                LONGEST_DEMONSTRATION,
-                min(MOST_ENTERED, MOST_DEMONSTRATIONS - len(self.transcript.examples)),
+        shows = self._news(model)
+        found = [
+            Candidate(
+                *place, demonstration(attempt), model.wanting(place[1], model.scarce), shows.get(place, frozenset())
             )
-            shows = self._news(model)
-            found = [
-                Candidate(
-                    *place, demonstration(attempt), model.wanting(place[1], model.scarce), shows.get(place, frozenset())
-                )
-                for place, attempt in self._solved.items()
-            ]
-        else:
-            self._renew_corrections()
-            longest, room = LONGEST_CORRECTION, min(1, MOST_CORRECTIONS - len(self.transcript.examples))
-            found = [Candidate(*place, correction(wrong.attempt), 1.0) for place, (_, wrong) in self._nearest(model)]
-        longest, taken = longest * self.recipe.max_tokens, {*self.transcript.examples.values()}
-        free = [each for each in found if each.problem not in taken and self.count_tokens(each.text) <= longest]
+            for place, attempt in self._solved.items()
+        ]
+        room = min(MOST_ENTERED, MOST_DEMONSTRATIONS - len(self.transcript.examples))
+        return self._enter(found, LONGEST_DEMONSTRATION, room) or model
+
+    def _corrected(self, model: Model) -> Model:
+        """While no right answer is known and none is to be tried again: enter one that came near, with what was said of it."""
+        if not self._unsolved():
+            return model
+        corrections = list(self.transcript.examples)
+        if len(corrections) == MOST_CORRECTIONS and not self._renewed:  # by now answers begin further on
+            self.transcript.withdraw(corrections[0])
+        self._renewed = True
+        found = [Candidate(*place, correction(wrong.attempt), 1.0) for place, (_, wrong) in self._nearest(model)]
+        return self._enter(found, LONGEST_CORRECTION, min(1, MOST_CORRECTIONS - len(self.transcript.examples))) or model
+
+    def _enter(self, found: Sequence[Candidate], longest: float, room: int) -> Model | None:
+        """Pick examples, each at most this part of a text; None where none enters."""
+        taken = {*self.transcript.examples.values()}
+        most = longest * self.recipe.max_tokens
+        free = [each for each in found if each.problem not in taken and self.count_tokens(each.text) <= most]
         entered = picked(free, room)
         if entered and self._solved:  # right ones take the place of wrong ones
             for key in [key for key in self.transcript.examples if not is_right(self.transcript.declared[key][0])]:
@@ -429,14 +445,7 @@ class Digest(Optimizer):
             key = key_of(each.component, each.text)
             self.transcript.declare(key, each.text)
             self.transcript.examples[key] = each.problem
-        return self._model() if entered else model
-
-    def _renew_corrections(self) -> None:
-        """Once a cycle the oldest wrong answer goes: by now answers begin further on."""
-        corrections = list(self.transcript.examples)
-        if len(corrections) == MOST_CORRECTIONS and not self._corrected:
-            self.transcript.withdraw(corrections[0])
-        self._corrected = True
+        return self._model() if entered else None
 
     def _news(self, model: Model) -> dict[tuple[str, str], frozenset[str]]:
         """By component and problem: what right answers show that no example does, while some lines are not followed."""
@@ -461,6 +470,8 @@ class Digest(Optimizer):
             others = (model.sampled(self.normal) for _ in range(3 * DESIGNS))
             found |= {without.taken: without, **{each.taken: each for each in others if each.taken & shown}}
             return list(found.values())[:DESIGNS]
+        if shown and _chance_below(model.judged(model.best.taken, model.best.taken - shown)) > BEATEN:
+            found[model.best.taken - shown] = model.judged(model.best.taken - shown)
         if model.best.taken != model.base and _chance_below(model.best) > BEATEN:
             found[model.base] = model.judged(model.base)
         checked = model.checked(self.normal)
