@@ -422,7 +422,7 @@ class Digest(Optimizer):
         return self._enter(found, LONGEST_DEMONSTRATION, room) or model
 
     def _corrected(self, model: Model) -> Model:
-        """While no right answer is known and none is to be tried again: enter one that came near, with what was said of it."""
+        """While no right answer is known and none is tried again: enter one that came near, with what was said of it."""
         if not self._unsolved():
             return model
         corrections = list(self.transcript.examples)
