@@ -164,7 +164,7 @@ class State:
             **({"rescue": self.rescue.to_dict()} if self.rescue else {}),
             "course": self.course.to_data(),
         }
-        files.write_json(folder / STATE, data)
+        files.write_json(folder / STATE, data, indent=None)
         if self.memory:
             files.write_packed(folder / MEMORY, self.memory.to_data())
         if self.recipe.sampling.ahead:

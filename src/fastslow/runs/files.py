@@ -91,8 +91,8 @@ def write_bytes(path: Path, data: bytes) -> None:
         unfinished.write_bytes(data)
 
 
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    write_bytes(path, encode(json.dumps(plain(data), ensure_ascii=False, allow_nan=False, indent=2) + "\n"))
+def write_json(path: Path, data: Mapping[str, Any], indent: int | None = 2) -> None:
+    write_bytes(path, encode(json.dumps(plain(data), ensure_ascii=False, allow_nan=False, indent=indent) + "\n"))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -122,8 +122,8 @@ class RunFolder:
     def write_recipe(self, recipe: Recipe) -> None:
         files.write_bytes(self.path / "recipe.yaml", files.encode(dump_recipe(recipe)))
 
-    def write_json(self, name: str, data: dict[str, Any]) -> None:
-        files.write_json(self.path / name, data)
+    def write_json(self, name: str, data: dict[str, Any], indent: int | None = 2) -> None:
+        files.write_json(self.path / name, data, indent)
 
     def write_text(self, name: str, text: str) -> None:
         files.write_bytes(self.path / name, files.encode(text))
@@ -184,7 +184,7 @@ class RunFolder:
         """Write the journal entry of a cycle, and the rollouts it keeps for later steps, if any."""
         if memory is not None:  # first, because a cycle counts as finished once its own file exists
             files.write_packed(self.path / _memory(cycle), memory)
-        self.write_json(f"contexts/cycle-{cycle:04d}.json", data)
+        self.write_json(f"contexts/cycle-{cycle:04d}.json", data, indent=None)  # evidence makes up most of it
 
     def cycle(self, cycle: int, with_memory: bool = False) -> dict[str, Any] | None:
         """The journal entry of a cycle, None if it does not exist or lacks the memory that `with_memory` asks for."""
