@@ -244,6 +244,19 @@ def test_errors_by_hand(answer: str, rule: str | None) -> None:
         assert feedback.text.splitlines()[1] == {"whole": WHOLE, **task.language.rules}[rule]
 
 
+@pytest.mark.parametrize(
+    ("answer", "fact"),
+    [
+        ("open stock -> give[#name]", "The expression ends with '"),
+        ("open stock -> tally[] -> give[#name] !", "After the step that gives the result comes '-> give[#name] !'."),
+    ],
+)
+def test_an_expression_that_goes_on_too_long_is_not_said_to_lack_its_end(answer: str, fact: str) -> None:
+    steps = [Step("keep", "weight", "greater", 2), Step("pick", "name")]
+    feedback = language_by_hand().grade(Example("x", {"table": "stock", "rows": ROWS, "steps": steps}), answer)
+    assert feedback.text.startswith(fact)
+
+
 def test_a_request_by_hand() -> None:
     steps = [
         Step("keep", "colour", "equal", "red"), Step("keep", "weight", "less", 8), Step("sort", "weight", "smallest"),

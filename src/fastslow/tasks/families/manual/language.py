@@ -163,8 +163,10 @@ class Language:
         rest = text[len(start) :].lstrip()
         while rest != self.end:
             parts = 1 + len(steps)
-            if not rest or (steps and steps[-1].kind in RESULTS):
+            if not rest:
                 raise Fault("end", f"The expression ends with '{text[-20:]}'.", parts)
+            if steps and steps[-1].kind in RESULTS:
+                raise Fault("end", f"After the step that gives the result comes '{_clip(rest)}'.", parts)
             if not rest.startswith(self.join):
                 raise Fault("join", f"The next step begins with '{_clip(rest)}'.", parts)
             if len(steps) == MOST_STEPS:
