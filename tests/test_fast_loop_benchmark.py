@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from fastslow.fast.reflection import Attempt
 from fastslow.records import Context
 
 policy = importlib.import_module("benchmarks.simulated_policy")
@@ -90,6 +91,43 @@ def test_a_simulated_handbook_is_played_as_its_expected_reward_says() -> None:
         assert sum(rollout.score for rollout in rollouts) / len(rollouts) == pytest.approx(world.reward(text), abs=0.04)
     assert world.reward(texts[0]) < world.reward(texts[1]) < world.reward(texts[2])
     assert world.reward(texts[3]) < world.reward(texts[1])
+
+
+def test_answers_that_a_text_shows_are_copied_as_often_as_its_dial_says() -> None:
+    handbook = importlib.import_module("benchmarks.simulated_handbook")
+    plain = handbook.HandbookWorld(handbook.HandbookDials(), 0)
+    copying = handbook.HandbookWorld(handbook.HandbookDials(distracted=0.2), 0)
+    label, other = list(plain.guesses)[:2]
+    text = "\n".join([plain.oracle_text, *(f"The answer:\n{each}" for each in (label, label, other))])
+    for example in plain.unseen[:20]:
+        own, copied = plain.answers(text, example), copying.answers(text, example)
+        share = 1 - 0.8**3
+        for name in plain.guesses:
+            expected = (1 - share) * own[name] + share * {label: 2 / 3, other: 1 / 3}.get(name, 0)
+            assert copied[name] == pytest.approx(expected)
+        assert copying.answers(plain.oracle_text, example) == plain.answers(plain.oracle_text, example)
+
+
+@pytest.mark.parametrize("family", ["formats", "manual"])
+def test_a_simulated_family_is_played_as_its_expected_reward_says(family: str) -> None:
+    families = importlib.import_module("benchmarks.simulated_families")
+    examples = importlib.import_module("fastslow.fast.digest.examples")
+    again = importlib.import_module("fastslow.rollouts.again")
+    world = families.FamilyWorld(families.FamilyDials(family), 2)
+    example = world.unseen[0]
+    right = Attempt("q", world.task.answer(example), "", 1.0)
+    shown = f"{world.oracle_text}\n{examples.demonstration(right)}"
+    rewards = []
+    for text in (world.seed_text, world.oracle_text, shown):
+        pairs = [(each, Context({"system": text})) for each in world.unseen * 4]
+        rollouts = families.FamilyPolicy(world).play(pairs, "", 0)
+        rewards.append(sum(rollout.score for rollout in rollouts) / len(rollouts))
+        assert rewards[-1] == pytest.approx(world.reward(text), abs=0.05)
+    assert rewards[0] < 0.05 < rewards[2]
+    assert rewards[0] <= rewards[1] <= rewards[2]  # the oracle of formats shows an answer itself
+    copy = Context({"system": f"{world.seed_text}\n{again.to_copy(right.answer)}"})
+    copies = families.FamilyPolicy(world).play([(example, copy)] * 200, "", 0)
+    assert sum(each.score == 1 for each in copies) / 200 == pytest.approx(0.8, abs=0.08)
 
 
 @pytest.mark.parametrize("optimizer", ["digest", "gepa", "ace"])

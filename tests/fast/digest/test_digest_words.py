@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import random
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -12,6 +14,7 @@ import pytest
 from cycle_helpers import one_cycle, pool_of
 
 from fastslow.fast.optimizers.base import Cycle
+from fastslow.fast.optimizers.digest import TRIES
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe
@@ -122,6 +125,72 @@ def test_while_nothing_is_right_near_answers_are_tried_again_until_one_can_be_sh
     assert "The answer:\nin straw paper" in found.pool.best.context.texts["system"]
     assert "An earlier answer" not in "".join(member.context.texts["system"] for member in found.pool.members)
     assert 0 < policy.retried <= 170 / 2
+
+
+class Stubborn(Corrector):
+    """Repeats an answer that it is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: Counter[tuple[str, str]] = Counter()
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        earlier = (
+            context.texts["system"].partition("An earlier answer to the question below was:\n")[2].partition("\n")[0]
+        )
+        if not earlier:
+            word = self.chance.choice(["somehow", "anyhow", "nohow"])
+            turn = Turn("system", f"How is the {example.id} packed?", (), Completion((), ()), word)
+            return Rollout(example, context, 0, (turn,), Feedback(0.0, "\n".join(self.RULES.values())))
+        self.shown[example.id, earlier] += 1
+        rollout = super()._rollout(example, context)
+        return replace(
+            rollout,
+            turns=(replace(rollout.turns[0], answer=earlier),),
+            feedback=Feedback(0.0, "\n".join(self.RULES.values())),
+        )
+
+
+def test_an_answer_that_comes_back_as_it_was_is_not_tried_in_a_second_batch() -> None:
+    policy, anchors = Stubborn(), [Example(f"vase{index}", {}) for index in range(96)]
+    run(policy.play, pool_of("Say how."), anchors)
+    assert len(policy.shown) > 2
+    assert max(policy.shown.values()) <= TRIES
+
+
+class Copier(Corrector):
+    """Does what it is told in two of five answers, and under an example that example's answer, whatever it is asked."""
+
+    def _rollout(self, example: Example, context: Context) -> Rollout:
+        text, item = context.texts["system"], int(example.id[4:]) % 4
+        shown = re.findall(r"(?m)^The answer:\n(\w+)$", text)
+        colours = ["red", "blue", "jade", "pink"]
+        rules = [f"Item {number} goes to {colour}." for number, colour in enumerate(colours)]
+        told = rules[item] in text and self.chance.random() < 0.4
+        answer = self.chance.choice(shown or [*colours, *"abcdefgh"])
+        answer = colours[item] if told and not shown else answer
+        right = answer == colours[item]
+        turn = Turn("system", f"Where does item {item} of {example.id} go?", (), Completion((), ()), answer)
+        return Rollout(example, context, 0, (turn,), Feedback(float(right), "" if right else rules[item]))
+
+
+def test_texts_with_right_examples_are_compared_with_one_without_and_those_that_are_copied_do_not_stay() -> None:
+    policy, pool, batches = Copier(), pool_of("Route it."), list[set[str]]()
+
+    def play(pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> list[Rollout]:
+        if purpose == "fast-score":
+            batches.append({context.texts["system"] for _, context in pairs})
+        return policy.play(pairs, purpose, seed)
+
+    for cycle in range(3):
+        anchors = [Example(f"item{cycle * 96 + index}", {}) for index in range(96)]
+        pool = run(play, pool, anchors, cycle, budget=120).pool
+    text = pool.best.context.texts["system"]
+    assert text.count(" goes to ") == 4
+    assert "Example of" not in text
+    shown = [batch for batch in batches if any("Example of a right" in text for text in batch)]
+    assert shown
+    assert all(any(" goes to " in text and "Example of" not in text for text in batch) for batch in shown)
 
 
 class Climber(Corrector):
@@ -236,12 +305,20 @@ def test_a_component_that_is_blamed_for_the_first_time_by_a_second_try_is_no_sur
     assert {"system", "editor"} == set(found.pool.best.context.texts)
 
 
+def test_answers_that_the_grader_s_values_mend_are_copied_and_shown() -> None:
+    task = Formats(FormatsOptions(conventions=8, fields=4, book=3, feedback="both", graded=False))
+    clerk = Clerk(task, 0.02, copies=True)
+    text = run(clerk.play, pool_of(task.seed_text), task.examples("train")[:96]).pool.best.context.texts["system"]
+    assert "Example of a right answer" in text
+    assert "The right answer to the question below" not in text
+
+
 class Clerk:
     """Writes records of the family `formats`. It keeps a convention seldom, also where the text says it, and mostly where the
     text shows a right record."""
 
-    def __init__(self, task: Formats, follow: float) -> None:
-        self.task, self.follow, self.chance = task, follow, random.Random(0)
+    def __init__(self, task: Formats, follow: float, copies: bool = False) -> None:
+        self.task, self.follow, self.copies, self.chance = task, follow, copies, random.Random(0)
 
     def play(self, pairs: Sequence[tuple[Example, Context]], purpose: str, seed: int) -> list[Rollout]:
         return [self._rollout(*pair) for pair in pairs]
@@ -256,6 +333,8 @@ class Clerk:
             kept = {aspect: way for aspect, way in house.items() if self.chance.random() < chances[aspect]}
             lines.append(f"{name}: {FIELDS[name].write(value, kept)}")
         question = self.task.messages(example)[0]["content"]
+        if self.copies and "The right answer to the question below is:\n" in text:
+            lines = text.partition("The right answer to the question below is:\n")[2].splitlines()[:-1]
         turn = Turn("system", question, (), Completion((), ()), "\n".join(lines))
         return Rollout(example, context, 0, (turn,), self.task.grade(example, turn.answer))
 

@@ -30,11 +30,13 @@ def test_the_posterior_is_that_of_the_joint_gaussian() -> None:
     scores, line, problems = [0.0, 1.0, 1.0, 0.0, 1.0], [0, 1, 1, 0, 1], [0, 0, 1, 2, 2]
     found = Effects(observations(scores, line, problems), np.array([1.0]), 0)
     present = np.array(line, dtype=float)
-    # level, length, common, words, own, related, side
-    design = np.stack([np.ones(5), np.zeros(5), present, np.zeros(5), present, np.zeros(5), present], axis=1)
-    mean = np.array([e.LEVEL[0], e.LENGTH[0], e.TRUE_EFFECT[0], e.WORDS[0], 0, 0, 0])
-    deviations = [e.LEVEL[1], e.LENGTH[1], e.TRUE_EFFECT[1], e.WORDS[1], e.DEVIATION, e.DEVIATION, e.SIDE_EFFECT]
-    prior = np.diag(deviations) ** 2
+    # level, length, common, words, showing, own, related, side
+    design = np.stack(
+        [np.ones(5), *np.zeros((1, 5)), present, *np.zeros((2, 5)), present, *np.zeros((1, 5)), present], 1
+    )
+    mean = np.array([e.LEVEL[0], e.LENGTH[0], e.TRUE_EFFECT[0], e.WORDS[0], 0, 0, 0, 0])
+    shared = [e.LEVEL[1], e.LENGTH[1], e.TRUE_EFFECT[1], e.WORDS[1], e.SHOWING]
+    prior = np.diag([*shared, e.DEVIATION, e.DEVIATION, e.SIDE_EFFECT]) ** 2
 
     def condition(noise: float) -> np.ndarray:
         same = np.equal.outer(problems, problems)
@@ -104,7 +106,9 @@ def test_before_anything_is_seen_a_hundred_tokens_cost_two_points_more_or_less()
     assert found.parts(found.mean).token == pytest.approx(-0.0002)
 
 
-def marginal(seen: Observations, truth: np.ndarray, now: int, side: np.ndarray, noise: float) -> tuple[np.ndarray, ...]:
+def marginal(
+    seen: Observations, truth: np.ndarray, now: int, side: np.ndarray, noise: float, right: np.ndarray | None = None
+) -> tuple[np.ndarray, ...]:
     """The expected scores, their covariance without ease and noise, and with both, written out pair by pair."""
     common = seen.own @ truth + e.RELATED * np.maximum(0, 1 - seen.own.sum(axis=1)) * (seen.related @ truth)
     tokens = seen.tokens / 100
@@ -112,7 +116,9 @@ def marginal(seen: Observations, truth: np.ndarray, now: int, side: np.ndarray, 
     mean = e.LEVEL[0] + e.LENGTH[0] * tokens + e.TRUE_EFFECT[0] * common + e.WORDS[0] * seen.passed + lines
     walked = np.minimum.outer(seen.cycles, seen.cycles) - seen.cycles.min()
     cover = e.LEVEL[1] ** 2 + e.MOVE**2 * walked
-    for values, deviation in ((tokens, e.LENGTH[1]), (common, e.TRUE_EFFECT[1]), (seen.passed, e.WORDS[1])):
+    shown = (seen.present @ (np.zeros(len(truth)) if right is None else right) > 0).astype(float)
+    shared = ((tokens, e.LENGTH[1]), (common, e.TRUE_EFFECT[1]), (seen.passed, e.WORDS[1]), (shown, e.SHOWING))
+    for values, deviation in shared:
         cover = cover + deviation**2 * np.outer(values, values)
     cover = cover + e.DEVIATION**2 * (seen.own @ seen.own.T + seen.related @ seen.related.T)
     cover = cover + (seen.present * side**2) @ seen.present.T
@@ -121,9 +127,9 @@ def marginal(seen: Observations, truth: np.ndarray, now: int, side: np.ndarray, 
     return mean, cover, cover + ease + np.diag(rows)
 
 
-def estimated_noise(seen: Observations, truth: np.ndarray, now: int) -> float:
+def estimated_noise(seen: Observations, truth: np.ndarray, now: int, right: np.ndarray | None = None) -> float:
     side = np.full(len(truth), e.SIDE_EFFECT)
-    mean, cover, whole = marginal(seen, truth, now, side, e.NOISE)
+    mean, cover, whole = marginal(seen, truth, now, side, e.NOISE, right)
     fitted = mean + cover @ np.linalg.solve(whole, seen.scores - mean)
     weights = 0.5 ** ((now - seen.cycles) / e.HALF_LIFE)
     squares = weights @ (seen.scores - fitted) ** 2
@@ -147,15 +153,15 @@ def test_what_a_text_is_expected_to_score_is_the_conditional_mean_of_the_joint_g
         present * chance.random((rows, lines)) * 0.3,
         0.5 + 0.5 * chance.random(rows),
     )
-    truth = np.array([1.0, 0.7, 0.2])
-    found = Effects(seen, truth, now)
+    truth, right = np.array([1.0, 0.7, 0.2]), np.array([0.0, 1.0, 1.0])
+    found = Effects(seen, truth, now, right)
     assert found.parts(found.mean).words > e.LEAST_WORDS, "else it is not the Gaussian's"
     for row in range(rows):
         asked = Observations(*(values[[*range(rows), row]] for values in vars(seen).values()))
         asked.cycles[-1] = 5
         side = np.full(lines, e.SIDE_EFFECT)
-        mean, cover, _ = marginal(asked, truth, now, side, 1.0)
-        own_mean, _, whole = marginal(seen, truth, now, side, estimated_noise(seen, truth, now))
+        mean, cover, _ = marginal(asked, truth, now, side, 1.0, right)
+        own_mean, _, whole = marginal(seen, truth, now, side, estimated_noise(seen, truth, now, right), right)
         expected = mean[-1] + cover[-1, :-1] @ np.linalg.solve(whole, seen.scores - own_mean)
         one, weight = slice(row, row + 1), np.ones(1)
         contrast = found.contrast(

@@ -4,6 +4,7 @@
             + the effects of the text's lines that were said of the problem
             + the mean effect on related problems of its other lines of the problem's topic
             + how far the text gets by the grader's words (`words.py`)
+            + what showing right answers does to all problems
             + the side effects of all its lines + the cost of its length + noise
 
 A line's effect is judged on the problems it is about, pooled over every rollout with and without it, whatever else those
@@ -39,6 +40,8 @@ WORDS = (0.2, 0.2)
 """Prior mean and deviation of what it is worth to keep all that was said of a problem."""
 LEAST_WORDS = 0.1
 """What it is worth at the least; scores that say less are put down to the lines."""
+SHOWING = 0.1
+"""Prior deviation of what it does to every problem that a text shows right answers: they may be copied, or give the form."""
 TRUE_EFFECT = (0.25, 0.15)
 """Prior mean and deviation of the common mean of the effects of true lines."""
 FALSE_EFFECT = -0.3
@@ -103,22 +106,25 @@ class Effects:
     """The posterior of all lines: effects, side effects and the cost of length, jointly Gaussian.
 
     The unknowns are, in this order: the level of the first cycle and its moves; the cost of length; the common mean effect;
-    and, line by line, what its effect on its own problems, on related ones and on all departs by from what is expected.
+    what it is worth to keep what was said, and to show right answers; and, line by line, what its effect on its own problems,
+    on related ones and on all departs by from what is expected.
     """
 
-    def __init__(self, seen: Observations, truth: Array, now: int) -> None:
-        """`truth` has the probability, line by line, that it is true."""
-        self.truth = truth
+    def __init__(self, seen: Observations, truth: Array, now: int, right: Array | None = None) -> None:
+        """`truth` has the probability, line by line, that it is true; `right` 1 for those that show a right answer."""
+        self.truth, self.right = truth, np.zeros(len(truth)) if right is None else right
         self.cycles = sorted(set(seen.cycles.tolist())) or [now]
         levels, count = len(self.cycles), len(truth)
-        self.length, self.common, self.words = levels, levels + 1, levels + 2
-        self.own, self.related, self.side = (levels + 3 + part * count for part in range(3))
+        self.length, self.common, self.words, self.showing = range(levels, levels + 4)
+        self.own, self.related, self.side = (levels + 4 + part * count for part in range(3))
         moves = [MOVE * np.sqrt(later - earlier) for earlier, later in itertools.pairwise(self.cycles)]
-        mean = np.zeros(levels + 3 + 3 * count)
+        mean = np.zeros(levels + 4 + 3 * count)
         mean[[0, self.length, self.common, self.words]] = LEVEL[0], LENGTH[0], TRUE_EFFECT[0], WORDS[0]
         mean[self.own : self.related] = mean[self.related : self.side] = (1 - truth) * FALSE_EFFECT
         deviation = np.array(
-            [LEVEL[1], *moves, LENGTH[1], TRUE_EFFECT[1], WORDS[1]] + [DEVIATION] * (2 * count) + [SIDE_EFFECT] * count
+            [LEVEL[1], *moves, LENGTH[1], TRUE_EFFECT[1], WORDS[1], SHOWING]
+            + [DEVIATION] * (2 * count)
+            + [SIDE_EFFECT] * count
         )
         design = np.zeros((len(seen.scores), len(mean)))
         for index, cycle in enumerate(self.cycles):
@@ -126,6 +132,7 @@ class Effects:
         design[:, self.length] = seen.tokens / LENGTH_UNIT
         design[:, self.common] = _common(seen.own, seen.related, truth)
         design[:, self.words] = seen.passed
+        design[:, self.showing] = seen.present @ self.right > 0
         design[:, self.own :] = np.hstack([seen.own, seen.related, seen.present])
         age = 0.5 ** ((now - seen.cycles) / HALF_LIFE)
         self.noise = NOISE
@@ -188,11 +195,9 @@ class Effects:
     ) -> Array:
         """What the unknowns are multiplied by in a text's mean score over problems of these weights, but for the level, given
         how far its lines bear on each (rows by problem)."""
-        common = float(weight @ _common(own, related, self.truth))
-        levels = np.zeros(len(self.cycles))
-        return np.concatenate(
-            [levels, [tokens / LENGTH_UNIT, common, passed], weight @ own, weight @ related, present * weight.sum()]
-        )
+        common, all_of = float(weight @ _common(own, related, self.truth)), weight.sum()
+        shared = [tokens / LENGTH_UNIT, common, passed, all_of * (present @ self.right > 0)]
+        return np.concatenate([np.zeros(len(self.cycles)), shared, weight @ own, weight @ related, present * all_of])
 
     def judge(self, contrast: Array) -> tuple[float, float]:
         """Mean and deviation of the sum of the unknowns, each times its number in the contrast."""

@@ -45,6 +45,9 @@ KEPT_MOSTLY, SEEN_TWICE = 0.5, 2.0
 HEEDED, TRIED = 0.4, 8.0
 """The chance of being kept below which a line is not understood or not followed, and the answers from which that is known."""
 
+NEVER = 1e9
+"""What is taken from the worth of a line that must not be chosen."""
+
 KEPT = 0.01
 """What a line of the base text is worth because somebody wrote it there: it goes only if it clearly does harm."""
 
@@ -87,7 +90,8 @@ class Model:
         self._seen = self._lines_of_rows()
         self._breaks = self.words.broken_by(journal, self._seen, now, within=bool(writer.lists))
         self._weigh_problems(problem_weights(journal, now), np.array([each.returns for each in supports]))
-        self.effects = Effects(self._observations(), truth, now)
+        self._right = np.array([float(line.key in journal.right) for line in self.lines])
+        self.effects = Effects(self._observations(), truth, now, self._right)
         self.best = self.choice(self.effects.mean, self.words.mean)
 
     def _says(self, key: str) -> frozenset[str]:
@@ -120,19 +124,32 @@ class Model:
         self._room = np.array([float(self.writer.room()[name]) for name in names])
 
     def choice(self, values: Array, chances: Chances) -> Choice:
-        """The best text if the unknowns have these values."""
+        """The best text if the unknowns have these values. What showing right answers does to all problems is no single
+        line's: the best text with some is compared with the best without any."""
         parts = self.effects.parts(values)
         if self.silent:  # there is no score that length could cost
             parts = replace(parts, token=0.0)
-        taken = choose(
-            *(parts, chances, self._bearing_on),
-            tokens=self.tokens,
-            reach=self._reach,
-            room=self._room,
-            component=self._component,
-            bonus=self._bonus - self._breaks * (parts.words + PARTLY),
-        )
-        return self.judged(frozenset(self.lines[index].key for index in taken))
+
+        def best(bonus: Array) -> Array:
+            taken = choose(
+                *(parts, chances, self._bearing_on),
+                tokens=self.tokens,
+                reach=self._reach,
+                room=self._room,
+                component=self._component,
+                bonus=bonus,
+            )
+            return self._present(frozenset(self.lines[index].key for index in taken))
+
+        bonus = self._bonus - self._breaks * (parts.words + PARTLY)
+        present = best(bonus)
+        if present @ self._right:
+            without = best(bonus - NEVER * self._right)
+            known = values.copy()
+            known[[self.effects.length, self.effects.words]] = parts.token * LENGTH_UNIT, parts.words
+            if (self._contrast(present) - self._contrast(without)) @ known + (present - without) @ bonus < 0:
+                present = without
+        return self.judged(frozenset(self.lines[index].key for index in np.flatnonzero(present)))
 
     def judged(self, taken: frozenset[str], beside: frozenset[str] | None = None) -> Choice:
         """A text with what is expected of it beside another, the base text if none is named."""
