@@ -77,6 +77,8 @@ def asked(client: TestClient, run: str) -> Iterator[tuple[str, int, Any]]:
     nodes = client.get(f"/api/text?run={name}")
     for node in nodes.json()["nodes"][:4] if nodes.status_code == 200 else []:
         yield "context", (answer := client.get(f"/api/context?run={name}&id={quote(node['id'])}")).status_code, answer
+        pair = f"difference?run={name}&id={quote(node['id'])}&against={quote(nodes.json()['nodes'][-1]['id'])}"
+        yield pair, (answer := client.get(f"/api/{pair}")).status_code, answer
     for file in ("step-000001", "cycle-0001"):
         for query in (f"rollout?run={name}&file={file}&row=0", f"group?run={name}&file={file}&example=train-0"):
             yield query, (answer := client.get(f"/api/{query}")).status_code, answer

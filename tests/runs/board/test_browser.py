@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from board_helpers import Hostile, make_run, serving
+from board_helpers import HOSTILE, Hostile, make_run, serving
 
 from fastslow.runs.board.page import write_snapshot
 from fastslow.runs.board.server import Watch
@@ -40,6 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(folder / "rl", "rl")
     make_run(folder / "failed", fails_at=5)
     make_run(folder / "hostile", task=Hostile())
+    seed = json.loads((folder / "hostile/contexts/seed.json").read_text())
+    seed["texts"]["system"] += f"\n{HOSTILE}"
+    (folder / "hostile/contexts/seed.json").write_text(json.dumps(seed))
     shutil.copytree(folder / "fst", folder / "damaged")
     (folder / "damaged/contexts/cycle-0001.json").write_text('{"cycle": 1')
     (folder / "damaged/rollouts/step-000003.parquet").write_bytes(b"PAR1 no")
@@ -137,6 +140,31 @@ def test_the_text_view_answers_what_was_learnt(page: Page, url: str, folder: Pat
     shown = {button.get_attribute("data-node") for button in page.locator(".tree button").all()}
     assert shown >= {edit["child"] for cycle in cycles for edit in cycle["edits"]}
     assert page.locator(".matrix tr").count() == len(cycles[-1]["population"]) + len(cycles[-1]["dropped"])
+
+
+def test_a_link_leads_to_the_difference_of_two_runs(page: Page, url: str, folder: Path) -> None:
+    expect = sync_api().expect
+    page.goto(f"{url}#/text?run=fst")
+    page.wait_for_selector("#context h2")
+    page.get_by_role("button", name="difference from another").click()
+    page.get_by_label("run of the other context").select_option("hostile")
+    expect(page.locator(".against .diff").first).to_be_visible()
+    seed = json.loads((folder / "hostile/contexts/seed.json").read_text())["id"]
+    page.get_by_label("other context", exact=True).select_option(seed)
+    expect(page.locator(".against .diff .new", has_text="say yes")).to_be_visible()
+    assert "<script>" in page.locator(".against .diff .gone").inner_text()
+    assert {"other=hostile", f"against={seed}"} <= set(page.url.split("&"))
+    page.set_viewport_size({"width": 390, "height": 800})
+    address, shown = page.url, page.locator(".against .diff").all_inner_texts()
+    page.goto("about:blank")
+    page.goto(address)
+    expect(page.locator(".against .diff .new", has_text="say yes")).to_be_visible()
+    assert page.locator(".against .diff").all_inner_texts() == shown
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert page.evaluate("window.hacked") is None
+    page.get_by_role("button", name="difference from its parent").click()
+    expect(page.locator(".against")).to_have_count(0)
+    assert "against=" not in page.url
 
 
 def test_rollouts_can_be_filtered_read_and_compared(page: Page, url: str) -> None:

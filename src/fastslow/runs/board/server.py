@@ -65,6 +65,10 @@ def make_app(
 
         return endpoint
 
+    def difference(run: RunViews, asked: _Asked) -> bytes:
+        other = views[asked.text("other")] if asked.text("other") else run
+        return run.difference(asked.text("id"), other, asked.text("against"))
+
     async def events(request: Request) -> Response:
         return StreamingResponse(watch.events(), media_type="text/event-stream")
 
@@ -74,6 +78,7 @@ def make_app(
         Route("/api/runs", lambda request: _json(views.runs())),
         Route("/api/events", events),
         *(Route(f"/api/{name}", of_run(read)) for name, read in READ.items()),
+        Route("/api/difference", of_run(difference)),
     ]
     trusted = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     return Starlette(routes=routes, middleware=[trusted, Middleware(_Guard, token=token)])

@@ -158,16 +158,49 @@
       h("div", { style: { margin: ".4rem 0 .8rem" } }, Board.difference(proposal.difference.filter((part) => part.lines.some(([kind]) => kind !== "same"))),
         proposal.id ? h("button", { class: "plain mono", onclick: () => open(proposal.id) }, proposal.id) : null));
 
+  // Against any other context, of this run or another; the address keeps which.
+  function comparison(node, run) {
+    const shown = h("div"), names = Board.known.map((each) => each.name);
+    let other = Board.place().get("other") || run, turn = 0;
+    const runs = h("select", { "aria-label": "run of the other context", onchange: () => { other = runs.value; offer(""); } }, names.map((name) => h("option", { value: name }, name)));
+    const contexts = h("select", { "aria-label": "other context", onchange: () => draw(contexts.value) });
+    runs.value = other;
+    const draw = async (against) => {
+      const mine = ++turn;
+      Board.remember({ other: other === run ? "" : other, against });
+      const parts = await Board.api("difference", { run, id: node.id, other, against }).then((answer) => Board.difference(answer.difference), (error) => [h("p", { class: "note", role: "alert" }, error.message)]);
+      if (mine === turn) shown.replaceChildren(...parts.flat(Infinity).filter(Boolean));
+    };
+    const offer = async (against) => {
+      const asked = other, { nodes } = await Board.api("text", { run: asked });
+      if (asked !== other) return;
+      contexts.replaceChildren(...nodes.map((each) => h("option", { value: each.id }, `${each.id}${each.best ? ", best now" : ""}: ${Board.line(each.summary.slice(0, 60))}`)));
+      contexts.value = against || (nodes.find((each) => each.best) || { id: "" }).id;
+      await draw(against || contexts.value);
+    };
+    offer(Board.place().get("against")).catch((error) => shown.replaceChildren(h("p", { class: "note", role: "alert" }, error.message)));
+    return h("div", { class: "against" }, h("div", { class: "bar" }, names.length > 1 ? runs : null, contexts), shown);
+  }
+
   function contextPanel(node, run, open) {
     const whole = h("div", { hidden: true }, Object.entries(node.texts).map(([name, text]) => [h("h4", { class: "quiet sub" }, name), h("pre", { dir: "auto" }, Board.shown(text))]));
-    const diff = h("div", {}, Board.difference(node.difference));
-    const pick = node.parents.length ? Board.segments("text or difference", { diff: "difference from its parent", text: "text" }, "diff", (value) => { diff.hidden = value !== "diff"; whole.hidden = value !== "text"; }) : null;
+    const diff = h("div", {}, Board.difference(node.difference)), other = h("div");
+    const choose = (value) => {
+      diff.hidden = value !== "diff";
+      whole.hidden = value !== "text";
+      if (value !== "other") Board.remember({ other: "", against: "" });
+      other.replaceChildren(value === "other" ? comparison(node, run) : "");
+    };
+    const ways = { diff: node.parents.length ? "difference from its parent" : "text", ...(node.parents.length ? { text: "text" } : {}), ...(Board.snapshot ? {} : { other: "difference from another" }) };
+    const first = ways.other && Board.place().get("against") ? "other" : "diff";
+    const pick = Object.keys(ways).length > 1 ? Board.segments("text or difference", ways, first, choose) : null;
+    choose(first);
     const rejected = node.proposals.filter((each) => !each.accepted).length;
     return [
       h("h2", {}, "Context ", h("span", { class: "mono" }, node.id)),
       h("p", { class: "quiet small", style: { margin: ".1rem 0 .6rem" } },
         node.parents.length ? ["proposed in cycle ", String(node.born), ", from ", node.parents.map((parent, index) => [index ? " and " : "", h("button", { class: "plain mono", onclick: () => open(parent) }, parent)])] : "the seed text, which the run started with"),
-      pick, h("div", { style: { marginTop: ".5rem" } }, diff, whole),
+      pick, h("div", { style: { marginTop: ".5rem" } }, diff, whole, other),
       node.history.length
         ? h("div", { class: "scroll" }, h("table", { class: "small", style: { marginTop: "1rem" } }, h("caption", {}, "scores"),
             h("thead", {}, h("tr", {}, ["cycle", "by the policy of step", "mean score", "problems", "best on", ""].map((name, index) => h("th", { class: index < 5 ? "num" : null }, name)))),
