@@ -71,7 +71,7 @@ def runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(client: TestClient, run: str) -> Iterator[tuple[str, int, Any]]:
     """Every route about a run, with what the page would ask next."""
     name = quote(run)
-    for view in ("run", "curves", "spending", "text", "matrix", "rollouts"):
+    for view in ("run", "curves", "spending", "text", "matrix", "rollouts", "rollouts.jsonl"):
         answer = client.get(f"/api/{view}?run={name}")
         yield view, answer.status_code, answer
     nodes = client.get(f"/api/text?run={name}")

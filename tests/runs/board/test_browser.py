@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import shutil
@@ -214,6 +215,43 @@ def test_what_is_drawn_can_be_downloaded(page: Page, url: str, folder: Path) -> 
     drawn = [float(row["value"]) for row in rows if (row["chart"], row["curve"]) == ("Reward", "rl")]
     metrics = [json.loads(line) for line in (folder / "rl/metrics.jsonl").read_text().splitlines()]
     assert drawn == pytest.approx([row["reward"] for row in metrics], abs=1e-3)
+
+
+def test_rollouts_and_charts_can_be_downloaded(page: Page, url: str, tmp_path: Path, folder: Path) -> None:
+    snapshot = tmp_path / "out.html"
+    write_snapshot(Views([folder / "fst"]), snapshot)
+    found = []
+    for address in (url, snapshot.as_uri()):
+        page.goto(f"{address}#/rollouts?run=fst&high=0&from=6")
+        page.wait_for_selector(".list .row")
+        with page.expect_download() as started:
+            page.get_by_role("button", name="JSONL").click()
+        assert started.value.suggested_filename == "fst.jsonl"
+        found.append([json.loads(line) for line in Path(started.value.path()).read_text().splitlines()])
+    assert found[0]
+    assert {each["score"] for each in found[0]} == {0}
+    key = lambda each: (each["file"], each["row"])  # noqa: E731
+    assert sorted(found[1], key=key) == sorted(({**each} for each in found[0]), key=key)
+    page.goto(f"{url}#/curves?run=fst")
+    page.wait_for_selector('[data-chart="Reward"] .u-over')
+    with page.expect_download() as started:
+        page.get_by_role("button", name="PNG of Reward", exact=True).click()
+    image = Path(started.value.path()).read_bytes()
+    assert image.startswith(b"\x89PNG")
+    pixels = """async (data) => {
+        const image = new Image(), canvas = document.createElement("canvas"), ctx = canvas.getContext("2d");
+        image.src = "data:image/png;base64," + data;
+        await image.decode();
+        [canvas.width, canvas.height] = [image.width, image.height];
+        ctx.drawImage(image, 0, 0);
+        const found = ctx.getImageData(0, 0, image.width, 60).data, colours = {};
+        for (let at = 0; at < found.length; at += 4) colours[found.slice(at, at + 3).join(" ")] = true;
+        return Object.keys(colours);
+    }"""
+    colours = page.evaluate(pixels, base64.b64encode(image).decode())
+    assert {"255 255 255", "125 125 125", "213 94 0"} <= set(
+        colours
+    )  # the page, and the keys of training and validation
 
 
 def test_rows_arrive_by_themselves(page: Page, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from fastslow.base.errors import FastSlowError, cause
 from fastslow.runs import files
 from fastslow.runs.board.curves import curves, read_recipe, spending, summary
-from fastslow.runs.board.index import Filter, RolloutIndex, read_group, read_rollout
+from fastslow.runs.board.index import Filter, RolloutIndex, read_group, read_rollout, read_rows
 from fastslow.runs.board.text import detail, difference, matrix, rules, tree
 from fastslow.runs.lineage import Lineage, Node
 from fastslow.runs.reading import Log, Place, Places, text
@@ -117,6 +117,13 @@ class RunViews:
     def rollouts(self, chosen: Filter, sort: str, descending: bool, offset: int, limit: int) -> bytes:
         page = self.index.page(chosen, sort, descending, max(0, offset), max(1, min(limit, MOST)))
         return encode({**page, "told": self.told()})
+
+    def download(self, chosen: Filter) -> Iterator[bytes]:
+        """All rollouts that pass the filter, a line of JSON each; what is in memory at a time is one file."""
+        found = self.index.matching(chosen)
+        return (
+            b"".join(encode(row) + b"\n" for row in read_rows(self.place, name, sorted(found[name]))) for name in found
+        )
 
     def rollout(self, file: str, row: int) -> bytes:
         found = read_rollout(self.place, self._file(file), row)

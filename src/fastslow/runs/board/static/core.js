@@ -101,10 +101,10 @@ Board.notes = (told) =>
 
 // Data ---------------------------------------------------------------------------------------------------------------------
 
+Board.address = (path, params) => `api/${path}?${new URLSearchParams(Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== ""))}`;
 Board.api = async (path, params = {}) => {
   if (Board.snapshot) return Board.fromSnapshot(path, params);
-  const asked = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== ""));
-  const answer = await fetch(`api/${path}?${asked}`);
+  const answer = await fetch(Board.address(path, params));
   if (!answer.ok) throw new Error((await answer.text()).slice(0, 300) || `the board answered ${answer.status}`);
   return answer.json();
 };
@@ -149,6 +149,13 @@ Board.filterRollouts = (rows, asked) => {
     rows: found.slice(Number(asked.offset || 0), Number(asked.offset || 0) + Number(asked.limit || 50)),
     facets: rows.length ? { contexts: all("context"), purposes: all("purpose"), faults: [...new Set(rows.flatMap((row) => row.faults.split(", ").filter(Boolean)))], steps: [Math.min(...steps), Math.max(...steps)] } : {},
   };
+};
+
+// Save a blob, or what the board answers at an address.
+Board.download = (name, what) => {
+  const href = typeof what === "string" ? what : URL.createObjectURL(what);
+  Board.h("a", { href, download: name.replace(/[^\w.-]+/g, "_") }).click();
+  if (href !== what) setTimeout(() => URL.revokeObjectURL(href), 1000);
 };
 
 // The address: #/view?run=a&run=b&… ------------------------------------------------------------------------------------------

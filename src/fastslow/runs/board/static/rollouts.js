@@ -115,7 +115,12 @@
       scores.value = asked.low === "1" ? "right" : asked.high === "0" ? "wrong" : asked.low ? "partly" : "";
       const bar = h("div", { class: "bar" }, input("from", "from step", "number", "6rem"), input("to", "to step", "number", "6rem"), input("words", "words", "text", "9rem"), input("problem", "problem", "text", "10rem"),
         select("context", "context", [["", "any"]]), h("label", { class: "field" }, "score", scores), select("fault", "fault", [["", "any"]]), select("purpose", "played for", [["", "anything"]]),
-        select("sort", "order by", [["", "newest"], ["score", "score"], ["tokens", "tokens"], ["advantage", "advantage"]]), select("order", "direction", [["", "↓ down"], ["up", "↑ up"]]));
+        select("sort", "order by", [["", "newest"], ["score", "score"], ["tokens", "tokens"], ["advantage", "advantage"]]), select("order", "direction", [["", "↓ down"], ["up", "↑ up"]]), h("button", { onclick: () => save() }, "JSONL"));
+      const save = () => {
+        const rows = Board.snapshot && Board.fromSnapshot("rollouts", { run, ...asked, limit: Infinity }).rows;
+        const lines = rows && rows.map(({ file, row, full }) => JSON.stringify({ run, file, row, ...full, turns: full.turns.map(({ tokens, ...turn }) => turn) }) + "\n");
+        Board.download(`${run}.jsonl`, rows ? new Blob(lines) : Board.address("rollouts.jsonl", { run, ...asked }));
+      };
       const offer = (name, values, words) => {
         const field = fields[name], wanted = asked[name];
         if (field.options.length === values.length + 1) return;

@@ -172,6 +172,7 @@
       if (mine === turn) shown.replaceChildren(...parts.flat(Infinity).filter(Boolean));
     };
     const offer = async (against) => {
+      contexts.replaceChildren();
       const asked = other, { nodes } = await Board.api("text", { run: asked });
       if (asked !== other) return;
       contexts.replaceChildren(...nodes.map((each) => h("option", { value: each.id }, `${each.id}${each.best ? ", best now" : ""}: ${Board.line(each.summary.slice(0, 60))}`)));
