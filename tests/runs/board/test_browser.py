@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from board_helpers import HOSTILE, Hostile, make_run, serving
 
@@ -185,6 +186,44 @@ def test_rollouts_can_be_filtered_read_and_compared(page: Page, url: str) -> Non
     assert "One problem, every context" in page.locator("main").inner_text()
 
 
+def test_two_runs_are_read_side_by_side(page: Page, url: str, folder: Path) -> None:
+    expect = sync_api().expect
+    page.goto(f"{url}#/text?run=fst")
+    page.get_by_label("run beside it").select_option("hostile")
+    left, right = (page.locator(f'main > [data-run="{name}"]') for name in ("fst", "hostile"))
+    cycles = [json.loads(path.read_text()) for path in sorted((folder / "hostile/contexts").glob("cycle-*.json"))]
+    expect(left.locator("#context h2")).to_be_visible()
+    expect(right.locator("#context2 h2")).to_contain_text(cycles[-1]["best"])
+    shown = left.locator("#context").inner_text()
+    right.locator(".tree button").first.click()
+    expect(right.locator("#context2")).to_contain_text("<script>")
+    assert left.locator("#context").inner_text() == shown
+    assert "context2=" in page.url
+    address = page.url
+    page.locator("nav a", has_text="Rollouts").click()
+    expect(right.locator("#rollout2 h2")).to_be_visible()
+    page.get_by_label("problem").fill("train-25")
+    for column, name in ((left, "fst"), (right, "hostile")):
+        found = httpx.get(f"{url}api/rollouts", params={"run": name, "problem": "train-25"}).json()
+        assert found["total"] < found["all"]
+        expect(column.get_by_role("status").last).to_contain_text(f"{found['total']} of {found['all']} rollouts")
+        expect(column.locator("h2").nth(1)).to_contain_text("train-25")
+    right.locator(".list .row").nth(1).click()
+    expect(right.locator('.list .row[aria-current][data-index="1"]')).to_be_visible()
+    expect(left.locator('.list .row[aria-current][data-index="0"]')).to_be_visible()
+    assert "rollout2=" in page.url
+    page.set_viewport_size({"width": 390, "height": 800})
+    for place in (page.url, address):
+        page.goto("about:blank")
+        page.goto(place)
+        expect(right.locator("h2").nth(1)).to_be_visible()
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert page.evaluate("window.hacked") is None
+    page.get_by_label("run beside it").select_option("")
+    expect(page.locator("main > [data-run]")).to_have_count(0)
+
+
 def test_words_are_found_and_one_rollout_has_an_address(page: Page, url: str, folder: Path) -> None:
     expect = sync_api().expect
     page.goto(f"{url}#/rollouts?run=fst")
@@ -236,6 +275,9 @@ def test_rollouts_and_charts_can_be_downloaded(page: Page, url: str, tmp_path: P
     page.wait_for_selector('[data-chart="Reward"] .u-over')
     with page.expect_download() as started:
         page.get_by_role("button", name="PNG of Reward", exact=True).click()
+    expect = sync_api().expect
+    expect(page.get_by_role("button", name="PNG of Answer length")).to_be_visible()
+    expect(page.get_by_role("button", name="PNG of Entropy")).to_have_count(0)  # nothing is drawn there
     image = Path(started.value.path()).read_bytes()
     assert image.startswith(b"\x89PNG")
     pixels = """async (data) => {

@@ -145,6 +145,18 @@ def test_what_passes_the_filter_can_be_downloaded(
     assert newest == sorted(newest, reverse=True)
 
 
+def test_a_download_waits_until_all_files_are_read(
+    finished: Path, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one(index: RolloutIndex) -> None:
+        for name in index._waiting()[-1:]:
+            index._index(name)
+
+    monkeypatch.setattr(RolloutIndex, "refresh", one)
+    found = RolloutIndex(Place("run", finished, finished)).matching(Filter())
+    assert sum(map(len, found.values())) == len(rows)
+
+
 def test_a_download_says_what_is_wrong_and_skips_damaged_files(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path / "run")
     client = TestClient(make_app(Views([tmp_path]), hosts=["*"]))

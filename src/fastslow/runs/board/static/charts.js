@@ -134,7 +134,7 @@ function drawn(plot, title) {
   ctx.fillRect(0, 0, canvas.width, canvas.height);
   ctx.fillStyle = Board.css("--ink");
   font(650, 14);
-  ctx.fillText(title, 12 * unit, 22 * unit);
+  ctx.fillText(`${title} against ${plot.series[0].label}`, 12 * unit, 22 * unit);
   font(400, 12);
   for (const entry of entries) {
     ctx.fillStyle = entry.colour;

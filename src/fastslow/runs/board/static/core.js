@@ -177,6 +177,11 @@ Board.remember = (params) => {
   for (const [name, value] of Object.entries(params)) value === "" || value === null || value === undefined ? asked.delete(name) : asked.set(name, value);
   history.replaceState(null, "", `#/${place.view}${asked.size ? "?" + asked : ""}`);
 };
+// One of several runs side by side: what is its own, such as the open context, has a name of its own in the address.
+Board.column = (index, names) => {
+  const own = (name) => (index && names.includes(name) ? `${name}${index + 1}` : name);
+  return { first: index === 0, own, get: (name) => Board.place().get(own(name)), remember: (params) => Board.remember(Object.fromEntries(Object.entries(params).map(([name, value]) => [own(name), value]))) };
+};
 Board.segments = (label, options, chosen, choose) => {
   const buttons = Object.entries(options).map(([value, words]) =>
     Board.h("button", { type: "button", "aria-pressed": String(value === chosen), "data-value": value, onclick: () => {
