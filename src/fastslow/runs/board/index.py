@@ -346,7 +346,7 @@ def read_group(place: Place, name: str, example: str) -> list[dict[str, Any]]:
 
 def read_rows(place: Place, name: str, rows: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Some rollouts of a file, without their tokens."""
-    table = read_columns(place, name)
+    table = read_columns(place, name, [column for column in COLUMNS if column not in ("tokens", "logprobs")])
     for row in rows:
         if table is not None and row < table.num_rows:
             found = rollout_data(table, row, {})
