@@ -84,11 +84,11 @@ def make_run(folder: Path, method: str = "fst", *, task: Numbered | None = None,
 
 
 @contextmanager
-def serving(folder: Path, **settings: Any) -> Iterator[str]:
-    """A board over a folder, in a thread; yields its address."""
+def serving(*folders: Path, **settings: Any) -> Iterator[str]:
+    """A board over folders, in a thread; yields its address."""
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        make_app(Views([folder]), **settings), log_level="error", lifespan="off", timeout_graceful_shutdown=1
+        make_app(Views(folders), **settings), log_level="error", lifespan="off", timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)

@@ -71,12 +71,14 @@ def runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(client: TestClient, run: str) -> Iterator[tuple[str, int, Any]]:
     """Every route about a run, with what the page would ask next."""
     name = quote(run)
-    for view in ("run", "curves", "spending", "text", "matrix", "rollouts"):
+    for view in ("run", "curves", "spending", "text", "matrix", "rollouts", "rollouts.jsonl"):
         answer = client.get(f"/api/{view}?run={name}")
         yield view, answer.status_code, answer
     nodes = client.get(f"/api/text?run={name}")
     for node in nodes.json()["nodes"][:4] if nodes.status_code == 200 else []:
         yield "context", (answer := client.get(f"/api/context?run={name}&id={quote(node['id'])}")).status_code, answer
+        pair = f"difference?run={name}&id={quote(node['id'])}&against={quote(nodes.json()['nodes'][-1]['id'])}"
+        yield pair, (answer := client.get(f"/api/{pair}")).status_code, answer
     for file in ("step-000001", "cycle-0001"):
         for query in (f"rollout?run={name}&file={file}&row=0", f"group?run={name}&file={file}&example=train-0"):
             yield query, (answer := client.get(f"/api/{query}")).status_code, answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import shutil
@@ -10,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
-from board_helpers import Hostile, make_run, serving
+from board_helpers import HOSTILE, Hostile, make_run, serving
 
 from fastslow.runs.board.page import write_snapshot
 from fastslow.runs.board.server import Watch
@@ -40,6 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(folder / "rl", "rl")
     make_run(folder / "failed", fails_at=5)
     make_run(folder / "hostile", task=Hostile())
+    seed = json.loads((folder / "hostile/contexts/seed.json").read_text())
+    seed["texts"]["system"] += f"\n{HOSTILE}"
+    (folder / "hostile/contexts/seed.json").write_text(json.dumps(seed))
     shutil.copytree(folder / "fst", folder / "damaged")
     (folder / "damaged/contexts/cycle-0001.json").write_text('{"cycle": 1')
     (folder / "damaged/rollouts/step-000003.parquet").write_bytes(b"PAR1 no")
@@ -139,6 +144,31 @@ def test_the_text_view_answers_what_was_learnt(page: Page, url: str, folder: Pat
     assert page.locator(".matrix tr").count() == len(cycles[-1]["population"]) + len(cycles[-1]["dropped"])
 
 
+def test_a_link_leads_to_the_difference_of_two_runs(page: Page, url: str, folder: Path) -> None:
+    expect = sync_api().expect
+    page.goto(f"{url}#/text?run=fst")
+    page.wait_for_selector("#context h2")
+    page.get_by_role("button", name="difference from another").click()
+    page.get_by_label("run of the other context").select_option("hostile")
+    expect(page.locator(".against .diff").first).to_be_visible()
+    seed = json.loads((folder / "hostile/contexts/seed.json").read_text())["id"]
+    page.get_by_label("other context", exact=True).select_option(seed)
+    expect(page.locator(".against .diff .new", has_text="say yes")).to_be_visible()
+    assert "<script>" in page.locator(".against .diff .gone").inner_text()
+    assert {"other=hostile", f"against={seed}"} <= set(page.url.split("&"))
+    page.set_viewport_size({"width": 390, "height": 800})
+    address, shown = page.url, page.locator(".against .diff").all_inner_texts()
+    page.goto("about:blank")
+    page.goto(address)
+    expect(page.locator(".against .diff .new", has_text="say yes")).to_be_visible()
+    assert page.locator(".against .diff").all_inner_texts() == shown
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert page.evaluate("window.hacked") is None
+    page.get_by_role("button", name="difference from its parent").click()
+    expect(page.locator(".against")).to_have_count(0)
+    assert "against=" not in page.url
+
+
 def test_rollouts_can_be_filtered_read_and_compared(page: Page, url: str) -> None:
     page.goto(f"{url}#/rollouts?run=fst")
     page.wait_for_selector("#rollout .turn.answer")
@@ -154,6 +184,44 @@ def test_rollouts_can_be_filtered_read_and_compared(page: Page, url: str) -> Non
     page.get_by_text("the same problem under all contexts").click()
     page.wait_for_selector(".side > div")
     assert "One problem, every context" in page.locator("main").inner_text()
+
+
+def test_two_runs_are_read_side_by_side(page: Page, url: str, folder: Path) -> None:
+    expect = sync_api().expect
+    page.goto(f"{url}#/text?run=fst")
+    page.get_by_label("run beside it").select_option("hostile")
+    left, right = (page.locator(f'main > [data-run="{name}"]') for name in ("fst", "hostile"))
+    cycles = [json.loads(path.read_text()) for path in sorted((folder / "hostile/contexts").glob("cycle-*.json"))]
+    expect(left.locator("#context h2")).to_be_visible()
+    expect(right.locator("#context2 h2")).to_contain_text(cycles[-1]["best"])
+    shown = left.locator("#context").inner_text()
+    right.locator(".tree button").first.click()
+    expect(right.locator("#context2")).to_contain_text("<script>")
+    assert left.locator("#context").inner_text() == shown
+    assert "context2=" in page.url
+    address = page.url
+    page.locator("nav a", has_text="Rollouts").click()
+    expect(right.locator("#rollout2 h2")).to_be_visible()
+    page.get_by_label("problem").fill("train-25")
+    for column, name in ((left, "fst"), (right, "hostile")):
+        found = httpx.get(f"{url}api/rollouts", params={"run": name, "problem": "train-25"}).json()
+        assert found["total"] < found["all"]
+        expect(column.get_by_role("status").last).to_contain_text(f"{found['total']} of {found['all']} rollouts")
+        expect(column.locator("h2").nth(1)).to_contain_text("train-25")
+    right.locator(".list .row").nth(1).click()
+    expect(right.locator('.list .row[aria-current][data-index="1"]')).to_be_visible()
+    expect(left.locator('.list .row[aria-current][data-index="0"]')).to_be_visible()
+    assert "rollout2=" in page.url
+    page.set_viewport_size({"width": 390, "height": 800})
+    for place in (page.url, address):
+        page.goto("about:blank")
+        page.goto(place)
+        expect(right.locator("h2").nth(1)).to_be_visible()
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert page.evaluate("window.hacked") is None
+    page.get_by_label("run beside it").select_option("")
+    expect(page.locator("main > [data-run]")).to_have_count(0)
 
 
 def test_words_are_found_and_one_rollout_has_an_address(page: Page, url: str, folder: Path) -> None:
@@ -186,6 +254,46 @@ def test_what_is_drawn_can_be_downloaded(page: Page, url: str, folder: Path) -> 
     drawn = [float(row["value"]) for row in rows if (row["chart"], row["curve"]) == ("Reward", "rl")]
     metrics = [json.loads(line) for line in (folder / "rl/metrics.jsonl").read_text().splitlines()]
     assert drawn == pytest.approx([row["reward"] for row in metrics], abs=1e-3)
+
+
+def test_rollouts_and_charts_can_be_downloaded(page: Page, url: str, tmp_path: Path, folder: Path) -> None:
+    snapshot = tmp_path / "out.html"
+    write_snapshot(Views([folder / "fst"]), snapshot)
+    found = []
+    for address in (url, snapshot.as_uri()):
+        page.goto(f"{address}#/rollouts?run=fst&high=0&from=6")
+        page.wait_for_selector(".list .row")
+        with page.expect_download() as started:
+            page.get_by_role("button", name="JSONL").click()
+        assert started.value.suggested_filename == "fst.jsonl"
+        found.append([json.loads(line) for line in Path(started.value.path()).read_text().splitlines()])
+    assert found[0]
+    assert {each["score"] for each in found[0]} == {0}
+    key = lambda each: (each["file"], each["row"])  # noqa: E731
+    assert sorted(found[1], key=key) == sorted(({**each} for each in found[0]), key=key)
+    page.goto(f"{url}#/curves?run=fst")
+    page.wait_for_selector('[data-chart="Reward"] .u-over')
+    with page.expect_download() as started:
+        page.get_by_role("button", name="PNG of Reward", exact=True).click()
+    expect = sync_api().expect
+    expect(page.get_by_role("button", name="PNG of Answer length")).to_be_visible()
+    expect(page.get_by_role("button", name="PNG of Entropy")).to_have_count(0)  # nothing is drawn there
+    image = Path(started.value.path()).read_bytes()
+    assert image.startswith(b"\x89PNG")
+    pixels = """async (data) => {
+        const image = new Image(), canvas = document.createElement("canvas"), ctx = canvas.getContext("2d");
+        image.src = "data:image/png;base64," + data;
+        await image.decode();
+        [canvas.width, canvas.height] = [image.width, image.height];
+        ctx.drawImage(image, 0, 0);
+        const found = ctx.getImageData(0, 0, image.width, 60).data, colours = {};
+        for (let at = 0; at < found.length; at += 4) colours[found.slice(at, at + 3).join(" ")] = true;
+        return Object.keys(colours);
+    }"""
+    colours = page.evaluate(pixels, base64.b64encode(image).decode())
+    assert {"255 255 255", "125 125 125", "213 94 0"} <= set(
+        colours
+    )  # the page, and the keys of training and validation
 
 
 def test_rows_arrive_by_themselves(page: Page, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

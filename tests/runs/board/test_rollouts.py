@@ -10,8 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 from fastslow.runs.board.index import Filter, RolloutIndex, read_rollout, shaded
+from fastslow.runs.board.server import make_app
 from fastslow.runs.board.views import Views
 from fastslow.runs.reading import Place
 
@@ -108,6 +110,62 @@ def test_one_problem_under_every_context(finished: Path, rows: list[dict[str, An
     assert set(group["texts"]) == {row["context"] for row in expected}
     advantages = [row["advantage"] for row in group["rows"]]
     assert sum(advantages) == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("query", "passes"),
+    [
+        ({}, lambda row: True),
+        ({"from": 2, "to": 3, "purpose": "slow"}, lambda row: 2 <= row["step"] <= 3 and "purpose" not in row),
+        ({"words": "say YES", "high": 0}, lambda row: "say yes" in said(row) and row["score"] == 0),
+        ({"context": "nobody"}, lambda row: False),
+    ],
+)
+def test_what_passes_the_filter_can_be_downloaded(
+    finished: Path, rows: list[dict[str, Any]], query: dict[str, Any], passes: Any
+) -> None:
+    client = TestClient(make_app(Views([finished]), hosts=["*"]))
+    answer = client.get("/api/rollouts.jsonl", params={"run": "fst", **query})
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert answer.headers["content-disposition"] == "attachment"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    found = [json.loads(line) for line in answer.text.splitlines()]
+    written = {(row["file"], row["row"]): row for row in rows if passes(row)}
+    assert sorted(keys(found)) == sorted(written)
+    for line in found:
+        row = written[line["file"], line["row"]]
+        assert line["run"] == "fst"
+        for name in ("example", "context", "score", "feedback", "faults", "error"):
+            assert line[name] == row[name]
+        assert [turn["question"] for turn in line["turns"]] == row["questions"]
+        assert [turn["answer"] for turn in line["turns"]] == row["answers"]
+    newest = [
+        max(row["step"] for row in rows if row["file"] == file) for file in dict.fromkeys(f for f, _ in keys(found))
+    ]
+    assert newest == sorted(newest, reverse=True)
+
+
+def test_a_download_waits_until_all_files_are_read(
+    finished: Path, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one(index: RolloutIndex) -> None:
+        for name in index._waiting()[-1:]:
+            index._index(name)
+
+    monkeypatch.setattr(RolloutIndex, "refresh", one)
+    found = RolloutIndex(Place("run", finished, finished)).matching(Filter())
+    assert sum(map(len, found.values())) == len(rows)
+
+
+def test_a_download_says_what_is_wrong_and_skips_damaged_files(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    client = TestClient(make_app(Views([tmp_path]), hosts=["*"]))
+    assert client.get("/api/rollouts.jsonl?run=nobody").status_code == 404
+    assert client.get("/api/rollouts.jsonl?run=run&from=two").status_code == 400
+    before = {json.loads(line)["file"] for line in client.get("/api/rollouts.jsonl?run=run").text.splitlines()}
+    (tmp_path / "run/rollouts/step-000003.parquet").write_bytes(b"PAR1 no")
+    after = {json.loads(line)["file"] for line in client.get("/api/rollouts.jsonl?run=run").text.splitlines()}
+    assert before - after == {"step-000003"}
 
 
 def test_new_files_and_files_of_earlier_versions(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,20 @@ def test_nothing_else_is_served(url: str, path: str, status: int) -> None:
     answer = httpx.get(url[:-1] + path)
     assert answer.status_code == status
     assert "Traceback" not in answer.text
+
+
+def test_two_contexts_are_compared_over_http(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "other")
+    with serving(finished, tmp_path) as url, httpx.Client(base_url=url) as client:
+        nodes = client.get("/api/text?run=fst").json()["nodes"]
+        best, seed = next(node["id"] for node in nodes if node["best"]), nodes[0]["id"]
+        found = client.get(f"/api/difference?run=fst&id={best}&against={seed}").json()["difference"]
+        assert ["new", "say yes"] in found[0]["lines"]
+        assert client.get(f"/api/difference?run=fst&id={best}&other=other&against={seed}").json()["difference"] == found
+        same = client.get(f"/api/difference?run=fst&id={best}&other=other&against={best}").json()["difference"]
+        assert {kind for part in same for kind, _ in part["lines"]} == {"same"}
+        for query in (f"id={best}&other=nobody&against={seed}", f"id={best}&against=nobody", f"id=../x&against={seed}"):
+            assert client.get(f"/api/difference?run=fst&{query}").status_code == 404
 
 
 def test_a_name_that_was_pointed_at_this_machine_gets_nothing(url: str) -> None:

@@ -108,6 +108,27 @@ def test_a_difference_leads_from_the_parent_to_the_child(finished: Path) -> None
         )
 
 
+def test_any_two_contexts_can_be_compared_across_runs_too(finished: Path, tmp_path: Path) -> None:
+    other = tmp_path / "runs/other"
+    shutil.copytree(finished, other)
+    seed = json.loads((other / "contexts/seed.json").read_text())
+    seed["texts"] = {"system": "answer\nin Latin", "tools": "none"}
+    (other / "contexts/seed.json").write_text(json.dumps(seed))
+    views = Views([finished, tmp_path / "runs"])
+    mine, theirs = views[finished.name], views["other"]
+    nodes = read(mine.text())["nodes"]
+    old, best = nodes[0]["id"], next(node["id"] for node in nodes if node["best"])
+    for run, against in ((mine, old), (theirs, old), (mine, best)):
+        before, after = run.node(against).texts, mine.node(best).texts
+        parts = read(mine.difference(best, run, against))["difference"]
+        assert {part["component"] for part in parts} == {*before, *after}
+        for part in parts:
+            name, lines = part["component"], part["lines"]
+            assert [line for kind, line in lines if kind != "new"] == before.get(name, "").splitlines()
+            assert [line for kind, line in lines if kind != "gone"] == after.get(name, "").splitlines()
+    assert ["gone", "in Latin"] in read(mine.difference(best, theirs, old))["difference"][0]["lines"]
+
+
 def test_a_learnt_line_names_its_edit_gain_and_cost(finished: Path) -> None:
     views, cycles = views_of(finished), RunFolder.open(finished).cycles()
     lines = {line["text"]: line for line in read(views.text())["rules"]["lines"]}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -226,6 +226,17 @@ class RolloutIndex:
             counts = {"total": len(found), "all": len(table["row"]), "offset": offset}
             return {**counts, "rows": rows, "facets": _facets(table, texts), **indexed}
 
+    def matching(self, chosen: Filter) -> dict[str, list[int]]:
+        """The rows that pass the filter by file, newest first, as soon as all files are indexed."""
+        while (page := self.page(chosen, "newest", True, 0, 0))["indexed"] < page["files"]:
+            pass  # each call reads on for a while
+        with self._lock:
+            table = self._table()
+            rows: dict[str, list[int]] = {}
+            for index in np.flatnonzero(self._mask(table, chosen))[::-1] if table else ():
+                rows.setdefault(self._files[table["file"][index]], []).append(int(table["row"][index]))
+            return rows
+
     def _mask(self, table: Mapping[str, np.ndarray], chosen: Filter) -> np.ndarray:
         mask = np.ones(len(table["row"]), bool)
         for column, low, high in (("step", chosen.first_step, chosen.last_step), ("score", chosen.low, chosen.high)):
@@ -253,7 +264,7 @@ class RolloutIndex:
     def _row(self, table: Mapping[str, np.ndarray], texts: Mapping[str, Sequence[str]], index: int) -> dict[str, Any]:
         row = {name: column[index] for name, column in table.items()}
         return {
-            "file": self._files[row["file"]].removeprefix("rollouts/").removesuffix(".parquet"),
+            "file": _short(self._files[row["file"]]),
             **{name: int(row[name]) for name in ("row", "step", "tokens")},
             **{name: known[row[name]] for name, known in texts.items()},
             **{name: rounded(float(row[name])) for name in ("score", "advantage")},
@@ -278,6 +289,11 @@ class RolloutIndex:
         with self._lock:
             self._waiting()
             return name if name in self._files else None
+
+
+def _short(file: str) -> str:
+    """The name that the page uses for a file of rollouts."""
+    return file.removeprefix("rollouts/").removesuffix(".parquet")
 
 
 def _facets(table: Mapping[str, np.ndarray], texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -326,6 +342,16 @@ def read_group(place: Place, name: str, example: str) -> list[dict[str, Any]]:
         return []
     rows, pieces = [row for row, found in enumerate(table["example"].to_pylist()) if found == example], _pieces(table)
     return [rollout_data(table, row, pieces) | {"row": row} for row in rows]
+
+
+def read_rows(place: Place, name: str, rows: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Some rollouts of a file, without their tokens."""
+    table = read_columns(place, name, [column for column in COLUMNS if column not in ("tokens", "logprobs")])
+    for row in rows:
+        if table is not None and row < table.num_rows:
+            found = rollout_data(table, row, {})
+            turns = [{key: turn[key] for key in ("component", "question", "answer")} for turn in found["turns"]]
+            yield {"run": place.name, "file": _short(name), "row": row, **found, "turns": turns}
 
 
 def rollout_data(table: pa.Table, row: int, pieces: Mapping[str, Any]) -> dict[str, Any]:

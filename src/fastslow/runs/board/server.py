@@ -7,7 +7,7 @@ import asyncio
 import hmac
 import ipaddress
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -43,6 +43,8 @@ HEADERS = {
     "cache-control": "no-store",
 }
 
+DOWNLOAD = {"content-type": "application/x-ndjson", "content-disposition": "attachment"}
+
 
 def make_app(
     views: Views, hosts: Sequence[str] = ("127.0.0.1", "localhost", "[::1]"), token: str | None = None
@@ -51,11 +53,12 @@ def make_app(
     with a `token`, every request must carry it."""
     watch = Watch(views)
 
-    def of_run(read: Callable[[RunViews, _Asked], bytes]) -> Callable[[Request], Response]:
+    def of_run(read: Callable[[RunViews, _Asked], bytes | Iterator[bytes]]) -> Callable[[Request], Response]:
         def endpoint(request: Request) -> Response:
             asked = _Asked(request.query_params)
             try:
-                return _json(read(views[asked.text("run")], asked))
+                found = read(views[asked.text("run")], asked)
+                return _json(found) if isinstance(found, bytes) else StreamingResponse(found, headers=DOWNLOAD)
             except NotFound as error:
                 return PlainTextResponse(str(error), 404)
             except HTTPException:
@@ -64,6 +67,10 @@ def make_app(
                 return PlainTextResponse(f"this part of the run cannot be shown: {cause(error)}", 422)
 
         return endpoint
+
+    def difference(run: RunViews, asked: _Asked) -> bytes:
+        other = views[asked.text("other")] if asked.text("other") else run
+        return run.difference(asked.text("id"), other, asked.text("against"))
 
     async def events(request: Request) -> Response:
         return StreamingResponse(watch.events(), media_type="text/event-stream")
@@ -74,6 +81,7 @@ def make_app(
         Route("/api/runs", lambda request: _json(views.runs())),
         Route("/api/events", events),
         *(Route(f"/api/{name}", of_run(read)) for name, read in READ.items()),
+        Route("/api/difference", of_run(difference)),
     ]
     trusted = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     return Starlette(routes=routes, middleware=[trusted, Middleware(_Guard, token=token)])
@@ -115,7 +123,7 @@ class _Asked:
         return Filter(self.whole("from"), self.whole("to"), low, high, **texts)
 
 
-READ: dict[str, Callable[[RunViews, _Asked], bytes]] = {
+READ: dict[str, Callable[[RunViews, _Asked], bytes | Iterator[bytes]]] = {
     "run": lambda run, _: run.run(),
     "curves": lambda run, _: run.curves(),
     "spending": lambda run, _: run.spending(),
@@ -129,6 +137,7 @@ READ: dict[str, Callable[[RunViews, _Asked], bytes]] = {
         asked.whole("offset") or 0,
         asked.whole("limit") or 50,
     ),
+    "rollouts.jsonl": lambda run, asked: run.download(asked.filter()),
     "rollout": lambda run, asked: run.rollout(asked.text("file"), asked.whole("row") or 0),
     "group": lambda run, asked: run.group(asked.text("file"), asked.text("example")),
 }

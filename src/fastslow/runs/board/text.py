@@ -73,9 +73,10 @@ def _change(parent: Node | None, node: Node) -> dict[str, Any]:
 
 
 def difference(before: Node | None, after: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The lines of each component: same, new or gone."""
+    """The lines of each component of either text: same, new or gone."""
     old = after if before is None else before.texts
-    return [{"component": name, "lines": _difference(old.get(name, ""), each)} for name, each in after.items()]
+    names = dict.fromkeys([*after, *old])
+    return [{"component": name, "lines": _difference(old.get(name, ""), after.get(name, ""))} for name in names]
 
 
 def _difference(before: str, after: str) -> list[tuple[str, str]]:

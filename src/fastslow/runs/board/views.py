@@ -12,9 +12,9 @@ from typing import Any
 from fastslow.base.errors import FastSlowError, cause
 from fastslow.runs import files
 from fastslow.runs.board.curves import curves, read_recipe, spending, summary
-from fastslow.runs.board.index import Filter, RolloutIndex, read_group, read_rollout
-from fastslow.runs.board.text import detail, matrix, rules, tree
-from fastslow.runs.lineage import Lineage
+from fastslow.runs.board.index import Filter, RolloutIndex, read_group, read_rollout, read_rows
+from fastslow.runs.board.text import detail, difference, matrix, rules, tree
+from fastslow.runs.lineage import Lineage, Node
 from fastslow.runs.reading import Log, Place, Places, text
 
 WATCHED = {
@@ -99,15 +99,31 @@ class RunViews:
             return encode(matrix(self.lineage, cycle))
 
     def context(self, key: str) -> bytes:
+        self.node(key)
+        with self.lock:
+            return encode(detail(self.lineage, key))
+
+    def difference(self, key: str, other: RunViews, against: str) -> bytes:
+        """What a context has and lacks, line by line, against any other one, which may be of another run."""
+        return encode({"difference": difference(other.node(against), self.node(key).texts)})
+
+    def node(self, key: str) -> Node:
         with self._fresh(self.lineage):
-            found = detail(self.lineage, key)
-        if found is None:
+            node = self.lineage.nodes.get(key)
+        if node is None:
             raise NotFound(f"run '{self.place.name}' has no context '{key}'")
-        return encode(found)
+        return node
 
     def rollouts(self, chosen: Filter, sort: str, descending: bool, offset: int, limit: int) -> bytes:
         page = self.index.page(chosen, sort, descending, max(0, offset), max(1, min(limit, MOST)))
         return encode({**page, "told": self.told()})
+
+    def download(self, chosen: Filter) -> Iterator[bytes]:
+        """All rollouts that pass the filter, a line of JSON each; what is in memory at a time is one file."""
+        found = self.index.matching(chosen)
+        return (
+            b"".join(encode(row) + b"\n" for row in read_rows(self.place, name, sorted(found[name]))) for name in found
+        )
 
     def rollout(self, file: str, row: int) -> bytes:
         found = read_rollout(self.place, self._file(file), row)

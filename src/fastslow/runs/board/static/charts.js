@@ -15,6 +15,7 @@ const CHART_HEIGHT = 210;
 Board.chart = (options) => {
   const holder = Board.h("div", { class: "plot" });
   const card = Board.h("section", { class: "card" + (options.wide ? " wide" : ""), "data-chart": options.title },
+    Board.h("button", { class: "plain small png", "aria-label": `PNG of ${options.title}`, onclick: () => plot && drawn(plot, options.title).toBlob((blob) => Board.download(`${options.title}.png`, blob)) }, "PNG"),
     Board.h("h3", {}, options.title), options.words ? Board.h("p", {}, options.words) : null, holder);
   let plot = null;
   const build = (given) => {
@@ -113,6 +114,36 @@ function stackedData(lines) {
   const fills = series.map((each, index) => (index ? { ...each, fill: undefined } : each));
   // uPlot fills each band between neighbours, so only the lowest area has a fill of its own.
   return { data: [xs, ...columns], series: fills, bands, shape: JSON.stringify(fills.map((each) => [each.label, each.stroke])) };
+}
+
+// The chart as it is seen, with its title, its legend and the colour of the page.
+function drawn(plot, title) {
+  const from = plot.ctx.canvas, unit = devicePixelRatio, canvas = Board.h("canvas"), ctx = canvas.getContext("2d");
+  const font = (weight, size) => (ctx.font = `${weight} ${size * unit}px system-ui, sans-serif`);
+  font(400, 12);
+  let left = 12 * unit, top = 44 * unit;
+  const entries = plot.series.slice(1).filter((each) => each.show && !each.edge).map((each) => {
+    const words = Board.line(each.label), width = ctx.measureText(words).width + 36 * unit;
+    if (left > 12 * unit && left + width > from.width) { left = 12 * unit; top += 18 * unit; }
+    left += width;
+    return { words, colour: each.stroke(), left: left - width, top };
+  });
+  canvas.width = from.width;
+  canvas.height = from.height + top + 12 * unit;
+  ctx.fillStyle = Board.css("--page");
+  ctx.fillRect(0, 0, canvas.width, canvas.height);
+  ctx.fillStyle = Board.css("--ink");
+  font(650, 14);
+  ctx.fillText(`${title} against ${plot.series[0].label}`, 12 * unit, 22 * unit);
+  font(400, 12);
+  for (const entry of entries) {
+    ctx.fillStyle = entry.colour;
+    ctx.fillRect(entry.left, entry.top - 9 * unit, 10 * unit, 10 * unit);
+    ctx.fillStyle = Board.css("--ink");
+    ctx.fillText(entry.words, entry.left + 16 * unit, entry.top);
+  }
+  ctx.drawImage(from, 0, top + 12 * unit);
+  return canvas;
 }
 
 function drawMarks(plot, marks, stages) {

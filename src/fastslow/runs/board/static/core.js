@@ -101,10 +101,10 @@ Board.notes = (told) =>
 
 // Data ---------------------------------------------------------------------------------------------------------------------
 
+Board.address = (path, params) => `api/${path}?${new URLSearchParams(Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== ""))}`;
 Board.api = async (path, params = {}) => {
   if (Board.snapshot) return Board.fromSnapshot(path, params);
-  const asked = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== ""));
-  const answer = await fetch(`api/${path}?${asked}`);
+  const answer = await fetch(Board.address(path, params));
   if (!answer.ok) throw new Error((await answer.text()).slice(0, 300) || `the board answered ${answer.status}`);
   return answer.json();
 };
@@ -151,6 +151,13 @@ Board.filterRollouts = (rows, asked) => {
   };
 };
 
+// Save a blob, or what the board answers at an address.
+Board.download = (name, what) => {
+  const href = typeof what === "string" ? what : URL.createObjectURL(what);
+  Board.h("a", { href, download: name.replace(/[^\w.-]+/g, "_") }).click();
+  if (href !== what) setTimeout(() => URL.revokeObjectURL(href), 1000);
+};
+
 // The address: #/view?run=a&run=b&… ------------------------------------------------------------------------------------------
 
 Board.place = () => {
@@ -169,6 +176,11 @@ Board.remember = (params) => {
   const asked = new URLSearchParams((location.hash.split("?")[1]) || "");
   for (const [name, value] of Object.entries(params)) value === "" || value === null || value === undefined ? asked.delete(name) : asked.set(name, value);
   history.replaceState(null, "", `#/${place.view}${asked.size ? "?" + asked : ""}`);
+};
+// One of several runs side by side: what is its own, such as the open context, has a name of its own in the address.
+Board.column = (index, names) => {
+  const own = (name) => (index && names.includes(name) ? `${name}${index + 1}` : name);
+  return { first: index === 0, own, get: (name) => Board.place().get(own(name)), remember: (params) => Board.remember(Object.fromEntries(Object.entries(params).map(([name, value]) => [own(name), value]))) };
 };
 Board.segments = (label, options, chosen, choose) => {
   const buttons = Object.entries(options).map(([value, words]) =>

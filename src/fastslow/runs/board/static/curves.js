@@ -76,11 +76,6 @@
       for (const line of chart.lines) line.xs.forEach((x, index) => rows.push([chart.title, line.label, x, line.ys[index], line.low && line.low[index], line.high && line.high[index]]));
     return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
   }
-  function download(name, text) {
-    const link = h("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  }
 
   Board.views.curves = {
     title: "Curves",
@@ -93,7 +88,7 @@
       const bar = h("div", { class: "bar" },
         Board.segments("against", AXES, axis, (value) => { axis = value; Board.remember({ x: value }); draw(true); }),
         h("label", { class: "small" }, h("input", { type: "checkbox", checked: smooth, onchange: (event) => { smooth = event.target.checked; Board.remember({ smooth: smooth ? "1" : "" }); draw(false); } }), " smooth training reward"),
-        h("button", { onclick: () => download(`${runs.join("-").replace(/[^\w.-]+/g, "_")}.csv`, csv(loaded, axis)) }, "CSV"),
+        h("button", { onclick: () => Board.download(`${runs.join("-")}.csv`, new Blob([csv(loaded, axis)], { type: "text/csv" })) }, "CSV"),
         h("span", { class: "quiet small push" }, "Hover for numbers, drag to zoom, double-click to zoom out."));
       main.append(head, bar, grid);
       let cards = [], loaded = [];

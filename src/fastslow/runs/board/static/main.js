@@ -13,20 +13,25 @@
 
   let update = null, turn = 0;
 
+  const most = (view) => (!view.single ? Infinity : view.own ? 2 : 1);
   const frame = (place, runs) => {
     nav.replaceChildren(...Object.entries(Board.views).map(([name, view]) =>
-      h("a", { href: Board.link(name, name === "runs" || !view.single ? runs : runs.slice(0, 1)), "aria-current": name === place.view ? "page" : null }, view.title)));
+      h("a", { href: Board.link(name, runs.slice(0, most(view))), "aria-current": name === place.view ? "page" : null }, view.title)));
     const single = Board.views[place.view].single;
     const names = (Board.known || []).map((run) => run.name);
     if (place.view === "runs" || names.length < 2) {
       chooser.replaceChildren(place.view !== "runs" && runs.length ? h("span", { class: "quiet small" }, runs[0]) : "");
       return;
     }
-    const pick = h("select", { "aria-label": "run", onchange: (event) => (location.hash = Board.link(place.view, [event.target.value])) },
+    const pick = h("select", { "aria-label": "run", onchange: (event) => (location.hash = Board.link(place.view, [event.target.value, ...(single ? runs.slice(1) : [])])) },
       !single && runs.length > 1 ? h("option", { value: "" }, `${runs.length} runs`) : null, names.map((name) => h("option", { value: name }, name)));
     pick.value = !single && runs.length > 1 ? "" : runs[0];
     pick.style.maxWidth = "18rem";
-    chooser.replaceChildren(pick);
+    const beside = h("select", { "aria-label": "run beside it", onchange: (event) => (location.hash = Board.link(place.view, [runs[0], event.target.value].filter(Boolean))) },
+      h("option", { value: "" }, "one run"), names.map((name) => h("option", { value: name }, `beside ${name}`)));
+    beside.value = runs[1] || "";
+    beside.style.maxWidth = "18rem";
+    chooser.replaceChildren(pick, ...(most(Board.views[place.view]) === 2 ? [" ", beside] : []));
   };
 
   const show = async () => {
@@ -44,7 +49,7 @@
       const names = new Set(Board.known.map((run) => run.name));
       let runs = place.runs.filter((name) => names.has(name));
       if (!runs.length && place.view !== "runs" && Board.known.length) runs = [Board.known[0].name];
-      if (view.single) runs = runs.slice(0, 1);
+      runs = runs.slice(0, most(view));
       frame(place, runs);
       document.getElementById("main").replaceWith(fresh);
       document.title = `${view.title}${runs.length && place.view !== "runs" ? " · " + runs.join(", ") : ""} · fastslow board`;
@@ -52,8 +57,12 @@
         fresh.append(Board.empty("No run here yet", "A run appears as soon as `fastslow train` has loaded its model."));
         return;
       }
-      const made = await view.show(fresh, runs);
-      if (mine === turn) update = made;
+      const paired = view.single && runs.length > 1;
+      fresh.classList.toggle("pair", paired);
+      const columns = paired ? runs.map((run) => h("section", {})) : [fresh];
+      if (paired) fresh.append(...columns.map((column, index) => h("div", { "data-run": runs[index] }, h("h2", { class: "beside" }, runs[index]), column)));
+      const made = await Promise.all(columns.map((column, index) => view.show(column, paired ? [runs[index]] : runs, Board.column(index, view.own || []))));
+      if (mine === turn) update = () => Promise.all(made.map((each) => each()));
     } catch (error) {
       document.getElementById("main").replaceWith(fresh);
       fresh.append(h("p", { class: "note bad", role: "alert" }, `This view could not be shown: ${error.message}`));

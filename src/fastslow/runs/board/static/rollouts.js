@@ -80,11 +80,13 @@
     title: "Rollouts",
     parts: ["rollouts"],
     single: true,
-    async show(main, [run]) {
-      const place = Board.place();
-      const asked = Object.fromEntries(["from", "to", "problem", "context", "low", "high", "fault", "purpose", "words", "sort", "order"].map((name) => [name, place.get(name)]));
+    own: ["rollout"],
+    async show(main, [run], at) {
+      const frame = main.closest("main");  // main itself, unless two runs are side by side
+      const given = () => Object.fromEntries(["from", "to", "problem", "context", "low", "high", "fault", "purpose", "words", "sort", "order"].map((name) => [name, at.get(name)]));
+      const asked = given();
       const head = h("div"), told = h("p", { class: "quiet small", role: "status", style: { margin: "0 0 .5rem" } });
-      const panel = h("div", { class: "sticky", id: "rollout", tabindex: "-1" });
+      const panel = h("div", { class: "sticky", id: at.own("rollout"), tabindex: "-1" });
       const side = h("section", { class: "block" });
       const space = h("div"), view = h("div", { class: "window", tabindex: "0", role: "list", "aria-label": "rollouts" }, space);
       let pages = new Map(), total = 0, selected = null, epoch = 0;
@@ -95,11 +97,16 @@
         for (const [name, field] of Object.entries(fields)) asked[name] = field.value;
         const range = { right: ["1", ""], wrong: ["", "0"], partly: ["0.000001", "0.999999"] }[scores.value] || ["", ""];
         [asked.low, asked.high] = range;
-        Board.remember({ ...asked, rollout: "" });
+        Board.remember(asked);
+        frame.dispatchEvent(new Event("filtered"));
+      };
+      frame.addEventListener("filtered", () => {  // of two runs side by side both show what passes the one filter
+        Object.assign(asked, given());
+        at.remember({ rollout: "" });
         view.scrollTop = 0;
         selected = null;  // the conversation beside the list is one of the list
         load();
-      };
+      });
       let timer = null;
       const soon = () => { clearTimeout(timer); timer = setTimeout(changed, 250); };
       const input = (name, label, type, width) => {
@@ -115,7 +122,12 @@
       scores.value = asked.low === "1" ? "right" : asked.high === "0" ? "wrong" : asked.low ? "partly" : "";
       const bar = h("div", { class: "bar" }, input("from", "from step", "number", "6rem"), input("to", "to step", "number", "6rem"), input("words", "words", "text", "9rem"), input("problem", "problem", "text", "10rem"),
         select("context", "context", [["", "any"]]), h("label", { class: "field" }, "score", scores), select("fault", "fault", [["", "any"]]), select("purpose", "played for", [["", "anything"]]),
-        select("sort", "order by", [["", "newest"], ["score", "score"], ["tokens", "tokens"], ["advantage", "advantage"]]), select("order", "direction", [["", "↓ down"], ["up", "↑ up"]]));
+        select("sort", "order by", [["", "newest"], ["score", "score"], ["tokens", "tokens"], ["advantage", "advantage"]]), select("order", "direction", [["", "↓ down"], ["up", "↑ up"]]), h("button", { onclick: () => frame.dispatchEvent(new Event("saved")) }, "JSONL"));
+      frame.addEventListener("saved", () => {
+        const rows = Board.snapshot && Board.fromSnapshot("rollouts", { run, ...asked, limit: Infinity }).rows;
+        const lines = rows && rows.map(({ file, row, full }) => JSON.stringify({ run, file, row, ...full, turns: full.turns.map(({ tokens, ...turn }) => turn) }) + "\n");
+        Board.download(`${run}.jsonl`, rows ? new Blob(lines) : Board.address("rollouts.jsonl", { run, ...asked }));
+      });
       const offer = (name, values, words) => {
         const field = fields[name], wanted = asked[name];
         if (field.options.length === values.length + 1) return;
@@ -175,13 +187,13 @@
         draw();
         if (!total) panel.replaceChildren();
         if (!total) space.replaceChildren(h("p", { class: "quiet", style: { padding: "1rem" } }, "No rollout passes these filters."));
-        const linked = /^([\w-]+)\/(\d+)$/.exec(Board.place().get("rollout") || "");
+        const linked = /^([\w-]+)\/(\d+)$/.exec(at.get("rollout"));
         if (selected === null && linked) open({ file: linked[1], row: Number(linked[2]) }, false);
         else if (selected === null && answer.rows.length) open(answer.rows[0], false);
       };
       const open = async (row, moved = true) => {
         selected = `${row.file}/${row.row}`;
-        if (moved) Board.remember({ rollout: selected });
+        if (moved) at.remember({ rollout: selected });
         draw();
         const rollout = await Board.api("rollout", { run, file: row.file, row: row.row });
         if (selected !== `${row.file}/${row.row}`) return;
@@ -204,7 +216,8 @@
         if (button) { button.focus({ preventScroll: true }); button.click(); }
       });
       const titles = ["step", "score", "advantage", "problem", "context", "tokens", "answer"];
-      main.append(head, bar, told, h("div", { class: "split rollouts" }, h("div", { class: "list" }, h("div", { class: "head", "aria-hidden": "true" }, titles.map((name) => h("span", { class: ["step", "score", "advantage", "tokens"].includes(name) ? "num" : null }, name))), view), panel), side);
+      if (frame !== main && at.first) frame.prepend(bar);
+      main.append(head, frame === main ? bar : "", told, h("div", { class: "split rollouts" }, h("div", { class: "list" }, h("div", { class: "head", "aria-hidden": "true" }, titles.map((name) => h("span", { class: ["step", "score", "advantage", "tokens"].includes(name) ? "num" : null }, name))), view), panel), side);
       await load();
       return load;
     },

@@ -47,7 +47,7 @@
       h("td", { class: "num" }, line.child ? count(line.spent) : "–"),
       h("td", {}, strip(line)));
 
-  const rulesTable = (rules, open) => {
+  const rulesTable = (rules, open, id) => {
     let all = false;
     const learnt = rules.lines.filter((line) => !line.seed);
     const shown = () => (all ? rules.lines : [...learnt].sort((a, b) => weight(b) - weight(a) || a.cycle - b.cycle).slice(0, 12));
@@ -62,7 +62,7 @@
       more.textContent = all ? "show what is alive first" : `show all ${rules.lines.length} lines`;
     };
     draw();
-    return h("section", { class: "block", id: "learnt", style: { marginTop: 0 } },
+    return h("section", { class: "block", id, style: { marginTop: 0 } },
       h("h2", {}, "What was learnt"),
       h("p", {}, `Each line that reached the population: the cycle and the edit that brought it, ${judged ? "what it brings on the problems it is about" : "the score of parent and child on the anchors under the same weights"}, the validation reward before and after that cycle, and what the fast loop spent in it.`,
         used ? " In play: rollouts in which a line of the best text stood in front of a question, of those under a text that has it; followed: of those on problems of which the grader had said it before, how often it did not say it again." : ""),
@@ -158,16 +158,50 @@
       h("div", { style: { margin: ".4rem 0 .8rem" } }, Board.difference(proposal.difference.filter((part) => part.lines.some(([kind]) => kind !== "same"))),
         proposal.id ? h("button", { class: "plain mono", onclick: () => open(proposal.id) }, proposal.id) : null));
 
-  function contextPanel(node, run, open) {
+  // Against any other context, of this run or another; the address keeps which.
+  function comparison(node, run, at) {
+    const shown = h("div"), names = Board.known.map((each) => each.name);
+    let other = at.get("other") || Board.place().runs.find((each) => each !== run) || run, turn = 0;
+    const runs = h("select", { "aria-label": "run of the other context", onchange: () => { other = runs.value; offer(""); } }, names.map((name) => h("option", { value: name }, name)));
+    const contexts = h("select", { "aria-label": "other context", onchange: () => draw(contexts.value) });
+    runs.value = other;
+    const draw = async (against) => {
+      const mine = ++turn;
+      at.remember({ other, against });
+      const parts = await Board.api("difference", { run, id: node.id, other, against }).then((answer) => Board.difference(answer.difference), (error) => [h("p", { class: "note", role: "alert" }, error.message)]);
+      if (mine === turn) shown.replaceChildren(...parts.flat(Infinity).filter(Boolean));
+    };
+    const offer = async (against) => {
+      contexts.replaceChildren();
+      const asked = other, { nodes } = await Board.api("text", { run: asked });
+      if (asked !== other) return;
+      contexts.replaceChildren(...nodes.map((each) => h("option", { value: each.id }, `${each.id}${each.best ? ", best now" : ""}: ${Board.line(each.summary.slice(0, 60))}`)));
+      contexts.value = against || (nodes.find((each) => each.best && each.id !== node.id) || nodes[0] || { id: "" }).id;
+      await draw(against || contexts.value);
+    };
+    offer(at.get("against")).catch((error) => shown.replaceChildren(h("p", { class: "note", role: "alert" }, error.message)));
+    return h("div", { class: "against" }, h("div", { class: "bar" }, names.length > 1 ? runs : null, contexts), shown);
+  }
+
+  function contextPanel(node, run, open, at) {
     const whole = h("div", { hidden: true }, Object.entries(node.texts).map(([name, text]) => [h("h4", { class: "quiet sub" }, name), h("pre", { dir: "auto" }, Board.shown(text))]));
-    const diff = h("div", {}, Board.difference(node.difference));
-    const pick = node.parents.length ? Board.segments("text or difference", { diff: "difference from its parent", text: "text" }, "diff", (value) => { diff.hidden = value !== "diff"; whole.hidden = value !== "text"; }) : null;
+    const diff = h("div", {}, Board.difference(node.difference)), other = h("div");
+    const choose = (value) => {
+      diff.hidden = value !== "diff";
+      whole.hidden = value !== "text";
+      if (value !== "other") at.remember({ other: "", against: "" });
+      other.replaceChildren(value === "other" ? comparison(node, run, at) : "");
+    };
+    const ways = { diff: node.parents.length ? "difference from its parent" : "text", ...(node.parents.length ? { text: "text" } : {}), ...(Board.snapshot ? {} : { other: "difference from another" }) };
+    const first = ways.other && at.get("against") ? "other" : "diff";
+    const pick = Object.keys(ways).length > 1 ? Board.segments("text or difference", ways, first, choose) : null;
+    choose(first);
     const rejected = node.proposals.filter((each) => !each.accepted).length;
     return [
       h("h2", {}, "Context ", h("span", { class: "mono" }, node.id)),
       h("p", { class: "quiet small", style: { margin: ".1rem 0 .6rem" } },
         node.parents.length ? ["proposed in cycle ", String(node.born), ", from ", node.parents.map((parent, index) => [index ? " and " : "", h("button", { class: "plain mono", onclick: () => open(parent) }, parent)])] : "the seed text, which the run started with"),
-      pick, h("div", { style: { marginTop: ".5rem" } }, diff, whole),
+      pick, h("div", { style: { marginTop: ".5rem" } }, diff, whole, other),
       node.history.length
         ? h("div", { class: "scroll" }, h("table", { class: "small", style: { marginTop: "1rem" } }, h("caption", {}, "scores"),
             h("thead", {}, h("tr", {}, ["cycle", "by the policy of step", "mean score", "problems", "best on", ""].map((name, index) => h("th", { class: index < 5 ? "num" : null }, name)))),
@@ -198,19 +232,20 @@
     title: "Text",
     parts: ["contexts", "evals"],
     single: true,
-    async show(main, [run]) {
+    own: ["context", "other", "against", "learnt", "matrix"],
+    async show(main, [run], at) {
       const summary = Board.known.find((each) => each.name === run);
-      let selected = Board.place().get("context"), all = false, cycle = null, data = null;
-      const head = h("div"), learnt = h("div"), list = h("ul", { class: "tree" }), panel = h("div", { class: "sticky", id: "context", tabindex: "-1" });
-      const solves = h("section", { class: "block", id: "matrix" });
+      let selected = at.get("context"), all = false, cycle = null, data = null;
+      const head = h("div"), learnt = h("div"), list = h("ul", { class: "tree" }), panel = h("div", { class: "sticky", id: at.own("context"), tabindex: "-1" });
+      const solves = h("section", { class: "block", id: at.own("matrix") });
       const cycles = h("section", { class: "block" });
       const showAll = h("label", { class: "small quiet" }, h("input", { type: "checkbox", onchange: (event) => { all = event.target.checked; redraw(); } }), " also rejected and dropped ones");
       const open = async (id) => {
         selected = id;
-        Board.remember({ context: id });
+        at.remember({ context: id });
         redraw();
         const node = await Board.api("context", { run, id });
-        panel.replaceChildren(...contextPanel(node, run, open).flat(Infinity).filter(Boolean));
+        panel.replaceChildren(...contextPanel(node, run, open, at).flat(Infinity).filter(Boolean));
         if (matchMedia("(max-width: 1100px)").matches && opened) panel.scrollIntoView({ block: "start" });
         opened = true;
       };
@@ -241,7 +276,7 @@
         const best = data.nodes.find((node) => node.best) || data.nodes[0];
         if (!data.nodes.some((node) => node.id === selected)) selected = best.id;
         if (data.cycles.length) {
-          learnt.replaceChildren(rulesTable(data.rules, open));
+          learnt.replaceChildren(rulesTable(data.rules, open, at.own("learnt")));
           drawCycles();
           await drawMatrix();
         } else learnt.replaceChildren(Board.empty(summary.method === "rl" ? "RL only: the text does not change" : "No cycle has finished yet", "Every rollout so far used the seed text below."));
