@@ -243,17 +243,19 @@ def content_id(content: Any) -> str:
 
 
 def hold_out(rows: dict[Split, list[Row]], share: float, key: Callable[[Row], str]) -> dict[Split, list[Row]]:
-    """Move a share of the training rows to each split that has none; rows of one key always stay together."""
+    """Move a share of the training rows to each split that has none; rows of one key always stay together. `key` is called
+    once for every row, in their order."""
+    named = [(key(row), row) for row in rows["train"]]
     keys = sorted(
-        {key(row) for row in rows["train"]},
+        {name for name, _ in named},
         key=lambda name: hashlib.sha256(name.encode("utf-8", "backslashreplace")).digest(),
     )
     count = max(1, round(share * len(keys)))
     places: dict[Split, list[str]] = {"validation": keys[:count], "test": keys[count : 2 * count]}
     moved: dict[str, Split] = {name: split for split, names in places.items() if split not in rows for name in names}
     result: dict[Split, list[Row]] = {**rows, "train": []}
-    for row in rows["train"]:
-        result.setdefault(moved.get(key(row), "train"), []).append(row)
+    for name, row in named:
+        result.setdefault(moved.get(name, "train"), []).append(row)
     return result
 
 

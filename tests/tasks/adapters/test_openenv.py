@@ -51,19 +51,61 @@ async def serve(connection: Any) -> None:
             await observe("right" if right else "wrong", 1.0 if right else -0.25, right or guesses == 3)
 
 
-@pytest.fixture(scope="module")
-def url() -> str:
+TOOLS_SCHEMA = {"action": {"properties": {"type": {"const": "call_tool"}, "tool_name": {}, "arguments": {}}}}
+GUESS = {"name": "guess", "description": "Guess.", "input_schema": SCHEMA["action"]}
+
+
+async def serve_tools(connection: Any) -> None:
+    """Two guesses by a tool. What the reset shows is in its metadata, as OpenEnv's environments of tools have it."""
+
+    async def observe(observation: dict[str, Any], reward: float | None = None, done: bool = False) -> None:
+        data = {"observation": observation, "reward": reward, "done": done}
+        await connection.send(json.dumps({"type": "observation", "data": data}))
+
+    guesses = 0
+    async for text in connection:
+        message = json.loads(text)
+        given = message["data"] if message["type"] == "step" else {}
+        if message["type"] == "reset":
+            await observe({"metadata": {"question": "Guess what?"}}, 0.0)
+        elif given.get("type") == "list_tools":
+            await observe({"metadata": {}, "tools": [GUESS]})
+        elif given.get("type") == "call_tool":
+            guesses += 1
+            right = given == {"type": "call_tool", "tool_name": "guess", "arguments": {"guess": 1}}
+            error = None if right else {"error_type": "execution_error", "message": "not\nthat"}
+            result = {"content": [{"type": "text"}], "data": {"found": 1}} if right else None
+            await observe({"tool_name": "guess", "result": result, "error": error}, float(right), guesses == 2)
+
+
+PLAYING: list[Any] = []
+
+
+async def serve_one(connection: Any) -> None:
+    """Room for one connection: the others are told so unasked, and closed."""
+    if PLAYING:
+        data = {"message": "Server at capacity", "code": "CAPACITY_REACHED"}
+        await connection.send(json.dumps({"type": "error", "data": data}))
+        return
+    PLAYING.append(connection)
+    try:
+        await serve(connection)
+    finally:
+        PLAYING.remove(connection)
+
+
+def started(handler: Any, schema: Any) -> str:
     from websockets.asyncio.server import serve as listen
 
     def process(connection: Any, request: Any) -> Any:
         if request.path == "/schema":
-            return connection.respond(HTTPStatus.OK, json.dumps(SCHEMA))
+            return connection.respond(HTTPStatus.OK, json.dumps(schema))
         return None
 
     ready, found, loop = threading.Event(), [], asyncio.new_event_loop()
 
     async def main() -> None:
-        async with listen(serve, "127.0.0.1", 0, process_request=process) as server:
+        async with listen(handler, "127.0.0.1", 0, process_request=process) as server:
             found.append(server.sockets[0].getsockname()[1])
             ready.set()
             await asyncio.get_running_loop().create_future()
@@ -73,6 +115,11 @@ def url() -> str:
     return f"http://127.0.0.1:{found[0]}"
 
 
+@pytest.fixture(scope="module")
+def url() -> str:
+    return started(serve, SCHEMA)
+
+
 def make(url: str, **options: Any) -> OpenEnvTask:
     settings = {"url": url, "train": 4, "low": -0.5, "high": 1.0, **options}
     task = build_task(build_recipe({"model": "none", "task": {"name": "openenv", **settings}}))
@@ -80,8 +127,8 @@ def make(url: str, **options: Any) -> OpenEnvTask:
     return task
 
 
-def act(**arguments: Any) -> str:
-    return f"<tool_call>\n{json.dumps({'name': 'act', 'arguments': arguments})}\n</tool_call>"
+def act(name: str = "act", **arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 def play(task: OpenEnvTask, *said: str) -> tuple[list[Rollout], list[str]]:
@@ -123,3 +170,29 @@ def test_errors_of_the_environment_and_of_the_policy(url: str) -> None:
         make("http://127.0.0.1:1")
     with pytest.raises(TaskError, match="low=1 and high=0"):
         make(url, low=1, high=0)
+
+
+def test_the_tools_of_an_environment_are_those_of_the_policy() -> None:
+    task = make(started(serve_tools, TOOLS_SCHEMA), train=1, low=0)
+    (rollout,), prompts = play(task, act("act", guess=1), act("guess", guess=0), act("guess", guess=1))
+    assert '"name": "guess"' in prompts[0]
+    assert "tool_name" not in prompts[0]
+    assert '{"question": "Guess what?"}' in prompts[0]  # there is nothing else that the reset shows
+    assert "error: the tools are guess;" in prompts[1]
+    assert "<tool_response>\nerror: not that\n" in prompts[2]
+    assert rollout.score == 1.0
+    assert list(rollout.feedback.rewards) == [0.0, 0.0, 1.0]
+    assert "gave 1 in 2 steps" in rollout.feedback.text
+    (_,), prompts = play(task, act("guess", guess=1))
+    assert '<tool_response>\n{"found": 1}\n' in prompts[1]
+
+
+def test_rollouts_wait_for_a_server_that_has_room_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = started(serve_one, SCHEMA)
+    rollouts, _ = play(make(url, train=6), act(guess=0), act(guess=1))
+    assert [dict(rollout.faults) for rollout in rollouts] == [{}] * 6
+    assert min(rollout.score for rollout in rollouts) > 0.8
+    monkeypatch.setattr("fastslow.tasks.adapters.openenv.PATIENCE", 0.3)
+    monkeypatch.setattr("test_openenv.PLAYING", [object()])  # somebody else's
+    (rollout,), _ = play(make(url, train=1))
+    assert "cannot be reset: Server at capacity" in rollout.error

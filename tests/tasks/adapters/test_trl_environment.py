@@ -17,6 +17,7 @@ from fastslow.records import Context, Rollout, Sampling
 from fastslow.rollouts.play import Player
 from fastslow.tasks.adapters.trl_environment import TRLEnvironmentTask, tool_specs
 from fastslow.tasks.registry import build_task
+from fastslow.tasks.stages import refuse_contamination
 
 SOURCE = '''
 class Counter:
@@ -109,6 +110,22 @@ def test_reward_functions_get_the_environment_beside_its_own_reward(folder: Path
     rollouts, _ = play(make(rewards=["counting.py:short"]), call("add", by=6), call("add", by=0))
     assert [rollout.score for rollout in rollouts] == [0.5, 0.5]
     assert "Use few messages." in rollouts[0].feedback.text
+
+
+def test_repeated_rows_are_episodes_that_the_environment_draws(folder: Path) -> None:
+    prompt = [{"role": "user", "content": "Play."}]
+    (folder / "same.jsonl").write_text(f"{json.dumps({'prompt': prompt})}\n" * 10)
+    task = make(path="same.jsonl", holdout=0.2)
+    assert [len(task.examples(split)) for split in ("train", "validation", "test")] == [6, 2, 2]
+    refuse_contamination(task)
+    # Rows that differ in any column are problems of their own, which must not be in two splits.
+    rows = [{"prompt": prompt, "start": start} for start in range(10)]
+    (folder / "starts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    task = make(path="starts.jsonl", holdout=0.2)
+    assert [len(task.examples(split)) for split in ("train", "validation", "test")] == [6, 2, 2]
+    refuse_contamination(task)
+    with pytest.raises(TaskError, match="shows the model the same"):
+        refuse_contamination(make(path="starts.jsonl", validation_path="starts.jsonl"))
 
 
 def test_what_an_environment_lacks_is_said(folder: Path) -> None:

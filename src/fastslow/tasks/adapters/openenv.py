@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Literal
 from urllib.request import urlopen
@@ -15,12 +16,19 @@ from pydantic import Field
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.base.world import derive_seed
+from fastslow.sandbox.process import queued
 from fastslow.tasks.adapters.agent_rollout import AgentLimits, AgentRollouts, Clock, Session, use_tools
 from fastslow.tasks.base import Example, Feedback, within
 from fastslow.tasks.data import LazyExamples, Split
 
 LARGEST = 100 * 2**20
 """Bytes of a message, as OpenEnv's own client has it."""
+CALL = "call_tool"
+"""The action of an environment whose actions are calls of tools."""
+FULL = "CAPACITY_REACHED"
+"""The code of the error with which a server refuses a connection; many have room for one."""
+PATIENCE = 60.0
+"""Seconds that a server in which no rollout of ours plays is asked for room."""
 ENDED = "The episode has ended."
 SEED_TEXT = "Act in the environment until the episode ends."
 
@@ -45,7 +53,7 @@ class OpenEnvOptions(AgentLimits):
 
 
 class OpenEnvTask(AgentRollouts):
-    """Act in an environment behind an OpenEnv server: its actions are the policy's tool."""
+    """Act in an environment behind an OpenEnv server: its actions are the policy's tool, or its tools the policy's."""
 
     Options = OpenEnvOptions
     options: OpenEnvOptions
@@ -71,12 +79,15 @@ class OpenEnvTask(AgentRollouts):
                 f"no OpenEnv server answers at {root}/schema ({one_line(error)}); start the environment's server, and give "
                 "its address as url"
             ) from None
-        schema.get("properties", {}).pop("metadata", None)  # which every action has, and no policy needs
-        self._tool = {
+        properties = schema.get("properties", {})
+        properties.pop("metadata", None)  # which every action has, and no policy needs
+        self._has_tools = (properties.get("type") or {}).get("const") == CALL
+        self._act = {
             "name": "act",
             "description": str(schema.get("description") or "Take a step."),
             "parameters": schema,
         }
+        self._playing, self._left = 0, 0.0  # rollouts that have a connection, and when the last one ended
 
     @property
     def seed_texts(self) -> Mapping[str, str]:
@@ -90,7 +101,7 @@ class OpenEnvTask(AgentRollouts):
 
     async def attempt(self, example: Example, session: Session, clock: Clock) -> Any:
         rewards: list[tuple[int, float]] = []
-        work = self._episode(example, session, rewards)
+        work = self._episode(example, session, clock, rewards)
         failed = await self.timed(work, session, clock, self.options.seconds)
         if isinstance(failed, Feedback):
             return failed
@@ -98,54 +109,110 @@ class OpenEnvTask(AgentRollouts):
         for turn, reward in rewards:
             if turn:
                 by_turn[turn - 1] += reward
-        return [reward for _, reward in rewards], by_turn
+        return rewards, by_turn
 
-    async def _episode(self, example: Example, session: Session, rewards: list[tuple[int, float]]) -> None:
+    async def _episode(
+        self, example: Example, session: Session, clock: Clock, rewards: list[tuple[int, float]]
+    ) -> None:
         """Play it to its end, and note each reward with the number of answers that had been given."""
         ended = False
-        async with self._connect() as connection:
 
-            async def ask(kind: str, data: Mapping[str, Any]) -> str:
-                nonlocal ended
-                await connection.send(json.dumps({"type": kind, "data": data}))
-                said = json.loads(await connection.recv())
-                if said.get("type") != "observation":
-                    error = _error(said.get("data") or {})
-                    if kind == "reset":
-                        raise TaskError(f"the environment cannot be reset: {one_line(error)}")
-                    return f"error: {one_line(error, 1000)}"
-                data = said["data"]
-                if isinstance(data.get("reward"), int | float):
-                    rewards.append((session.answered, float(data["reward"])))
-                ended = bool(data.get("done"))
-                shown = {name: value for name, value in (data.get("observation") or {}).items() if name != "metadata"}
-                return json.dumps(shown, ensure_ascii=False) + (f"\n{ENDED}" if ended else "")
+        def shown(data: Mapping[str, Any]) -> str:
+            nonlocal ended
+            if isinstance(data.get("reward"), int | float):
+                rewards.append((session.answered, float(data["reward"])))
+            ended = bool(data.get("done"))
+            return _shown(data.get("observation") or {}, self._has_tools) + (f"\n{ENDED}" if ended else "")
 
-            async def call(name: str, given: Any) -> str:
-                if ended:
-                    return ENDED
-                if name != self._tool["name"] or not isinstance(given, Mapping):
-                    return "error: there is one tool, act, and it takes an action"
-                return await ask("step", given)
+        async def call(name: str, given: Any) -> str:
+            if ended:
+                return ENDED
+            if name not in {tool["name"] for tool in tools} or not isinstance(given, Mapping):
+                named = ", ".join(tool["name"] for tool in tools)
+                return f"error: the tools are {named}; call one of them with an object of arguments"
+            action = {"type": CALL, "tool_name": name, "arguments": given} if self._has_tools else given
+            said = await _exchange(connection, "step", action)
+            if said.get("type") != "observation":
+                return f"error: {one_line(_error(said), 1000)}"
+            return shown(said["data"])
 
-            first = await ask("reset", {"seed": example.data["seed"], **self.options.reset})
-            await use_tools(session, [{"role": "user", "content": first}], [self._tool], call, lambda: ended)
+        async with self._reset({"seed": example.data["seed"], **self.options.reset}, clock) as (connection, said):
+            if said.get("type") != "observation":
+                raise TaskError(f"the environment cannot be reset: {one_line(_error(said))}")
+            tools = await _tools_of(connection) if self._has_tools else [self._act]
+            messages: list[dict[str, Any]] = [{"role": "user", "content": shown(said["data"])}]
+            await use_tools(session, messages, tools, call, lambda: ended)
             with suppress(Exception):
                 await asyncio.wait_for(connection.send(json.dumps({"type": "close"})), 5)
 
+    @asynccontextmanager
+    async def _reset(self, data: Mapping[str, Any], clock: Clock) -> AsyncIterator[tuple[Any, Mapping[str, Any]]]:
+        """A connection, and what was said to the reset. A server that has no room for another is asked again, as long as
+        rollouts of this task play there."""
+        since = time.monotonic()
+        while True:
+            async with self._connect() as connection:
+                said = await _exchange(connection, "reset", data)
+                full = said.get("type") == "error" and (said.get("data") or {}).get("code") == FULL
+                if not full or (not self._playing and time.monotonic() - max(since, self._left) > PATIENCE):
+                    self._playing += 1
+                    try:
+                        yield connection, said
+                    finally:
+                        self._playing -= 1
+                        self._left = time.monotonic()
+                    return
+            with queued(), clock.stopped():
+                await asyncio.sleep(0.1)
+
     async def grade(self, example: Example, returned: Any) -> Feedback:
         low, high = self.options.low, self.options.high
-        given, by_turn = returned
+        rewards, by_turn = returned
+        given = [reward for _, reward in rewards]
         total = (sum(given) if self.options.score == "sum" else given[-1]) if given else low
         score = within((min(max(total, low), high) - low) / (high - low))
         if score is None:
             raise TaskError(f"the environment gave the reward {total}; expected a number")
-        steps = f"{len(given)} step{'s' * (len(given) != 1)}"
+        count = sum(1 for turn, _ in rewards if turn)  # a reset can have a reward too
+        steps = f"{count} step{'s' * (count != 1)}"
         return Feedback(score, f"The environment gave {total:g} in {steps}; {high:g} is the most.", rewards=by_turn)
 
 
-def _error(data: Mapping[str, Any]) -> str:
+async def _exchange(connection: Any, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    from websockets.exceptions import ConnectionClosed
+
+    with suppress(ConnectionClosed):  # a server without room says so unasked, and closes
+        await connection.send(json.dumps({"type": kind, "data": data}))
+    said: dict[str, Any] = json.loads(await connection.recv())
+    return said
+
+
+async def _tools_of(connection: Any) -> list[dict[str, Any]]:
+    said = await _exchange(connection, "step", {"type": "list_tools"})
+    if said.get("type") != "observation":
+        raise TaskError(f"the environment does not list its tools: {one_line(_error(said))}")
+    return [
+        {"name": tool["name"], "description": tool.get("description") or "", "parameters": tool["input_schema"]}
+        for tool in said["data"]["observation"]["tools"]
+    ]
+
+
+def _shown(observation: Mapping[str, Any], has_tools: bool) -> str:
+    """An observation as text. Of a tool's result, what its caller gets: its error, or its data."""
+    if has_tools and (error := observation.get("error")):
+        return f"error: {one_line(str(error.get('message') or error), 1000)}"
+    found: Any = {name: value for name, value in observation.items() if name != "metadata"}
+    if has_tools and "result" in found:
+        found = found["result"]
+        found = found["data"] if isinstance(found, Mapping) and "data" in found else found
+    elif has_tools and not found:
+        found = observation.get("metadata") or {}  # where such environments have what they say beside results
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+
+
+def _error(said: Mapping[str, Any]) -> str:
     """The message of an error, and what it says of each field."""
+    data = said.get("data") or {}
     fields = [each for each in data.get("errors") or () if isinstance(each, Mapping)]
     details = [f"{'.'.join(map(str, each.get('loc') or ()))}: {each.get('msg')}" for each in fields]
     return "; ".join([str(data.get("message") or data), *details])

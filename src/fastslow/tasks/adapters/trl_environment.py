@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from fastslow.tasks.adapters.dataset import blaming
 from fastslow.tasks.adapters.trl_functions import RewardFunction, await_rewards
 from fastslow.tasks.adapters.trl_rewards import PROMPT, TRLOptions, TRLTask
 from fastslow.tasks.base import Feedback
-from fastslow.tasks.data import read_splits
+from fastslow.tasks.data import Row, content_id, read_splits
 
 NOT_TOOLS = ("reset", "get_reward")
 
@@ -26,7 +28,8 @@ class TRLEnvironmentTask(AgentRollouts, TRLTask):
     """The `environment_factory`, the dataset and the reward functions of a TRL GRPO script.
 
     Every rollout has an environment of its own. `reset` is called with the columns of the row, and the text that it returns
-    is added to the last message. The public methods are tools. `get_reward` is a reward function more, with the weight 1;
+    is added to the last message. Where rows are repeated, as in TRL's examples, each copy is an episode that the environment
+    draws, for training or held out. The public methods are tools. `get_reward` is a reward function more, with the weight 1;
     the others get the environment as `environments`. The rest is as in `TRLTask`.
     """
 
@@ -51,8 +54,27 @@ class TRLEnvironmentTask(AgentRollouts, TRLTask):
         functions = [reward_funcs] if isinstance(reward_funcs, str) or callable(reward_funcs) else list(reward_funcs)
         if hasattr(environment, "get_reward"):
             functions.append(_owned(environment))
-        super().__init__(functions, _with_prompts(train_dataset), _with_prompts(eval_dataset), **settings)
+        rows = _with_prompts(train_dataset)
+        counted = Counter(map(content_id, rows)) if isinstance(rows, list) else {}
+        self._repeated = {name for name, count in counted.items() if count > 1}
+        super().__init__(functions, rows, _with_prompts(eval_dataset), **settings)
         self.options = limits or AgentLimits()
+
+    def _key(self) -> Callable[[Row], str]:
+        """The environment gets the whole row, and draws an episode of its own for each copy of one."""
+        copies = Counter[str]()
+
+        def name(row: Row) -> str:
+            base = content_id(row)
+            copies[base] += 1
+            return f"{base}-{copies[base]}"
+
+        return name
+
+    def shown(self, example: Example) -> object:
+        if content_id(example.data) in self._repeated:
+            return None
+        return json.dumps(dict(example.data), sort_keys=True, default=str)
 
     def _made(self) -> Any:
         with blaming("the environment_factory"):
@@ -116,19 +138,20 @@ class TRLEnvironmentRecipeTask(TRLEnvironmentTask):
     options: TRLEnvironmentOptions
 
     def __init__(self, options: TRLEnvironmentOptions) -> None:
-        rows = read_splits(options, lambda source, rows: list(_with_prompts(rows) or ()), lambda row: str(row[PROMPT]))
+        given = options.model_copy(update={"holdout": 0.0})  # rows are held out below
+        rows = read_splits(given, lambda source, rows: list(_with_prompts(rows) or ()), content_id)
         super().__init__(
             load_named("environment", options.environment),
             rows["train"],
             [load_named("reward", name) for name in options.rewards],
-            rows.get("validation", []),
-            test_dataset=rows.get("test", []),
+            rows.get("validation"),
+            test_dataset=rows.get("test"),
             reward_weights=options.weights,
             low=options.low,
             high=options.high,
             outside=options.outside,
             seed_text=options.seed_text,
-            holdout=0,
+            holdout=options.holdout,
             limits=options,
         )
 

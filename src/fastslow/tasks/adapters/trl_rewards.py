@@ -7,7 +7,7 @@ the same and what is not.
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -82,7 +82,7 @@ class TRLTask(ListedTask, QuestionTask):
             rows["validation"] = _rows("eval_dataset", eval_dataset)
         if test_dataset is not None:
             rows["test"] = _rows("test_dataset", test_dataset)
-        rows = complete_splits(rows, holdout, _asked, "train_dataset")
+        rows = complete_splits(rows, holdout, self._key(), "train_dataset")
         everything = [row for split in rows.values() for row in split]
         columns = dict.fromkeys(name for row in everything for name in row)
         self._columns = [name for name in columns if name not in _NOT_PASSED_ON]
@@ -95,6 +95,10 @@ class TRLTask(ListedTask, QuestionTask):
         self._lifted = seed_text is None and shared is not None  # the prompts' system message is the seed text
         self.seed_text = next(text for text in (seed_text, shared, QuestionTask.seed_text) if text is not None)
         self._examples = name_examples(rows, content_id)
+
+    def _key(self) -> Callable[[Row], str]:
+        """Names rows: those of one name are held out together."""
+        return _asked
 
     def messages(self, example: Example) -> list[Message]:
         messages = _messages(example.data[PROMPT])
