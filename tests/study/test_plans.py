@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from study_helpers import made_run
 
+from fastslow.base.errors import FastSlowError
 from fastslow.recipe import build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.study import training
 from fastslow.study.conclusions import CONCLUSIONS
 from fastslow.study.quickstart import RECIPE
 from fastslow.study.studies import SMALL_STAR, STUDIES, _subtitle, _tasks
@@ -111,6 +111,14 @@ def test_the_tasks_of_a_study_are_the_recipes_own_and_as_many_others() -> None:
     ]
 
 
+def test_too_few_tasks_are_refused() -> None:
+    for given in ([], ["codeio"]):
+        with pytest.raises(
+            FastSlowError, match=rf"needs 2 task\(s\) beside the recipe's own, but {len(given)} are given"
+        ):
+            _tasks(STUDIES["continual"], load_recipe(RECIPE, ["task=star-graph"]), given)
+
+
 def test_without_further_tasks_a_rulebook_is_followed_by_the_other_books() -> None:
     own = {"name": "rulebook", **BASE.tasks[0].options}
     assert _tasks(STUDIES["continual"], BASE, []) == [own, {**own, "book": "harbour"}, {**own, "book": "orchard"}]
@@ -127,47 +135,3 @@ def test_a_figure_says_what_it_is_of_and_that_three_seeds_have_bands() -> None:
     for seeds, said in ((1, "1 seed"), (2, "2 seeds"), (3, "3 seeds; bands and bars: 95% over seeds")):
         assert _subtitle(BASE, STUDIES["ceiling"], seeds) == f"nano, rulebook, {said}"
     assert _subtitle(BASE, STUDIES["star-graph"], 1) == "nano, star-graph, 1 seed"
-
-
-def told(job: Job, parallel: int) -> dict[str, str]:
-    """What the process of a run is told: its arguments and its threads, from its log."""
-    assert training._start(job, BASE, parallel).wait() == 0
-    arguments, threads = job.log.read_text().splitlines()[-2:]
-    return {"arguments": arguments, "threads": threads}
-
-
-def test_a_run_is_begun_from_its_recipe_and_the_weights_before_it_and_then_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    says = tmp_path / "says.sh"
-    says.write_text('#!/bin/sh\necho "$@"\necho $OMP_NUM_THREADS\n')
-    says.chmod(0o755)
-    monkeypatch.setattr(training.sys, "executable", str(says))
-    monkeypatch.setattr(training.os, "cpu_count", lambda: 12)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    exported: list[tuple[Path, Path]] = []
-
-    def save(policy: tuple[Path, str], place: Path) -> None:
-        assert policy[1] == "last"
-        exported.append((policy[0], place))
-        place.mkdir(parents=True)
-
-    monkeypatch.setattr(training, "open_snapshot", lambda folder, step: (folder, step))
-    monkeypatch.setattr(training, "save_policy", save)
-    first = Variant("first", "the first")
-    others = [replace(first, name=name, after=first) for name in ("second", "third")]
-    before, *after = jobs_of(others, [3], tmp_path)
-    for job in (before, *after):
-        recipe = tmp_path / "recipes" / f"{job.name}.yaml"
-        assert told(job, 3) == {"arguments": f"-m fastslow train {recipe}", "threads": "4"}
-        assert load_recipe(recipe) == job.recipe(BASE)
-        assert exported == [(before.folder, tmp_path / "weights" / "first-seed3")] * (job is not before)
-    assert load_recipe(tmp_path / "recipes" / "second-seed3.yaml").model.name == str(exported[0][1])
-    before.folder.mkdir(parents=True)
-    (before.folder / "run.json").write_text("{}")
-    for processors, parallel, threads in ((12, 5, "2"), (12, 20, "1"), (None, 1, "1")):
-        monkeypatch.setattr(training.os, "cpu_count", lambda processors=processors: processors)
-        assert told(before, parallel) == {
-            "arguments": f"-m fastslow train --resume {before.folder}",
-            "threads": threads,
-        }

@@ -164,7 +164,7 @@ def _start(job: Job, base: Recipe, parallel: int) -> subprocess.Popen[bytes]:
         command.append(str(recipe))
     threads = max(1, (os.cpu_count() or 1) // parallel)
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
-    job.log.parent.mkdir(parents=True, exist_ok=True)
+    job.log.parent.mkdir(exist_ok=True)
     with job.log.open("ab") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
