@@ -182,6 +182,15 @@ def test_the_best_checkpoint_is_chosen_while_it_is_there_and_the_last_is_not_ask
     assert run.chosen_checkpoint() == (6, paths[6])
 
 
+def test_rewind_says_how_many_steps_are_lost(run: RunFolder) -> None:
+    assert run.rewind(-1) == 0
+    for step in (1, 2, 3):
+        run.append("metrics", {"step": step})
+    assert run.rewind(3) == 0
+    assert run.rewind(1) == 2
+    assert run.rewind(-1) == 1
+
+
 def test_rewind_forgets_what_came_after_the_step(run: RunFolder) -> None:
     for step in range(6):
         run.append("metrics", {"step": step})

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tree import show_contexts
+from fastslow.runs.tree import Branch, show_contexts
 
 
 def record(id: str, text: str, parents: list[str], born: int, *, score: float, at: int) -> dict[str, Any]:
@@ -177,6 +178,19 @@ def test_rejected_proposals_are_shown_with_their_reasons(tmp_path: Path, recipe:
     assert full.count("too long:") == full.count("+ Long.") == 9
     assert "+ Answer worse." in full
     assert "+ Answer worse." not in short
+
+
+def test_guides_lead_past_a_branch_to_the_next() -> None:
+    leaf = Branch(Text("leaf"), [("a line", "none")])
+    tree = Branch(
+        Text("root"), children=[Branch(Text("first"), children=[leaf]), Branch(Text("last"), children=[leaf])]
+    )
+    console = Console(file=io.StringIO(), width=60)
+    console.print(tree)
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        *("root", "├── first", "│   └── leaf", "│       a line"),
+        *("└── last", "    └── leaf", "        a line"),
+    ]
 
 
 def test_the_table_has_a_row_for_every_cycle(run: RunFolder) -> None:

@@ -318,6 +318,7 @@ def test_a_run_that_is_stopped_waits_for_no_teacher(tmp_path: Path) -> None:
         ({"rescue": {"name": "teachers", "models": ["lessons"]}}, "names 'lessons', which is no model of its own"),
         ({"rescue": {"name": "teachers", "models": ["policy"]}}, "names 'policy', which is no model of its own"),
         ({"rescue": {"name": "retry", "success": 0}}, "success"),
+        ({"rescue": {"name": "retry", "success": 1.5}}, "success"),
         ({"rescue": "again"}, "there is no rescue 'again'; .*none, retry, teachers"),
     ],
 )
