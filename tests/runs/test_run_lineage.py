@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.lineage import Node, ancestry
 from fastslow.runs.tree import Branch, show_contexts
 
 
@@ -243,6 +244,13 @@ def test_a_family_without_a_first_ancestor_is_drawn_once(tmp_path: Path, recipe:
     run.save_cycle(0, cycle(0, "bb", members, []))
     text = shown(run, full=True)
     assert text.count("aa  born") == text.count("bb  born") == 1
+
+
+def test_ancestors_are_found_once_and_those_unknown_are_left_out() -> None:
+    parents = {"a": ["lost"], "b": ["a"], "c": ["a", "b"], "x": ["y"], "y": ["x"]}
+    known = {key: Node(key, {}, found, 0) for key, found in parents.items()}
+    assert ancestry(known, ["c", "gone"]) == {"a", "b", "c"}
+    assert ancestry(known, ["x"]) == {"x", "y"}
 
 
 def test_a_run_without_cycles_says_so(tmp_path: Path, recipe: Recipe) -> None:
