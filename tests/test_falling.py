@@ -21,7 +21,6 @@ from fastslow.records import Context
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.recorder import SHARE, Pace
 
 LAST = 28
 
@@ -203,19 +202,6 @@ def test_a_damaged_best_checkpoint_is_refused(fallen: Path) -> None:
 def test_a_run_that_does_not_fall_is_used_at_its_end(tmp_path: Path) -> None:
     run(tmp_path / "run", falling(slow={"steps": 14}), Falling())
     assert (RunFolder.open(tmp_path / "run").read_json("run.json") or {})["best"] == 14
-
-
-def test_extra_checkpoints_cost_at_most_a_share_of_the_time() -> None:
-    now = 0.0
-    pace = Pace(lambda: now)
-    assert pace.affordable()
-    pace.saved(0.9)
-    assert pace.affordable(), "no clock decides what a small run saves"
-    pace.saved(4.0)
-    now += 4.0 / SHARE - 1
-    assert not pace.affordable()
-    now += 1
-    assert pace.affordable()
 
 
 # Runs that cannot learn ------------------------------------------------------------------------------------------------

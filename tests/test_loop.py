@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -259,6 +260,13 @@ def test_a_run_in_which_nothing_is_learnt_says_so(chance: float, budget: int, wa
     assert (f"fastslow rollouts {tmp_path / 'run'}" in text.replace("\n", "")) == warned
 
 
+@pytest.mark.parametrize(("steps", "said"), [(1, 1), (9, 9), (10, 10), (11, 10), (25, 10)])
+def test_that_nothing_is_learnt_is_said_once(steps: int, said: int, tmp_path: Path) -> None:
+    loop, _ = run(tmp_path / "run", recipe_of("rl", slow={"steps": steps, "patience": None}), FakeEngine(-1.0))
+    text = loop.record.view.console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.findall(r"nothing is learnt: for (\d+) step", text) == [str(said)]
+
+
 @pytest.mark.parametrize(("method", "steps", "kl", "warned"), [
     ("fst", 10, 6e-7, True), ("rl", 10, 6e-7, True), ("rl", 10, 0.01, False), ("rl", 9, 6e-7, False), ("rl", 10, None, False),
 ])  # fmt: skip
@@ -269,5 +277,8 @@ def test_weights_that_hardly_moved_are_a_warning(
     engine.diverges = {step: {"kl": kl} for step in range(1, steps + 1)}  # type: ignore[dict-item]
     loop, _ = run(tmp_path / "run", recipe_of(method, slow={"steps": steps}), engine)
     text = " ".join(loop.record.view.console.file.getvalue().split())  # type: ignore[attr-defined]
-    assert text.count(f"the weights hardly moved: after {steps} steps the KL from the base model is 6e-07") == warned
+    equal = sum(row["zero_variance"] for row in loop.record.run.rows("metrics")) / steps  # type: ignore[union-attr]
+    said = f"the weights hardly moved: after {steps} steps the KL from the base model is 6e-07"
+    assert text.count("the weights hardly moved") == text.count(said) == warned
+    assert text.count(f"Rewards were equal in {equal:.0%} of the groups") == warned
     assert ("a gain comes from the text" in text) == (warned and method == "fst")

@@ -26,7 +26,7 @@ from fastslow.recipe import dump_recipe
 from fastslow.records import Completion
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.recorder import INTERVAL, Pace
+from fastslow.runs.recorder import Pace
 
 SHARING = {"reuse": True, "rescore": "from-rollouts", "adaptive": True}
 
@@ -116,19 +116,6 @@ def test_what_fails_in_the_middle_of_an_update_is_not_saved(tmp_path: Path) -> N
     with pytest.raises(RuntimeError):
         run(tmp_path / "run", recipe_of(), engine)
     assert RunFolder.open(tmp_path / "run").checkpoints.steps() == [SAVED]
-
-
-@pytest.mark.parametrize("seconds", [0.1, 60.0])
-def test_checkpoints_by_time_cost_a_fiftieth_of_it_at_most(seconds: float) -> None:
-    now, spent, saved = 0.0, 0.0, 0
-    pace = Pace(lambda: now)
-    while now < 100 * INTERVAL:
-        now += 7
-        if pace.due():
-            now, spent, saved = now + seconds, spent + seconds, saved + 1
-            pace.saved(seconds)
-    assert spent <= 0.02 * now
-    assert saved >= min(90, 0.8 * 0.02 * now / seconds)
 
 
 def test_a_checkpoint_by_time_gives_way_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,6 +262,17 @@ def test_a_context_is_read_once(model: PreTrainedModel) -> None:
     assert sum(read) <= 2 * 41 + 6 * 4 + 24 < sum(map(len, prompts)) / 7
 
 
+def test_a_prompt_that_is_long_by_itself_is_still_read_in_large_pieces(model: PreTrainedModel) -> None:
+    """Rows are read one by one where their keys are many, each in as few passes as its tokens need."""
+    sampler = SharedSampler(model, (END,), Sampling(1.0, 1.0, 1))
+    sampler.fused, sampler.max_keys, sampler.max_tokens = True, 4, 16
+    read: list[int] = []
+    hook = model.get_input_embeddings().register_forward_hook(lambda _, inputs, __: read.append(inputs[0].numel()))
+    sampler.sample([[5] * 41], 0, 4)
+    hook.remove()
+    assert read == [16, 16, 8, 1]
+
+
 def test_rows_that_have_ended_are_removed(model: PreTrainedModel) -> None:
     rows: list[int] = []
     hook = model.get_input_embeddings().register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))
@@ -395,6 +406,21 @@ def test_rows_without_room_are_continued_later(
         )
         check_parts(prompts, whole, parts, limits)
         assert needed <= sum(part.ended for part in parts) < len(prompts)
+
+
+def test_room_for_at_most_twice_what_is_drawn_is_taken(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling_module, "BLOCK", 4)
+    taken, widen = [(0, 4)], level_attention.Store.widen
+
+    def widened(store: level_attention.Store, columns: int) -> None:
+        taken.append((store.columns, columns))
+        widen(store, columns)
+
+    monkeypatch.setattr(level_attention.Store, "widen", widened)
+    sample(model, random_prompts([9], [3], 4), Sampling(1.0, 1.0, 30), ends=())
+    assert [before for before, _ in taken[1:]] == [after for _, after in taken[:-1]]
+    assert all(after <= 2 * before for before, after in taken[1:])
+    assert taken[-1][1] == 30
 
 
 def test_a_stopped_row_is_continued_after_its_own_tokens(model: PreTrainedModel) -> None:

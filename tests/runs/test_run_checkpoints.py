@@ -209,3 +209,13 @@ def test_pruning_keeps_the_newest(checkpoints: Checkpoints) -> None:
     assert names(checkpoints) == ["step-000003", "step-000010"]
     checkpoints.prune(5)
     assert checkpoints.steps() == [3, 10]
+
+
+def test_pruning_removes_what_no_schedule_asked_for_unless_it_must_stay(checkpoints: Checkpoints) -> None:
+    for step in (1, 2, 3, 4):
+        filled("a")(checkpoints.begin(step))
+        checkpoints.commit(step, scheduled=step in (1, 4))
+    checkpoints.prune(None, stay=[2])
+    assert checkpoints.steps() == [1, 2, 4]
+    checkpoints.prune(1, stay=[1])
+    assert checkpoints.steps() == [1, 4]

@@ -164,8 +164,31 @@ def test_a_checkpoint_that_was_saved_and_is_gone_is_missed(run: RunFolder) -> No
     with pytest.raises(RunError, match=r"step 4, which is missing; .* --step \(2\)"):
         run.latest_checkpoint()
     shutil.rmtree(run.checkpoints.folder)
-    with pytest.raises(RunError, match=r"step 4, which is missing; .* start a new run"):
-        run.latest_checkpoint()
+    for step in (1, 4):
+        run.set_status("running", checkpoint=step)
+        with pytest.raises(RunError, match=rf"step {step}, which is missing; .* start a new run"):
+            run.latest_checkpoint()
+
+
+def test_the_best_checkpoint_is_chosen_while_it_is_there_and_the_last_is_not_asked_for(run: RunFolder) -> None:
+    assert run.chosen_checkpoint() is None
+    paths = {step: run.checkpoints.write(step, lambda path: (path / "weights").touch()) for step in (2, 4, 6)}
+    assert run.chosen_checkpoint() == (6, paths[6]), "none was found to be better"
+    for best in (6, 2, 4):
+        run.set_status("running", best=best)
+        assert run.chosen_checkpoint() == (best, paths[best])
+        assert run.chosen_checkpoint(last=True) == (6, paths[6])
+    shutil.rmtree(paths[4])
+    assert run.chosen_checkpoint() == (6, paths[6])
+
+
+def test_rewind_says_how_many_steps_are_lost(run: RunFolder) -> None:
+    assert run.rewind(-1) == 0
+    for step in (1, 2, 3):
+        run.append("metrics", {"step": step})
+    assert run.rewind(3) == 0
+    assert run.rewind(1) == 2
+    assert run.rewind(-1) == 1
 
 
 def test_rewind_forgets_what_came_after_the_step(run: RunFolder) -> None:

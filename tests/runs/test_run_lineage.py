@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.tree import show_contexts
+from fastslow.runs.lineage import Node, ancestry
+from fastslow.runs.tree import Branch, show_contexts
 
 
 def record(id: str, text: str, parents: list[str], born: int, *, score: float, at: int) -> dict[str, Any]:
@@ -179,6 +181,19 @@ def test_rejected_proposals_are_shown_with_their_reasons(tmp_path: Path, recipe:
     assert "+ Answer worse." not in short
 
 
+def test_guides_lead_past_a_branch_to_the_next() -> None:
+    leaf = Branch(Text("leaf"), [("a line", "none")])
+    tree = Branch(
+        Text("root"), children=[Branch(Text("first"), children=[leaf]), Branch(Text("last"), children=[leaf])]
+    )
+    console = Console(file=io.StringIO(), width=60)
+    console.print(tree)
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        *("root", "├── first", "│   └── leaf", "│       a line"),
+        *("└── last", "    └── leaf", "        a line"),
+    ]
+
+
 def test_the_table_has_a_row_for_every_cycle(run: RunFolder) -> None:
     table = shown(run, full=False).split("population by cycle")[1]
     assert "child  0.500  best" in table
@@ -229,6 +244,13 @@ def test_a_family_without_a_first_ancestor_is_drawn_once(tmp_path: Path, recipe:
     run.save_cycle(0, cycle(0, "bb", members, []))
     text = shown(run, full=True)
     assert text.count("aa  born") == text.count("bb  born") == 1
+
+
+def test_ancestors_are_found_once_and_those_unknown_are_left_out() -> None:
+    parents = {"a": ["lost"], "b": ["a"], "c": ["a", "b"], "x": ["y"], "y": ["x"]}
+    known = {key: Node(key, {}, found, 0) for key, found in parents.items()}
+    assert ancestry(known, ["c", "gone"]) == {"a", "b", "c"}
+    assert ancestry(known, ["x"]) == {"x", "y"}
 
 
 def test_a_run_without_cycles_says_so(tmp_path: Path, recipe: Recipe) -> None:

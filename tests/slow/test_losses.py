@@ -112,6 +112,12 @@ def test_gspo_has_one_ratio_for_a_row() -> None:
     assert objective(SlowRecipe(loss="gspo"))(batch())[0].item() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("name", ["grpo", "gspo"])
+def test_a_row_of_one_token_weighs_as_much_as_a_long_one(name: str) -> None:
+    made = batch(mask_RT=torch.tensor([[1, 0, 0], [0, 0, 0]]), behaviour_RT=LOGPROBS - 0.1)
+    assert objective(SlowRecipe(loss=name))(made)[0].item() == pytest.approx(clipped(math.exp(0.1), ADVANTAGES[0]) / 4)
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_penalty_is_averaged_as_the_loss_is(name: str) -> None:
     """k3 times the ratio; its gradient at a ratio of 1 is that of the divergence."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from study_helpers import made_run
 
+from fastslow.base.errors import FastSlowError
 from fastslow.recipe import build_recipe, load_recipe
 from fastslow.runs.folder import RunFolder
 from fastslow.study.conclusions import CONCLUSIONS
@@ -108,6 +109,14 @@ def test_the_tasks_of_a_study_are_the_recipes_own_and_as_many_others() -> None:
         {"name": "rulebook", "book": "orchard"},
         {"name": "codeio"},
     ]
+
+
+def test_too_few_tasks_are_refused() -> None:
+    for given in ([], ["codeio"]):
+        with pytest.raises(
+            FastSlowError, match=rf"needs 2 task\(s\) beside the recipe's own, but {len(given)} are given"
+        ):
+            _tasks(STUDIES["continual"], load_recipe(RECIPE, ["task=star-graph"]), given)
 
 
 def test_without_further_tasks_a_rulebook_is_followed_by_the_other_books() -> None:

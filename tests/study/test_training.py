@@ -88,19 +88,3 @@ def test_other_settings_are_refused_by_name(by_words: list[str], finished: Path)
     other = load_recipe(EXAMPLE, [*SETTINGS, *by_words, "seed=3"])
     with pytest.raises(FastSlowError, match="other settings: seed is 0 there and 3 here; "):
         check_methods(other, finished)
-
-
-def test_a_folder_that_holds_something_else_is_refused(recipe: Recipe, finished: Path, tmp_path: Path) -> None:
-    check_methods(recipe, tmp_path / "new")
-    check_methods(recipe, tmp_path)  # empty
-    with pytest.raises(FastSlowError, match="is not empty and has no run"):
-        check_methods(recipe, finished / "fst")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FastSlowError, match="is a file"):
-        check_methods(recipe, tmp_path / "file")
-
-
-@pytest.mark.parametrize("setting", ["method=rl", "output.folder=elsewhere", "evaluation.every=0"])
-def test_settings_that_leave_nothing_to_compare_are_refused(setting: str, tmp_path: Path) -> None:
-    with pytest.raises(FastSlowError, match=setting):
-        check_methods(load_recipe(EXAMPLE, [*SETTINGS, setting]), tmp_path)

@@ -216,7 +216,7 @@ class _Decoding:
     def run(self, finished: Ready, enough: Enough | None = None, later: Sequence[int] = ()) -> None:
         """Decode until all rows have ended or are set aside, or until `enough` of them have ended; `later` are rows of later
         batches."""
-        while self.rows and self.drawn < self.limit and not self.stopped:
+        while self.rows and not self.stopped:
             if self.drawn == self.own.columns:
                 columns = min(2 * self.own.columns, self.limit)
                 self._set_aside(max(1, self.room // columns))

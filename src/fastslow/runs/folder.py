@@ -147,7 +147,7 @@ class RunFolder:
     def chosen_checkpoint(self, last: bool = False) -> tuple[int, Path] | None:
         """The checkpoint that commands use: the newest, unless the run has found an earlier one to be better."""
         latest, best = self.latest_checkpoint(), (self.read_json("run.json") or {}).get("best")
-        if latest is None or last or best == latest[0] or best not in self.checkpoints.steps():
+        if last or best not in self.checkpoints.steps()[:-1]:
             return latest
         return best, self.checkpoints.get(best)
 

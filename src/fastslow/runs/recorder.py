@@ -276,7 +276,7 @@ class Recorder:
         """Say so when the rewards of every group have been equal for many steps, or for all, and no edit was kept."""
         state, idle = self.state, self.state.course.idle
         edited = any(member.context.parents for member in state.pool.members)
-        due = idle == IDLE or (state.done and 0 < idle == state.step < IDLE)
+        due = idle == (min(state.step, IDLE) if state.done else IDLE)
         if due and not edited and self.recipe.method != "distill" and self.recipe.slow.advantage != "none":
             self.view.message(trouble.idle(idle, row["reward"], row["truncated"], self.folder), "warning")
 

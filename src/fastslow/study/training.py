@@ -84,8 +84,9 @@ class Job:
         return all(finished(job.folder) for job in self.needs)
 
     @property
-    def weights(self) -> Path | None:
-        return self.out / "weights" / self.before.name if self.before else None
+    def weights(self) -> Path:
+        """Where the runs that start from this one find its weights."""
+        return self.out / "weights" / self.name
 
     def recipe(self, base: Recipe) -> Recipe:
         """The base recipe with the variant's settings, the seed, and what the job takes from the runs it needs."""
@@ -95,8 +96,8 @@ class Job:
         if data["stages"]:  # in place of the task and its steps
             data["task"] = None
             del data["slow"]["steps"]
-        if self.weights is not None:
-            data["model"]["name"] = str(self.weights.absolute())
+        if self.before is not None:
+            data["model"]["name"] = str(self.before.weights.absolute())
         data["slow"]["patience"] = None  # methods are compared over the same steps
         data["output"]["folder"] = str(self.folder.absolute())
         recipe = build_recipe(data)
@@ -156,14 +157,14 @@ def _start(job: Job, base: Recipe, parallel: int) -> subprocess.Popen[bytes]:
     if (job.folder / "run.json").exists():
         command += ["--resume", str(job.folder)]
     else:
-        if job.before is not None and job.weights is not None and not job.weights.exists():
-            save_policy(open_snapshot(job.before.folder, "last"), job.weights)
+        if job.before is not None and not job.before.weights.exists():
+            save_policy(open_snapshot(job.before.folder, "last"), job.before.weights)
         recipe = job.out / "recipes" / f"{job.name}.yaml"
         files.write_bytes(recipe, files.encode(dump_recipe(job.recipe(base))))
         command.append(str(recipe))
     threads = max(1, (os.cpu_count() or 1) // parallel)
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
-    job.log.parent.mkdir(parents=True, exist_ok=True)
+    job.log.parent.mkdir(exist_ok=True)
     with job.log.open("ab") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment

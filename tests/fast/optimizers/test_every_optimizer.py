@@ -27,11 +27,12 @@ from optimizer_helpers import (
 )
 
 from fastslow.base.world import World
-from fastslow.fast.optimizers.base import PATIENCE, Cycle
+from fastslow.fast.optimizers.base import PATIENCE, Cycle, Optimizer
 from fastslow.fast.pool import Pool
-from fastslow.fast.reflection import ChatFailed, LanguageModelReflector, Lessons, TextRequest, Usage
+from fastslow.fast.reflection import Attempt, ChatFailed, LanguageModelReflector, Lessons, TextRequest, Usage
 from fastslow.recipe import FastRecipe
 from fastslow.recipe.parts import OPTIMIZER
+from fastslow.records import Rollout
 
 ANCHORS = problems(12)
 
@@ -92,14 +93,24 @@ def test_with_a_model_its_answers_become_contexts(optimizer: str) -> None:
 
 
 @each(*SCALAR_ONLY)
-def test_who_learns_from_scores_alone_never_sees_a_word_of_the_feedback(optimizer: str) -> None:
+def test_who_learns_from_scores_alone_never_sees_a_word_of_the_feedback(
+    optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watched, (reflector, chat) = Watched(), scripted()
+    attempt, given = Optimizer.attempt, list[Attempt | None]()
+
+    def remembered(self: Optimizer, rollout: Rollout, component: str) -> Attempt | None:
+        given.append(attempt(self, rollout, component))
+        return given[-1]
+
+    monkeypatch.setattr(Optimizer, "attempt", remembered)
     for proposer in (watched, reflector):
         found = evolve(Stage(half), proposer, pool_of("Answer.", "Think."), ANCHORS, optimizer=optimizer)
         assert found.edits
         assert not any(edit.feedback for edit in found.edits)
         assert not any(HINT.search(text) for context in found.contexts for text in context.texts.values())
     assert watched.requests
+    assert {each.feedback for each in given if each} <= {""}
     seen = [*(request.prompt for request, _ in watched.requests), *(text for _, text in watched.requests), *chat.heard]
     assert not any(HINT.search(text) for text in seen)
 

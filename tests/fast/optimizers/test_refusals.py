@@ -17,6 +17,7 @@ SUPPORTING = {
     "fast.rescore=from-rollouts": {"gepa", "evoprompt"},
     "fast.reuse=true": {"gepa", "evoprompt", "textgrad", "reflexion", "ace"},
     "fast.population=1": set(ALL) - {"evoprompt", "promptbreeder"},
+    "fast.population=2": set(ALL),
     "fast.budget=5": {"gepa", "digest"},
     "fast.budget=800": set(ALL),
 }

@@ -75,7 +75,9 @@ def test_retries_run_out(server: OpenAIServer, make_request: Make) -> None:
 
 
 @pytest.mark.parametrize(("status", "permanent"), [(401, True), (403, True), (404, True), (400, False), (422, False)])
-def test_other_statuses_fail_at_once(server: OpenAIServer, make_request: Make, status: int, permanent: bool) -> None:
+def test_other_statuses_fail_at_once(
+    server: OpenAIServer, make_request: Make, status: int, permanent: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     server.faults.append(Fault(status))
     reflector = LanguageModelReflector(chat_with(server))
     with pytest.raises(ReflectionFailed, match=r"model 'Some/tiny-model' at http.*injected fault") as failure:
@@ -83,6 +85,7 @@ def test_other_statuses_fail_at_once(server: OpenAIServer, make_request: Make, s
     assert failure.value.permanent == permanent
     assert (reflector.usage.calls, reflector.usage.retries, reflector.usage.failures) == (1, 0, 1)
     assert len(server.requests) == 1
+    assert "LiteLLM" not in capsys.readouterr().out, "its own advice would stand between the lines of a run"
 
 
 def test_pauses_double(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from fastslow.runs.board.index import Filter, RolloutIndex, read_rollout, shaded
+from fastslow.runs.board.search import TextIndex
 from fastslow.runs.board.server import make_app
 from fastslow.runs.board.views import Views
 from fastslow.runs.reading import Place
@@ -228,3 +230,11 @@ def test_a_search_sees_new_files_and_only_them_again(finished: Path, tmp_path: P
     pq.write_table(changed, newest)
     searched.refresh(60)
     assert searched.page(Filter(words="zebra"), "newest", True, 0, 10)["total"] == table.num_rows
+
+
+def test_rollouts_of_a_file_that_is_not_read_hold_no_words() -> None:
+    index = TextIndex()
+    index.add("read", [["yes", "no"]], 2)
+    file, row = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    assert index.found("yes", ["read", "unread"], file, row).tolist() == [True, False, False, False]
+    assert index.found("", ["read", "unread"], file, row).all(), "no words are in every text"

@@ -13,7 +13,7 @@ import pytest
 from board_helpers import make_run
 from helpers import ROOT
 
-from fastslow.runs.board.curves import curves, summary, thinned
+from fastslow.runs.board.curves import curves, summary, thinned, training_rollouts
 from fastslow.runs.board.views import NotFound, RunViews, Views
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, sum_rows
@@ -63,6 +63,16 @@ def test_each_reward_function_has_a_curve() -> None:
     rows = [{"step": 1, "parts": {"form": -1.5}}, {"step": 2, "parts": {"form": 0.5, "accuracy": 2}}, {"step": 3}]
     assert curves(rows, [], [])["training"]["parts"] == {"form": [-1.5, 0.5, None], "accuracy": [None, 2, None]}
     assert curves([{"step": 1}], [], [])["training"]["parts"] == {}
+
+
+def test_a_loop_that_has_not_begun_has_spent_nothing() -> None:
+    rows: list[dict[str, Any]] = [
+        {},
+        {"rollouts_slow": 3},
+        {"rollouts_fast": 4},
+        {"rollouts_slow": 3, "rollouts_fast": 4},
+    ]
+    assert [training_rollouts(row) for row in rows] == [0, 3, 4, 7]
 
 
 def test_cycles_and_stages_are_marked_where_they_begin() -> None:

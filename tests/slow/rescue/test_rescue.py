@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import END, FakeEngine
+from fake_engine import END, FakeEngine, Numbered
 from fake_runs import GROUP, PROBLEMS, STEPS, make_loop, outcome, recipe_of, resume, run
 
 from fastslow.base.errors import RecipeError
 from fastslow.engine.base import Update
 from fastslow.fast.reflection import ChatFailed, Reply
+from fastslow.records import Example, Feedback
+from fastslow.rollouts.play import FAULT
 from fastslow.runs import files
 from fastslow.slow.rescue import play
 from fastslow.slow.rescue.accounts import Account
@@ -163,7 +165,6 @@ class Slow(Scripted):
     """Answers when as many calls are under way as it waits for, or after a while."""
 
     meet: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=0.05))
-    concurrent: bool = False
     met: int = 0
 
     def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
@@ -174,11 +175,15 @@ class Slow(Scripted):
         return super().__call__(messages, seed)
 
 
+class Served(Slow):
+    concurrent = True
+
+
 def test_a_served_teacher_answers_together_and_a_local_one_by_one(tmp_path: Path) -> None:
     local = Slow()
     run(tmp_path / "local", taught(), FakeEngine(-1.0), teachers={"small": local})
     assert local.met == 0 < len(local.heard)
-    served = Slow(concurrent=True, meet=threading.Barrier(PROBLEMS, timeout=60))
+    served = Served(meet=threading.Barrier(PROBLEMS, timeout=60))
     run(tmp_path / "served", taught(), FakeEngine(-1.0), teachers={"small": served})
     assert served.met == len(served.heard) == STEPS * PROBLEMS
 
@@ -259,16 +264,47 @@ def test_a_held_back_group_is_not_trained_on_and_is_tried_again_like_the_others(
 
 def test_a_teacher_that_cannot_be_asked_is_dropped_and_one_that_stumbles_is_not(tmp_path: Path) -> None:
     gone = Scripted(error=ChatFailed("the key is refused", permanent=True))
-    busy = Scripted(error=ChatFailed("try later"))
+    busy, cut = Scripted(error=ChatFailed("try later")), Scripted(error=ConnectionError("reset"))
     loop, _engine = run(
-        tmp_path / "run", taught(models=["a/gone", "b/busy"]), FakeEngine(-1.0), teachers={"gone": gone, "busy": busy}
-    )
+        tmp_path / "run", taught(models=["a/gone", "b/busy", "c/cut"]), FakeEngine(-1.0),
+        teachers={"gone": gone, "busy": busy, "cut": cut},
+    )  # fmt: skip
     of = loop.state.rescue.of
     assert of["gone"].dropped == "it cannot be asked: the key is refused"
-    assert (of["gone"].tried, of["busy"].tried) == (PROBLEMS, STEPS * PROBLEMS)
+    assert [of[name].tried for name in ("gone", "busy", "cut")] == [PROBLEMS, STEPS * PROBLEMS, STEPS * PROBLEMS]
     assert not of["busy"].dropped
-    assert loop.state.ledger["rescue"].faults == {"teacher": PROBLEMS + STEPS * PROBLEMS}
+    assert not of["cut"].dropped
+    assert loop.state.ledger["rescue"].faults == {"teacher": PROBLEMS + 2 * STEPS * PROBLEMS}
     assert "gone is not asked any more" in loop.record.view.console.file.getvalue()
+
+
+def test_a_fault_of_the_grader_is_not_a_teachers(tmp_path: Path) -> None:
+    class Breaks(Numbered):
+        def grade(self, example: Example, answer: str) -> Feedback:
+            if answer == "yes":
+                raise ValueError("no such answer")
+            return super().grade(example, answer)
+
+    recipe = recipe_of("rl", slow={"rescue": {"name": "teachers", "models": ["openai/small"]}, "steps": 1})
+    loop, _ = run(tmp_path / "run", recipe, FakeEngine(-1.0), task=Breaks(), teachers={"small": Scripted()})
+    assert loop.state.ledger["rescue"].faults == {FAULT: PROBLEMS}
+
+
+def test_a_run_that_is_stopped_waits_for_no_teacher(tmp_path: Path) -> None:
+    ended, waited = threading.Event(), list[bool]()
+
+    class Stopped(Served):
+        def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
+            if self.meet.wait() == 0:
+                raise KeyboardInterrupt
+            waited.append(not ended.wait(10))
+            return Reply("yes")
+
+    teacher = Stopped(meet=threading.Barrier(PROBLEMS, timeout=60))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run", taught(), FakeEngine(-1.0), teachers={"small": teacher})
+    ended.set()
+    assert True not in waited
 
 
 @pytest.mark.parametrize(
@@ -282,6 +318,7 @@ def test_a_teacher_that_cannot_be_asked_is_dropped_and_one_that_stumbles_is_not(
         ({"rescue": {"name": "teachers", "models": ["lessons"]}}, "names 'lessons', which is no model of its own"),
         ({"rescue": {"name": "teachers", "models": ["policy"]}}, "names 'policy', which is no model of its own"),
         ({"rescue": {"name": "retry", "success": 0}}, "success"),
+        ({"rescue": {"name": "retry", "success": 1.5}}, "success"),
         ({"rescue": "again"}, "there is no rescue 'again'; .*none, retry, teachers"),
     ],
 )

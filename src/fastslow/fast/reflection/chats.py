@@ -201,7 +201,6 @@ def _litellm() -> Any:
     import litellm
 
     litellm.suppress_debug_info = True
-    litellm.telemetry = False
     return litellm
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from statistics import mode
 from typing import Any
 
 from fastslow.models.chat import Message, TextEncoder, merge_context
@@ -77,7 +78,7 @@ class Teacher:
         try:
             tries, timing = player.play(pairs, self.sampling, policy_step=step, seed=seed, strict=False)
         finally:  # a run that is stopped waits for no answer
-            asked.pool.shutdown(wait=False, cancel_futures=True)
+            asked.pool.shutdown(wait=False)
         found = self.student.world.gather((asked.spent, asked.broken))
         spent, unanswered = sum((each for each, _ in found), Entry()), sum(f.faults.get("teacher", 0) for f, _ in found)
         faults = sum((Counter(each.faults) for each in tries), Counter[str]()) - Counter({FAULT: unanswered})
@@ -88,8 +89,8 @@ class Teacher:
     def _end_token(self, failed: Sequence[Rollout]) -> int | None:
         """The end token that the policy itself writes; models can have several."""
         chat, written = self.student.chat, [turn.completion.ids for each in failed for turn in each.turns]
-        ends = Counter(ids[-1] for ids in written if chat.has_ended(ids))
-        return ends.most_common(1)[0][0] if ends else getattr(chat.tokenizer, "eos_token_id", None)
+        ends = [ids[-1] for ids in written if chat.has_ended(ids)]
+        return mode(ends) if ends else getattr(chat.tokenizer, "eos_token_id", None)
 
 
 class _TeacherPlayer(Player):
@@ -109,7 +110,6 @@ class _Asked:
     """A teacher in an engine's place, as far as playing needs one: it is sent the messages that a prompt was made of."""
 
     in_flight = True
-    retries = 0
 
     def __init__(self, student: Player, chat: Chat, end: int | None) -> None:
         self.world, self.max_length = student.engine.world, student.engine.max_length
