@@ -53,7 +53,7 @@ EXTRA = {
     "state.py": ("test_loop.py",),
     "fast/memory.py": ("test_loop.py",),
     "fast/evolution.py": ("test_loop.py",),
-    "runs/recorder.py": ("test_loop.py", "slow/test_withdraw.py"),
+    "runs/recorder.py": ("test_loop.py", "test_stops.py", "test_falling.py", "slow/test_withdraw.py"),
     "runs/saving.py": ("test_loop.py",),
     "runs/trouble.py": ("test_loop.py", "test_falling.py"),
     "slow/stream.py": ("test_loop.py",),
