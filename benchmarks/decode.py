@@ -82,8 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 found, launches, table = _profiled(launched, gpu)
                 found["no kernel"] = taken - sum(found.values())
                 print(
-                    f"{kernels:>10}{columns:>8}{1e3 * taken:>9.2f}{1e3 * eager:>10.2f}{1e3 * floor:>9.2f}{launches:>9}"
-                    + "".join(f"{1e3 * found[part]:>15.2f}" for part in parts),
+                    f"{kernels:>10}{columns:>8}{1e3 * taken:>9.3f}{1e3 * eager:>10.3f}{1e3 * floor:>9.3f}{launches:>9}"
+                    + "".join(f"{1e3 * found[part]:>15.3f}" for part in parts),
                     flush=True,
                 )
                 if options.table:
