@@ -18,6 +18,8 @@ from fastslow.engine.base import Update
 from fastslow.loop import Loop
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
+from fastslow.runs.ledger import Entry
+from fastslow.runs.trouble import usual_fault
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -258,6 +260,22 @@ def test_a_run_in_which_nothing_is_learnt_says_so(chance: float, budget: int, wa
     text = loop.record.view.console.file.getvalue()  # type: ignore[attr-defined]
     assert text.count(f"nothing is learnt: for {STEPS} steps") == warned
     assert (f"fastslow rollouts {tmp_path / 'run'}" in text.replace("\n", "")) == warned
+
+
+def test_what_stops_every_rollout_is_named_where_nothing_is_learnt(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    engine.max_length = 3
+    loop, _ = run(tmp_path / "run", recipe_of("rl", slow={"patience": None}), engine)
+    said = " ".join(loop.record.view.console.file.getvalue().split())  # type: ignore[attr-defined]
+    rollouts = loop.state.ledger["slow"].rollouts
+    assert f"; {rollouts} of {rollouts} rollouts have the fault prompt_too_long. To see" in said
+
+
+@pytest.mark.parametrize(("count", "named"), [(0, False), (4, False), (5, True), (10, True)])
+def test_a_fault_of_fewer_than_half_of_the_rollouts_is_not_named(count: int, named: bool) -> None:
+    said = usual_fault(Entry(10, faults={"agent_hung": count, "truncated": min(count, 1)}))
+    assert said == (f"; {count} of 10 rollouts have the fault agent_hung" if named else "")
+    assert usual_fault(Entry()) == ""
 
 
 @pytest.mark.parametrize(("steps", "said"), [(1, 1), (9, 9), (10, 10), (11, 10), (25, 10)])

@@ -264,7 +264,7 @@ class Recorder:
         """Raise if the run cannot learn: no step has had a gradient for long, and the fast loop has kept no new text."""
         state, patience = self.state, self.recipe.slow.patience
         if self.recipe.method in ("rl", "fst") and not state.done and state.course.hopeless(patience):
-            raise trouble.hopeless(state.step, state.course.idle, self.recipe, self.folder)
+            raise trouble.hopeless(state.step, state.course.idle, self.recipe, state.ledger["slow"], self.folder)
 
     def _warn_if_collapsed(self) -> None:
         """Say once that groups have become equal, without entropy and without being solved."""
@@ -278,7 +278,8 @@ class Recorder:
         edited = any(member.context.parents for member in state.pool.members)
         due = idle == (min(state.step, IDLE) if state.done else IDLE)
         if due and not edited and self.recipe.method != "distill" and self.recipe.slow.advantage != "none":
-            self.view.message(trouble.idle(idle, row["reward"], row["truncated"], self.folder), "warning")
+            spent = state.ledger["slow"]
+            self.view.message(trouble.idle(idle, row["reward"], row["truncated"], spent, self.folder), "warning")
 
     def _warn_if_unmoved(self, row: Mapping[str, Any]) -> None:
         """At the end, say so when the policy is still the base model, although it has been trained."""

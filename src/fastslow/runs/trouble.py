@@ -10,6 +10,7 @@ from fastslow.base.errors import Diverged, NothingLearnt, RunError
 
 if TYPE_CHECKING:
     from fastslow.recipe import Recipe
+    from fastslow.runs.ledger import Entry
     from fastslow.slow.steady import Point
 
 WINDOW = 10
@@ -50,11 +51,19 @@ def collapsed(step: int, first: Point, last: Point) -> str:
     )
 
 
-def idle(steps: int, reward: float, truncated: float, folder: Path) -> str:
+def idle(steps: int, reward: float, truncated: float, spent: Entry, folder: Path) -> str:
     return (
         f"nothing is learnt: for {steps} steps the rewards in every group were equal (mean {reward:.3f}), and no "
-        f"edit of the context was kept. {LIKELY} ({truncated:.0%} in this step). To see the answers: "
+        f"edit of the context was kept. {LIKELY} ({truncated:.0%} in this step){usual_fault(spent)}. To see the answers: "
         f"fastslow rollouts {folder}"
+    )
+
+
+def usual_fault(spent: Entry) -> str:
+    """The fault that most rollouts have, if one is in half of them or more."""
+    name, count = max(spent.faults.items(), key=lambda each: each[1], default=("", 0))
+    return (
+        f"; {count:,} of {spent.rollouts:,} rollouts have the fault {name}" if 2 * count >= spent.rollouts > 0 else ""
     )
 
 
@@ -66,12 +75,12 @@ def unmoved(steps: int, kl: float, equal: float, recipe: Recipe) -> str:
     )
 
 
-def hopeless(step: int, steps: int, recipe: Recipe, folder: Path) -> NothingLearnt:
+def hopeless(step: int, steps: int, recipe: Recipe, spent: Entry, folder: Path) -> NothingLearnt:
     return NothingLearnt(
         f"stopped after step {step}, which is saved: for {steps} steps the rewards in every group were "
         f"equal{' and no new text was kept' if recipe.method == 'fst' else ''}: nothing was learnt "
-        f"(slow.patience={recipe.slow.patience}). {LIKELY}. To see the answers: fastslow rollouts {folder}; to continue all "
-        f"the same: fastslow train --resume {folder} slow.patience=null"
+        f"(slow.patience={recipe.slow.patience}). {LIKELY}{usual_fault(spent)}. To see the answers: fastslow rollouts "
+        f"{folder}; to continue all the same: fastslow train --resume {folder} slow.patience=null"
     )
 
 
