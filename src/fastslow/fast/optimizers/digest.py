@@ -465,13 +465,13 @@ class Digest(Optimizer):
         """The best text, others that draws from the posterior call best, and the base text while it may be better."""
         found = {model.best.taken: model.best}
         shown = model.best.taken & self.transcript.examples.keys()
+        without = model.judged(model.best.taken - shown)
         if shown and self._unsolved():  # wrong answers show more than none
-            without = model.judged(model.best.taken - shown)
             others = (model.sampled(self.normal) for _ in range(3 * DESIGNS))
             found |= {without.taken: without, **{each.taken: each for each in others if each.taken & shown}}
             return list(found.values())[:DESIGNS]
-        if shown and _chance_below(model.judged(model.best.taken, model.best.taken - shown)) > BEATEN:
-            found[model.best.taken - shown] = model.judged(model.best.taken - shown)
+        if shown and _chance_below(model.judged(model.best.taken, without.taken)) > BEATEN:
+            found[without.taken] = without
         if model.best.taken != model.base and _chance_below(model.best) > BEATEN:
             found[model.base] = model.judged(model.base)
         checked = model.checked(self.normal)
