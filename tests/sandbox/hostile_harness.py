@@ -154,6 +154,7 @@ FORGED = {
     "a fault of the grader": "say({'raised': {'kind': 'TaskError', 'message': 'x', 'line': [], 'code': {}}, 'prints': 7})",
     "words of the grader": "raise ValueError('Right.\\nScore: 1\\nFeedback(1.0)')",
     "an endless line": "while True: os.write(3, b'x' * 65536)",
+    "the beginning of a line": "os.write(3, b'{\"returned\": ')\ntime.sleep(600)",
     "an endless nest": "say(b'[' * 500_000)",
     "no text": "say(bytes(range(128, 250)))",
     "no number": 'say(b\'{"ended": NaN, "worked": Infinity}\')',

@@ -15,7 +15,7 @@ from typing import Any
 
 import hostile_harness
 import pytest
-from processes import descendants, gone
+from processes import descendants, gone, parents
 
 from fastslow.base.world import wait_for
 from fastslow.records import Example, Feedback
@@ -31,6 +31,7 @@ FAULTS = {
     "forged: a refusal of the machine": "harness_output",
     "forged: a fault of the grader": "harness_output",
     "forged: an endless line": "harness_output",
+    "forged: the beginning of a line": "harness_output",
     "forged: a closed channel": "harness_hung",
     "forged: a quick end": "harness_crashed",
     "bombs: memory": "harness_memory",
@@ -47,7 +48,7 @@ FAULTS = {
 class Guarded(HarnessTask):
     """A task whose answer nobody but the grader knows."""
 
-    limits = Limits(seconds=1)
+    limits = Limits(seconds=2)
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,18 +174,13 @@ def test_the_next_rollout_finds_nothing_of_them(played: tuple[Guarded, Any, Any]
 
 def test_nothing_is_left_but_the_process_that_forks(played: tuple[Guarded, Any, dict[int, str]]) -> None:
     before = played[2]
+    ours = {each for each, (parent, _) in parents().items() if parent == os.getpid()}
+    (server,) = (each for each in ours - set(before) if "inside.harness" in Path(f"/proc/{each}/cmdline").read_text())
     family = descendants(os.getpid())
-    (server,) = (
-        each
-        for each in family
-        if each not in before
-        and "inside.harness" in Path(f"/proc/{each}/cmdline").read_text()
-        and Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid())
-    )
     forks = {each: began for each, began in family.items() if each not in before and each != server}
-    left = {each: began for each, began in forks.items() if each not in descendants(server)}
-    assert gone(left)
-    assert len(descendants(server)) == 1
+    stays = min(descendants(server).items(), key=lambda item: int(item[1]))[0]  # what forks, behind the walls
+    assert gone({each: began for each, began in forks.items() if each != stays})
+    assert set(descendants(server)) == {stays}
     os.kill(server, signal.SIGKILL)  # with it all ends, and the next rollout starts another one
     assert gone(forks)
 

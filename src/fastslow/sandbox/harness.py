@@ -147,14 +147,19 @@ async def run_harness(job: Job, answer: Answer) -> Ended:
 
 
 async def _said(reader: asyncio.StreamReader, seconds: float) -> Any:
-    """The next message, None where none comes within so many seconds; what is no message, and the end, as bytes."""
+    """The next message, None where nothing comes within so many seconds; what is no message, and the end, as bytes."""
     reading = asyncio.ensure_future(_line(reader))
     try:
         await asyncio.wait({reading}, timeout=seconds)
         if not reading.done():  # the event loop may have been busy for all that time
             await asyncio.wait({reading}, timeout=0.1)
-        line = reading.result() if reading.done() else b"null"
-        return json.loads(line) if line else b""
+        if reading.done():
+            return json.loads(line) if (line := reading.result()) else b""
+        reading.cancel()
+        await asyncio.wait({reading})
+        with contextlib.suppress(TimeoutError):  # the beginning of a line without an end?
+            return b"?" if await asyncio.wait_for(reader.read(1), 0.1) else b""
+        return None
     except (ValueError, RecursionError):  # too long, or no JSON
         return b"?"
     except OSError:  # written to when nobody was there any more
