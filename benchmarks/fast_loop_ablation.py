@@ -68,7 +68,7 @@ ABLATIONS: dict[str, list[tuple[str, Any]]] = {
         (f"{DIGEST}.model.Model._gate", in_full),
         (f"{DIGEST}.words.Words.follows", lambda self, journal, about, problems: about),
     ],
-    "demonstrations": [(f"{SEARCH}.MOST_DEMONSTRATIONS", 0)],
+    "demonstrations": [(f"{DIGEST}.answers.MOST_DEMONSTRATIONS", 0)],
     "classes": [(f"{DIGEST}.transcript.generalized", lambda variants, problems: ({}, frozenset()))],
     "memory": [(f"{SEARCH}.Transcript.from_data", lambda data: Transcript())],
 }

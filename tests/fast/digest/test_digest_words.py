@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import pytest
 from cycle_helpers import one_cycle, pool_of
 
+from fastslow.fast.digest.answers import TRIES
 from fastslow.fast.optimizers.base import Cycle
-from fastslow.fast.optimizers.digest import TRIES
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Lessons
 from fastslow.recipe import FastRecipe

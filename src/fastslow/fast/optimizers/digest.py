@@ -11,9 +11,8 @@
    from the posterior, so that doubtful lines are there in some and missing in others, on problems that those lines are about;
    the text that the run began with is among them until it is surely beaten. The text with the greatest expected gain is kept
    as the best, never the luckiest mean.
-4. *Show.* Where a line is in the text and is still not kept, solved problems may enter as examples, first those that show
-   what no other does. While none is solved, the answers that came nearest are tried again with what the grader said of them;
-   if that solves none, some of them may enter with these words.
+4. *Show.* Where a line is in the text and is still not kept, solved problems may enter as examples, and answers that came
+   near are tried again (`answers.py`).
 
 The lines judged are those of prompts. Code is revised once a cycle, by a reflection model, and plays beside the present code
 on the same problems under the same lines. If it is better, it takes its place, and what was drawn under the old code counts
@@ -30,17 +29,17 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 
 from fastslow.base.world import derive_seed
-from fastslow.fast.digest.examples import Candidate, correction, demonstration, is_right, mended, naming, news, picked
+from fastslow.fast.digest.answers import MOST_RETRIED, TRIES, Answers, Try, Wrong
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import NOTHING, Choice, Model
-from fastslow.fast.digest.transcript import Graded, Transcript, compared, parts_of_texts, read_feedback
+from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
 from fastslow.fast.digest.writing import (
     MOST_EXAMPLES,
     MOST_STATEMENTS,
@@ -54,9 +53,7 @@ from fastslow.fast.evaluator import Evaluator
 from fastslow.fast.optimizers.base import Cycle, LineEffect, Optimizer
 from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Attempt, Reflector
-from fastslow.fast.reflection.base import MOST_LINES
 from fastslow.records import Context, Example, Rollout
-from fastslow.rollouts.again import another_try, to_copy
 from fastslow.runs.ledger import Purpose
 
 FIRST_LOOK = 32
@@ -68,41 +65,11 @@ DESIGNS = 4
 """Texts that a batch compares."""
 DRAWS = 2
 """Of these, those that each problem is played under, in turn."""
-MOST_DEMONSTRATIONS, MOST_ENTERED = 8, 2
-"""Solved problems that may stand in texts as examples: in all, and that enter before one batch."""
-MOST_CORRECTIONS = 2
-"""Wrong answers that may stand in texts, with what was said of them, while no problem is solved."""
-LONGEST_DEMONSTRATION, LONGEST_CORRECTION = 0.25, 0.4
-"""The part of a text that one of them may take."""
-MOST_RETRIED, TRIES = 2, 4
-"""Wrong answers that one batch tries again, those that came nearest, and how often."""
-RETRYING = 0.5
-"""The part of a budget that trying again may take."""
-KEPT = 0.5
-"""The share of second tries that must come as far as the answers that they were shown."""
-FRUITLESS = 32
-"""Rollouts in a row that try answers again to no avail, after which no more are tried."""
-IN_VAIN = 24
-"""Those of two cycles of which none was right, after which no more are tried while a text can show a right answer."""
 SURE = 1.0
 """Deviations by which a text's expected gain must exceed nothing to be kept as the best, where the base text has something to
 lose."""
 BEATEN = 0.02
 """The chance of being worse than the base text below which the base text is no longer played."""
-
-
-Far = tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """An answer that was not right, and what was said of it."""
-
-    example: Example
-    attempt: Attempt
-    score: float
-    progress: float
-    lines: list[list[Said]]
 
 
 class Digest(Optimizer):
@@ -131,20 +98,9 @@ class Digest(Optimizer):
         self.played: Counter[str] = Counter()
         self._failed: dict[str, list[Attempt]] = {}
         """By component of code: attempts that were not right."""
-        self._wrong: dict[str, list[Wrong]] = {}
-        """The attempts of this cycle that were not right, by component."""
-        self._solved: dict[tuple[str, str], Attempt] = {}
-        """By component and problem: a right one."""
-        self._retries, self._fruitless = RETRYING * self.evaluator.budget, 0
-        """Rollouts that may still try answers again, and the latest that did and brought none further."""
-        self._tried: dict[tuple[str, str], Wrong] = {}
-        """By component and problem: the answers that were tried again last."""
-        self._had_tries: set[tuple[str, str, str]] = set()
-        """By component, problem and answer: those that were. Another try of the same would mostly be the same answer."""
-        self._tries, self._righted, self._before = 0, 0, dict[str, int]()
-        """How often they were, how often that was right, and the wrong attempts of each component before."""
-        self._renewed = False
-        """The oldest wrong answer that texts show has gone."""
+        self.answers = Answers(
+            self.transcript, self.cycle, self.evaluator.budget, self.recipe.max_tokens, self.count_tokens
+        )
         self._drawn: dict[str, list[float]] = {}
         self._shapes: dict[tuple[tuple[str, str], ...], tuple[frozenset[str], int]] = {}
         if self.evaluator.evidence is not None:
@@ -162,11 +118,15 @@ class Digest(Optimizer):
             self.generations += 1
             if self.generations in (1, 1 + BATCHES // 2):
                 self._ask()
-            model = self._demonstrated(self._model())
+            model = self._model()
+            if self.answers.demonstrate(model):
+                model = self._model()
             self.progress(f"batch {self.generations}: {self.spent}/{self.budget} rollouts{self._silence(model)}")
-            if self._retry(model, min(MOST_RETRIED * TRIES, left)):
+            if tries := self.answers.again(model, min(MOST_RETRIED * TRIES, left)):
+                self._try_again(model, tries)
                 continue
-            model = self._corrected(model)
+            if self.answers.correct(model):
+                model = self._model()
             designs = self._designs(model)
             contexts = [self._context(model, design) for design in designs]
             each = min(DRAWS, len(contexts))
@@ -199,10 +159,22 @@ class Digest(Optimizer):
             self._drawn.setdefault(rollout.context.id, []).append(rollout.score)
         self._read(rollouts, self.cycle)
 
+    def _try_again(self, model: Model, tries: Sequence[Try]) -> None:
+        """Such rollouts say nothing of lines; an answer that is right may stand as an example."""
+        texts, pairs = model.texts(model.best), []
+        for each in tries:
+            shown = {**self.base.texts, **texts, each.component: f"{texts[each.component]}\n{each.below}"}
+            context = Context(shown, (self.base.id,), self.cycle)
+            self.contexts[context.id] = context
+            pairs.append((each.wrong.example, context))
+        rollouts = self.evaluator.draw(pairs, "fast-minibatch")
+        self.answers.righted = sum(rollout.score >= 1 for rollout in rollouts)
+        self._read(rollouts, self.cycle, [each.wrong for each in tries])
+
     def _read(self, rollouts: Iterable[Rollout], cycle: int, tried: Iterable[Wrong] = ()) -> None:
         """Read rollouts, some of which may have tried a wrong answer again."""
         for rollout, wrong in itertools.zip_longest(rollouts, tried):
-            if self._is_given_away(rollout) or not self._has_the_code(rollout.context):
+            if self.answers.gives_away(rollout) or not self._has_the_code(rollout.context):
                 continue
             lines = self._lines(rollout)
             parts, longer = self._shape(rollout.in_play)
@@ -233,11 +205,7 @@ class Digest(Optimizer):
             if attempt is None:
                 continue
             lines = read_feedback(component, attempt.feedback, attempt.answer, attempt.question, self.transcript.parts)
-            if rollout.score >= 1:
-                self._solved.setdefault((component, rollout.example.id), attempt)
-            else:
-                wrong = Wrong(rollout.example, attempt, rollout.score, rollout.progress, lines)
-                self._wrong.setdefault(component, []).append(wrong)
+            self.answers.add(component, rollout, attempt, lines)
             found += lines
         return found
 
@@ -279,7 +247,7 @@ class Digest(Optimizer):
                 self.base = Context({**self.base.texts, component: child.texts[component]}, (self.base.id,), self.cycle)
                 self.contexts.setdefault(self.base.id, self.base)
                 self.transcript.restart()
-                for kept in (self._wrong, self._solved, self._failed, self._drawn):
+                for kept in (self.answers, self._failed, self._drawn):
                     kept.clear()
             else:
                 edit.reason = (
@@ -294,7 +262,7 @@ class Digest(Optimizer):
         model = self._model()
         for component in self.components:
             heard = self._heard(component, model)
-            failed = self._wrong.get(component, [])
+            failed = self.answers.wrong.get(component, [])
             shown = [each.attempt for each in self.chance.sample(failed, min(MOST_EXAMPLES, len(failed)))]
             if not heard:
                 continue
@@ -315,147 +283,6 @@ class Digest(Optimizer):
             for each in said[:MOST_STATEMENTS]
         ]
 
-    # Demonstrations ----------------------------------------------------------------------------------------------------
-
-    def _is_given_away(self, rollout: Rollout) -> bool:
-        """Whether the text showed the answer to this very problem."""
-        return any(
-            problem == rollout.example.id
-            and _flat(self.transcript.declared[key][0]) in _flat(rollout.context.texts[component_of(key)])
-            for key, problem in self.transcript.examples.items()
-        )
-
-    def _retry(self, model: Model, count: int) -> bool:
-        """While no answer is right and lines are not followed: try those that came nearest again, under a text that shows the
-        answer with the grader's words, or as the grader expects it where the words tell. One that is right then may stand as
-        an example. Such rollouts say nothing of lines."""
-        tried, self._tried = self._tried, {}
-        if tried:
-            self._fruitless = 0 if self._led_on(model, tried) else self._fruitless + self._tries
-        if not self._may_retry() or not (self._unsolved() or (model.scarce and self._pays())):
-            return False
-        nearest = [(place, wrong) for place, (_, wrong) in self._nearest(model, self._had_tries)]
-        copies = {place: copy for place, wrong in nearest if (copy := _as_expected(wrong.attempt))}
-        chosen = [each for each in nearest if each[0] in copies][:count] or nearest[:MOST_RETRIED]
-        if not chosen:
-            return False
-        self._tried = dict(chosen)
-        self._had_tries.update((*place, wrong.attempt.answer) for place, wrong in chosen)
-        texts, pairs = model.texts(model.best), []
-        tries = chosen if copies else list(itertools.islice(itertools.cycle(chosen), count))
-        for place, wrong in tries:
-            component = place[0]
-            below = to_copy(copies[place]) if copies else another_try(wrong.attempt.answer, wrong.attempt.feedback)
-            shown = {**self.base.texts, **texts, component: f"{texts[component]}\n{below}"}
-            context = Context(shown, (self.base.id,), self.cycle)
-            self.contexts[context.id] = context
-            pairs.append((wrong.example, context))
-        self._retries, self._tries = self._retries - len(tries), len(tries)
-        self._before = {component: len(attempts) for component, attempts in self._wrong.items()}
-        rollouts = self.evaluator.draw(pairs, "fast-minibatch")
-        self._righted = sum(rollout.score >= 1 for rollout in rollouts)
-        self._read(rollouts, self.cycle, [wrong for _, wrong in tries])
-        return True
-
-    def _led_on(self, model: Model, tried: Mapping[tuple[str, str], Wrong]) -> bool:
-        """Whether the latest second tries mostly kept what the answers had, and one came further: luck alone goes back more
-        often. What stands behind a fault is known only once it was said, so all are judged by what is known now."""
-        far = {place: self._far(model, wrong) for place, wrong in tried.items()}
-        gains = [
-            (self._far(model, each), far[component, each.example.id])
-            for component, attempts in self._wrong.items()
-            for each in attempts[self._before.get(component, 0) :]
-            if (component, each.example.id) in far
-        ]
-        kept = self._righted + sum(now >= then for now, then in gains)
-        return kept >= KEPT * self._tries and (self._righted > 0 or any(now > then for now, then in gains))
-
-    def _pays(self) -> bool:
-        """Whether second tries still find right answers, now that texts can show one."""
-        rows = [row for row in self.transcript.rows if row.again is not None and row.cycle >= self.cycle - 1]
-        return len(rows) < IN_VAIN or any(row.score >= 1 for row in rows[-IN_VAIN:])
-
-    def _may_retry(self) -> bool:
-        return self._retries >= MOST_RETRIED * TRIES and self._fruitless < FRUITLESS
-
-    def _unsolved(self) -> bool:
-        """Whether no right answer is known that a text could show."""
-        return not self._solved and not any(
-            is_right(self.transcript.declared[key][0]) for key in self.transcript.examples
-        )
-
-    def _nearest(
-        self, model: Model, but: Set[tuple[str, str, str]] = frozenset()
-    ) -> list[tuple[tuple[str, str], tuple[Far, Wrong]]]:
-        """By component and problem: the answer that came nearest, but for these, where lines are not followed; the nearest
-        first."""
-        tried = {each.example.id for attempts in self._wrong.values() for each in attempts}
-        wanting = {problem for problem in tried if model.wanting(problem, model.silent)}
-        nearest: dict[tuple[str, str], tuple[Far, Wrong]] = {}
-        for component, attempts in self._wrong.items():
-            for each in attempts:
-                place = component, each.example.id
-                passed_over = place in self._solved or (*place, each.attempt.answer) in but
-                if each.lines and each.example.id in wanting and not passed_over:
-                    far = self._far(model, each)
-                    if place not in nearest or far >= nearest[place][0]:
-                        nearest[place] = far, each
-        return sorted(nearest.items(), key=lambda each: (*each[1][0], each[0]), reverse=True)
-
-    def _far(self, model: Model, wrong: Wrong) -> Far:
-        """How near an answer came: by its score, by the grader's progress, and by what was not said of it."""
-        said = self.transcript.statements_in(wrong.lines)
-        return wrong.score, wrong.progress, model.reached(wrong.example.id, said)
-
-    def _demonstrated(self, model: Model) -> Model:
-        """Enter solved problems whose answers show what no example does yet, or of which something was said that a line in
-        the text does not change: an example may say it better. They are judged like lines that say all that was said of the
-        problem, and what names something of its answer."""
-        shows = self._news(model)
-        found = [
-            Candidate(
-                *place, demonstration(attempt), model.wanting(place[1], model.scarce), shows.get(place, frozenset())
-            )
-            for place, attempt in self._solved.items()
-        ]
-        room = min(MOST_ENTERED, MOST_DEMONSTRATIONS - len(self.transcript.examples))
-        return self._enter(found, LONGEST_DEMONSTRATION, room) or model
-
-    def _corrected(self, model: Model) -> Model:
-        """While no right answer is known and none is tried again: enter one that came near, with what was said of it."""
-        if not self._unsolved():
-            return model
-        corrections = list(self.transcript.examples)
-        if len(corrections) == MOST_CORRECTIONS and not self._renewed:  # by now answers begin further on
-            self.transcript.withdraw(corrections[0])
-        self._renewed = True
-        found = [Candidate(*place, correction(wrong.attempt), 1.0) for place, (_, wrong) in self._nearest(model)]
-        return self._enter(found, LONGEST_CORRECTION, min(1, MOST_CORRECTIONS - len(self.transcript.examples))) or model
-
-    def _enter(self, found: Sequence[Candidate], longest: float, room: int) -> Model | None:
-        """Pick examples, each at most this part of a text; None where none enters."""
-        taken = {*self.transcript.examples.values()}
-        most = longest * self.recipe.max_tokens
-        free = [each for each in found if each.problem not in taken and self.count_tokens(each.text) <= most]
-        entered = picked(free, room)
-        if entered and self._solved:  # right ones take the place of wrong ones
-            for key in [key for key in self.transcript.examples if not is_right(self.transcript.declared[key][0])]:
-                self.transcript.withdraw(key)
-        for each in entered:
-            key = key_of(each.component, each.text)
-            self.transcript.declare(key, each.text)
-            self.transcript.examples[key] = each.problem
-        return self._model() if entered else None
-
-    def _news(self, model: Model) -> dict[tuple[str, str], frozenset[str]]:
-        """By component and problem: what right answers show that no example does, while some lines are not followed."""
-        if not self._solved or not any(
-            model.wanting(each.example.id, model.scarce) for attempts in self._wrong.values() for each in attempts
-        ):
-            return {}
-        named = naming(model.journal.statements.values(), self.transcript.labels).keys()
-        return news(self._solved, named, (self.transcript.declared[key][0] for key in self.transcript.examples))
-
     # Choosing ----------------------------------------------------------------------------------------------------------
 
     def _model(self) -> Model:
@@ -466,7 +293,7 @@ class Digest(Optimizer):
         found = {model.best.taken: model.best}
         shown = model.best.taken & self.transcript.examples.keys()
         without = model.judged(model.best.taken - shown)
-        if shown and self._unsolved():  # wrong answers show more than none
+        if shown and self.answers.unsolved():  # wrong answers show more than none
             others = (model.sampled(self.normal) for _ in range(3 * DESIGNS))
             found |= {without.taken: without, **{each.taken: each for each in others if each.taken & shown}}
             return list(found.values())[:DESIGNS]
@@ -558,15 +385,6 @@ class Digest(Optimizer):
         problems = [example.id for example in self.anchors]
         scores = dict(zip(problems, model.expected(choice, problems), strict=True))
         return Member(self.contexts[key], scores, self.evaluator.policy_step, front=not place, wins=int(not place))
-
-
-def _as_expected(attempt: Attempt) -> str | None:
-    return mended(attempt.answer, compared(attempt.feedback.splitlines()[:MOST_LINES]))
-
-
-def _flat(text: str) -> str:
-    """The words of a text, whatever its lines are indented by."""
-    return " ".join(text.split())
 
 
 def _chance_below(choice: Choice) -> float:
