@@ -16,7 +16,8 @@ from fastslow.discover.candidates import Unreadable, read_answer
 from fastslow.discover.problem import Problem
 from fastslow.fast.digest.classes import cut
 from fastslow.fast.digest.model import Model
-from fastslow.fast.digest.transcript import Graded, Transcript, compared, label_words, parts_of, read_feedback
+from fastslow.fast.digest.reading import compared, label_words, parts_of, read_feedback
+from fastslow.fast.digest.transcript import Graded, Transcript
 from fastslow.fast.digest.writing import Heard, Writer, read_lines
 from fastslow.fast.optimizers.ace import Item, changed
 from fastslow.fast.reflection import Attempt, Lessons, Request, TextRequest

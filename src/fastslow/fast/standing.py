@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastslow.fast.digest.journal import Row
-from fastslow.fast.digest.transcript import Graded, Transcript, read_feedback
+from fastslow.fast.digest.reading import read_feedback
+from fastslow.fast.digest.transcript import Graded, Transcript
 from fastslow.fast.digest.words import Order
 from fastslow.fast.optimizers.base import attempt_of
 from fastslow.records import Rollout

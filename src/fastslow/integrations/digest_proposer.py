@@ -10,7 +10,8 @@ import numpy as np
 
 from fastslow.base.world import derive_seed
 from fastslow.fast.digest.model import Model
-from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
+from fastslow.fast.digest.reading import parts_of_texts, read_feedback
+from fastslow.fast.digest.transcript import Graded, Transcript
 from fastslow.fast.digest.writing import Writer
 
 

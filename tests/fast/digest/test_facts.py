@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from fastslow.fast.digest.facts import cases, facts
 from fastslow.fast.digest.journal import key_of
-from fastslow.fast.digest.transcript import Graded, Transcript, read_feedback
+from fastslow.fast.digest.reading import read_feedback
+from fastslow.fast.digest.transcript import Graded, Transcript
 
 CODES = ("NOR", "JPN", "PER", "KEN", "AUS", "DEU")
 

@@ -10,20 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastslow.base.errors import RunError
+from fastslow.fast.digest.facts import verdicts
 from fastslow.fast.digest.journal import key_of
+from fastslow.fast.digest.reading import label_words, parts_of, parts_of_texts, read_feedback
 from fastslow.fast.digest.topics import Topics, words_of
-from fastslow.fast.digest.transcript import (
-    FIELDS,
-    LAST_SAID,
-    MOST_ROWS,
-    Graded,
-    Transcript,
-    label_words,
-    parts_of,
-    parts_of_texts,
-    read_feedback,
-    verdicts,
-)
+from fastslow.fast.digest.transcript import FIELDS, LAST_SAID, MOST_ROWS, Graded, Transcript
 
 
 def heard(*feedback: str, answers: tuple[str, ...] = (), questions: tuple[str, ...] = ()) -> Transcript:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from fastslow.fast.digest.examples import Candidate, correction, demonstration, is_right, mended, naming, news, picked
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import Model
-from fastslow.fast.digest.transcript import Transcript, compared
+from fastslow.fast.digest.reading import compared
+from fastslow.fast.digest.transcript import Transcript
 from fastslow.fast.reflection import Attempt
 from fastslow.fast.reflection.base import MOST_LINES
 from fastslow.records import Example, Rollout

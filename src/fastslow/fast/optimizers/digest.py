@@ -39,7 +39,8 @@ from fastslow.base.world import derive_seed
 from fastslow.fast.digest.answers import MOST_RETRIED, TRIES, Answers, Try, Wrong
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import NOTHING, Choice, Model
-from fastslow.fast.digest.transcript import Graded, Transcript, parts_of_texts, read_feedback
+from fastslow.fast.digest.reading import parts_of_texts, read_feedback
+from fastslow.fast.digest.transcript import Graded, Transcript
 from fastslow.fast.digest.writing import (
     MOST_EXAMPLES,
     MOST_STATEMENTS,

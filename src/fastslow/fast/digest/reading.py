@@ -1,0 +1,179 @@
+"""What a grader said of an answer, as the parts of its lines: sentences, and what stands before a colon.
+
+What stands there of this one answer or problem is left out: lines and values of the answer, quotations of the question, and
+what test runners, compilers and validators say beside their message.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Container, Mapping, Sequence
+
+from fastslow.fast.digest.classes import LEFT_OUT, QUOTED
+from fastslow.fast.digest.journal import Said, key_of
+from fastslow.fast.digest.topics import word_list
+
+MOST_SAID, LONGEST_PART = 32, 1000
+"""Parts of one feedback that are read, and their characters: a longer one is no rule."""
+LONGEST_LABEL = 3
+"""Words of an answer that may be one of a few labels."""
+LONG_QUOTATION = 4
+"""Words of the question that a grader quotes to say which problem it means."""
+LEAST_QUOTED, LONGEST_ANSWER = 4, 20_000
+"""Characters of the answer that are a quotation, and of an answer that is looked through for quotations."""
+MOST_MARKS, NEAR = 16, 16
+"""Quotation marks of a line that may begin or end one, and the characters before it that may say that it was wanted."""
+
+_BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|(?<=\S)\s++(?=[–—]\s)")
+_QUOTED = re.compile(QUOTED)
+_OPENING = re.compile(r"(?<!\w)[\"'“`]")
+_CLOSED = {'"': '"', "'": "'", "“": "”", "`": "`"}
+_SEVERAL = re.compile(r"\W")
+"""A single word may be a label that a rule names."""
+_WANTED = re.compile(r"(?i)\b(?:expected|should|must|want|wanted|needs?)\b")
+_GIVEN = re.compile(
+    r"(?i)(\b(?:got|not|instead of|rather than|given|gave|received|found|was|were|wrote|but)(?::| to| the| a)* )"
+    rf"({QUOTED}|[^\s\"'“`.,;:]+(?:[.:/-]\w+)*)"
+)
+"""What may be a value of the answer: it stands after a word that tells what was given."""
+_FRAME = re.compile(r"\s*File \".*\", line \d+|Traceback \(most recent")
+"""Where in the answer's code something went wrong."""
+_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
+
+
+def label_words(answer: str) -> frozenset[str]:
+    """The words of what an answer comes to, if these are so few that it may be a label: what is boxed, else what stands after
+    the last colon of the last line."""
+    boxed = _BOXED.findall(answer)
+    lines = answer.strip().splitlines() or [""]
+    words = word_list(boxed[-1] if boxed else lines[-1].rpartition(":")[2])
+    return frozenset(words) if len(words) <= LONGEST_LABEL else frozenset()
+
+
+def read_feedback(
+    component: str, feedback: str, answer: str, question: str = "", known: Container[str] = frozenset()
+) -> list[list[Said]]:
+    """The parts of each line of a feedback, each where it first stands. A line of the answer is passed over; what is quoted
+    of the answer concerns that answer alone, and what is quoted of the question says which problem is meant: both are left
+    out, but of parts with these keys, which were said of other answers."""
+    answer, question = _plain(answer), _plain(question)
+    seen: set[str] = set()
+    lines = []
+    for whole in compared(feedback.splitlines()):
+        found = []
+        if len(seen) >= MOST_SAID:
+            break
+        if _FRAME.match(whole) or (" " in (plain := _plain(whole)) and plain in answer):
+            continue
+        line = _GIVEN.sub(
+            lambda given: given[1] + _without_answer(given[2], answer), _unquoting(whole, answer[:LONGEST_ANSWER])
+        )
+        parts = parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line))
+        if len(said := parts_of(component, whole)) == len(parts):
+            parts = [one if one.key in known else other for one, other in zip(said, parts, strict=True)]
+        for part in parts:
+            if len(seen) >= MOST_SAID or len(part.text) > LONGEST_PART:
+                continue
+            if part.key not in seen:
+                found.append(part)
+            seen.add(part.key)
+        if found:
+            lines.append(found)
+    return lines
+
+
+def compared(lines: Sequence[str]) -> list[str]:
+    """The lines with those of a difference put together: what was expected, and what was given instead."""
+    headed = any(line.startswith("--- ") for line in lines) and any(line.startswith("+++ ") for line in lines)
+    expected_last = any(re.match(r"\+\+\+ .*expect", line, re.IGNORECASE) for line in lines)
+    found: list[str] = []
+    for line in lines:
+        before = found[-1] if found else ""
+        if headed and line.startswith(("--- ", "+++ ", "@@ ")):
+            continue
+        if line[:1] == "+" and before[:1] == "-":
+            one, other = before[1:].strip(), line[1:].strip()
+            name = re.match(r"[^:=]*[:=] ?", one)
+            same = name[0] if name and other.startswith(name[0]) else ""
+            values = [each.removeprefix(same) for each in ((other, one) if expected_last else (one, other))]
+            found[-1] = f"{same}expected '{values[0]}', got '{values[1]}'"
+        else:
+            found.append(line)
+    return found
+
+
+def _unquoting(line: str, answer: str) -> str:
+    """A line without what it quotes of the answer, which may have quotation marks in it, and be cut short. What was wanted
+    instead stays."""
+    found, start = "", 0
+    for opening in itertools.islice(_OPENING.finditer(line), MOST_MARKS):
+        begin, closing = opening.end(), _CLOSED[opening[0]]
+        if begin <= start or _WANTED.search(line, max(0, begin - NEAR), begin):
+            continue
+        shut = re.finditer(rf"(?<=\S){closing}(?!\w)", line[begin : begin + LONGEST_PART])
+        for end in reversed([begin + each.start() for each in itertools.islice(shut, MOST_MARKS)]):
+            words = _plain(line[begin:end].strip(".… "))
+            if len(words) >= LEAST_QUOTED and _SEVERAL.search(words) and words in answer:
+                found += f"{line[start:begin]}{LEFT_OUT}{closing}"
+                start = end + 1
+                break
+    return found + line[start:]
+
+
+def _without_answer(value: str, answer: str) -> str:
+    """A value that the answer has is left out."""
+    quoted = _QUOTED.fullmatch(value) is not None
+    words = _unquoted(value) if quoted else _plain(value)
+    if " " in words or words not in answer or not re.search(rf"(?<!\w){re.escape(words)}(?!\w)", answer):
+        return value
+    return f"{value[0]}{LEFT_OUT}{value[-1]}" if quoted else LEFT_OUT
+
+
+def _shortened(quoted: str, question: str) -> str:
+    """A quotation, without its words if they are many and stand in the question."""
+    words = _unquoted(quoted)
+    return (
+        f"{quoted[0]}{LEFT_OUT}{quoted[-1]}" if words.count(" ") >= LONG_QUOTATION - 1 and words in question else quoted
+    )
+
+
+def _unquoted(quoted: str) -> str:
+    return _plain(quoted[1:-1].rstrip(".… "))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().replace("\\n", " ").split())
+
+
+def parts_of(component: str, line: str) -> list[Said]:
+    """The parts of a line: sentences, and what stands before a colon or a dash. A number before the first is no part."""
+    pieces: list[str] = []
+    lead: list[str] = []
+    line = line.strip()
+    # What is quoted stays whole.
+    masked = _QUOTED.sub(lambda quoted: "x" * len(quoted[0]), line)
+    cuts = [0, *itertools.chain(*(between.span() for between in _BETWEEN_PARTS.finditer(masked))), len(line)]
+    for start, end in zip(cuts[::2], cuts[1::2], strict=True):
+        piece = line[start:end]
+        if any(letter.isalpha() for letter in piece):
+            pieces.append(" ".join([*lead, piece]))
+            lead = []
+        else:
+            lead.append(piece)
+    rest = " ".join(lead).strip()
+    if rest and pieces:
+        pieces[-1] += f" {rest}"
+    elif any(letter.isalnum() for letter in rest):
+        pieces = [rest]
+    return [Said(key_of(component, piece), piece) for piece in pieces]
+
+
+def parts_of_texts(texts: Mapping[str, str]) -> frozenset[str]:
+    """The keys of all parts of a context."""
+    return frozenset(
+        part.key
+        for component, text in texts.items()
+        for line in text.splitlines()
+        for part in parts_of(component, line)
+    )
