@@ -16,7 +16,8 @@ from fastslow.discover.candidates import Unreadable, read_answer
 from fastslow.discover.problem import Problem
 from fastslow.fast.digest.classes import cut
 from fastslow.fast.digest.model import Model
-from fastslow.fast.digest.reading import compared, label_words, parts_of, read_feedback
+from fastslow.fast.digest.reading import label_words, parts_of, read_feedback
+from fastslow.fast.digest.reports import told
 from fastslow.fast.digest.transcript import Graded, Transcript
 from fastslow.fast.digest.writing import Heard, Writer, read_lines
 from fastslow.fast.optimizers.ace import Item, changed
@@ -77,7 +78,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "feedback": lambda text: read_feedback("system", text, "an answer", "a question"),
     "feedback that repeats the answer": lambda text: read_feedback("system", text, text, text),
     "parts": lambda text: parts_of("system", text),
-    "differences": lambda text: compared(text[:8_000].splitlines()),
+    "reports": told,
     "values": lambda text: cut(("", ""), (), text, lambda word: True),
     "label": label_words,
     "key": line_key,

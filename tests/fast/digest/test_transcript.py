@@ -170,7 +170,7 @@ TRACE = (
         ([f"$.date: '{each}' does not match '^[0-9-]+$'" for each in DATES], "$.date: '…' does not match '^[0-9-]+$'"),
         (
             [f"main.c:{n}:7: error: expected ';' after expression" for n in (3, 8, 21, 30)],
-            "main.c:…: error: expected ';' after expression",
+            "error: expected ';' after expression",
         ),
         ([f"solve({n}, {2 * n}) returned {n}, expected {n + 2}" for n in (3, 8, 21, 30)], None),
         (["Wrong."] * 5, None),
@@ -179,6 +179,51 @@ TRACE = (
 def test_reports_of_all_kinds_become_statements_about_the_class(feedback: list[str], found: str | None) -> None:
     questions = tuple(f"The form of {name}, no. {place}" for place, name in enumerate(VENDORS))
     assert statements(heard(*feedback, questions=questions)) == ([found] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("feedback", "found"),
+    [
+        # Two rules of one field keep its name, which is left out where many follow it.
+        (["date: be ISO", "date: be early"], ["date: be ISO", "date: be early"]),
+        (["date: be ISO\ndate: be early"], ["date: be ISO", "date: be early"]),
+        ([f"Hint: use {each}" for each in VENDORS], [f"use {each}" for each in VENDORS]),
+        # What is left of a value, after its field, is a rule.
+        ([f"notes: must not be empty (got {n})" for n in (12, 7, 88, 31, 5)], ["notes: must not be empty (got …)"]),
+        (["merge() lacks an argument: 'on'"], ["merge() lacks an argument: 'on'"]),
+        (["flag: expected 'true', got 'yes'"], ["flag: expected 'true', got 'yes'"]),
+        (["The answer: 'yes'"], []),
+        # Little words after "not" are no values of the answer.
+        (["It is not of type 'list', not in the table."], ["It is not of type 'list', not in the table."]),
+    ],
+)
+def test_what_stands_before_a_colon_belongs_to_what_few_follow_it(feedback: list[str], found: list[str]) -> None:
+    answers = ("of one in the",)
+    assert statements(heard(*feedback, answers=answers)) == found
+
+
+def test_a_grader_that_repeats_question_and_answer_is_read_for_the_rest() -> None:
+    pairs = [("p : y n b", "b / n"), ("q : z w t", "k r m"), ("r : a b", "a over b")]
+    rules = [f"{question[0]} means : turn it." for question, _ in pairs]
+    said = [
+        read_feedback("system", f"For {question} the answer is not {answer}.\n{rule}", answer, question)
+        for (question, answer), rule in zip(pairs, rules, strict=True)
+    ]
+    assert {one.text for lines in said for one in lines[0]} == {"For … the answer is not …."}
+    assert [" ".join(each.text for each in lines[1]) for lines in said] == rules
+    assert read_feedback("system", "Sort the list first.\nSort it.", "I sort the list first.")[0][0].text == "Sort it."
+
+
+def test_what_is_said_of_every_right_answer_is_no_rule() -> None:
+    transcript = Transcript()
+    for number in range(8):
+        words = f"All fine here.\nThe {VENDORS[number % 2]} rule was kept." if number < 4 else "Use kg."
+        lines = read_feedback("system", words, "?")
+        keys = tuple(tuple(part.key for part in line) for line in lines)
+        graded = Graded(str(number), frozenset(), 0, float(number < 4), 0, keys)
+        transcript.add(graded, itertools.chain(*lines), f"problem {number}")
+    kept = [f"The {each} rule was kept." for each in VENDORS[:2]]
+    assert statements(transcript) == [*kept, "Use kg."]
 
 
 def test_what_only_tells_what_the_answer_was_is_no_rule_where_one_stands_beside_it() -> None:

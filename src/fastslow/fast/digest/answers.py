@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fastslow.fast.digest.examples import Candidate, correction, demonstration, is_right, mended, naming, news, picked
 from fastslow.fast.digest.journal import Said, component_of, key_of
 from fastslow.fast.digest.model import Model
-from fastslow.fast.digest.reading import compared
+from fastslow.fast.digest.reports import told
 from fastslow.fast.digest.transcript import Transcript
 from fastslow.fast.reflection import Attempt
 from fastslow.fast.reflection.base import MOST_LINES
@@ -235,7 +235,7 @@ class Answers:
 
 
 def _as_expected(attempt: Attempt) -> str | None:
-    return mended(attempt.answer, compared(attempt.feedback.splitlines()[:MOST_LINES]))
+    return mended(attempt.answer, told(attempt.feedback)[:MOST_LINES])
 
 
 def _flat(text: str) -> str:

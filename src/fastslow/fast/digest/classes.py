@@ -37,7 +37,7 @@ EMPTY = frozenset(
         no as you your i we they he she must should shall will would can could may do does did have has had here there so than
         then wrong right correct incorrect false true error failed fail passed pass expected got given answer answered value
         result output well done good bad great yes ok okay instead rather go goes went one score points try again sorry
-        returned assertionerror assertion""",
+        returned assertionerror assertion test tests ran failure failures check checks f s""",
     )
 )
 """Words that state no rule by themselves."""
@@ -145,7 +145,9 @@ def _has_content(frame: tuple[str, ...], text: str) -> bool:
     """A value that ends a short sentence was all it had to say, unless it stayed or its form is told."""
     literal = "".join(frame[1:])
     told = len(text.replace(LEFT_OUT, "").strip("'\"`. ")) > len(literal.strip("'\"`. "))
-    return told or len([word for word in word_list(literal) if word not in EMPTY]) >= 2
+    lead = frame[0].partition("\n")[2]
+    own, before = (len([word for word in word_list(each) if word not in EMPTY]) for each in (literal, lead))
+    return told or own >= 2 or (own == 1 and before > 0)
 
 
 def _described(values: Sequence[str], others: Sequence[str]) -> str:

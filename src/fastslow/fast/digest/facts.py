@@ -16,7 +16,7 @@ LEAST_FACTS, BESIDE_FACTS = 4, 1.5
 MOSTLY = 0.75
 """Share of the times at which a rule is said beside a case, or a case beside a rule, from which they belong together."""
 ALWAYS = 0.99
-"""Share of the failures from which a sentence is said of all of them: it explains none."""
+"""Share of the failures, or of the right answers, from which a sentence is said of all of them: it explains none."""
 
 _WANTED = re.compile(r"(?i)\b(?:expect|should|must|want|right|correct|need)\w*\b")
 """What a sentence says that tells the value wanted in this case; one that names what was given may name what must not be."""
@@ -58,6 +58,13 @@ def facts(said: Mapping[str, tuple[str, set[int]]]) -> frozenset[str]:
             else _LEFT.search(text) and not _VALUE.search(_LEFT.sub("", text))
         )
     )
+
+
+def approvals(said: Mapping[str, set[int]], right: set[int]) -> frozenset[str]:
+    """Statements that are made of every right answer and of no other. `said` has, by key, of which rollouts."""
+    if len(right) < LEAST_FACTS:
+        return frozenset()
+    return frozenset(key for key, rows in said.items() if rows <= right and len(rows) >= ALWAYS * len(right))
 
 
 def cases(texts: Mapping[str, str], said: Sequence[Sequence[Sequence[str]]]) -> frozenset[str]:

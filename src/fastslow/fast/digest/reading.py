@@ -12,6 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from fastslow.fast.digest.classes import LEFT_OUT, QUOTED
 from fastslow.fast.digest.journal import Said, key_of
+from fastslow.fast.digest.reports import told
 from fastslow.fast.digest.topics import word_list
 
 MOST_SAID, LONGEST_PART = 32, 1000
@@ -20,6 +21,10 @@ LONGEST_LABEL = 3
 """Words of an answer that may be one of a few labels."""
 LONG_QUOTATION = 4
 """Words of the question that a grader quotes to say which problem it means."""
+FEWEST_COPIED = 3
+"""Words of the answer that a part of a line is when it only repeats it."""
+MOST_COPIES = 32
+"""Lines of an answer that a line of the feedback may repeat."""
 LEAST_QUOTED, LONGEST_ANSWER = 4, 20_000
 """Characters of the answer that are a quotation, and of an answer that is looked through for quotations."""
 MOST_MARKS, NEAR = 16, 16
@@ -34,11 +39,10 @@ _SEVERAL = re.compile(r"\W")
 _WANTED = re.compile(r"(?i)\b(?:expected|should|must|want|wanted|needs?)\b")
 _GIVEN = re.compile(
     r"(?i)(\b(?:got|not|instead of|rather than|given|gave|received|found|was|were|wrote|but)(?::| to| the| a)* )"
+    r"(?!(?:of|in|on|at|by|for|from|with|as|be|is|are|it|its|this|that|one|any|all|and|or)\b)"
     rf"({QUOTED}|[^\s\"'“`.,;:]+(?:[.:/-]\w+)*)"
 )
 """What may be a value of the answer: it stands after a word that tells what was given."""
-_FRAME = re.compile(r"\s*File \".*\", line \d+|Traceback \(most recent")
-"""Where in the answer's code something went wrong."""
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
@@ -54,28 +58,34 @@ def label_words(answer: str) -> frozenset[str]:
 def read_feedback(
     component: str, feedback: str, answer: str, question: str = "", known: Container[str] = frozenset()
 ) -> list[list[Said]]:
-    """The parts of each line of a feedback, each where it first stands. A line of the answer is passed over; what is quoted
-    of the answer concerns that answer alone, and what is quoted of the question says which problem is meant: both are left
-    out, but of parts with these keys, which were said of other answers."""
+    """The parts of each line of a feedback, each where it first stands, but for what leads on to others. Lines and parts of
+    the answer are passed over; what is quoted of the answer concerns that answer alone, and what is quoted of the question
+    says which problem is meant: both are left out, but of parts with these keys, which were said of other answers."""
+    copies = sorted(
+        {" ".join(each.split()) for each in (question, answer, *answer.splitlines()[:MOST_COPIES])}, key=len
+    )
+    copies = [each for each in reversed(copies) if len(each) <= LONGEST_PART and _SEVERAL.search(each)]
     answer, question = _plain(answer), _plain(question)
     seen: set[str] = set()
     lines = []
-    for whole in compared(feedback.splitlines()):
+    for whole in told(feedback):
         found = []
         if len(seen) >= MOST_SAID:
             break
-        if _FRAME.match(whole) or (" " in (plain := _plain(whole)) and plain in answer):
+        if " " in (plain := _plain(whole)) and plain in answer:
             continue
-        line = _GIVEN.sub(
-            lambda given: given[1] + _without_answer(given[2], answer), _unquoting(whole, answer[:LONGEST_ANSWER])
-        )
+        line = _unquoting(_without_copies(whole, copies), answer[:LONGEST_ANSWER])
+        line = _GIVEN.sub(lambda given: given[1] + _without_answer(given[2], answer), line)
         parts = parts_of(component, _QUOTED.sub(lambda quoted: _shortened(quoted[0], question), line))
         if len(said := parts_of(component, whole)) == len(parts):
             parts = [one if one.key in known else other for one, other in zip(said, parts, strict=True)]
+        parts = [part for part in parts if not _is_of(part.text, answer)]
+        if all(part.key in seen for part in parts):
+            continue
         for part in parts:
             if len(seen) >= MOST_SAID or len(part.text) > LONGEST_PART:
                 continue
-            if part.key not in seen:
+            if part.key not in seen or part.text.endswith(":"):  # what leads on to something new
                 found.append(part)
             seen.add(part.key)
         if found:
@@ -83,24 +93,19 @@ def read_feedback(
     return lines
 
 
-def compared(lines: Sequence[str]) -> list[str]:
-    """The lines with those of a difference put together: what was expected, and what was given instead."""
-    headed = any(line.startswith("--- ") for line in lines) and any(line.startswith("+++ ") for line in lines)
-    expected_last = any(re.match(r"\+\+\+ .*expect", line, re.IGNORECASE) for line in lines)
-    found: list[str] = []
-    for line in lines:
-        before = found[-1] if found else ""
-        if headed and line.startswith(("--- ", "+++ ", "@@ ")):
-            continue
-        if line[:1] == "+" and before[:1] == "-":
-            one, other = before[1:].strip(), line[1:].strip()
-            name = re.match(r"[^:=]*[:=] ?", one)
-            same = name[0] if name and other.startswith(name[0]) else ""
-            values = [each.removeprefix(same) for each in ((other, one) if expected_last else (one, other))]
-            found[-1] = f"{same}expected '{values[0]}', got '{values[1]}'"
-        else:
-            found.append(line)
-    return found
+def _without_copies(line: str, copies: Sequence[str]) -> str:
+    """A line without the answer, one of its lines or the question, where they stand in it without quotation marks."""
+    for each in copies if len(line) <= LONGEST_PART else ():
+        if each in (spaced := " ".join(line.split())):
+            line = re.sub(rf"(?<![\w\"'“`]){re.escape(each)}(?!\w)", LEFT_OUT, spaced)
+    return line
+
+
+def _is_of(text: str, answer: str) -> bool:
+    """Whether some words are the answer's own."""
+    plain = _plain(text)
+    whole = LEFT_OUT not in plain and not plain.endswith(":")
+    return whole and plain.count(" ") >= FEWEST_COPIED - 1 and plain in answer
 
 
 def _unquoting(line: str, answer: str) -> str:

@@ -8,15 +8,16 @@ statements come apart where the grader joins the same rule to other words.
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from fastslow.base.errors import RunError
-from fastslow.fast.digest.classes import Variant, cut, generalized, states_something
+from fastslow.fast.digest.classes import QUOTED, Variant, cut, generalized, states_something
 from fastslow.fast.digest.examples import is_right, naming
-from fastslow.fast.digest.facts import cases, facts, verdicts
+from fastslow.fast.digest.facts import approvals, cases, facts, verdicts
 from fastslow.fast.digest.journal import Journal, Row, Said, component_of, key_of
 from fastslow.fast.digest.reading import label_words, parts_of_texts
 from fastslow.fast.digest.topics import Topics, restatements, word_list, words_of
@@ -24,8 +25,11 @@ from fastslow.fast.digest.topics import Topics, restatements, word_list, words_o
 MOST_ROWS = 1500
 """Rollouts that are kept from cycle to cycle, the latest; of what was said earlier, the latest `LAST_SAID` of each part."""
 LAST_SAID = 2
+MOST_LED = 4
+"""Statements that share what stands before their colon, up to which it is part of them."""
 MOST_STATEMENTS = 2000
 """Statements that are weighed: those of the texts, then those made of most problems, of these the latest."""
+_QUOTED = re.compile(QUOTED)
 FIELDS = {"keys", "words", "labels", "parts", "declared", "examples", "rows"}
 """What a transcript is saved as."""
 
@@ -248,13 +252,20 @@ class Transcript:
                 for lead, part in zip(("", *line), line, strict=False):
                     said = lead if lead and self.parts[lead].text.endswith(":") else "", part
                     problems.setdefault(said, Counter())[row.problem] += 1
-        variants = [self._cut(said, of, topics) for said, of in problems.items()]
-        texts, empty = generalized(variants, problems)
+        texts, empty = generalized(
+            [self._cut(said, of, topics) for said, of in problems.items() if not said[0]], problems
+        )
+        # What follows a lead is alike where its lead is: "orders[0].date:" and "orders[3].date:" are one.
+        leads = {part: texts.get(("", part), self.parts[part].text) for _, part in problems}
+        follow = [self._cut(said, of, topics, leads.get(said[0], "")) for said, of in problems.items() if said[0]]
+        more, hollow = generalized(follow, problems)
+        texts, empty = texts | more, empty | hollow
         found = Classes({}, {}, [])
         for pair in problems:
             whole = self.parts[pair[1]]
             classed = _said(component_of(whole.key), texts[pair]) if pair in texts else whole
-            if pair in empty or not (states_something(classed.text) or classed.text.endswith(":")):
+            lead = leads.get(pair[0], "") if _QUOTED.search(classed.text) else ""
+            if pair in empty or not (states_something(f"{lead} {classed.text}") or classed.text.endswith(":")):
                 continue
             found.of[whole.key] = classed.key
             found.parts[classed.key] = classed
@@ -262,13 +273,13 @@ class Transcript:
             found.lines.append([[found.of[part] for part in line if part in found.of] for line in row.said])
         return found
 
-    def _cut(self, said: tuple[str, str], problems: Mapping[str, int], topics: Topics) -> Variant:
+    def _cut(self, said: tuple[str, str], problems: Mapping[str, int], topics: Topics, lead: str = "") -> Variant:
         def names(word: str) -> bool:
             spelled = word_list(word)
             return all(each in topics.rarity and all(each in self.words[p] for p in problems) for each in spelled)
 
         part = self.parts[said[1]]
-        return cut(said, (component_of(part.key), said[0]), part.text, names)
+        return cut(said, (component_of(part.key), lead), part.text, names)
 
     def _statements(self) -> tuple[Classes, dict[tuple[str, ...], Said]]:
         """By the parts it is made of: every statement that may stand in a text; and the classes of all that was said."""
@@ -277,19 +288,25 @@ class Transcript:
         topics = Topics(self.words)
         classes = self._classes(topics)
         found, problems, rows = {}, {}, {}
-        for parts in chains(line for lines in classes.lines for line in lines):
-            text = " ".join(classes.parts[part].text for part in parts)
-            if not text.endswith(":"):  # what only leads on to something else is no statement
+        lines = [line for each in classes.lines for line in each]
+        led = leads_of(lines, {key for key, part in classes.parts.items() if part.text.endswith(":")})
+        for parts in chains(lines):
+            text = " ".join(classes.parts[part].text for part in (*led.get(parts[0], ()), *parts))
+            if not text.endswith(":") and states_something(
+                text
+            ):  # what only leads on to something else is no statement
                 found[parts] = _said(component_of(parts[0]), text)
                 problems[parts[0]], rows[parts[0]] = Counter[str](), set[int]()
-        for number, (row, lines) in enumerate(zip(self.rows, classes.lines, strict=True)):
-            for part in itertools.chain(*lines):
+        for number, (row, said_of) in enumerate(zip(self.rows, classes.lines, strict=True)):
+            for part in itertools.chain(*said_of):
                 if part in problems:
                     problems[part][row.problem] += 1
                     rows[part].add(number)
         said = {each.key: problems[parts[0]] for parts, each in found.items()}
         passed_over = verdicts(said, frames(found.values(), self._labels(topics)), topics)
         passed_over |= facts({each.key: (each.text, rows[parts[0]]) for parts, each in found.items()})
+        right = {number for number, row in enumerate(self.rows) if row.score >= 1}
+        passed_over |= approvals({each.key: rows[parts[0]] for parts, each in found.items()}, right)
         first = {parts[0]: each.key for parts, each in found.items()}
         spelled = {each.key: each.text for each in found.values()}
         heard = [[[first.get(classes.of.get(part, ""), "") for part in line] for line in row.said] for row in self.rows]
@@ -328,6 +345,22 @@ def chains(lines: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
         found.append(tuple(chain))
     order = {part: place for place, part in enumerate(times)}
     return sorted(found, key=lambda chain: order[chain[0]])
+
+
+def leads_of(lines: Iterable[Sequence[str]], leads: Set[str]) -> dict[str, tuple[str, ...]]:
+    """What stands before a colon, by the part that always follows it, where few others follow it too: "date:" of two rules
+    about dates. What many follow says nothing of them."""
+    before: dict[str, set[str]] = {}
+    after: dict[str, set[str]] = {}
+    for line in lines:
+        for lead, part in zip(("", *line), line, strict=False):
+            before.setdefault(part, set()).add(lead)
+            after.setdefault(lead, set()).add(part)
+    return {
+        part: tuple(found)
+        for part, found in before.items()
+        if len(found) == 1 and found <= leads and 1 < len(after[next(iter(found))]) <= MOST_LED
+    }
 
 
 def frames(said: Iterable[Said], labels: frozenset[str]) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,91 @@
+"""Reports of tests, compilers and validators: the lines that tell what was wrong, and none beside them."""
+
+from __future__ import annotations
+
+import json
+
+import pydantic
+import pytest
+
+from fastslow.fast.digest.reports import told
+
+PYTEST = """\
+    def test_total(answer):
+>       assert answer["total"] == 12
+E       AssertionError: assert 11 == 12
+
+test_answer_17.py:9: AssertionError
+1 failed, 3 passed in 0.05s"""
+GCC = (
+    "main.c:3:7: error: expected ';' before 'return'\nsrc/a.c:12: warning: unused variable 'n'\n2 errors and 1 warning"
+)
+ESLINT = "/home/run/a.js\n  14:9  error  Missing semicolon  semi\n\n✖ 1 problem (1 error, 0 warnings)"
+DIFF = '--- want\n+++ got\n@@ -3,3 +3,3 @@\n   "id": 12,\n-  "unit": "kg"\n+  "unit": "kilo"\n   "name": "Ada"\nMind units.'
+
+
+@pytest.mark.parametrize(
+    ("feedback", "lines"),
+    [
+        ("Wrong.\nUse kg.", ["Wrong.", "Use kg."]),
+        (PYTEST, [*PYTEST.splitlines()[:3], "AssertionError"]),
+        (GCC, ["error: expected ';' before 'return'", "warning: unused variable 'n'"]),
+        (ESLINT, ["/home/run/a.js", "error  Missing semicolon  semi"]),
+        (DIFF, ['"unit": expected \'"kg"\', got \'"kilo"\'', "Mind units."]),
+        ('Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 4', ["KeyError: 4"]),
+        (
+            "$.orders[3].date: too late\n/orders/12/date: too late",
+            ["$.orders[…].date: too late", "/orders/…/date: too late"],
+        ),
+        ("orders.3.date\n  too late", ["orders.….date: too late"]),
+        ("rows[0] is the header: skip it", ["rows[0] is the header: skip it"]),
+        ("✓ header\n✗ total: round it\n[x] tax\n- [ ] date", ["✗ total: round it", "- [ ] date"]),
+        ("test_a PASSED [ 50%]\ntest_b FAILED [100%]\nok 3 - names\nline ... ok", ["test_b FAILED [100%]"]),
+        ("✓ the header names the quarter", ["✓ the header names the quarter"]),
+        (
+            "Pass the list as a tuple.\n2 failed attempts lock it.",
+            ["Pass the list as a tuple.", "2 failed attempts lock it."],
+        ),
+        ("3 of 7 checks passed in 0.1 s\nRound it.", ["Round it."]),
+        ("14:30 is the last hour to call.", ["14:30 is the last hour to call."]),
+        ("{a} is no list", ["{a} is no list"]),
+        ('{"score": 0, "ok": false}', ['{"score": 0, "ok": false}']),
+        ("[" * 100_000, ["[" * 100_000]),
+    ],
+)
+def test_only_what_tells_what_was_wrong_is_left(feedback: str, lines: list[str]) -> None:
+    assert told(feedback) == lines
+
+
+@pytest.mark.parametrize(
+    ("found", "lines"),
+    [
+        ({"feedback": "Round it.", "score": 0.0}, ["Round it."]),
+        ({"errors": [{"field": "total", "message": "round it", "value": 1.25}]}, ["total: round it, got '1.25'"]),
+        ({"detail": [{"loc": ["body", "orders", 3, "due"], "msg": "no date"}]}, ["body.orders.….due: no date"]),
+        (
+            {"errors": {"due": ["no date", "too late"], "tax": "missing"}},
+            ["due: no date", "due: too late", "tax: missing"],
+        ),
+        ([{"path": "a", "expected": 3, "actual": 4}], ["a: expected '3', got '4'"]),
+        (["One.", {"hints": ["Two.\nThree."]}], ["One.", "Two.", "Three."]),
+    ],
+)
+def test_json_becomes_a_line_for_each_message(found: object, lines: list[str]) -> None:
+    assert told(json.dumps(found)) == lines
+
+
+class Order(pydantic.BaseModel):
+    quantity: int
+    prices: list[float]
+
+
+def test_what_pydantic_says_is_read_alike_as_text_and_as_json() -> None:
+    with pytest.raises(pydantic.ValidationError) as found:
+        Order.model_validate({"quantity": "many", "prices": [1, "two"]})
+    whole = "Input should be a valid integer, unable to parse string as an integer"
+    part = "Input should be a valid number, unable to parse string as a number"
+    assert told(str(found.value)) == [f"quantity: {whole}", f"prices.…: {part}"]
+    assert told(found.value.json(include_url=False)) == [
+        f"quantity: {whole}, got 'many'",
+        f"prices.…: {part}, got 'two'",
+    ]
