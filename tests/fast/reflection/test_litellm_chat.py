@@ -97,10 +97,10 @@ def test_pauses_double(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_server_may_say_when_to_come_back(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = record_pauses(monkeypatch)
-    wishes = ["7", "9999", "Wed, 21 Oct 2015 07:28:00 GMT", "soon"]
+    wishes = ["7", "0.25", "-1", "9999", "Wed, 21 Oct 2015 07:28:00 GMT", "soon"]
     server.faults.extend(Fault(429, {"Retry-After": after}) for after in wishes)
-    chat_with(server, retries=4)(MESSAGES, 0)
-    assert pauses == [7.0, 300.0, 0.0, 0.08]
+    chat_with(server, retries=6)(MESSAGES, 0)
+    assert pauses == [7.0, 0.25, 0.0, 300.0, 0.0, 0.32]
 
 
 def record_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
