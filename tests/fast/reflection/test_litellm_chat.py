@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from openai_server import Fault, OpenAIServer
+from openai_server import LONGEST, Fault, OpenAIServer
 
 from fastslow.fast.reflection import (
     ChatFailed,
@@ -115,6 +115,27 @@ def test_a_slow_server_times_out_and_is_tried_again(server: OpenAIServer) -> Non
     reply = chat_with(server, timeout=2.0)(MESSAGES, 0)
     assert reply.retries == 1
     assert time.perf_counter() - started < 60
+
+
+@pytest.mark.parametrize(
+    ("size", "pause", "reason", "most"),
+    [(1, 0.1, "Timeout", LONGEST), (2**20, 0.0, "more than 16,777,216 bytes", 2**25)],
+)
+def test_an_answer_without_end_is_given_up(
+    server: OpenAIServer, size: int, pause: float, reason: str, most: int
+) -> None:
+    fault = Fault(endless=(size, pause))
+    server.faults.append(fault)
+    with pytest.raises(ChatFailed, match=reason):
+        chat_with(server, retries=0, timeout=2.0 if pause else 60.0)(MESSAGES, 0)
+    assert sum(fault.sent) < most
+
+
+def test_an_answer_is_not_unpacked(server: OpenAIServer) -> None:
+    """A short answer could become a long one: a server is not asked for that, and not believed."""
+    server.faults.append(Fault(text="plain", headers={"Content-Encoding": "gzip"}))
+    assert chat_with(server, retries=0)(MESSAGES, 0).text == "plain"
+    assert server.encodings == {"identity"}
 
 
 def test_a_refused_connection_is_tried_again_and_named() -> None:
