@@ -59,7 +59,10 @@ from fastslow.runs.checkpoint import WITNESSED
 
 SPARE = (2**10, 2**15, 2**18, 2**21)
 """Bytes that a starved process may still take."""
-ABORTED = tuple(-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL, signal.SIGILL, signal.SIGTRAP))
+NO_STORAGE = 127
+"""The exit code with which glibc ends a process that has no memory for another thread's own data."""
+SIGNALS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL, signal.SIGILL, signal.SIGTRAP)
+ABORTED = (NO_STORAGE, *(-number for number in SIGNALS))
 SURELY = 20
 """File operations that a resumed run makes at least."""
 ENDS = ("equal", "clear message, then equal", "refused", "restored", "unneeded", "found", "stopped", "counted", "wrong")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from fake_runs import make_loop, outcome, recipe_of, resume, run
 
 from fastslow.base.errors import FastSlowWarning, NothingLearnt, RunError
 from fastslow.engine.base import Numbers, Update
+from fastslow.launch import start
 from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.results import Run
 from fastslow.records import Context
@@ -164,6 +166,24 @@ def test_which_checkpoints_stay_does_not_depend_on_where_saving_one_failed(
         assert outcome(folder) == outcome(tmp_path / "alone")
 
 
+def test_a_best_checkpoint_that_could_not_be_saved_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastslow.slow.steady.FALLEN", float("inf"))
+    begin = Checkpoints.begin
+
+    def full(self: Checkpoints, step: int) -> Path:
+        if step < LAST:
+            raise RunError("the disk is full")
+        return begin(self, step)
+
+    monkeypatch.setattr(Checkpoints, "begin", full)
+    loop, _ = run(tmp_path / "run", falling(), Falling())
+    assert loop.state.course.chosen(LAST) < LAST
+    assert (RunFolder.open(tmp_path / "run").read_json("run.json") or {})["best"] == LAST
+    assert open_snapshot(tmp_path / "run").step == LAST
+
+
 def test_the_best_checkpoint_is_kept_and_used_unless_another_is_asked_for(fallen: Path) -> None:
     opened = RunFolder.open(fallen)
     info = opened.read_json("run.json") or {}
@@ -183,6 +203,17 @@ def test_the_best_checkpoint_is_kept_and_used_unless_another_is_asked_for(fallen
     assert f"best: at step {best}, ended at step {LAST}" in repr(Run(fallen))
     with pytest.raises(RunError, match="no checkpoint of step 1 "):
         open_snapshot(fallen, 1)
+
+
+def test_a_best_checkpoint_that_is_removed_by_a_resume_is_not_named(fallen: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(fallen, folder)
+    opened = RunFolder.open(folder)
+    best = (opened.read_json("run.json") or {})["best"]
+    for step, named in ((None, best), (best, best), (0, None)):
+        start._rewound(opened, opened.recipe, step, {})
+        assert (opened.read_json("run.json") or {})["best"] == named
+    assert opened.chosen_checkpoint() is None
 
 
 def test_a_damaged_best_checkpoint_is_refused(fallen: Path) -> None:

@@ -190,6 +190,7 @@ def test_faults_stay_with_their_rollout_and_wrong_settings_stop_all() -> None:
 
     made = attempts(0, 2)
     player(Failing(), Spelling()).advance(made, SAMPLING, until=lambda rollouts: not rollouts, step=5, seed=0)
+    assert not any(attempt.reused for attempt in made)
     faulty, right = (attempt.rollout for attempt in made)
     assert faulty is not None
     assert right is not None

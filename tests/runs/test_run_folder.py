@@ -170,7 +170,7 @@ def test_a_checkpoint_that_was_saved_and_is_gone_is_missed(run: RunFolder) -> No
             run.latest_checkpoint()
 
 
-def test_the_best_checkpoint_is_chosen_while_it_is_there_and_the_last_is_not_asked_for(run: RunFolder) -> None:
+def test_the_best_checkpoint_is_chosen_and_missed_where_the_last_is_not_asked_for(run: RunFolder) -> None:
     assert run.chosen_checkpoint() is None
     paths = {step: run.checkpoints.write(step, lambda path: (path / "weights").touch()) for step in (2, 4, 6)}
     assert run.chosen_checkpoint() == (6, paths[6]), "none was found to be better"
@@ -179,7 +179,11 @@ def test_the_best_checkpoint_is_chosen_while_it_is_there_and_the_last_is_not_ask
         assert run.chosen_checkpoint() == (best, paths[best])
         assert run.chosen_checkpoint(last=True) == (6, paths[6])
     shutil.rmtree(paths[4])
-    assert run.chosen_checkpoint() == (6, paths[6])
+    for best in (4, "2", [4], 2.0, 10**50):
+        run.set_status("running", best=best)
+        with pytest.raises(RunError, match=r"as its best, which is missing; .* choose another with --step \(2, 6\)"):
+            run.chosen_checkpoint()
+        assert run.chosen_checkpoint(last=True) == (6, paths[6])
 
 
 def test_rewind_says_how_many_steps_are_lost(run: RunFolder) -> None:

@@ -362,6 +362,21 @@ def test_the_feedback_says_what_was_wrong_and_what_helps(source: str, tests: Any
     assert second == advice
 
 
+@pytest.mark.parametrize("raises", ["pytest.raises", "raises"])
+@pytest.mark.parametrize(
+    ("source", "score"),
+    [
+        ("def f(x):\n    if x < 0:\n        raise ValueError('negative')\n    return True", 1),
+        ("def f(x):\n    return True", 0),
+        ("def f(x):\n    raise TypeError('no')", 0),
+        ("def f(x):\n    return False", 0),  # the assertion is not reached
+    ],
+)
+def test_an_error_that_is_expected_is_an_assertion(source: str, score: int, raises: str) -> None:
+    pytest_too = f"import pytest\nfrom pytest import raises\nif f(1):\n    with {raises}(ValueError):\n        f(-1)"
+    assert run_tests(source, [pytest_too], packages=True)[0] == score
+
+
 @pytest.mark.parametrize(
     ("source", "stdin", "stdout", "score"),
     [

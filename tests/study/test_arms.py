@@ -75,6 +75,12 @@ def test_arms_that_differ_in_much_are_named_by_what_tells_them_apart(tmp_path: P
     assert remarks[1] == "FST (digest) has, besides: fast.population=2, fast.cycle=2"
 
 
+def test_the_names_of_arms_command_no_terminal(tmp_path: Path) -> None:
+    settings = {"fast": {"seed_text": "\x1b[2J$x"}}
+    arms, _ = gather([made_run(tmp_path / "a", [0.1, 0.3]), made_run(tmp_path / "b", [0.1, 0.4], settings=settings)])
+    assert [arm.label for arm in arms] == ["FST (fast.seed_text=None)", "FST (fast.seed_text=\ufffd[2J$x)"]
+
+
 @pytest.mark.parametrize(
     ("settings", "key"),
     [

@@ -11,7 +11,7 @@ from PIL import Image
 from fastslow.recipe.model import Method
 from fastslow.study.arms import LOOKS
 from fastslow.study.curves import Curve
-from fastslow.study.figures import draw_curves
+from fastslow.study.figures import draw_curves, dress_estimates, new_figure, save, titled
 from fastslow.study.sentences import headline
 
 
@@ -56,3 +56,14 @@ def test_a_png_is_written_in_the_colours_of_its_methods(seeds: int, tmp_path: Pa
         assert {tuple(bytes.fromhex(LOOKS[method].colour[1:])) for method in ONE} <= drawn
     assert len(drawn) > 10
     assert [path.name for path in target.parent.iterdir()] == ["curves.png"]
+
+
+def test_names_with_dollars_are_no_formulas(tmp_path: Path) -> None:
+    figure = new_figure((4, 3))
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], label=r"$\frac{$")
+    dress_estimates(axes, [r"x^{$ $"])
+    titled(figure, r"$\frac{$ is best", "$x^{$", legend=True)
+    save(figure, tmp_path, "names")
+    assert {each.name for each in tmp_path.iterdir()} == {"names.png", "names.svg"}
+    assert r"$\frac{$ is best" in (tmp_path / "names.svg").read_text()

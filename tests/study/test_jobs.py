@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,9 +149,22 @@ def test_a_terminal_shows_the_state_of_every_run(tmp_path: Path) -> None:
     studies._run(begun(["one", "other"], tmp_path), BASE, 1, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     lines = [line.rstrip() for line in re.sub(r"\x1b\[[\d?]*[a-zA-Z]", "", said).splitlines()]
-    place = lines.index("one-seed0    finished")
+    *_, place = [place for place, line in enumerate(lines) if line == "one-seed0    finished"]
     assert lines[place + 1] == "other-seed0  finished"
     assert "one-seed0: finished" not in lines, "the table has said it"
+    assert said.endswith("\x1b[1A\x1b[2K" * 2), "both of its lines are removed at the end"
+
+
+@pytest.mark.usefixtures("_processes")
+def test_a_state_is_a_line_and_cut_where_the_terminal_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_run(jobs: Any, base: Any, parallel: int, tell: Callable[[str, str], None]) -> None:
+        tell("one", "step 1 of 5: a long state")
+
+    monkeypatch.setattr(studies, "run_jobs", one_run)
+    console = Console(file=io.StringIO(), width=20, force_terminal=True, color_system=None)
+    studies._run([], BASE, 1, console)
+    said = re.sub(r"\x1b\[[\d?]*[a-zA-Z]", "", console.file.getvalue())  # type: ignore[attr-defined]
+    assert [line.rstrip() for line in said.splitlines() if line.strip()] == ["one  step 1 of 5: a…"]
 
 
 def test_runs_that_start_from_others_look_like_those(tmp_path: Path) -> None:

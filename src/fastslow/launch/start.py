@@ -238,7 +238,9 @@ def _rewound(
         run.write_recipe(recipe)
     repeated = run.rewind(latest[0] if latest else -1)
     number, path = latest or (0, None)
-    run.set_status("running", checkpoint=number, data=data)
+    best = (run.read_json("run.json") or {}).get("best")
+    there = best in run.checkpoints.steps()  # it may have been removed just now
+    run.set_status("running", checkpoint=number, best=best if there else number or None, data=data)
     done = f"{repeated} completed {'step is' if repeated == 1 else 'steps are'} repeated" if repeated else ""
     place = f"resuming after step {number}" if latest else "starting over, without a checkpoint"
     return path, f"{place}; {done or 'no completed step is repeated'}"

@@ -147,8 +147,14 @@ class RunFolder:
     def chosen_checkpoint(self, last: bool = False) -> tuple[int, Path] | None:
         """The checkpoint that commands use: the newest, unless the run has found an earlier one to be better."""
         latest, best = self.latest_checkpoint(), (self.read_json("run.json") or {}).get("best")
-        if last or best not in self.checkpoints.steps()[:-1]:
+        if last or latest is None or best in (None, latest[0]):
             return latest
+        steps = self.checkpoints.steps()
+        if not isinstance(best, int) or best not in steps:
+            raise RunError(
+                f"'{self.path}' names the checkpoint of step {quoted(best, 20)} as its best, which is missing; restore it "
+                f"from a copy, or choose another with --step ({', '.join(map(str, steps))})"
+            )
         return best, self.checkpoints.get(best)
 
     def set_status(self, status: str, **extra: Any) -> None:

@@ -42,7 +42,9 @@ class Saver:
     def tidy(self, held: State) -> None:
         """Note the newest checkpoint and the best. Of those that are not scheduled, only the best two and the last stay."""
         assert self.run is not None, "called on the main process only"
-        self.run.set_status("running", checkpoint=held.step, best=held.course.chosen(held.step))
+        best = held.course.chosen(held.step)
+        saved = best in self.checkpoints.steps()  # the disk may have been full
+        self.run.set_status("running", checkpoint=held.step, best=best if saved else held.step)
         self.checkpoints.prune(self.recipe.output.keep_checkpoints, {*held.course.peaks, held.step})
         # A resumed run never needs the cycles before its oldest checkpoint.
         self.run.forget_memory(self.checkpoints.steps()[0] // self.recipe.fast.cycle)

@@ -11,7 +11,7 @@ from typing import Any
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.sandbox.inside import wire
-from fastslow.sandbox.inside.pieces import is_assertion
+from fastslow.sandbox.inside.pieces import has_checks
 from fastslow.sandbox.runner import Limits, Outcome, run
 
 # Advice that holds for every problem, each a whole sentence; what is true of one problem goes on lines of its own.
@@ -107,7 +107,7 @@ def check_tests(tests: Sequence[Test]) -> None:
         try:
             if isinstance(test, str):
                 tree = ast.parse(test)
-                if not any(isinstance(node, ast.Assert | ast.Raise) or is_assertion(node) for node in ast.walk(tree)):
+                if not (has_checks(tree) or any(isinstance(node, ast.Raise) for node in ast.walk(tree))):
                     raise TaskError(
                         f"test {number} ('{one_line(test, 60)}') has no assert, so every answer would pass it"
                     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.base.errors import FastSlowError, RunError
+from fastslow.base.text import without_controls
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, flat, removed_settings
 from fastslow.recipe.former import usual
 from fastslow.recipe.model import Method
@@ -126,7 +127,7 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
         shown = _telling(differing, choices)
         described = own[OPTIMIZER] if shown == [OPTIMIZER] else ", ".join(f"{key}={own.get(key)}" for key in shown)
         start = f" from {own['model.name']}" if len(models) > 1 else ""
-        label = LOOKS[method].name + start + (f" ({described})" if described else "")
+        label = without_controls(LOOKS[method].name + start + (f" ({described})" if described else ""))
         alone = len(alike) == len(sorted_groups) and 0 < variant <= len(MORE_COLOURS)
         look = replace(LOOKS[method], colour=MORE_COLOURS[variant - 1]) if alone else None
         if shown != differing:

@@ -237,9 +237,15 @@ SEEDS_FOR_BAND = 3
 
 def new_figure(size: tuple[float, float]) -> Any:
     from matplotlib.figure import Figure  # without pyplot: no window, no state, and Agg draws the PNG
+    from matplotlib.text import Text
 
     class Shown(Figure):
         """A figure that a notebook shows; without pyplot it would only print its size."""
+
+        def draw(self, renderer: Any) -> None:
+            for text in self.findobj(Text):
+                text.set_parse_math(False)  # arms are named by what the user wrote: a dollar is one
+            super().draw(renderer)
 
         def _repr_png_(self) -> bytes:
             buffer = io.BytesIO()

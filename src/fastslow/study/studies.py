@@ -217,7 +217,7 @@ def _run(jobs: Sequence[Job], base: Recipe, parallel: int, console: Console) -> 
     states: dict[str, str] = {}
 
     def table() -> Table:
-        shown = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        shown = Table.grid(padding=(0, 2))
         for run, state in states.items():
             shown.add_row(Text(run), Text(state, overflow="ellipsis", no_wrap=True))
         return shown
@@ -228,7 +228,7 @@ def _run(jobs: Sequence[Job], base: Recipe, parallel: int, console: Console) -> 
             console.print(Text(f"{run}: {state}"), soft_wrap=True)
         states[run] = state
 
-    live = Live(get_renderable=table, console=console, refresh_per_second=2, transient=True)
+    live = Live(get_renderable=table, console=console, transient=True)
     with live if console.is_terminal else nullcontext():
         run_jobs(jobs, base, parallel, tell)
 

@@ -117,6 +117,16 @@ def test_evoprompt_breeds_a_generation_from_pairs() -> None:
     )
 
 
+def test_advice_is_added_as_often_as_a_line_of_a_text_that_scored_0() -> None:
+    watched = Watched()
+    pool = pool_of(*(f"A\nline {number}" for number in range(8)))
+    evolve(Stage(lambda *_: 0.0), watched, pool, ANCHORS, budget=12, optimizer="evoprompt", population=8)
+    texts = [watched.requests[0][0].by_hand(random.Random(seed)).splitlines() for seed in range(1000)]
+    advised = sum(bool(set(text) & set(GENERIC)) for text in texts)
+    lines = len(GENERIC) / (len(GENERIC) + 7)  # of the eight, one is in most texts already
+    assert advised / 1000 == pytest.approx((0.4 + 0.25) * lines, abs=0.05)  # it is added, or takes another's place
+
+
 # Promptbreeder ---------------------------------------------------------------------------------------------------------
 
 

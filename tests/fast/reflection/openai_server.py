@@ -6,6 +6,7 @@ By hand: `python tests/fast/reflection/openai_server.py MODEL_FOLDER PORT`, then
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
@@ -17,16 +18,22 @@ from typing import Any
 
 from fastslow.fast.reflection import ChatFailed, LocalChat, Reply
 
+LONGEST = 128
+"""Pieces of an answer without end."""
+
 
 @dataclass(frozen=True)
 class Fault:
-    """What one request gets instead of the model's answer: an error status, a pause, a fixed text, or no choice."""
+    """What one request gets instead of the model's answer: an error status, a pause, a fixed text, no choice, or no end."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     delay: float = 0.0
     text: str | None = None
     no_choice: bool = False
+    endless: tuple[int, float] | None = None
+    """Instead of an answer, so many spaces at a time, with a pause of so many seconds before each."""
+    sent: list[int] = field(default_factory=list)
 
 
 class OpenAIServer(ThreadingHTTPServer):
@@ -40,6 +47,8 @@ class OpenAIServer(ThreadingHTTPServer):
         self.tokenizer = tokenizer
         self.faults: deque[Fault] = deque()
         self.requests: list[dict[str, Any]] = []
+        self.encodings: set[str] = set()
+        """What clients say of how an answer may be packed."""
         self.closing = threading.Event()
         self._one_at_a_time = threading.Lock()
 
@@ -71,8 +80,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path != "/v1/chat/completions":
             return self._error(404, f"no such path {self.path}")
         self.server.requests.append(body)
+        self.server.encodings.add(self.headers["Accept-Encoding"])
         fault = self.server.faults.popleft() if self.server.faults else Fault()
         self.server.closing.wait(fault.delay)
+        if fault.endless:
+            return self._pour(fault, *fault.endless)
         if fault.status != 200:
             return self._error(fault.status, "injected fault", fault.headers)
         try:
@@ -95,7 +107,19 @@ class _Handler(BaseHTTPRequestHandler):
                     "total_tokens": reply.prompt_tokens + reply.completion_tokens,
                 },
             },
+            fault.headers,
         )
+
+    def _pour(self, fault: Fault, size: int, pause: float) -> None:
+        self.send_response(200)
+        for name, value in (("Content-Type", "application/json"), *fault.headers.items()):
+            self.send_header(name, value)
+        self.end_headers()
+        self.close_connection = True
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while len(fault.sent) < LONGEST and not self.server.closing.wait(pause):
+                self.wfile.write(b" " * size)
+                fault.sent.append(size)
 
     def _error(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         self._send(status, {"error": {"message": message, "type": "error", "code": status}}, headers)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from openai_server import Fault, OpenAIServer
+from openai_server import LONGEST, Fault, OpenAIServer
 
 from fastslow.fast.reflection import (
     ChatFailed,
@@ -97,10 +97,10 @@ def test_pauses_double(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_server_may_say_when_to_come_back(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = record_pauses(monkeypatch)
-    wishes = ["7", "9999", "Wed, 21 Oct 2015 07:28:00 GMT", "soon"]
+    wishes = ["7", "0.25", "-1", "9999", "Wed, 21 Oct 2015 07:28:00 GMT", "soon"]
     server.faults.extend(Fault(429, {"Retry-After": after}) for after in wishes)
-    chat_with(server, retries=4)(MESSAGES, 0)
-    assert pauses == [7.0, 300.0, 0.0, 0.08]
+    chat_with(server, retries=6)(MESSAGES, 0)
+    assert pauses == [7.0, 0.25, 0.0, 300.0, 0.0, 0.32]
 
 
 def record_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -115,6 +115,27 @@ def test_a_slow_server_times_out_and_is_tried_again(server: OpenAIServer) -> Non
     reply = chat_with(server, timeout=2.0)(MESSAGES, 0)
     assert reply.retries == 1
     assert time.perf_counter() - started < 60
+
+
+@pytest.mark.parametrize(
+    ("size", "pause", "reason", "most"),
+    [(1, 0.1, "Timeout", LONGEST), (2**20, 0.0, "more than 16,777,216 bytes", 2**25)],
+)
+def test_an_answer_without_end_is_given_up(
+    server: OpenAIServer, size: int, pause: float, reason: str, most: int
+) -> None:
+    fault = Fault(endless=(size, pause))
+    server.faults.append(fault)
+    with pytest.raises(ChatFailed, match=reason):
+        chat_with(server, retries=0, timeout=2.0 if pause else 60.0)(MESSAGES, 0)
+    assert sum(fault.sent) < most
+
+
+def test_an_answer_is_not_unpacked(server: OpenAIServer) -> None:
+    """A short answer could become a long one: a server is not asked for that, and not believed."""
+    server.faults.append(Fault(text="plain", headers={"Content-Encoding": "gzip"}))
+    assert chat_with(server, retries=0)(MESSAGES, 0).text == "plain"
+    assert server.encodings == {"identity"}
 
 
 def test_a_refused_connection_is_tried_again_and_named() -> None:

@@ -17,6 +17,7 @@ from fastslow.runs.board.curves import curves, summary, thinned, training_rollou
 from fastslow.runs.board.views import NotFound, RunViews, Views
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, sum_rows
+from fastslow.runs.lineage import Lineage
 from fastslow.runs.reading import Place
 
 
@@ -101,6 +102,24 @@ def test_the_text_view_has_every_edit_with_its_reason(finished: Path) -> None:
     for number, each in unplayed:
         proposals = read(views.context(each["parent"]))["proposals"]
         assert (number, each["reason"]) in [(proposal["cycle"], proposal["reason"]) for proposal in proposals]
+
+
+def test_of_several_edits_that_made_the_same_text_the_first_is_shown_unless_another_was_accepted(
+    finished: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    path = folder / "contexts/cycle-0000.json"
+    data = json.loads(path.read_text())
+    child, edit = data["edits"][0]["child"], data["edits"][0]
+    unknown = {**edit, "child": "nowhere"}
+    for accepted, shown in (((False,), 0), ((False, False), 0), ((False, True), 1), ((True, False), 0)):
+        edits = [{**edit, "accepted": each, "before": n} for n, each in enumerate(accepted)]
+        path.write_text(json.dumps({**data, "edits": [unknown, *edits]}))
+        lineage = Lineage(Place("run", folder, tmp_path))
+        lineage.refresh()
+        assert (lineage.nodes[child].edit or {})["before"] == shown
+        assert "nowhere" not in lineage.nodes
 
 
 def test_a_difference_leads_from_the_parent_to_the_child(finished: Path) -> None:

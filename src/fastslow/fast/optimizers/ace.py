@@ -59,8 +59,7 @@ class Ace(Steps):
 
     def search(self) -> None:
         super().search()
-        if self.score_price <= self.left:
-            self._score()
+        self._score()
 
     def begin(self) -> None:
         notes = self.notes.get(self.current.id, {})

@@ -8,7 +8,9 @@ import difflib
 import email.utils
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
+from functools import cache
 from typing import Any
 
 from fastslow.base.text import redacted
@@ -23,6 +25,8 @@ LONGEST_PAUSE = 300.0
 """The longest pause, in seconds, even if a server asks for a longer one."""
 COLDEST = 1e-3
 """The temperature that 0 stands for."""
+LARGEST = 2**24
+"""Bytes of an answer that are read."""
 PERMANENT = {401, 402, 403, 404}
 """Statuses about the key, the account or the model, which fail every prompt; a 400 may concern one that is too long."""
 
@@ -155,8 +159,9 @@ class LiteLLMChat:
             if provider not in {getattr(known, "value", known) for known in litellm.provider_list}:
                 arguments["model"], provider = f"openai/{self.model}", "openai"
             arguments["api_base"] = self.base_url
-            if provider == "openai" and not os.environ.get("OPENAI_API_KEY"):
-                arguments["api_key"] = "none-needed"
+            if provider == "openai":
+                key = os.environ.get("OPENAI_API_KEY") or "none-needed"
+                arguments["client"] = _bounded(self.base_url, key, self.timeout)
         else:
             self._check_name()
         return arguments
@@ -202,6 +207,39 @@ def _litellm() -> Any:
 
     litellm.suppress_debug_info = True
     return litellm
+
+
+@cache
+def _bounded(address: str, key: str, timeout: float) -> Any:
+    """A client that bounds the time and the size of every answer: the limits of others begin anew with each byte."""
+    import httpx
+    import openai
+    from litellm.llms.custom_httpx.http_handler import get_ssl_configuration
+
+    class Bounded(httpx.SyncByteStream):
+        def __init__(self, stream: Any) -> None:
+            self.stream, self.size, self.ends = stream, 0, time.monotonic() + timeout
+
+        def __iter__(self) -> Iterator[bytes]:
+            for part in self.stream:
+                self.size += len(part)
+                if time.monotonic() > self.ends:
+                    raise httpx.ReadTimeout(f"an answer took more than {timeout:g} seconds")
+                if self.size > LARGEST:
+                    raise openai.OpenAIError(f"an answer has more than {LARGEST:,} bytes")
+                yield part
+
+        def close(self) -> None:
+            self.stream.close()
+
+    def bound(response: httpx.Response) -> None:
+        response.headers.pop("Content-Encoding", None)  # compressed, a short answer could become a long one
+        response.stream = Bounded(response.stream)
+
+    headers = {"Accept-Encoding": "identity"}
+    hooks = {"response": [bound]}
+    session = httpx.Client(verify=get_ssl_configuration(), follow_redirects=True, headers=headers, event_hooks=hooks)
+    return openai.OpenAI(base_url=address, api_key=key, timeout=timeout, max_retries=0, http_client=session)
 
 
 def _is_transient(litellm: Any, error: Exception) -> bool:

@@ -22,9 +22,8 @@ class Piece:
         self.text: str = test["call"] if "call" in test else test["code"].strip()
         self.expected = wire.from_data(test["expected"], lambda packed: packed) if "expected" in test else None
         self.tree = self._parsed()
-        nodes = list(ast.walk(self.tree))
         self.names = names_of(self.tree)
-        self.checks = any(isinstance(node, ast.Assert) or is_assertion(node) for node in nodes)
+        self.checks = has_checks(self.tree)
         """Whether it has assertions, so that one of them must be reached."""
 
     def compiled(self, rewrite: Callable[[ast.Module], ast.Module]) -> CodeType:
@@ -55,6 +54,17 @@ def is_assertion(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("assert")
 
 
+def expects_error(node: ast.AST) -> bool:
+    """Whether a node is `with pytest.raises(…):`."""
+    calls = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
+    return any(isinstance(each, ast.Call) and ast.unparse(each.func) in ("raises", "pytest.raises") for each in calls)
+
+
+def has_checks(tree: ast.AST) -> bool:
+    """Whether a test asserts anything."""
+    return any(isinstance(node, ast.Assert) or is_assertion(node) or expects_error(node) for node in ast.walk(tree))
+
+
 class _Split(ast.NodeTransformer):
     """Makes two assertions of one that holds where both do."""
 
@@ -75,6 +85,10 @@ class Assertions(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.stmt | list[ast.stmt]:
         """Those of unittest, of its mocks and of numpy and pandas say that they are reached."""
         return [_like(f"{JUDGE}.counted()", node), node] if is_assertion(node.value) else node
+
+    def visit_With(self, node: ast.With) -> ast.stmt | list[ast.stmt]:
+        self.generic_visit(node)
+        return [_like(f"{JUDGE}.counted()", node), node] if expects_error(node) else node
 
     def _check(self, test: ast.expr, node: ast.Assert) -> list[ast.stmt]:
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
