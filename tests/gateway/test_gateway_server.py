@@ -68,6 +68,9 @@ def test_wrong_keys_and_bad_requests_get_one_clear_status() -> None:
         assert (await client.get(f"{url}/v1/models", headers={"authorization": ""})).status_code == 401
         listed = (await client.get(f"{url}/v1/models", headers={"x-api-key": key})).json()["data"]
         assert [each["id"] for each in listed] == ["policy", "policy/system"]
+        one = await client.get(f"{url}/v1/models/policy/system")
+        assert (one.json()["id"], one.json()["object"]) == ("policy/system", "model")
+        assert (await client.get(f"{url}/v1/models/policy", headers={"authorization": ""})).status_code == 401
         assert (await client.get(chat)).status_code == 405
         assert (await client.post(chat, json=QUESTION)).status_code == 200
 

@@ -106,12 +106,18 @@ def make_app(find: Callable[[Request], Door], prefix: str = "", more: Sequence[R
         return answer
 
     async def models(request: Request) -> Response:
+        name = request.path_params.get("name")
         try:
-            names = find(request).session.models
+            session = find(request).session
+            if name is not None:
+                session.component(name)  # refuses a name that stands for none
         except Refused as error:
             return _json(chat_completions.error_body(error), error.status)
-        listed = [{"id": name, "object": "model", "created": 0, "owned_by": "fastslow"} for name in names]
-        return _json({"object": "list", "data": listed, "has_more": False})
+        listed = [
+            {"id": each, "object": "model", "created": 0, "owned_by": "fastslow"}
+            for each in (session.models if name is None else [name])
+        ]
+        return _json({"object": "list", "data": listed, "has_more": False} if name is None else listed[0])
 
     async def nothing(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
@@ -120,7 +126,8 @@ def make_app(find: Callable[[Request], Door], prefix: str = "", more: Sequence[R
 
     routes = [Route(prefix + path, endpoint(path), methods=["POST"]) for path in SHAPES]
     handlers = {404: nothing, 405: nothing}
-    return Starlette(routes=[*routes, Route(f"{prefix}/v1/models", models), *more], exception_handlers=handlers)
+    routes += [Route(f"{prefix}/v1/models{one}", models) for one in ("", "/{name:path}")]
+    return Starlette(routes=[*routes, *more], exception_handlers=handlers)
 
 
 def given_key(request: Request) -> str:

@@ -191,18 +191,15 @@ class Listener:
     texts: Mapping[str, str]
     missing: set[str]
     heard: dict[str, str] = field(default_factory=dict)
-    component: Callable[..., str] = Session.component
     stored: dict[str, Any] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def models(self) -> list[str]:
-        return list(self.texts)
+    models = Session.models
+    component = Session.component
 
     async def answers(self, wanted: Wanted) -> list[Said]:
         if self.missing <= set(self.heard):
             raise Refused(403, "listening", "the agent is only started to see what it sends")
-        name = self.component(self, wanted.model)
+        name = self.component(wanted.model)  # type: ignore[misc]  # it reads the texts and the models alone
         system = [each["content"] for each in wanted.messages if each["role"] == "system"]
         self.heard.setdefault(name, "\n\n".join(system))
         return [Said("", "", (), "stop", None, 0, 0, ())] * wanted.n
