@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import os
 import resource
 import secrets
 import socket
@@ -156,6 +157,7 @@ class Gateway:
         self._doors: dict[int, Door] = {}
         self._count = 0
         _allow_connections()
+        _without_proxy()
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
         listening.listen(4096)
@@ -217,6 +219,12 @@ def _allow_connections() -> None:
     wanted = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
     if 0 <= now < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def _without_proxy() -> None:
+    """Clients in this process, and in those that it starts, do not ask a proxy of the environment for this machine."""
+    hosts = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*filter(None, hosts), "127.0.0.1"]))
 
 
 @cache
