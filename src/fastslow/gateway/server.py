@@ -233,6 +233,17 @@ def gateway() -> Gateway:
     return Gateway()
 
 
+def variables(url: str, key: str) -> dict[str, str]:
+    """What clients read of their environment. Some still look for the older name first, which the user may have set."""
+    return {
+        "OPENAI_API_KEY": key,
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_BASE": f"{url}/v1",
+        "ANTHROPIC_API_KEY": key,
+        "ANTHROPIC_BASE_URL": url,
+    }
+
+
 def _gone() -> Refused:
     return Refused(410, "rollout_ended", "the rollout of this address has ended")
 

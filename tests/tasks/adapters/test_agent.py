@@ -314,6 +314,16 @@ def program(folder: Path, rest: str, name: str = "program") -> str:
     return f"{sys.executable} {folder / name}.py"
 
 
+def test_a_command_asks_the_policy_whatever_address_the_user_has_set(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As clients of LangChain find their address."""
+    for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1/v1")
+    older = 'assert os.environ["OPENAI_API_BASE"] == os.environ["OPENAI_BASE_URL"]; print(1.0)'
+    assert {rollout.score for rollout in play(make(command=program(folder, older)))} == {1.0}
+
+
 def test_a_command_has_its_score_from_its_output_a_file_a_grader_or_tests(folder: Path) -> None:
     (folder / "files").mkdir()
     (folder / "files" / "hello.txt").write_text("hello")

@@ -30,6 +30,7 @@ from fastslow.tasks.adapters.agent_rollout import (
     Session,
     Wanted,
     gateway,
+    variables,
 )
 from fastslow.tasks.adapters.dataset import call_grader, load_grader
 from fastslow.tasks.base import Example, Feedback, QuestionTask
@@ -136,13 +137,7 @@ class AgentTask(AgentRollouts, RowTask):
 
     async def _command(self, place: Place, session: Any, url: str, key: str) -> Any:
         options = self.options
-        given = {
-            "OPENAI_API_KEY": key,
-            "OPENAI_BASE_URL": f"{url}/v1",
-            "ANTHROPIC_API_KEY": key,
-            "ANTHROPIC_BASE_URL": url,
-        }
-        ended = await place.run(str(options.command), given)
+        ended = await place.run(str(options.command), variables(url, key))
         session.faults[LEAKED] += ended.leaked
         if options.tests:
             tested = await place.run(options.tests, {"FASTSLOW_TESTS": key})
