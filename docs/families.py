@@ -233,6 +233,12 @@ FAMILIES: dict[str, Family] = {
         sizes=HELD_OUT,
         grader="`get_reward` and TRL's reward functions",
     ),
+    "trl-script": Family(
+        source="a script that trains on an environment with TRL ([page](agents.md#environments))",
+        data="yours",
+        sizes=HELD_OUT,
+        grader="as in the task `trl-environment`",
+    ),
     "verifiers": Family(
         source="an installed environment of the `verifiers` library, `verifiers/NAME`",
         data="the environment's",

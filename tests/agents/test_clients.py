@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -35,14 +36,15 @@ def call(name: str, **arguments: str) -> str:
 
 
 class Policy(FakeEngine):
-    """Uses tools in the way that an agent expects, and is right half of the time."""
+    """Uses tools in the way that an agent expects, and is right every other time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tokenizer: Any = make_tokenizer(TOOLS)
+        self.places = itertools.cycle(("sea", "lake"))
 
     def _completion(self, text: str, draw: random.Random) -> Completion:
-        place = draw.choice(("sea", "lake"))
+        place = next(self.places)
         if "[[ ## answer ## ]]" in text:
             said = f"[[ ## reasoning ## ]]\nhm\n\n[[ ## answer ## ]]\n{place}\n\n[[ ## completed ## ]]"
         elif "COMPLETE_TASK" in text:
@@ -68,7 +70,7 @@ def test_a_client_is_trained_for_two_steps(name: str, tmp_path: Path) -> None:
         components={"system": "look first"},
         at_once=2,
     )
-    sizes = {"steps": 2, "problems": 1, "group": 4, "microbatch": 4}
+    sizes = {"steps": 2, "problems": 1, "group": 2, "microbatch": 2}
     recipe = recipe_of("rl", slow=sizes, evaluation={"every": 0}, sampling={"max_tokens": 500})
     loop = make_loop(tmp_path / "run", recipe, Policy(), task=AgentTask(options))
     rollouts: list[Rollout] = []
@@ -76,7 +78,7 @@ def test_a_client_is_trained_for_two_steps(name: str, tmp_path: Path) -> None:
     assert loop.record.run is not None
     with loop.record.run:
         loop.run()
-    assert [(each.faults, each.error) for each in rollouts] == [({}, "")] * 8
+    assert [(each.faults, each.error) for each in rollouts] == [({}, "")] * 4
     assert {rollout.score for rollout in rollouts} == {0.0, 1.0}
     for rollout in rollouts:
         assert len(rollout.turns) == TURNS[name]
@@ -86,7 +88,7 @@ def test_a_client_is_trained_for_two_steps(name: str, tmp_path: Path) -> None:
             assert extends == (name not in REWRITES)
     updates = [what for kind, what in loop.engine.events if kind == "update"]  # type: ignore[attr-defined]
     assert len(updates) == 2
-    assert any(update.rows for update in updates)
+    assert all(update.rows for update in updates)
 
 
 def _begins(ids: Sequence[int], kept: Sequence[int]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import resource
 from collections.abc import Awaitable, Callable
@@ -68,6 +69,9 @@ def test_wrong_keys_and_bad_requests_get_one_clear_status() -> None:
         assert (await client.get(f"{url}/v1/models", headers={"authorization": ""})).status_code == 401
         listed = (await client.get(f"{url}/v1/models", headers={"x-api-key": key})).json()["data"]
         assert [each["id"] for each in listed] == ["policy", "policy/system"]
+        one = await client.get(f"{url}/v1/models/policy/system")
+        assert (one.json()["id"], one.json()["object"]) == ("policy/system", "model")
+        assert (await client.get(f"{url}/v1/models/policy", headers={"authorization": ""})).status_code == 401
         assert (await client.get(chat)).status_code == 405
         assert (await client.post(chat, json=QUESTION)).status_code == 200
 
@@ -254,6 +258,24 @@ def test_a_request_may_hold_anything_that_json_can() -> None:
             assert answer.status_code == 200, answer.text
 
     with_session(lambda _: "\ud800 tea"[2:], use)
+
+
+def test_a_proxy_of_the_machine_is_not_asked_for_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    monkeypatch.delenv("no_proxy", raising=False)
+    own = server.Gateway()
+
+    async def run() -> None:
+        with own.opened(make_session(TOKENIZER, answers_of(TOKENIZER, lambda _: "tea"))) as (url, key):
+            client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
+            question: Any = QUESTION["messages"]
+            answer = await client.chat.completions.create(model="policy", messages=question)
+            assert answer.choices[0].message.content == "tea"
+
+    asyncio.run(run())
+    assert os.environ["NO_PROXY"] == os.environ["no_proxy"] == "example.org,127.0.0.1"
 
 
 def test_there_is_one_address_for_a_process() -> None:

@@ -143,10 +143,12 @@ def test_a_conversation_is_shown_the_skills_of_its_first_question() -> None:
 def test_models_name_components() -> None:
     session = make_session(make_tokenizer(), None, {"planner": "p", "writer": "w"})
     assert session.component("policy/writer") == session.component("openai/policy/writer") == "writer"
-    assert session.models == ["policy", "policy/planner", "policy/writer"]
+    assert session.models == ["policy/planner", "policy/writer"]  # those that are answered
     with pytest.raises(Refused, match="the models are policy/planner, policy/writer"):
         session.component("gpt-5")
-    assert make_session(make_tokenizer(), None).component("gpt-5") == "system"
+    alone = make_session(make_tokenizer(), None)
+    assert alone.models == ["policy", "policy/system"]
+    assert alone.component("gpt-5") == "system"
 
 
 def test_tool_calls_reasoning_and_stops_are_read() -> None:

@@ -94,3 +94,25 @@ def test_the_messages_of_anthropic() -> None:
 
     session = with_session(rule, use)
     assert (session.turns, session.faults) == (7, {})
+
+
+def test_the_mark_in_what_an_agent_sends_is_the_text_whatever_its_shape() -> None:
+    def marked(prompt: str) -> str:
+        return "yes" if "system\na: be brief.<|im_end|>" in prompt and "fastslow" not in prompt else "no"
+
+    def plain(url: str, key: str) -> None:
+        system, question = "a: {{fastslow}}.", [{"role": "user", "content": "tea?"}]
+        client: Any = openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
+        whole = [{"role": "developer", "content": system}, *question]
+        answer = client.chat.completions.create(model="policy", messages=whole)
+        assert answer.choices[0].message.content == "yes"
+        assert client.responses.create(model="policy", input=question, instructions=system).output_text == "yes"
+        other: Any = anthropic.Anthropic(base_url=url, api_key=key, max_retries=0)
+        blocks = [{"type": "text", "text": system}]
+        with other.messages.stream(model="policy", max_tokens=9, messages=question, system=blocks) as stream:
+            assert "".join(stream.text_stream) == "yes"
+
+    async def use(_: httpx.AsyncClient, url: str, key: str) -> None:
+        await asyncio.to_thread(plain, url, key)
+
+    assert with_session(marked, use).turns == 3

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from forked import fork, type_in
+from helpers import outcome
 
-import fastslow
 from fastslow.base.errors import RunError
 from fastslow.gateway.session import Session, Wanted
+from fastslow.launch import start
 from fastslow.launch.serve import open_session, serve_run
+from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 
 AGENT = """
@@ -29,22 +35,27 @@ def agent(problem, client):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
+def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
     folder = tmp_path_factory.mktemp("agent")
     (folder / "rows.jsonl").write_text("".join(json.dumps({"question": f"say {word}"}) + "\n" for word in "abcdef"))
     (folder / "agent.py").write_text(AGENT)
-    task = {"name": "agent", "path": str(folder / "rows.jsonl"), "agent": f"{folder / 'agent.py'}:agent"}
-    run = fastslow.train(
-        model={"name": str(tiny_folder), "device": "cpu"},
-        task=task,
-        folder=folder / "run",
-        slow={"steps": 2, "problems": 2, "group": 4, "microbatch": 4},
-        fast={"population": 2, "cycle": 1, "anchors": 2, "budget": 4},
-        sampling={"max_tokens": 8},
-        evaluation={"problems": 2, "k": 1},
-        seed=1,
-    )
-    return Path(run.path)
+    settings = {
+        "model": {"name": str(tiny_folder), "device": "cpu"},
+        "task": {"name": "agent", "path": "rows.jsonl", "agent": "agent.py:agent"},
+        "slow": {"steps": 2, "problems": 2, "group": 4, "microbatch": 4},
+        "fast": {"population": 2, "cycle": 1, "anchors": 2, "budget": 4},
+        "sampling": {"max_tokens": 8},
+        "evaluation": {"problems": 2, "k": 1},
+        "output": {"checkpoint_every": 1},
+        "seed": 1,
+    }
+    (folder / "recipe.yaml").write_text(json.dumps(settings))
+    return folder / "recipe.yaml"
+
+
+@pytest.fixture(scope="module")
+def trained(recipe: Path) -> Path:
+    return start.train(load_recipe(recipe), recipe.parent / "run")
 
 
 def test_an_agent_is_trained_on_a_real_model(trained: Path) -> None:
@@ -54,6 +65,20 @@ def test_an_agent_is_trained_on_a_real_model(trained: Path) -> None:
     assert len(rows) == 2
     assert all(row["sampler_mismatch"] < 0.01 for row in rows)  # the tokens and log-probabilities are those sampled
     assert max(row["grad_norm"] for row in rows) > 0
+
+
+def test_a_run_of_an_agent_that_is_killed_resumes_to_the_same_result(recipe: Path, trained: Path) -> None:
+    folder = recipe.parent / "killed"
+    given = ["train", recipe, f"output.folder={folder}"]
+    process = fork(type_in, given, environment={}, output=os.devnull)
+    metrics = folder / "metrics.jsonl"
+    while process.is_alive() and (not metrics.exists() or not metrics.read_text()):
+        time.sleep(0.002)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    start.resume(folder)
+    assert outcome(folder) == outcome(trained)
 
 
 def test_the_policy_is_served_with_its_prompt_in_place(trained: Path) -> None:

@@ -26,6 +26,7 @@ CODE: list[dict[str, Any]] = [
     {"task": [{"name": "rulebook"}, {"name": "mine:task"}]},
     {"task": "verifiers/somebody/wordle"},
     {"task": {"name": "verifiers", "environment": "wordle"}},
+    {"task": {"name": "trl-script", "script": "train.py"}},
     {"stages": ["rulebook@1", {"name": "mine:task", "steps": 1}], "task": None},
     {"task": "rulebook", "model": {"name": "nano", "trust_remote_code": True}},
 ]

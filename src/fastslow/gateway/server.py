@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import os
 import resource
 import secrets
 import socket
@@ -106,12 +107,18 @@ def make_app(find: Callable[[Request], Door], prefix: str = "", more: Sequence[R
         return answer
 
     async def models(request: Request) -> Response:
+        name = request.path_params.get("name")
         try:
-            names = find(request).session.models
+            session = find(request).session
+            if name is not None:
+                session.component(name)  # refuses a name that stands for none
         except Refused as error:
             return _json(chat_completions.error_body(error), error.status)
-        listed = [{"id": name, "object": "model", "created": 0, "owned_by": "fastslow"} for name in names]
-        return _json({"object": "list", "data": listed, "has_more": False})
+        listed = [
+            {"id": each, "object": "model", "created": 0, "owned_by": "fastslow"}
+            for each in (session.models if name is None else [name])
+        ]
+        return _json({"object": "list", "data": listed, "has_more": False} if name is None else listed[0])
 
     async def nothing(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
@@ -120,7 +127,8 @@ def make_app(find: Callable[[Request], Door], prefix: str = "", more: Sequence[R
 
     routes = [Route(prefix + path, endpoint(path), methods=["POST"]) for path in SHAPES]
     handlers = {404: nothing, 405: nothing}
-    return Starlette(routes=[*routes, Route(f"{prefix}/v1/models", models), *more], exception_handlers=handlers)
+    routes += [Route(f"{prefix}/v1/models{one}", models) for one in ("", "/{name:path}")]
+    return Starlette(routes=[*routes, *more], exception_handlers=handlers)
 
 
 def given_key(request: Request) -> str:
@@ -149,6 +157,7 @@ class Gateway:
         self._doors: dict[int, Door] = {}
         self._count = 0
         _allow_connections()
+        _without_proxy()
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
         listening.listen(4096)
@@ -212,10 +221,27 @@ def _allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
+def _without_proxy() -> None:
+    """Clients in this process, and in those that it starts, do not ask a proxy of the environment for this machine."""
+    hosts = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*filter(None, hosts), "127.0.0.1"]))
+
+
 @cache
 def gateway() -> Gateway:
     """The one of this process; it is started when it is first needed."""
     return Gateway()
+
+
+def variables(url: str, key: str) -> dict[str, str]:
+    """What clients read of their environment. Some still look for the older name first, which the user may have set."""
+    return {
+        "OPENAI_API_KEY": key,
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_BASE": f"{url}/v1",
+        "ANTHROPIC_API_KEY": key,
+        "ANTHROPIC_BASE_URL": url,
+    }
 
 
 def _gone() -> Refused:

@@ -112,16 +112,16 @@ class Session:
 
     @property
     def models(self) -> list[str]:
-        return [MODEL, *(f"{MODEL}/{name}" for name in self.texts)]
+        """The names that stand for a component."""
+        named = [f"{MODEL}/{name}" for name in self.texts]
+        return [MODEL, *named] if len(named) == 1 else named
 
     def component(self, model: str) -> str:
         """The component that a model's name stands for. With one component any name will do."""
         name = model.rpartition("/")[2]
         if name in self.texts or len(self.texts) == 1:
             return name if name in self.texts else next(iter(self.texts))
-        raise Refused(
-            404, "model_not_found", f"there is no model '{model}'; the models are {', '.join(self.models[1:])}"
-        )
+        raise Refused(404, "model_not_found", f"there is no model '{model}'; the models are {', '.join(self.models)}")
 
     async def answers(self, wanted: Wanted) -> list[Said]:
         """As many answers as are wanted, to one prompt."""

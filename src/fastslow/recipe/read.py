@@ -334,7 +334,7 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
         elif isinstance(part, dict):
             for key in part:
                 if (
-                    key in ("path", "code", "folder")
+                    key in ("path", "code", "folder", "script")
                     or key.endswith("_path")
                     or (key == "model" and place == "reflection")
                 ):

@@ -18,7 +18,7 @@ from fastslow.base.text import one_line
 from fastslow.recipe import Recipe, load_parts
 from fastslow.recipe.parts import Part
 
-_CODE_OPTIONS = ("grader", "rewards", "environment", "agent", "command", "tests", "tools", "code")
+_CODE_OPTIONS = ("grader", "rewards", "environment", "agent", "command", "tests", "tools", "code", "script")
 _LONGEST = 1000
 """Characters of a value that are shown: the user is asked to read that file, so its path must be whole."""
 

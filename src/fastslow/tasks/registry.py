@@ -40,6 +40,7 @@ TASKS = Registry(
         "harbor": "fastslow.tasks.adapters.harbor.task:HarborTask",
         "openenv": "fastslow.tasks.adapters.openenv:OpenEnvTask",
         "trl-environment": "fastslow.tasks.adapters.trl_environment:TRLEnvironmentRecipeTask",
+        "trl-script": "fastslow.tasks.adapters.trl_script:TRLScriptTask",
         "verifiers": "fastslow.tasks.adapters.verifiers_env.task:Verifiers",
     },
     TaskError,

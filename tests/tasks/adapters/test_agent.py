@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -31,10 +32,11 @@ ROWS = [{"question": f"tea {word}?", "answer": word} for word in ("one", "two", 
 AGENTS = """
 import asyncio, json, os, threading, time, urllib.request
 
-def post(base_url, api_key, messages, **more):
+def post(base_url, api_key, messages, timeout=None, **more):
     head = {"authorization": f"Bearer {api_key}", "content-type": "application/json"}
     body = json.dumps({"model": "m", "messages": messages, **more}).encode()
-    with urllib.request.urlopen(urllib.request.Request(f"{base_url}/chat/completions", body, head)) as answer:
+    request = urllib.request.Request(f"{base_url}/chat/completions", body, head)
+    with urllib.request.urlopen(request, timeout=timeout) as answer:
         return json.load(answer)["choices"][0]["message"]
 
 def talk(problem, base_url, api_key, turns=3):
@@ -42,6 +44,13 @@ def talk(problem, base_url, api_key, turns=3):
     for turn in range(turns):
         messages += [post(base_url, api_key, messages), {"role": "user", "content": f"go on {turn}"}]
     return messages
+
+def looks_first(problem, client):
+    names = [each.id for each in client.models.list()]
+    assert client.models.retrieve(names[-1]).id == names[-1]
+    messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "x"}]
+    client.chat.completions.create(model=names[-1], messages=messages)
+    return 1.0
 
 def sync(problem, base_url, api_key):
     return len(talk(problem, base_url, api_key)) / 16, "say more"
@@ -109,6 +118,18 @@ def late(problem, base_url, api_key):
         time.sleep(0.2)
         problem["later"].append(post(base_url, api_key, [{"role": "user", "content": "x"}]))
     threading.Thread(target=again, daemon=True).start()
+    return 1.0
+
+def impatient(problem, base_url, api_key):
+    # It gives up before the first answer is there and asks again, as clients with a time limit do.
+    messages = [{"role": "user", "content": problem["question"]}]
+    for timeout in (0.3, None):
+        try:
+            messages.append(post(base_url, api_key, messages, timeout=timeout))
+        except OSError:
+            continue
+    messages += [{"role": "user", "content": "go on"}]
+    post(base_url, api_key, messages)
     return 1.0
 
 def say_yes(answer, row):
@@ -195,6 +216,9 @@ def test_components_by_the_name_of_the_model(folder: Path) -> None:
 def test_the_seed_text_is_what_the_agent_sends(folder: Path) -> None:
     task = make("sync", components={"system": None})
     assert task.seed_texts == {"system": "be kind"}
+    looks_first = make("looks_first", components={"system": None})
+    assert looks_first.seed_texts == {"system": "be kind"}
+    assert {rollout.score for rollout in play(looks_first)} == {1.0}
     task_of_rows = make("content", components={"system": None})
     assert task_of_rows.seed_texts == {"system": "Answer the question."}  # its own differs from problem to problem
     engine = ScriptedEngine(make_tokenizer(PLAIN), rule=lambda prompt: "tea")
@@ -290,6 +314,16 @@ def program(folder: Path, rest: str, name: str = "program") -> str:
     return f"{sys.executable} {folder / name}.py"
 
 
+def test_a_command_asks_the_policy_whatever_address_the_user_has_set(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As clients of LangChain find their address."""
+    for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1/v1")
+    older = 'assert os.environ["OPENAI_API_BASE"] == os.environ["OPENAI_BASE_URL"]; print(1.0)'
+    assert {rollout.score for rollout in play(make(command=program(folder, older)))} == {1.0}
+
+
 def test_a_command_has_its_score_from_its_output_a_file_a_grader_or_tests(folder: Path) -> None:
     (folder / "files").mkdir()
     (folder / "files" / "hello.txt").write_text("hello")
@@ -359,6 +393,24 @@ def _command_line(process: str) -> bytes:
         return Path("/proc", process, "cmdline").read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_an_answer_that_nobody_waits_for_is_not_trained_and_its_retry_is(folder: Path, in_flight: bool) -> None:
+    class Slow(ScriptedEngine):
+        async def sample(self, *given: Any, **named: Any) -> Any:
+            if not self.calls:
+                await asyncio.sleep(1.5)
+            return await super().sample(*given, **named)
+
+    engine = Slow(make_tokenizer(PLAIN), rule=lambda prompt: f"tea {prompt.count('assistant')}", in_flight=in_flight)
+    rollouts = play(make("impatient"), engine)
+    assert len(rollouts) == 4
+    for rollout in rollouts:
+        assert (rollout.score, rollout.faults) == (1.0, {})
+        first, second = rollout.turns
+        kept = [*first.prompt_ids, *first.completion.ids]
+        assert list(second.prompt_ids)[: len(kept)] == kept
 
 
 def test_options_that_do_not_fit(folder: Path) -> None:

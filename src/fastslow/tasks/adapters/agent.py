@@ -30,6 +30,7 @@ from fastslow.tasks.adapters.agent_rollout import (
     Session,
     Wanted,
     gateway,
+    variables,
 )
 from fastslow.tasks.adapters.dataset import call_grader, load_grader
 from fastslow.tasks.base import Example, Feedback, QuestionTask
@@ -136,13 +137,7 @@ class AgentTask(AgentRollouts, RowTask):
 
     async def _command(self, place: Place, session: Any, url: str, key: str) -> Any:
         options = self.options
-        given = {
-            "OPENAI_API_KEY": key,
-            "OPENAI_BASE_URL": f"{url}/v1",
-            "ANTHROPIC_API_KEY": key,
-            "ANTHROPIC_BASE_URL": url,
-        }
-        ended = await place.run(str(options.command), given)
+        ended = await place.run(str(options.command), variables(url, key))
         session.faults[LEAKED] += ended.leaked
         if options.tests:
             tested = await place.run(options.tests, {"FASTSLOW_TESTS": key})
@@ -191,18 +186,15 @@ class Listener:
     texts: Mapping[str, str]
     missing: set[str]
     heard: dict[str, str] = field(default_factory=dict)
-    component: Callable[..., str] = Session.component
     stored: dict[str, Any] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def models(self) -> list[str]:
-        return list(self.texts)
+    models = Session.models
+    component = Session.component
 
     async def answers(self, wanted: Wanted) -> list[Said]:
         if self.missing <= set(self.heard):
             raise Refused(403, "listening", "the agent is only started to see what it sends")
-        name = self.component(self, wanted.model)
+        name = self.component(wanted.model)  # type: ignore[misc]  # it reads the texts and the models alone
         system = [each["content"] for each in wanted.messages if each["role"] == "system"]
         self.heard.setdefault(name, "\n\n".join(system))
         return [Said("", "", (), "stop", None, 0, 0, ())] * wanted.n

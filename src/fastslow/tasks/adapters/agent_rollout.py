@@ -20,14 +20,25 @@ from fastslow.tasks.base import SYSTEM, Answer, Ask, Asking, Example, Feedback, 
 
 try:
     from fastslow.gateway.rendering import rendering_of
-    from fastslow.gateway.server import gateway
+    from fastslow.gateway.server import gateway, variables
     from fastslow.gateway.session import LIMIT, Place, Refused, Said, Session, Wanted
 except ModuleNotFoundError as error:
     raise TaskError(
         f"tasks of agents need the package {error.name}; install it with: pip install 'fastslow[agents]'"
     ) from error
 
-__all__ = ["LEAKED", "AgentLimits", "AgentRollouts", "Clock", "Refused", "Said", "Session", "gateway", "use_tools"]
+__all__ = [
+    "LEAKED",
+    "AgentLimits",
+    "AgentRollouts",
+    "Clock",
+    "Refused",
+    "Said",
+    "Session",
+    "gateway",
+    "use_tools",
+    "variables",
+]
 CRASHED, HUNG, LEAKED = "agent_crashed", "agent_hung", "agent_leaked"
 """Faults: it failed; it took longer than it may; it left processes behind."""
 GRACE = 5.0

@@ -46,6 +46,10 @@ class TRLEnvironmentTask(AgentRollouts, TRLTask):
         **settings: Any,
     ) -> None:
         self._factory = environment_factory
+        if isinstance(environment_factory, Mapping):
+            raise TaskError(
+                "environment_factory is a dictionary of factories, which is not supported here; give one of them"
+            )
         environment = self._made()
         if not callable(getattr(environment, "reset", None)):
             raise TaskError(f"the environment {type(environment).__name__} has no method reset; define it, as for TRL")

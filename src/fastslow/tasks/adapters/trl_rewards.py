@@ -163,12 +163,7 @@ def _several(value: Any) -> Any:
     return () if value is None else value if isinstance(value, list | tuple) else (value,)
 
 
-class TRLOptions(SourceOptions):
-    rewards: Annotated[tuple[str, ...], BeforeValidator(_several)]
-    """`module:function` of each of TRL's reward functions, found beside the recipe or installed; without a colon, the hub id
-    or folder of a reward model."""
-    weights: tuple[float, ...] | None = None
-    """What each reward counts, as GRPOConfig's `reward_weights`; by default 1."""
+class TRLBounds(Options):
     low: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
     """The least a reward function gives, one number for all or one each; by default 0."""
     high: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
@@ -176,12 +171,20 @@ class TRLOptions(SourceOptions):
     of the rewards lies between its least and its most."""
     outside: Literal["refuse", "clip"] = "refuse"
     """What becomes of a reward below `low` or above `high`: the run stops and says so, or it counts as the bound."""
-    grader_threads: bool = False
-    """Call plain reward functions in threads, several at once. For those that block, such as a judge behind a server: the
-    other rollouts then proceed while it waits. They must be safe in threads; async functions do not need them."""
     seed_text: str | None = None
     """The text the context starts from. By default the system message that the prompts have, where all have the same; with
     a text given, or where they differ, theirs stay part of the problems."""
+
+
+class TRLOptions(TRLBounds, SourceOptions):
+    rewards: Annotated[tuple[str, ...], BeforeValidator(_several)]
+    """`module:function` of each of TRL's reward functions, found beside the recipe or installed; without a colon, the hub id
+    or folder of a reward model."""
+    weights: tuple[float, ...] | None = None
+    """What each reward counts, as GRPOConfig's `reward_weights`; by default 1."""
+    grader_threads: bool = False
+    """Call plain reward functions in threads, several at once. For those that block, such as a judge behind a server: the
+    other rollouts then proceed while it waits. They must be safe in threads; async functions do not need them."""
 
 
 class TRLRecipeTask(TRLTask):

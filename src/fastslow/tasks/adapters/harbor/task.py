@@ -23,6 +23,7 @@ from fastslow.tasks.adapters.agent_rollout import (
     Session,
     gateway,
     use_tools,
+    variables,
 )
 from fastslow.tasks.adapters.harbor.folder import Folder, find_folders, from_host
 from fastslow.tasks.adapters.harbor.machines import ContainerMachine, Machine, SandboxMachine, find_engine
@@ -182,16 +183,10 @@ class HarborTask(AgentRollouts, ListedTask):
         written = f"mkdir -p {AGENT} && cat > {AGENT}/instruction.md"
         await machine.run(written, seconds=60, folder="/", given=instruction.encode())
         with gateway().opened(session) as (url, key):
-            given = {
-                "OPENAI_API_KEY": key,
-                "OPENAI_BASE_URL": f"{url}/v1",
-                "ANTHROPIC_API_KEY": key,
-                "ANTHROPIC_BASE_URL": url,
-            }
             ran = await machine.run(
                 str(self.options.command),
                 seconds=24 * 3600,
-                environment=given,
+                environment=variables(url, key),
                 user=folder.config.agent.user,
                 given=instruction.encode(),
             )
