@@ -26,7 +26,11 @@ Said = tuple[str, str]
 """The key of a part, after that of the one before it where that leads on to it."""
 
 # No alternative reads on beyond the place where the next quotation could begin, so that all of a text is read once.
-QUOTED = r"\"[^\"]*+\"|“[^“”]*+”|`[^`]*+`|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*+'(?!\w)"
+OPENING, CLOSING = "\"'“`„«「", "\"'”`“»」"
+QUOTED = (
+    r"\"[^\"]*+\"|„[^„“”]*+[“”]|“[^“”]*+”|«[^«»]*+»|「[^「」]*+」|`[^`]*+`"
+    r"|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*+'(?!\w)"
+)
 _VALUE = re.compile(
     rf"({QUOTED}|(?<!\w)[-+]?\d[\d.,:/%-]*(?<![.,:])|(?<!^)(?<![.:!?]\s)\b[A-Z][\w'-]*(?:\s(?:&\s)?[A-Z][\w'-]*)*)"
 )

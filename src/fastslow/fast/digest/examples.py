@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from fastslow.fast.digest.classes import QUOTED
+from fastslow.fast.digest.classes import OPENING, QUOTED
 from fastslow.fast.digest.journal import Statement
 from fastslow.fast.digest.topics import COMMON, words_of
 from fastslow.fast.reflection import Attempt
@@ -14,7 +14,7 @@ from fastslow.fast.reflection.base import MOST_LINES
 
 _RIGHT = "Example of a right answer."
 _FRAME_WORDS = words_of(f"{_RIGHT} The question: The answer:")
-_VALUE = rf"({QUOTED}|[^\s\"'“`,;]+)"
+_VALUE = rf"({QUOTED}|[^\s{OPENING},;]+)"
 _EXPECTED = re.compile(
     rf"(?i)\b(?:expected|wanted|must be|should be|should have been):? {_VALUE}[,;]? (?:but )?"
     rf"(?:got|not|found|received|was|given|instead of|rather than):? {_VALUE}"
@@ -80,7 +80,7 @@ def _after_name(line: str) -> str:
 
 
 def _bare(value: str) -> str:
-    return value[1:-1] if len(value) > 1 and value[0] in "\"'“`" else value
+    return value[1:-1] if len(value) > 1 and value[0] in OPENING else value
 
 
 def is_right(example: str) -> bool:

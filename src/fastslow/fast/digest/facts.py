@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fastslow.fast.digest.classes import LEFT_OUT, QUOTED, VARIANTS
+from fastslow.fast.digest.classes import CLOSING, LEFT_OUT, OPENING, QUOTED, VARIANTS
 from fastslow.fast.digest.topics import Topics
 
 FILLINGS = 3
@@ -21,7 +21,7 @@ ALWAYS = 0.99
 _WANTED = re.compile(r"(?i)\b(?:expect|should|must|want|right|correct|need)\w*\b")
 """What a sentence says that tells the value wanted in this case; one that names what was given may name what must not be."""
 _VALUE = re.compile(rf"{QUOTED}|\d+")
-_LEFT = re.compile(rf"[\"'“`]{LEFT_OUT}[\"'”`]")
+_LEFT = re.compile(rf"[{OPENING}]{LEFT_OUT}[{CLOSING}]")
 
 
 def verdicts(

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Container, Mapping, Sequence
 
-from fastslow.fast.digest.classes import LEFT_OUT, QUOTED
+from fastslow.fast.digest.classes import CLOSING, LEFT_OUT, OPENING, QUOTED
 from fastslow.fast.digest.journal import Said, key_of
 from fastslow.fast.digest.reports import told
 from fastslow.fast.digest.topics import word_list
@@ -32,15 +32,15 @@ MOST_MARKS, NEAR = 16, 16
 
 _BETWEEN_PARTS = re.compile(r"(?<=[.!?;:])\s+|(?<=\S)\s++(?=[–—]\s)")
 _QUOTED = re.compile(QUOTED)
-_OPENING = re.compile(r"(?<!\w)[\"'“`]")
-_CLOSED = {'"': '"', "'": "'", "“": "”", "`": "`"}
+_OPENING = re.compile(rf"(?<!\w)[{OPENING}]")
+_CLOSED = dict(zip(OPENING, CLOSING, strict=True))
 _SEVERAL = re.compile(r"\W")
 """A single word may be a label that a rule names."""
 _WANTED = re.compile(r"(?i)\b(?:expected|should|must|want|wanted|needs?)\b")
 _GIVEN = re.compile(
     r"(?i)(\b(?:got|not|instead of|rather than|given|gave|received|found|was|were|wrote|but)(?::| to| the| a)* )"
     r"(?!(?:of|in|on|at|by|for|from|with|as|be|is|are|it|its|this|that|one|any|all|and|or)\b)"
-    rf"({QUOTED}|[^\s\"'“`.,;:]+(?:[.:/-]\w+)*)"
+    rf"({QUOTED}|[^\s{OPENING}.,;:]+(?:[.:/-]\w+)*)"
 )
 """What may be a value of the answer: it stands after a word that tells what was given."""
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
@@ -97,7 +97,7 @@ def _without_copies(line: str, copies: Sequence[str]) -> str:
     """A line without the answer, one of its lines or the question, where they stand in it without quotation marks."""
     for each in copies if len(line) <= LONGEST_PART else ():
         if each in (spaced := " ".join(line.split())):
-            line = re.sub(rf"(?<![\w\"'“`]){re.escape(each)}(?!\w)", LEFT_OUT, spaced)
+            line = re.sub(rf"(?<![\w{OPENING}]){re.escape(each)}(?!\w)", LEFT_OUT, spaced)
     return line
 
 
