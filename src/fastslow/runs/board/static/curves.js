@@ -70,11 +70,10 @@
 
   // Everything that is drawn, as rows of a table: what, against what, value.
   function csv(runs, axis) {
-    const cell = (value) => (value === null || value === undefined ? "" : /[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
     const rows = [["chart", "curve", axis, "value", "low", "high"]];
     for (const chart of charts(runs, axis, false))
       for (const line of chart.lines) line.xs.forEach((x, index) => rows.push([chart.title, line.label, x, line.ys[index], line.low && line.low[index], line.high && line.high[index]]));
-    return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
+    return Board.csv(rows);
   }
 
   Board.views.curves = {
