@@ -101,6 +101,11 @@ def test_the_list_of_runs_leads_to_overlaid_curves(page: Page, url: str) -> None
     legend = page.locator('[data-chart="Reward"] .u-legend').inner_text()
     assert "fst, validation" in legend
     assert "rl, validation" in legend
+    drawn = """name => [...document.querySelectorAll('[data-chart="Answer length"] .u-legend tr')]
+        .filter(row => row.innerText.trim().startsWith(name))
+        .map(row => getComputedStyle(row.querySelector(".u-marker")).backgroundColor)"""
+    assert page.evaluate(drawn, "fst") == ["rgb(213, 94, 0)"]  # as in the list, the docs and the figures of compare
+    assert page.evaluate(drawn, "rl") == ["rgb(0, 114, 178)"]
 
 
 @pytest.mark.parametrize("run", ["fst", "failed", "damaged", "hostile"])
