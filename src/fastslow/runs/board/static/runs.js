@@ -50,7 +50,7 @@
     parts: ["run", "metrics", "evals", "tags"],
     async show(main) {
       const chosen = new Set(Board.place().runs);
-      const told = h("p", { class: "quiet", role: "status", style: { margin: 0, flex: 1 } }), overlay = h("span");
+      const told = h("p", { class: "quiet", role: "status", style: { margin: 0, flex: "1 1 14rem" } }), overlay = h("span");
       const filter = h("input", { type: "text", value: Board.place().get("filter"), placeholder: "name, tag, method, task …", oninput: () => { Board.remember({ filter: filter.value }); draw(); } });
       const bar = h("div", { class: "bar" }, h("label", { class: "field" }, "filter", filter), told, overlay);
       const only = (tag) => { filter.value = tag; Board.remember({ filter: tag }); draw(); };
