@@ -39,6 +39,9 @@ def test_a_notebook_runs_from_top_to_bottom(
     values = [run_cell("".join(cell["source"]), names) for cell in cells]
     page = "\n".join(map(shown, values)) + capsys.readouterr().out
     if notebook.stem == "quickstart":
-        assert set(names["RULES"].values()) & set(names["run"].best_prompt.splitlines())
+        assert "blimo means : put the first item last." in names["run"].best_prompt.splitlines()
+        trained = {method: after for method, (_, after) in names["bought"].items()}
+        assert {before for before, _ in names["bought"].values()} == {names["bought"]["fst"][0]}
+        assert trained["fst"] > max(trained["rl"], trained["gepa"]) > names["bought"]["fst"][0]
         assert "RL only" in page
-        assert values[-1] == "m l k"
+        assert values[-1] == "l m k"

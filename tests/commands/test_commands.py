@@ -142,6 +142,11 @@ def test_the_commands_of_a_finished_run(
     assert prompt == best["texts"]["system"] + "\n"
     assert call("contexts", run, "--best", "--json") == 0
     assert json.loads(capsys.readouterr().out) == best
+    assert call("tag", run, "--add", "first", "--add", "words") == 0
+    assert call("tag", run, "--remove", "words") == 0
+    capsys.readouterr()
+    assert call("tag", run) == 0
+    assert capsys.readouterr().out == f"{run}: first\n"
     assert call("ledger", run, "--steps") == 0
     assert "rollouts, by step" in capsys.readouterr().out
     assert call("rollouts", run, "--worst", "--limit", "1") == 0

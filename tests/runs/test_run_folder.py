@@ -48,6 +48,18 @@ def test_status_is_updated_in_place(run: RunFolder) -> None:
     assert (about["status"], about["steps"], about["seed"]) == ("finished", 20, 7)
 
 
+def test_tags_are_added_and_removed_while_the_run_trains(run: RunFolder) -> None:
+    reader = RunFolder.open(run.path)
+    assert reader.tags == []
+    assert reader.tag(["seed/7", "baseline"]) == ["baseline", "seed/7"]
+    assert reader.tag(["baseline"], ["seed/7", "unknown"]) == ["baseline"]
+    assert run.tags == ["baseline"]
+    for bad in ("", "two words", "x" * 41, "<b>"):
+        with pytest.raises(RunError, match="cannot be a tag; expected up to 40 letters"):
+            reader.tag([bad])
+    assert run.tags == ["baseline"]
+
+
 def test_a_folder_with_a_run_is_not_overwritten(run: RunFolder, recipe: Recipe) -> None:
     run.close()
     with pytest.raises(RunError, match=r"already holds a run.*--resume .*output\.folder"):
@@ -251,6 +263,16 @@ def test_rollouts_are_kept_as_a_table(run: RunFolder) -> None:
     }
     run.save_rollouts(13, [])
     assert pq.read_table(run.path / "rollouts/step-000013.parquet").num_rows == 0
+
+
+def test_rewind_forgets_evaluations_after_the_step(run: RunFolder) -> None:
+    for step in (0, 2, 4):
+        run.save_evaluated(step, [make_rollout("a", 1.0)])
+    run.rewind(2)
+    assert sorted(path.name for path in (run.path / "rollouts").glob("evaluation-*")) == [
+        "evaluation-000000.parquet",
+        "evaluation-000002.parquet",
+    ]
 
 
 def test_cycles_come_back_in_order(run: RunFolder) -> None:

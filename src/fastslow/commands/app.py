@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "suite": running.suite,
     "study": running.study,
     "board": inspecting.board,
+    "tag": inspecting.tag,
     "contexts": inspecting.contexts,
     "rollouts": inspecting.rollouts,
     "ledger": inspecting.ledger,

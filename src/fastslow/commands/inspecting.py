@@ -161,6 +161,19 @@ def compare(
             write(found)
 
 
+def tag(
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run folders, finished or not.")],
+    add: Annotated[list[str] | None, Option("--add", metavar="TAG", help="A tag to add. Repeatable.")] = None,
+    remove: Annotated[list[str] | None, Option("--remove", metavar="TAG", help="A tag to remove. Repeatable.")] = None,
+) -> None:
+    """Give runs tags, by which the board filters; without options, show them."""
+    from fastslow.runs.folder import RunFolder
+
+    for folder in [RunFolder.open(run) for run in runs]:
+        tags = folder.tag(add or (), remove or ()) if add or remove else folder.tags
+        console.print(f"{folder.path}: {', '.join(tags) or 'no tag'}", highlight=False, soft_wrap=True)
+
+
 def contexts(
     run: RunPath,
     full: Annotated[bool, Option("--full", help="Show whole texts and all feedback.")] = False,

@@ -333,6 +333,6 @@ class OutputRecipe(Section):
     keep_checkpoints: int | None = Field(default=None, ge=1)
     """Keep only this many of the newest checkpoints, and the best two by training reward; all when not set."""
     save_rollouts: bool = True
-    """Save the text, score and feedback of every training rollout as parquet."""
+    """Save the text, score and feedback of every rollout as parquet, those of evaluations too."""
     report_to: list[str] = Field(default=[])
     """Trackers: trackio, wandb, tensorboard, mlflow."""

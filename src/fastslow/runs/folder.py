@@ -1,9 +1,10 @@
 """A run is a folder.
 
-recipe.yaml (resolved) · run.json (versions, seed, status, sampler) · metrics.jsonl · evals.jsonl · contexts/seed.json ·
-contexts/cycle-0003.json · rollouts/step-000012.parquet (a step's rollouts) · rollouts/cycle-0003.parquet (the fast loop's) ·
-ledger.json (totals) · ledger.jsonl (one row per step) · candidates.jsonl (docs/discover.md) · checkpoints/step-000050/. All
-files but the `.jsonl` ones are written under a temporary name and renamed, so a reader never sees a partial file.
+recipe.yaml (resolved) · run.json (versions, seed, status, sampler) · tags.json · metrics.jsonl · evals.jsonl ·
+contexts/seed.json · contexts/cycle-0003.json · rollouts/step-000012.parquet (a step's rollouts) ·
+rollouts/cycle-0003.parquet (the fast loop's) · rollouts/evaluation-000012.parquet · ledger.json (totals) · ledger.jsonl (one
+row per step) · candidates.jsonl (docs/discover.md) · checkpoints/step-000050/. All files but the `.jsonl` ones are written
+under a temporary name and renamed, so a reader never sees a partial file.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ INTERNALIZED = "internalized"
 """The folder in a run folder with the result of `fastslow internalize`, and, with .json, the file in it with the numbers."""
 LONGEST_NAME = 255
 """Bytes of the name of a file or folder."""
+TAGS = "tags.json"
+"""The file in a run folder with the words by which people tell runs apart (`fastslow tag`)."""
+TAG = re.compile(r"[\w.:/+-]{1,40}")
 LOGS: tuple[Log, ...] = ("metrics", "evals", "ledger", "candidates")
 PACKAGES = ("fastslow", "torch", "transformers", "trl", "gepa")
 
@@ -162,6 +166,21 @@ class RunFolder:
         known = {key: value for key, value in (self.read_json("run.json") or {}).items() if key != "error"}
         self.write_json("run.json", {**known, "status": status, **extra})
 
+    @property
+    def tags(self) -> list[str]:
+        return [str(tag) for tag in (self.read_json(TAGS) or {}).get("tags", ())]
+
+    def tag(self, add: Sequence[str], remove: Sequence[str] = ()) -> list[str]:
+        """Add and remove tags, also while the run trains; returns those it has now."""
+        for tag in add:
+            if not TAG.fullmatch(tag):
+                raise RunError(
+                    f"{quoted(tag, 60)} cannot be a tag; expected up to 40 letters, digits or any of _ . : / + -"
+                )
+        tags = sorted({*self.tags, *add} - set(remove))
+        self.write_json(TAGS, {"tags": tags})
+        return tags
+
     def append(self, name: Log, row: dict[str, Any]) -> None:
         files.append_row(self._log(name), row)
 
@@ -226,6 +245,11 @@ class RunFolder:
         """Write the rollouts that the fast loop played in a cycle, each with its purpose."""
         self.rollout_writer.write(self.path / "rollouts" / f"cycle-{cycle:04d}.parquet", rollouts, purposes)
 
+    def save_evaluated(self, step: int, rollouts: Sequence[Rollout]) -> None:
+        """Write the rollouts of an evaluation."""
+        path = self.path / "rollouts" / f"evaluation-{step:06d}.parquet"
+        self.rollout_writer.write(path, rollouts, ["evaluation"] * len(rollouts))
+
     def rewind(self, step: int) -> int:
         """Remove everything after the checkpoint of `step`, to resume from it (-1: to start over); return the number of
         completed steps that are lost.
@@ -241,9 +265,10 @@ class RunFolder:
         for path in filter(Path.exists, map(self._log, LOGS)):
             files.write_rows(path, files.read_rows(path, stays))
         with files.explained(self.path):
-            for number, path in files.numbered(self.path / "rollouts", "step-*.parquet").items():
-                if number > step:
-                    path.unlink()
+            for kind in ("step", "evaluation"):
+                for number, path in files.numbered(self.path / "rollouts", f"{kind}-*.parquet").items():
+                    if number > step:
+                        path.unlink()
             for folder in (self.path, self.path / "contexts", self.path / "rollouts"):
                 for leftover in folder.glob(files.TEMPORARY + "*"):
                     leftover.unlink()

@@ -18,6 +18,7 @@ from board_helpers import HOSTILE, Hostile, make_run, serving
 from fastslow.runs.board.page import write_snapshot
 from fastslow.runs.board.server import Watch
 from fastslow.runs.board.views import Views
+from fastslow.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -26,7 +27,10 @@ CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
-DRAWN = {"curves": ".u-over", "text": ".tree button", "rollouts": ".list .row", "spending": "table.spend"}
+DRAWN = {
+    **{"curves": ".u-over", "text": ".tree button", "rollouts": ".list .row", "spending": "table.spend"},
+    "recipe": ".diff > div",
+}
 
 
 def sync_api() -> Any:
@@ -97,6 +101,11 @@ def test_the_list_of_runs_leads_to_overlaid_curves(page: Page, url: str) -> None
     legend = page.locator('[data-chart="Reward"] .u-legend').inner_text()
     assert "fst, validation" in legend
     assert "rl, validation" in legend
+    drawn = """name => [...document.querySelectorAll('[data-chart="Answer length"] .u-legend tr')]
+        .filter(row => row.innerText.trim().startsWith(name))
+        .map(row => getComputedStyle(row.querySelector(".u-marker")).backgroundColor)"""
+    assert page.evaluate(drawn, "fst") == ["rgb(213, 94, 0)"]  # as in the list, the docs and the figures of compare
+    assert page.evaluate(drawn, "rl") == ["rgb(0, 114, 178)"]
 
 
 @pytest.mark.parametrize("run", ["fst", "failed", "damaged", "hostile"])
@@ -259,7 +268,7 @@ def test_what_is_drawn_can_be_downloaded(page: Page, url: str, folder: Path) -> 
 def test_rollouts_and_charts_can_be_downloaded(page: Page, url: str, tmp_path: Path, folder: Path) -> None:
     snapshot = tmp_path / "out.html"
     write_snapshot(Views([folder / "fst"]), snapshot)
-    found = []
+    found, tables = [], []
     for address in (url, snapshot.as_uri()):
         page.goto(f"{address}#/rollouts?run=fst&high=0&from=6")
         page.wait_for_selector(".list .row")
@@ -267,6 +276,13 @@ def test_rollouts_and_charts_can_be_downloaded(page: Page, url: str, tmp_path: P
             page.get_by_role("button", name="JSONL").click()
         assert started.value.suggested_filename == "fst.jsonl"
         found.append([json.loads(line) for line in Path(started.value.path()).read_text().splitlines()])
+        with page.expect_download() as started:
+            page.get_by_role("button", name="CSV").click()
+        assert started.value.suggested_filename == "fst.csv"
+        with Path(started.value.path()).open(newline="") as file:
+            tables.append(sorted([cell.removesuffix(".0") for cell in row] for row in csv.reader(file)))
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == len(found[0]) + 1
     assert found[0]
     assert {each["score"] for each in found[0]} == {0}
     key = lambda each: (each["file"], each["row"])  # noqa: E731
@@ -352,15 +368,65 @@ def test_what_is_missing_is_said(page: Page, url: str, run: str) -> None:
 
 @pytest.mark.parametrize("width", [1440, 1024, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_view_is_wider_than_the_screen(browser: Browser, url: str, width: int, scheme: Any) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    for view, drawn in {"runs": "table.runs tbody tr", **DRAWN}.items():
-        page.goto(f"{url}#/{view}?run=fst")
+def test_no_view_of_one_run_or_two_is_wider_than_the_screen(page: Page, url: str, width: int, scheme: Any) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    fits = "document.documentElement.scrollWidth - innerWidth"
+    page.goto(f"{url}#/runs")
+    page.wait_for_selector("table.runs tbody tr")
+    assert page.evaluate(fits) <= 0
+    page.locator('tr[data-run="fst"] .runname').click()
+    for view, drawn in DRAWN.items():
+        page.locator("nav a", has_text=view.capitalize()).click()
         page.wait_for_selector(drawn)
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
+        assert page.evaluate(fits) <= 0, view
+    for view in set(DRAWN) - {"curves"}:
+        page.locator("nav a", has_text=view.capitalize()).click()
+        page.wait_for_selector(DRAWN[view])
+        page.get_by_label("run beside it").select_option("hostile")
+        for name in ("fst", "hostile"):
+            sync_api().expect(page.locator(f'main > [data-run="{name}"] {DRAWN[view]}').first).to_be_visible()
+        assert page.evaluate(fits) <= 0, f"{view} of two runs"
+        page.get_by_label("run beside it").select_option("")
+        sync_api().expect(page.locator("main > [data-run]")).to_have_count(0)
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 20, 23)"
     assert dark == (scheme == "dark")
-    page.close()
+
+
+def test_runs_are_found_by_tags_and_words(page: Page, url: str, folder: Path) -> None:
+    expect = sync_api().expect
+    page.goto(url)
+    rows = page.locator("table.runs tbody tr")
+    expect(rows).to_have_count(7)
+    RunFolder(folder / "fst").tag(["best-of-all"])
+    RunFolder(folder / "rl").tag(["best-of-all"])
+    page.locator('tr[data-run="rl"]').get_by_role("button", name="best-of-all").click()  # it came by itself
+    expect(rows).to_have_count(2)
+    assert "filter=best-of-all" in page.url
+    page.get_by_label("choose fst").check()
+    page.get_by_label("filter").fill("BEST rl only")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("RL only")
+    page.reload()
+    expect(rows).to_have_count(1)
+    expect(page.get_by_text("Overlay 1 run")).to_be_visible()
+    page.get_by_label("filter").fill("nobody")
+    expect(rows).to_contain_text("No run passes this filter.")
+
+
+def test_spending_and_recipes_of_two_runs_stand_side_by_side(page: Page, url: str) -> None:
+    expect = sync_api().expect
+    page.goto(f"{url}#/spending?run=fst&run=rl")
+    left, right = (page.locator(f'main > [data-run="{name}"]') for name in ("fst", "rl"))
+    expect(left.locator("table.spend").first).to_contain_text("anchors")
+    expect(right.locator("table.spend").first).to_contain_text("slow loop")
+    page.get_by_role("button", name="tokens", exact=True).click()
+    for column in (left, right):
+        expect(column.locator('[data-chart="Tokens by purpose"]')).to_be_visible()
+    page.locator("nav a", has_text="Recipe").click()
+    expect(left.locator(".diff .new", has_text="method: fst")).to_be_visible()
+    expect(right.locator(".diff .new", has_text="method: rl")).to_be_visible()
+    expect(right.locator(".diff .new")).to_have_count(1)
 
 
 def test_a_snapshot_works_without_a_server(page: Page, folder: Path, tmp_path: Path) -> None:

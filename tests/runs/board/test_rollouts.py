@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from pathlib import Path
@@ -13,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from fastslow.runs.board.index import Filter, RolloutIndex, read_rollout, shaded
+from fastslow.runs.board.index import Filter, RolloutIndex
+from fastslow.runs.board.rollout import read_rollout, shaded
 from fastslow.runs.board.search import TextIndex
 from fastslow.runs.board.server import make_app
 from fastslow.runs.board.views import Views
+from fastslow.runs.folder import RunFolder
 from fastslow.runs.reading import Place
 
 
@@ -145,6 +149,39 @@ def test_what_passes_the_filter_can_be_downloaded(
         max(row["step"] for row in rows if row["file"] == file) for file in dict.fromkeys(f for f, _ in keys(found))
     ]
     assert newest == sorted(newest, reverse=True)
+
+
+def test_a_table_has_the_first_question_and_the_last_answer_and_no_formulas(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    path = tmp_path / "run/rollouts/step-000001.parquet"
+    table = pq.read_table(path).slice(0, 3)
+    texts = [("=1+1", '"a",\nb'), ("-1", "x"), ("plain", "")]
+    for name, values in (
+        ("questions", [[first, "then"] for first, _ in texts]),
+        ("answers", [["before", last] for _, last in texts]),
+        ("feedback", ["@cmd", "Right.", "\tno"]),
+    ):
+        column = pa.array(values, table.schema.field(name).type)
+        table = table.set_column(table.column_names.index(name), name, column)
+    pq.write_table(table, path)
+    client = TestClient(make_app(Views([tmp_path]), hosts=["*"]))
+    answer = client.get("/api/rollouts.csv?run=run&from=1&to=1")
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = [row for row in csv.DictReader(io.StringIO(answer.text, newline="")) if row["file"] == "step-000001"]
+    assert [(row["question"], row["answer"]) for row in rows] == [("'=1+1", '"a",\nb'), ("'-1", "x"), ("plain", "")]
+    assert [row["feedback"] for row in rows] == ["'@cmd", "Right.", "'\tno"]
+    assert [float(row["score"]) for row in rows] == table["score"].to_pylist()
+
+
+def test_answers_on_validation_problems_are_kept_and_shown(finished: Path) -> None:
+    index = RolloutIndex(Place("run", finished, finished))
+    page = index.page(Filter(purpose="evaluation", first_step=4, last_step=4), "newest", True, 0, 50)
+    result = next(row for row in RunFolder.open(finished).rows("evals") if row["step"] == 4)["results"]
+    assert page["total"] == sum(each["k"] * each["problems"] for each in result.values())
+    assert {row["file"] for row in page["rows"]} == {"evaluation-000004"}
+    shown = read_rollout(index.place, "rollouts/evaluation-000004.parquet", 0)
+    assert shown is not None
+    assert shown["turns"][0]["answer"]
 
 
 def test_a_download_waits_until_all_files_are_read(

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastslow.base.errors import RecipeError, cause
 from fastslow.recipe import read_mapping
+from fastslow.runs.folder import TAGS
 from fastslow.runs.ledger import PURPOSES, TRAINING
 from fastslow.runs.reading import MOST, Place, column, mapping, number, rounded, text
 
@@ -182,7 +183,7 @@ def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows)
     if status == "running" and time.time() - written > SILENT:
         status = "silent"
     rewards = [value for row in metrics if (value := number(row.get("reward"))) is not None]
-    slow = mapping(recipe.get("slow"))
+    slow, tags = mapping(recipe.get("slow")), place.json(TAGS).get("tags")
     return {
         "name": place.name,
         "status": status if isinstance(status, str) else "unknown",
@@ -194,6 +195,7 @@ def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows)
         "model": _name(recipe.get("model")).rstrip("/").rpartition("/")[2],
         "task": _task(recipe),
         "seed": number(recipe.get("seed")),
+        "tags": [text(tag) for tag in tags[:MOST]] if isinstance(tags, list) else [],
         "step": number(last.get("step")) or 0,
         "steps": number(slow.get("steps")),
         "budget": number(recipe.get("rollouts")),

@@ -1,5 +1,4 @@
-"""Browsing rollouts: an index of the short columns in memory, and texts read only for the rows on the page; and one rollout
-in full: its turns, the grader's words, and the log-probability of every token.
+"""Browsing rollouts: an index of the short columns in memory, and texts read only for the rows on the page.
 
 Files are indexed newest first, for a limited time per request and the rest in the background, so that the first page of a
 long run comes at once. 500,000 rollouts take about 20 MB.
@@ -10,16 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastslow.runs import files
+from fastslow.runs.board.rollout import read_columns, short
 from fastslow.runs.board.search import TEXTS, TextIndex
-from fastslow.runs.reading import Place, mapping, rounded, text
-from fastslow.runs.rollout_files import PIECES
+from fastslow.runs.reading import Place, rounded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,24 +26,11 @@ PREVIEW = 160
 """Characters of an answer that the table shows."""
 PATIENCE = 0.25
 """Seconds that a request spends on indexing before it answers with what there is."""
-SPACES = 1000
-"""Characters further on that a token is looked for, because spaces between tokens are not counted."""
-REACH = 4
-"""Characters that a token which cannot be decoded alone may stand for."""
 LEAST, MOST = -(2.0**31), 2.0**31 - 1
 """Numbers beyond these are shown as if they were these."""
-LONGEST_SHADED = 50_000
-"""Tokens of an answer up to which each is shown with its log-probability."""
 KEPT = 24
 """Files whose previews are kept."""
 SHORT = ("example", "context", "policy_step", "score", "faults", "completion_tokens", "purpose", "advantage")
-COLUMNS = {
-    **dict.fromkeys(("example", "context", "feedback", "error", "purpose"), "text"),
-    **dict.fromkeys(("policy_step", "score", "prompt_tokens", "completion_tokens", "advantage"), "number"),
-    **dict.fromkeys(("faults", "components", "questions", "answers"), "list of text"),
-    **dict.fromkeys(("tokens", "logprobs"), "list of list of number"),
-}
-"""What the columns of a file hold."""
 SORTS = {"newest": None, "score": "score", "tokens": "tokens", "advantage": "advantage"}
 
 
@@ -111,7 +96,7 @@ class RolloutIndex:
 
     def _waiting(self) -> list[str]:
         """Files that are new or changed, oldest first."""
-        kinds = (self.place.numbered("rollouts", kind, ".parquet") for kind in ("cycle-", "step-"))
+        kinds = (self.place.numbered("rollouts", kind, ".parquet") for kind in ("evaluation-", "cycle-", "step-"))
         self._files = [name for found in kinds for name in found.values()]
         for name in self._stamps.keys() - set(self._files):
             self._stamps.pop(name)
@@ -264,7 +249,7 @@ class RolloutIndex:
     def _row(self, table: Mapping[str, np.ndarray], texts: Mapping[str, Sequence[str]], index: int) -> dict[str, Any]:
         row = {name: column[index] for name, column in table.items()}
         return {
-            "file": _short(self._files[row["file"]]),
+            "file": short(self._files[row["file"]]),
             **{name: int(row[name]) for name in ("row", "step", "tokens")},
             **{name: known[row[name]] for name, known in texts.items()},
             **{name: rounded(float(row[name])) for name in ("score", "advantage")},
@@ -291,11 +276,6 @@ class RolloutIndex:
             return name if name in self._files else None
 
 
-def _short(file: str) -> str:
-    """The name that the page uses for a file of rollouts."""
-    return file.removeprefix("rollouts/").removesuffix(".parquet")
-
-
 def _facets(table: Mapping[str, np.ndarray], texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     return {
         "contexts": texts["context"],
@@ -303,115 +283,3 @@ def _facets(table: Mapping[str, np.ndarray], texts: Mapping[str, Sequence[str]])
         "faults": sorted({name for text in texts["faults"] for name in text.split(", ") if name}),
         "steps": [int(table["step"][0]), int(table["step"][-1])],
     }
-
-
-# One rollout in full ---------------------------------------------------------------------------------------------------
-
-
-def read_columns(place: Place, name: str, columns: Sequence[str] | None = None) -> pa.Table | None:
-    """Those of the columns, or all, that a file has and that are of the kind that a run writes."""
-    import pyarrow.types as kinds
-
-    def right(kind: pa.DataType, wanted: str) -> bool:
-        if wanted.startswith("list of "):
-            return bool(kinds.is_list(kind)) and right(kind.value_type, wanted.removeprefix("list of "))
-        if wanted == "text":
-            return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
-        return bool(kinds.is_integer(kind) or kinds.is_floating(kind))
-
-    table = place.table(name, columns)
-    wrong = [
-        field.name
-        for field in (table.schema if table is not None else ())
-        if field.name not in COLUMNS or not right(field.type, COLUMNS[field.name])
-    ]
-    return table.drop_columns(wrong) if table is not None else None
-
-
-def read_rollout(place: Place, name: str, row: int) -> dict[str, Any] | None:
-    table = read_columns(place, name)
-    if table is None or not 0 <= row < table.num_rows:
-        return None
-    return rollout_data(table, row, _pieces(table))
-
-
-def read_group(place: Place, name: str, example: str) -> list[dict[str, Any]]:
-    """All rollouts of one problem in a file: the same problem under every context."""
-    table = read_columns(place, name)
-    if table is None or "example" not in table.column_names:
-        return []
-    rows, pieces = [row for row, found in enumerate(table["example"].to_pylist()) if found == example], _pieces(table)
-    return [rollout_data(table, row, pieces) | {"row": row} for row in rows]
-
-
-def read_rows(place: Place, name: str, rows: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """Some rollouts of a file, without their tokens."""
-    table = read_columns(place, name, [column for column in COLUMNS if column not in ("tokens", "logprobs")])
-    for row in rows:
-        if table is not None and row < table.num_rows:
-            found = rollout_data(table, row, {})
-            turns = [{key: turn[key] for key in ("component", "question", "answer")} for turn in found["turns"]]
-            yield {"run": place.name, "file": _short(name), "row": row, **found, "turns": turns}
-
-
-def rollout_data(table: pa.Table, row: int, pieces: Mapping[str, Any]) -> dict[str, Any]:
-    """A rollout as the page shows it. Columns that an older file lacks are empty."""
-    data = table.slice(row, 1).to_pylist()[0]
-
-    def of_turn(column: str, turn: int) -> Any:
-        values = data.get(column) or ()
-        return values[turn] if turn < len(values) else None
-
-    turns = []
-    for turn, answer in enumerate(str(each or "") for each in data.get("answers") or ()):
-        tokens, logprobs = of_turn("tokens", turn) or [], of_turn("logprobs", turn) or []
-        texts = [text(pieces.get(str(token))) for token in tokens[:LONGEST_SHADED]]
-        turns.append(
-            {
-                "component": of_turn("components", turn),
-                "question": of_turn("questions", turn),
-                "answer": answer,
-                "tokens": shaded(answer, texts, [each or 0.0 for each in logprobs]) if pieces else [],
-            }
-        )
-    return {
-        **{name: str(data.get(name)) for name in ("example", "context")},
-        **{name: rounded(data.get(name)) for name in ("policy_step", "prompt_tokens", "completion_tokens")},
-        **{name: rounded(data.get(name)) for name in ("score", "advantage")},
-        **{name: str(data.get(name) or "") for name in ("feedback", "error")},
-        "purpose": data.get("purpose") or "slow",
-        "faults": [str(name) for name in data.get("faults") or ()],
-        "turns": turns,
-    }
-
-
-def _pieces(table: pa.Table) -> Mapping[str, Any]:
-    try:
-        return mapping(files.loads((table.schema.metadata or {}).get(PIECES, b"{}")))
-    except (ValueError, RecursionError):
-        return {}
-
-
-def shaded(answer: str, pieces: Sequence[str], logprobs: Sequence[float]) -> list[list[Any]]:
-    """The answer split into tokens with their log-probabilities.
-
-    Decoded alone, a token may lose a leading space or be half a character: what stands between two tokens that are found
-    joins the earlier one, and tokens that are not found share the lowest log-probability of their stretch.
-    """
-    found: list[list[Any]] = []
-    position, lost = 0, list[float]()
-    for piece, logprob in zip(pieces, logprobs, strict=False):
-        reach = position + len(piece) + REACH * len(lost) + SPACES
-        at = answer.find(piece, position, reach) if piece.strip("\ufffd") and piece != "" else -1
-        gap = answer[position:at] if at >= 0 else ""
-        if at < 0 or len(gap.strip()) > REACH * len(lost):
-            lost.append(logprob)
-            continue
-        if lost:
-            found.append([gap, rounded(min(lost))])
-            gap, lost = "", []
-        found.append([gap + piece, rounded(logprob)])
-        position = at + len(piece)
-    if answer[position:]:
-        found.append([answer[position:], rounded(min(lost)) if lost else None])
-    return found

@@ -13,14 +13,15 @@ from typing import Any
 
 from fastslow.base.errors import RunError
 from fastslow.runs import files
-from fastslow.runs.board.index import Filter, read_rollout
+from fastslow.runs.board.index import Filter
+from fastslow.runs.board.rollout import read_rollout
 from fastslow.runs.board.views import RunViews, Views
 
 STATIC = Path(__file__).parent / "static"
 STYLES = ("vendor/uplot.css", "look.css", "board.css")
 SCRIPTS = (
     "vendor/uplot.js",
-    *(f"{name}.js" for name in ("core", "charts", "runs", "curves", "text", "rollouts", "spending", "main")),
+    *(f"{name}.js" for name in ("core", "charts", "runs", "curves", "text", "rollouts", "spending", "recipe", "main")),
 )
 KINDS = {".css": "text/css", ".js": "text/javascript"}
 FILES = (*STYLES, *SCRIPTS)

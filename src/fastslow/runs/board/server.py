@@ -8,6 +8,7 @@ import hmac
 import ipaddress
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -43,7 +44,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 
-DOWNLOAD = {"content-type": "application/x-ndjson", "content-disposition": "attachment"}
+DOWNLOADED = {".jsonl": "application/x-ndjson", ".csv": "text/csv; charset=utf-8"}
 
 
 def make_app(
@@ -58,7 +59,7 @@ def make_app(
             asked = _Asked(request.query_params)
             try:
                 found = read(views[asked.text("run")], asked)
-                return _json(found) if isinstance(found, bytes) else StreamingResponse(found, headers=DOWNLOAD)
+                return _json(found) if isinstance(found, bytes) else _download(request, found)
             except NotFound as error:
                 return PlainTextResponse(str(error), 404)
             except HTTPException:
@@ -137,7 +138,8 @@ READ: dict[str, Callable[[RunViews, _Asked], bytes | Iterator[bytes]]] = {
         asked.whole("offset") or 0,
         asked.whole("limit") or 50,
     ),
-    "rollouts.jsonl": lambda run, asked: run.download(asked.filter()),
+    "rollouts.jsonl": lambda run, asked: run.download(asked.filter(), "jsonl"),
+    "rollouts.csv": lambda run, asked: run.download(asked.filter(), "csv"),
     "rollout": lambda run, asked: run.rollout(asked.text("file"), asked.whole("row") or 0),
     "group": lambda run, asked: run.group(asked.text("file"), asked.text("example")),
 }
@@ -145,6 +147,11 @@ READ: dict[str, Callable[[RunViews, _Asked], bytes | Iterator[bytes]]] = {
 
 def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
+
+
+def _download(request: Request, parts: Iterator[bytes]) -> Response:
+    kind = DOWNLOADED[PurePosixPath(request.url.path).suffix]
+    return StreamingResponse(parts, headers={"content-type": kind, "content-disposition": "attachment"})
 
 
 def _static(request: Request) -> Response:

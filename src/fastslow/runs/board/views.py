@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fastslow.base.errors import FastSlowError, cause
 from fastslow.runs import files
 from fastslow.runs.board.curves import curves, read_recipe, spending, summary
-from fastslow.runs.board.index import Filter, RolloutIndex, read_group, read_rollout, read_rows
+from fastslow.runs.board.index import Filter, RolloutIndex
+from fastslow.runs.board.rollout import SHEET, read_group, read_rollout, read_rows, sheet
 from fastslow.runs.board.text import detail, difference, matrix, rules, tree
+from fastslow.runs.folder import TAGS
 from fastslow.runs.lineage import Lineage, Node
 from fastslow.runs.reading import Log, Place, Places, text
 
@@ -24,6 +29,7 @@ WATCHED = {
     "ledger": "ledger.jsonl",
     "contexts": "contexts",
     "rollouts": "rollouts",
+    "tags": TAGS,
 }
 """The parts of a run that change, and the file or folder that says so."""
 MOST = 200
@@ -118,12 +124,13 @@ class RunViews:
         page = self.index.page(chosen, sort, descending, max(0, offset), max(1, min(limit, MOST)))
         return encode({**page, "told": self.told()})
 
-    def download(self, chosen: Filter) -> Iterator[bytes]:
-        """All rollouts that pass the filter, a line of JSON each; what is in memory at a time is one file."""
+    def download(self, chosen: Filter, kind: Literal["jsonl", "csv"]) -> Iterator[bytes]:
+        """All rollouts that pass the filter; what is in memory at a time is one file."""
         found = self.index.matching(chosen)
-        return (
-            b"".join(encode(row) + b"\n" for row in read_rows(self.place, name, sorted(found[name]))) for name in found
-        )
+        chosen_rows = (read_rows(self.place, name, sorted(rows)) for name, rows in found.items())
+        if kind == "csv":
+            return chain([csv_lines([SHEET])], (csv_lines(map(sheet, rows)) for rows in chosen_rows))
+        return (b"".join(encode(row) + b"\n" for row in rows) for rows in chosen_rows)
 
     def rollout(self, file: str, row: int) -> bytes:
         found = read_rollout(self.place, self._file(file), row)
@@ -181,6 +188,12 @@ class Views:
 
     def runs(self) -> bytes:
         return encode({"runs": [run.summary() for run in self.find().values()]})
+
+
+def csv_lines(rows: Iterable[Sequence[Any]]) -> bytes:
+    lines = io.StringIO()
+    csv.writer(lines).writerows(rows)
+    return files.encode(lines.getvalue())
 
 
 def encode(data: Any) -> bytes:

@@ -151,6 +151,13 @@ Board.filterRollouts = (rows, asked) => {
   };
 };
 
+// A text that a spreadsheet would compute gets an apostrophe before it; texts of models are nobody's formulas.
+const cell = (value) => {
+  const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value ?? "");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+};
+Board.csv = (rows) => rows.map((row) => row.map(cell).join(",") + "\r\n").join("");
+
 // Save a blob, or what the board answers at an address.
 Board.download = (name, what) => {
   const href = typeof what === "string" ? what : URL.createObjectURL(what);

@@ -15,8 +15,18 @@
 
   const marks = (data, axis, name) => data[name].map(([index, value]) => [data.training[axis][index], value]).filter(([x]) => x !== null);
 
+  // Runs of several methods have the colours of their methods, and dashes where a method comes again.
+  function styles(runs) {
+    const methods = runs.map(({ name }) => (Board.known.find((run) => run.name === name) || {}).method);
+    if (new Set(methods).size < 2) return runs.map((_, index) => Board.style(index));
+    return methods.map((method, index) => {
+      const before = methods.slice(0, index).filter((each) => each === method).length;
+      return { stroke: Board.css(`--${method}`) || Board.colour(6), dash: Board.DASHES[before % Board.DASHES.length] || undefined };
+    });
+  }
+
   function charts(runs, axis, smooth) {
-    const several = runs.length > 1;
+    const several = runs.length > 1, looks = styles(runs);
     const first = runs[0].data;
     const common = {
       x: AXES[axis], xFormat: axis === "seconds" ? Board.duration : Board.short,
@@ -26,7 +36,7 @@
     const made = [];
     const reward = [];
     runs.forEach(({ name, data }, index) => {
-      const look = Board.style(index);
+      const look = looks[index];
       const training = data.training;
       reward.push({ label: named(name, "training"), xs: training[axis], ys: smooth ? smoothed(training.reward) : training.reward, ...(several ? { ...look, stroke: Board.faded(look.stroke, 0.45), width: 1.1 } : { stroke: Board.colour(6), width: 1.2 }) });
       const labels = Object.keys(data.evaluation);
@@ -38,19 +48,19 @@
       });
     });
     made.push({ title: "Reward", words: "Training: mean over the rollouts of a step. Validation: held-out problems with 95% intervals over problems.", lines: reward, wide: true, zero: true, ...common });
-    const parts = runs.flatMap(({ name, data }, index) => Object.entries(data.training.parts || {}).map(([part, ys], place) => ({ label: named(`${name}, ${part}`, part), xs: data.training[axis], ys: smooth ? smoothed(ys) : ys, ...Board.style(several ? index : place), ...(several && place ? { dash: [2 + 2 * place, 4] } : {}) })));
+    const parts = runs.flatMap(({ name, data }, index) => Object.entries(data.training.parts || {}).map(([part, ys], place) => ({ label: named(`${name}, ${part}`, part), xs: data.training[axis], ys: smooth ? smoothed(ys) : ys, ...(several ? looks[index] : Board.style(place)), ...(several && place ? { dash: [2 + 2 * place, 4] } : {}) })));
     if (parts.length) made.push({ title: "Reward functions", words: "What each gave, before weights and scaling: mean over the rollouts of a step.", lines: parts, ...common });
     for (const [title, key, words, zero] of CHARTS) {
-      const lines = runs.map(({ name, data }, index) => ({ label: named(name, key === "kl" ? "in training" : title.toLowerCase()), xs: data.training[axis], ys: data.training[key], ...Board.style(index) }));
+      const lines = runs.map(({ name, data }, index) => ({ label: named(name, key === "kl" ? "in training" : title.toLowerCase()), xs: data.training[axis], ys: data.training[key], ...looks[index] }));
       if (key === "kl") runs.forEach(({ name, data }, index) => {
         const found = data.evaluation["best context"] || data.evaluation.seed;
-        if (found) lines.push({ label: named(`${name}, measured`, "measured"), xs: found[axis], ys: found.kl, points: true, ...Board.style(several ? index : 1), dash: [4, 4] });
+        if (found) lines.push({ label: named(`${name}, measured`, "measured"), xs: found[axis], ys: found.kl, points: true, ...(several ? looks[index] : Board.style(1)), dash: [4, 4] });
       });
       made.push({ title, words, lines, zero, missing: "Not measured: with frozen weights there is no update.", ...common });
     }
     if (several) {
-      made.push({ title: "Seconds a step", words: "All phases of a step.", zero: true, ...common, lines: runs.map(({ name, data }, index) => ({ label: name, xs: data.training[axis], ys: total(data.training.phases), ...Board.style(index) })) });
-      made.push({ title: "Rollouts so far", words: "Of both loops, without evaluation.", zero: true, ...common, lines: runs.map(({ name, data }, index) => ({ label: name, xs: data.training[axis], ys: data.training.rollouts, ...Board.style(index) })) });
+      made.push({ title: "Seconds a step", words: "All phases of a step.", zero: true, ...common, lines: runs.map(({ name, data }, index) => ({ label: name, xs: data.training[axis], ys: total(data.training.phases), ...looks[index] })) });
+      made.push({ title: "Rollouts so far", words: "Of both loops, without evaluation.", zero: true, ...common, lines: runs.map(({ name, data }, index) => ({ label: name, xs: data.training[axis], ys: data.training.rollouts, ...looks[index] })) });
     } else {
       const names = PHASES.filter((name) => first.training.phases[name]).concat(Object.keys(first.training.phases).filter((name) => !PHASES.includes(name)));
       made.push({ title: "Seconds by phase", words: "Of each step; the fast loop runs before the first step of a cycle.", stacked: true, ...common, lines: names.map((name, index) => ({ label: name, xs: first.training[axis], ys: first.training.phases[name], ...Board.style(index) })) });
@@ -70,11 +80,10 @@
 
   // Everything that is drawn, as rows of a table: what, against what, value.
   function csv(runs, axis) {
-    const cell = (value) => (value === null || value === undefined ? "" : /[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
     const rows = [["chart", "curve", axis, "value", "low", "high"]];
     for (const chart of charts(runs, axis, false))
       for (const line of chart.lines) line.xs.forEach((x, index) => rows.push([chart.title, line.label, x, line.ys[index], line.low && line.low[index], line.high && line.high[index]]));
-    return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
+    return Board.csv(rows);
   }
 
   Board.views.curves = {

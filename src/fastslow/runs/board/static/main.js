@@ -13,7 +13,7 @@
 
   let update = null, turn = 0;
 
-  const most = (view) => (!view.single ? Infinity : view.own ? 2 : 1);
+  const most = (view) => (view.single ? 2 : Infinity);
   const frame = (place, runs) => {
     nav.replaceChildren(...Object.entries(Board.views).map(([name, view]) =>
       h("a", { href: Board.link(name, runs.slice(0, most(view))), "aria-current": name === place.view ? "page" : null }, view.title)));

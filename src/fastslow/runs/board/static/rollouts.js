@@ -76,6 +76,14 @@
     return [h("h2", {}, "One problem, every context"), h("p", { class: "quiet" }, `${group.rows.length} rollouts of ${Board.line((group.rows[0] || { example: "" }).example)} under ${contexts.size} context${contexts.size === 1 ? "" : "s"}, best first.`), h("div", { class: "side", tabindex: "0" }, columns)];
   }
 
+  // What the board sends for download, of a snapshot.
+  const SHEET = ["run", "file", "row", "example", "context", "policy_step", "purpose", "score", "advantage", "faults", "prompt_tokens", "completion_tokens", "question", "answer", "feedback", "error"];
+  const sheet = (rows) => Board.csv([SHEET, ...rows.map((row) => {
+    const flat = { ...row, faults: row.faults.join(", "), question: (row.turns[0] || {}).question, answer: (row.turns.at(-1) || {}).answer };
+    return SHEET.map((name) => flat[name]);
+  })]);
+  const lines = (rows) => rows.map((row) => JSON.stringify({ ...row, turns: row.turns.map(({ tokens, ...turn }) => turn) }) + "\n").join("");
+
   Board.views.rollouts = {
     title: "Rollouts",
     parts: ["rollouts"],
@@ -122,11 +130,10 @@
       scores.value = asked.low === "1" ? "right" : asked.high === "0" ? "wrong" : asked.low ? "partly" : "";
       const bar = h("div", { class: "bar" }, input("from", "from step", "number", "6rem"), input("to", "to step", "number", "6rem"), input("words", "words", "text", "9rem"), input("problem", "problem", "text", "10rem"),
         select("context", "context", [["", "any"]]), h("label", { class: "field" }, "score", scores), select("fault", "fault", [["", "any"]]), select("purpose", "played for", [["", "anything"]]),
-        select("sort", "order by", [["", "newest"], ["score", "score"], ["tokens", "tokens"], ["advantage", "advantage"]]), select("order", "direction", [["", "↓ down"], ["up", "↑ up"]]), h("button", { onclick: () => frame.dispatchEvent(new Event("saved")) }, "JSONL"));
-      frame.addEventListener("saved", () => {
-        const rows = Board.snapshot && Board.fromSnapshot("rollouts", { run, ...asked, limit: Infinity }).rows;
-        const lines = rows && rows.map(({ file, row, full }) => JSON.stringify({ run, file, row, ...full, turns: full.turns.map(({ tokens, ...turn }) => turn) }) + "\n");
-        Board.download(`${run}.jsonl`, rows ? new Blob(lines) : Board.address("rollouts.jsonl", { run, ...asked }));
+        select("sort", "order by", [["", "newest"], ["score", "score"], ["tokens", "tokens"], ["advantage", "advantage"]]), select("order", "direction", [["", "↓ down"], ["up", "↑ up"]]), ["jsonl", "csv"].map((kind) => h("button", { onclick: () => frame.dispatchEvent(new CustomEvent("saved", { detail: kind })) }, kind.toUpperCase())));
+      frame.addEventListener("saved", ({ detail: kind }) => {
+        const rows = Board.snapshot && Board.fromSnapshot("rollouts", { run, ...asked, limit: Infinity }).rows.map(({ file, row, full }) => ({ run, file, row, ...full }));
+        Board.download(`${run}.${kind}`, rows ? new Blob([kind === "csv" ? sheet(rows) : lines(rows)]) : Board.address(`rollouts.${kind}`, { run, ...asked }));
       });
       const offer = (name, values, words) => {
         const field = fields[name], wanted = asked[name];

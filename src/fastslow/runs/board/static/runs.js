@@ -19,12 +19,19 @@
     return h("span", {}, h("span", { class: "key", style: { background: METHODS[run.method] ? `var(--${run.method})` : "var(--line-strong)" } }), name + other);
   };
 
-  const row = (run, chosen, choose) => {
+  // Every word of the filter is in a run's name, tags, status, method, optimizer, model or task.
+  const passes = (run, words) => {
+    const said = [run.name, ...run.tags, run.status, METHODS[run.method], run.method, run.optimizer, run.model, run.task].join(" ").toLowerCase();
+    return words.toLowerCase().split(/\s+/).every((word) => said.includes(word));
+  };
+
+  const row = (run, chosen, choose, only) => {
     const share = run.budget ? run.rollouts / run.budget : run.steps ? run.step / run.steps : null;
     const validation = run.validation;
     return h("tr", { "data-run": run.name },
       h("td", {}, h("input", { type: "checkbox", "aria-label": `choose ${run.name}`, checked: chosen.has(run.name), onchange: (event) => choose(run.name, event.target.checked) })),
       h("td", { class: "wide" }, h("a", { class: "runname", href: Board.link("curves", [run.name]) }, run.name),
+        run.tags.map((tag) => [" ", h("button", { class: "pill", title: "filter by this tag", onclick: () => only(tag) }, Board.line(tag))]),
         Object.keys(run.notes).length ? h("span", { class: "pill warn", title: Object.entries(run.notes).map(([file, told]) => `${file}: ${told}`).join("\n") }, "damaged") : null),
       h("td", {}, Board.status(run)),
       h("td", {}, Board.method(run)),
@@ -40,24 +47,31 @@
 
   Board.views.runs = {
     title: "Runs",
-    parts: ["run", "metrics", "evals"],
+    parts: ["run", "metrics", "evals", "tags"],
     async show(main) {
       const chosen = new Set(Board.place().runs);
-      const bar = h("div", { class: "bar" });
+      const told = h("p", { class: "quiet", role: "status", style: { margin: 0, flex: "1 1 14rem" } }), overlay = h("span");
+      const filter = h("input", { type: "text", value: Board.place().get("filter"), placeholder: "name, tag, method, task …", oninput: () => { Board.remember({ filter: filter.value }); draw(); } });
+      const bar = h("div", { class: "bar" }, h("label", { class: "field" }, "filter", filter), told, overlay);
+      const only = (tag) => { filter.value = tag; Board.remember({ filter: tag }); draw(); };
       const body = h("tbody");
       const heads = ["", "run", "status", "method", "model", "task", "step", "reward by step", "reward", "validation [95%]", "rollouts", "written"];
       const table = h("table", { class: "runs" },
         h("thead", {}, h("tr", {}, heads.map((name, index) => h("th", { class: [6, 8, 9, 10].includes(index) ? "num" : null, scope: "col" }, name)))), body);
       const tell = () => {
         const names = [...chosen];
-        bar.replaceChildren(
-          h("p", { class: "quiet", style: { margin: 0 } }, names.length ? `${names.length} chosen` : "Choose runs to see their curves over one another, or open one by its name."),
-          names.length ? h("a", { href: Board.link("curves", names), class: "push" }, `Overlay ${names.length} run${names.length > 1 ? "s" : ""} →`) : "");
+        told.textContent = names.length ? `${names.length} chosen` : "Choose runs to see their curves over one another, or open one by its name.";
+        overlay.replaceChildren(names.length ? h("a", { href: Board.link("curves", names) }, `Overlay ${names.length} run${names.length > 1 ? "s" : ""} →`) : "");
       };
       const choose = (name, on) => {
         on ? chosen.add(name) : chosen.delete(name);
-        history.replaceState(null, "", Board.link("runs", [...chosen]));
+        history.replaceState(null, "", Board.link("runs", [...chosen], { filter: filter.value }));
         tell();
+      };
+      const draw = () => {
+        const shown = Board.known.filter((run) => passes(run, filter.value));
+        body.replaceChildren(...shown.map((run) => row(run, chosen, choose, only)));
+        if (!shown.length) body.append(h("tr", {}, h("td", { class: "wide quiet", colspan: "12" }, "No run passes this filter.")));
       };
       const update = async () => {
         const { runs } = await Board.api("runs");
@@ -67,7 +81,7 @@
           return;
         }
         if (!table.isConnected) main.replaceChildren(bar, h("div", { class: "scroll" }, table));
-        body.replaceChildren(...runs.map((run) => row(run, chosen, choose)));
+        draw();
         tell();
       };
       await update();

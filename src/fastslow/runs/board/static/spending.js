@@ -35,11 +35,14 @@
     title: "Spending",
     parts: ["ledger", "metrics"],
     single: true,
-    async show(main, [run]) {
-      let unit = UNITS[Board.place().get("unit")] ? Board.place().get("unit") : "rollouts", data = null, card = null;
+    async show(main, [run], at) {
+      const frame = main.closest("main");  // main itself, unless two runs are side by side
+      let unit = UNITS[at.get("unit")] ? at.get("unit") : "rollouts", data = null, card = null;
       const head = h("div"), area = h("div"), tables = h("div");
-      const bar = h("div", { class: "bar" }, Board.segments("unit", UNITS, unit, (value) => { unit = value; Board.remember({ unit: value }); draw(true); }));
-      main.append(head, bar, area, tables);
+      const bar = h("div", { class: "bar" }, Board.segments("unit", UNITS, unit, (value) => { at.remember({ unit: value }); frame.dispatchEvent(new Event("unit")); }));
+      frame.addEventListener("unit", () => { unit = at.get("unit"); if (card) draw(true); });
+      if (at.first) frame.prepend(bar);
+      main.append(head, area, tables);
       const options = () => {
         const amounts = data.amounts[unit] || {};
         return { title: `${unit[0].toUpperCase()}${unit.slice(1)} by purpose`, words: "So far, stacked.", wide: true, stacked: true, x: "step", missing: unit === "cost" ? "Nothing was paid: reflection ran without a priced model." : `This run folder does not say ${unit} by step.`,
@@ -53,13 +56,11 @@
         data = await Board.api("spending", { run });
         head.replaceChildren(...Board.notes(data.told).filter(Boolean));
         if (!data.steps.length && !Object.keys(data.totals).length) {
-          bar.hidden = true;
           area.replaceChildren(Board.empty("Nothing was spent yet", "The first row of ledger.jsonl is written after the first evaluation or step."));
           tables.replaceChildren();
           card = null;
           return;
         }
-        bar.hidden = false;
         draw(fresh);
       };
       await update(true);
