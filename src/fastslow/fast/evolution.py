@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Book, Evaluator
 from fastslow.fast.memory import Evidence
-from fastslow.fast.optimizers.base import Cycle, Optimizer
+from fastslow.fast.optimizers.base import NO_PROPOSAL, Cycle, Optimizer
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
@@ -74,7 +74,7 @@ class Evolution:
             if journal:
                 self._write(journal, evaluator, found, carried, state.ledger.since(before))
         if failed := found.faults.get("reflection_failed"):
-            self.view.message(f"cycle {number}: {failed} reflection(s) failed; the others were used", "warning")
+            self.view.message(f"cycle {number}: {_failures(failed, evaluator.asked, found)}", "warning")
         best = found.pool.best
         self.view.context(best.context.id, best.mean, "\n".join(best.context.texts.values()))
         return found.pool
@@ -149,6 +149,16 @@ class Evolution:
             journal.save_fast_rollouts(evaluator.cycle, rollouts, purposes)
         memory = self.state.memory
         journal.save_cycle(evaluator.cycle, entry, memory.to_data() if memory else None)
+
+
+def _failures(failed: int, asked: int, found: Cycle) -> str:
+    """What to say of reflections that failed."""
+    reasons = [each.reason for each in found.rejected if each.reason.startswith(NO_PROPOSAL)]
+    last = f"; the last: {reasons[-1].removeprefix(NO_PROPOSAL)}" if reasons else ""
+    if failed >= asked:
+        which = "the only reflection" if failed == 1 else f"all {failed} reflections"
+        return f"{which} failed, so the reflection model proposed nothing{last}"
+    return f"{failed} of {asked} reflections failed; the others were used{last}"
 
 
 def choose_anchors(look_ahead: Sequence[Example], evidence: Evidence | None, count: int) -> list[Example]:
