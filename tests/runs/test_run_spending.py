@@ -59,6 +59,7 @@ def test_the_lines_add_up(run: RunFolder) -> None:
     assert lines["evaluation"] == ["4", "0", "4", "0", "0", "0.0", "0.0000"]
     assert lines["training"][:3] == ["70", "16", "74"]
     assert lines["all"][:3] == ["74", "16", "78"]
+    assert not lines.keys() & {"withdrawn", "rescue", "fast-score", "preflight"}, "rows of zeros are left out"
     assert "faults of evaluation: 1 grader" in printed(run, steps=False)
     # slow, rescore, evaluation, reused, reflections, tokens, seconds, cost: the others are zero
     assert lines["0"] == ["29", "8", "4", "6", "2", "1,516", "5.5", "0.2500"]

@@ -178,7 +178,7 @@ def show_ledger(run: RunFolder, console: Console, *, steps: bool) -> None:
     console.print(
         Text(
             "Rollouts, calls and tokens count under the purpose they were sampled for; reused rollouts were sampled for "
-            "another purpose. Columns of zeros are left out; --json has every number.",
+            "another purpose. Rows and columns of zeros are left out; --json has every number.",
             style="dim",
         )
     )
@@ -210,6 +210,7 @@ def _by_purpose(ledger: Ledger) -> Table:
     rows = {
         name: {heading: getattr(entry, column) for column, heading in headings.items()}
         for name, entry in _entries(ledger).items()
+        if name not in PURPOSES or entry != Entry()
     }
     return _table("spent, by purpose", "purpose", rows, bold=("training", "all"))
 
