@@ -41,6 +41,7 @@ def book(run: RunFolder) -> Ledger:
                 "rescore", Entry(rollouts=8, calls=8, prompt_tokens=80, completion_tokens=16, seconds=1.0, reused=3)
             )
             row.book("reflection", Entry(calls=2, prompt_tokens=1000, completion_tokens=100, seconds=0.5, cost=0.25))
+        row.book("preflight", Entry(seconds=0.001))  # shown as zero
         if step:
             row.book("slow", Entry(rollouts=16 - step, calls=16 - step, prompt_tokens=160, seconds=2.0, reused=step))
         else:

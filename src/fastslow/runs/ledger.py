@@ -210,8 +210,8 @@ def _by_purpose(ledger: Ledger) -> Table:
     rows = {
         name: {heading: getattr(entry, column) for column, heading in headings.items()}
         for name, entry in _entries(ledger).items()
-        if name not in PURPOSES or entry != Entry()
     }
+    rows = {name: row for name, row in rows.items() if name not in PURPOSES or not _is_empty(row)}
     return _table("spent, by purpose", "purpose", rows, bold=("training", "all"))
 
 
@@ -245,6 +245,11 @@ def _table(title: str, first: str, rows: Mapping[str, Mapping[str, float]], bold
         cells = (_amount(column, row[column]) for column in columns)
         table.add_row(name, *cells, style="bold" if name in bold else "")
     return table
+
+
+def _is_empty(row: Mapping[str, float]) -> bool:
+    """Whether all amounts are shown as zero."""
+    return not any(set(_amount(column, amount)) - set("0.") for column, amount in row.items())
 
 
 def _amount(column: str, amount: float) -> str:
