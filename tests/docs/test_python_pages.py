@@ -146,6 +146,14 @@ def test_what_a_page_shows_is_run(page: str, capsys: pytest.CaptureFixture[str])
     assert isinstance(names["run"], Run)
     assert names["run"].status == "finished"
     assert names["run"].best_prompts
+    if page in ("gepa.md", "dspy.md"):  # the proposer alone, with a stub for a hosted model
+        text = (
+            names["result"].best_candidate["system_prompt"]
+            if page == "gepa.md"
+            else names["better"].signature.instructions
+        )
+        assert all(f"a {topic} goes to {desk}." in text for topic, desk in names["DESKS"].items())
+        assert names["proposer"].report()
     capsys.readouterr()
 
 

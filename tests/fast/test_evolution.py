@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import re
 import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_runs import recipe_of, run
+from fake_engine import FakeEngine
+from fake_runs import GROUP, PROBLEMS, STEPS, make_loop, recipe_of, run
 
 import fastslow
-from fastslow.fast.optimizers.base import Optimizer
+from fastslow.fast.optimizers.base import PATIENCE, Optimizer
+from fastslow.fast.pool import Pool
+from fastslow.fast.reflection import Lessons, ReflectionFailed, Request
 from fastslow.rollouts.play import Player
+from fastslow.runs.view import PlainView
 
 SRC = str(Path(fastslow.__file__).parent) + "/"
 
@@ -49,3 +55,51 @@ def test_an_optimizer_sees_nothing_of_the_run(tmp_path: Path, monkeypatch: pytes
     run(tmp_path / "run", recipe_of("gepa"))
     assert seen
     assert all(names == ["FastRecipe", "Evaluator", "Lessons", "Pool"] for names in seen)
+
+
+def said(folder: Path, fails: Any) -> str:
+    """What a run says whose reflector fails where `fails(number of the call)`."""
+
+    class Failing(Lessons):
+        calls = 0
+
+        def __call__(self, request: Request) -> str:
+            self.calls += 1
+            if fails(self.calls):
+                raise ReflectionFailed("the server is away")
+            return f"{request.text}\nNote {self.calls}."
+
+    loop = make_loop(folder, recipe_of("gepa"), FakeEngine(), Failing())
+    view = loop.evolution.view  # type: ignore[union-attr]
+    with loop.record.run:  # type: ignore[union-attr]
+        loop.run()
+    assert isinstance(view, PlainView)
+    assert isinstance(view.console.file, io.StringIO)
+    return view.console.file.getvalue()
+
+
+def test_reflections_that_fail_are_counted_beside_the_others(tmp_path: Path) -> None:
+    none = said(tmp_path / "none", lambda call: True)
+    assert f"cycle 0: all {PATIENCE} reflections failed, so the reflection model proposed nothing" in none
+    assert "the last: the server is away" in none
+    assert "the others were used" not in none
+    some = said(tmp_path / "some", lambda call: call == 1)
+    assert "reflections failed; the others were used; the last: the server is away" in some
+
+
+def test_scores_that_are_expected_come_with_what_was_measured(tmp_path: Path) -> None:
+    loop = make_loop(tmp_path / "run", recipe_of("fst", fast={"optimizer": "digest"}), FakeEngine())
+    view, run = loop.record.view, loop.record.run
+    assert run is not None
+    with run:
+        loop.run()
+    assert isinstance(view, PlainView)
+    assert isinstance(view.console.file, io.StringIO)
+    assert re.search(
+        r"best context \w+, expected score [\d.]+, (measured [\d.]+ in \d+|not played)", view.console.file.getvalue()
+    )
+    for cycle in run.cycles():
+        counts = [each["drawn"][1] for each in cycle["population"]]
+        assert max(counts) > 0
+        assert sum(counts) <= sum(entry["rollouts"] for entry in cycle["spent"].values()) + STEPS * PROBLEMS * GROUP
+    assert Pool.from_dict(loop.state.pool.to_dict()) == loop.state.pool

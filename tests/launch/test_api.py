@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -176,3 +178,29 @@ def test_completion_and_type_checkers_see_the_public_names() -> None:
     for name in dir(fastslow):
         assert getattr(fastslow, name).__module__.startswith("fastslow."), name
     assert "fastslow.train" not in sys.modules  # a module of that name would hide the function
+
+
+def test_a_run_and_its_model_come_without_bars_and_warnings_of_libraries(tmp_path: Path) -> None:
+    """In a process of its own: the tests silence warnings."""
+    code = f"""
+import fastslow
+rows = [{{"question": f"say {{n}}", "answer": str(n)}} for n in range(8)]
+run = fastslow.train(model="nano", task=rows, grader=lambda answer, row: float(row["answer"] in answer),
+    method="rl", slow={{"steps": 1, "problems": 2, "group": 2}}, sampling={{"max_tokens": 2}}, evaluation={{"every": 0}},
+    folder={str(tmp_path / "run")!r})
+run.load_model()
+from transformers.utils import logging
+assert logging.is_progress_bar_enabled(), "as it was before"
+"""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HF_HUB_DISABLE", "TRANSFORMERS_VERB"))
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=env, cwd=tmp_path
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Loading weights" not in ended.stderr
+    assert "Writing model shards" not in ended.stderr
+    assert "Warning" not in ended.stderr

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
+from threading import Thread
 
 import pytest
 from helpers import ROOT
+from huggingface_hub import constants
 
 from fastslow.commands.app import main
 from fastslow.launch import doctor
@@ -61,3 +66,40 @@ def test_without_installation_versions_are_not_checked(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(metadata, "requires", absent)
     assert [*doctor._packages(), *doctor._extras()] == []
+
+
+@pytest.fixture
+def hub() -> Iterator[str]:
+    """The address of a server that answers, if only that there is nothing."""
+
+    class Nothing(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Nothing)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_model_hub_is_asked(monkeypatch: pytest.MonkeyPatch, hub: str) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", hub)
+    assert (doctor._hub().state, doctor._hub().found.partition(",")[0]) == ("good", f"{hub} answers")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    unreachable = doctor._hub()
+    assert unreachable.state == "absent"
+    assert "http://127.0.0.1:1 cannot be reached" in unreachable.found
+    assert "models in the cache" in unreachable.advice
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert doctor._hub().found.startswith("offline by HF_HUB_OFFLINE")
+
+
+def test_a_hub_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "HUB_PATIENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert not doctor._answers(f"http://127.0.0.1:{silent.getsockname()[1]}")

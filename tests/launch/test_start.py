@@ -321,6 +321,19 @@ def test_a_run_ends_when_its_rollouts_are_spent(by_words: list[str], tmp_path: P
     assert outcome(opened.path) == before
 
 
+def test_the_summary_says_why_rollouts_are_not_exactly_the_budget() -> None:
+    recipe = load_recipe(EXAMPLE)
+    steps = recipe.slow.steps
+
+    def said(allowed: int | None, rollouts: int, step: int) -> int | str:
+        return start._spent(recipe.model_copy(update={"rollouts": allowed}), rollouts, step)
+
+    assert said(None, 128, steps) == said(128, 128, 1) == 128
+    assert said(100, 128, 1) == "128 of 100 (a step or cycle that has begun is finished)"
+    assert said(60, 36, steps) == f"36 of 60 (ended by slow.steps={steps})"
+    assert said(60, 36, steps - 1) == "36 of 60"
+
+
 def test_gepa_only_ends_when_its_rollouts_are_spent(by_words: list[str], tmp_path: Path) -> None:
     opened = RunFolder.open(run(tmp_path / "run", *BRIEF, *by_words, "method=gepa", "rollouts=100", "slow.steps=1000"))
     last = opened.rows("evals")[-1]

@@ -62,6 +62,30 @@ def test_missing_folders_are_named(name: str) -> None:
         resolve(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "provider"),
+    [
+        ("openai/gpt-4.1-mini", "openai"),
+        ("ollama/llama3", "ollama"),
+        ("ollama/llama3:8b", "ollama"),
+        ("openrouter/openai/gpt-4.1", "openrouter"),
+        ("gpt-4.1-mini", "openai"),
+    ],
+)
+def test_a_model_behind_an_api_is_no_policy(name: str, provider: str) -> None:
+    with pytest.raises(
+        ModelError, match=rf"API of {provider}: the policy must be open weights.*fastslow\.DigestProposer"
+    ):
+        load_pretrained(name)
+
+
+@pytest.mark.parametrize("name", ["no-such/model", "./no-such-folder", "no-such-model"])
+def test_other_models_that_are_missing_may_be_open_weights(name: str) -> None:
+    with pytest.raises(ModelError) as missing:
+        load_pretrained(name)
+    assert "API" not in str(missing.value)
+
+
 def test_missing_gguf_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no GGUF file '.*gone\.gguf'; give the path of an existing"):
         resolve(str(tmp_path / "gone.gguf"))

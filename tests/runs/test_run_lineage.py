@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fastslow.recipe import Recipe
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.lineage import Node, ancestry
+from fastslow.runs.lineage import Node, ancestry, read_contexts
 from fastslow.runs.tree import Branch, show_contexts
 
 
@@ -216,6 +216,57 @@ def test_lines_that_were_judged_are_listed_with_what_they_bring(tmp_path: Path, 
     assert "+0.31" in short
     assert "Never mind." not in short
     assert "-0.20" in full
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_line_is_whole_whatever_the_width(width: int, tmp_path: Path, recipe: Recipe) -> None:
+    run = RunFolder.create(tmp_path / "run", recipe)
+    line = "Messages about invoices, refunds or receipts go to the billing desk."
+    judged = {"component": "system", "line": line, "problems": 7, "effect": 0.31, "deviation": 0.12, "kept": 0.9}
+    entry = cycle(0, "best", [record("best", f"Answer.\n{line}", [], 0, score=0.5, at=0)], [])
+    run.write_json("contexts/cycle-0000.json", {**entry, "lines": [judged | {"kept_without": 0.2}]})
+    lines = shown(run, full=False, width=width).split("what each line brings")[1].splitlines()
+    place = next(number for number, each in enumerate(lines) if line in each)
+    numbers = " ".join(" ".join(lines[place : place + 3]).split())
+    assert "+0.31" in numbers
+    assert "0.90 (0.20)" in numbers
+    assert max(map(len, lines)) <= width
+
+
+def test_expected_scores_are_called_so_and_stand_beside_measured_ones(tmp_path: Path, recipe: Recipe) -> None:
+    run = RunFolder.create(tmp_path / "run", recipe)
+    best = {**record("best", "Answer.\nIn a box.", ["seed"], 0, score=0.055, at=0), "drawn": [0.0, 36]}
+    new = {**record("new", "Answer.\nIn two boxes.", ["seed"], 0, score=0.04, at=0), "drawn": [0.0, 0]}
+    told = edit("best", "seed", after=None, score=0.055, feedback=["In a box."], reason="")
+    run.save_cycle(0, cycle(0, "best", [best, new], [told], carried=["best"]))
+    text = shown(run, full=False)
+    assert "expected score 0.055, measured 0.000 in 36 rollouts at step 0" in text
+    assert "expected score 0.040, not played in this cycle at step 0" in text
+    assert "0.055 (0.000 of 36)  best" in text
+    assert "scores are expected (measured of rollouts)" in text
+    assert "edit of system: the lines that all rollouts so far speak for" in text
+    assert "on the minibatch" not in text
+    assert "feedback:" not in text, "these would be the lines again"
+    found = next(each for each in read_contexts(run) if each.id == "best").to_dict()
+    assert (found["expected"], found["drawn"]) == (True, (0.0, 36))
+
+
+def test_rejections_for_one_reason_are_counted(tmp_path: Path, recipe: Recipe) -> None:
+    run = RunFolder.create(tmp_path / "run", recipe)
+    others = [record(f"c{number}", f"Answer {number}.", ["best"], 0, score=0.0, at=0) for number in range(20)]
+    edits = [edit(each["id"], "best", False, reason="a comparison, not kept") for each in others]
+    run.save_cycle(0, cycle(0, "best", [record("best", "Answer.", [], 0, score=0.5, at=0)], edits, others=others))
+    short, full = (shown(run, full=each).split("rejected proposals: 20")[1] for each in (False, True))
+    assert short.count("a comparison, not kept") == 1
+    assert "a comparison, not kept  ×20" in short
+    assert full.count("a comparison, not kept") == 20
+
+
+def test_an_edit_without_a_minibatch_has_no_gain_on_one(tmp_path: Path, recipe: Recipe) -> None:
+    run = RunFolder.create(tmp_path / "run", recipe)
+    told = edit("child", "seed", after=None, reason="")
+    run.save_cycle(0, cycle(0, "child", [record("child", "Answer.", ["seed"], 0, score=0.5, at=0)], [told]))
+    assert "edit of system: accepted" in shown(run, full=False)
 
 
 def test_colours_tell_added_from_removed(run: RunFolder) -> None:

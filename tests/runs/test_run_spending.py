@@ -41,6 +41,7 @@ def book(run: RunFolder) -> Ledger:
                 "rescore", Entry(rollouts=8, calls=8, prompt_tokens=80, completion_tokens=16, seconds=1.0, reused=3)
             )
             row.book("reflection", Entry(calls=2, prompt_tokens=1000, completion_tokens=100, seconds=0.5, cost=0.25))
+        row.book("preflight", Entry(seconds=0.001))  # shown as zero
         if step:
             row.book("slow", Entry(rollouts=16 - step, calls=16 - step, prompt_tokens=160, seconds=2.0, reused=step))
         else:
@@ -59,6 +60,7 @@ def test_the_lines_add_up(run: RunFolder) -> None:
     assert lines["evaluation"] == ["4", "0", "4", "0", "0", "0.0", "0.0000"]
     assert lines["training"][:3] == ["70", "16", "74"]
     assert lines["all"][:3] == ["74", "16", "78"]
+    assert not lines.keys() & {"withdrawn", "rescue", "fast-score", "preflight"}, "rows of zeros are left out"
     assert "faults of evaluation: 1 grader" in printed(run, steps=False)
     # slow, rescore, evaluation, reused, reflections, tokens, seconds, cost: the others are zero
     assert lines["0"] == ["29", "8", "4", "6", "2", "1,516", "5.5", "0.2500"]

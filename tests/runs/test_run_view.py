@@ -314,3 +314,18 @@ def test_a_sample_fits_into_its_lines_and_the_question_gives_way(lines: int) -> 
     if lines >= 12:
         assert sum("so" in line for line in found) == 2, "the whole answer"
         assert sum("say less" in line for line in found) == 3, "the whole feedback"
+
+
+def test_expected_scores_are_told_from_measured_ones() -> None:
+    def contexts(view: View) -> None:
+        view.context("ab", 0.5, "Think.")
+        view.context("ab", 0.055, "Think.", (0.0, 36))
+        view.context("ab", 0.055, "Think.", (1.0, 1))
+        view.context("ab", 0.055, "Think.", (0.0, 0))
+
+    assert lines_of(contexts) == [
+        "best context ab, score 0.500: Think.",
+        "best context ab, expected score 0.055, measured 0.000 in 36 rollouts: Think.",
+        "best context ab, expected score 0.055, measured 1.000 in 1 rollout: Think.",
+        "best context ab, expected score 0.055, not played in this cycle: Think.",
+    ]

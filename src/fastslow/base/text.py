@@ -98,6 +98,20 @@ def number(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) and abs(value) < 100 else f"{value:,.0f}"
 
 
+def scored(score: float | None, drawn: Sequence[float] | None = None) -> str:
+    """The score of a context. Where it is expected rather than measured, `drawn` has the mean score of its rollouts and their
+    number, which is shown beside it."""
+    if drawn is None:
+        return f"score {number(score)}"
+    mean, count = drawn
+    measured = (
+        f"measured {number(float(mean))} in {count:,.0f} rollout{'' if count == 1 else 's'}"
+        if count
+        else "not played in this cycle"
+    )
+    return f"expected score {number(score)}, {measured}"
+
+
 def duration(seconds: float) -> str:
     """Hours, minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)

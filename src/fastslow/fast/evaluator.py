@@ -65,6 +65,8 @@ class Evaluator:
     """Rollouts of the budget that are spent."""
     calls: int = field(default=0, init=False)
     """Counts batches and proposals: each has a seed of its own."""
+    asked: int = field(default=0, init=False)
+    """Proposals that a proposer was asked for."""
 
     def __post_init__(self) -> None:
         self.anchors = list({example.id: example for example in self.anchors}.values())

@@ -6,20 +6,21 @@ spent, and samples no rollout twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from fastslow.base.world import derive_seed
 from fastslow.fast.evaluator import Book, Evaluator
 from fastslow.fast.memory import Evidence
-from fastslow.fast.optimizers.base import Cycle, Optimizer
-from fastslow.fast.pool import Pool
+from fastslow.fast.optimizers.base import NO_PROPOSAL, Cycle, Optimizer
+from fastslow.fast.pool import Member, Pool
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
 from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Example, Rollout
-from fastslow.rollouts.play import Player, Timing
+from fastslow.rollouts.play import Player, Timing, is_faulty
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Entry, Ledger, Purpose
 from fastslow.runs.view import View
@@ -47,6 +48,8 @@ class Evolution:
         self.book, self.journal, self.view = book, journal, view
         self.sampling = recipe.sampling.training()
         self.optimizer: type[Optimizer] = OPTIMIZER.registry.find(recipe.fast.optimizer.name)
+        self._drawn: dict[str, list[float]] = {}
+        """By context: the scores of the rollouts that the present cycle has seen."""
         code = [each.name for each in player.task.components if each.kind == "code"]
         if code and not getattr(reflector, "writes_code", True):
             view.message(f"without a reflection model no code is written: {', '.join(code)} stays as it is", "warning")
@@ -67,16 +70,19 @@ class Evolution:
         with state.clock.phase("fast"):
             before = state.ledger.snapshot()
             evaluator = self._evaluator(number, look_ahead)
+            self._drawn = _by_context(evaluator.evidence.rollouts) if evaluator.evidence else {}
             found = self.optimizer(self.recipe.fast).evolve(evaluator, self.reflector, state.pool)
+            if self.optimizer.reads_rollouts:  # its scores are expectations
+                found.pool = Pool(tuple(replace(each, drawn=self._mean(each)) for each in found.pool.members))
             self._book(found)
             if memory:
                 memory.close_cycle(found.pool.active(self.recipe.slow.group), look_ahead, found.found)
             if journal:
                 self._write(journal, evaluator, found, carried, state.ledger.since(before))
         if failed := found.faults.get("reflection_failed"):
-            self.view.message(f"cycle {number}: {failed} reflection(s) failed; the others were used", "warning")
+            self.view.message(f"cycle {number}: {_failures(failed, evaluator.asked, found)}", "warning")
         best = found.pool.best
-        self.view.context(best.context.id, best.mean, "\n".join(best.context.texts.values()))
+        self.view.context(best.context.id, best.mean, "\n".join(best.context.texts.values()), best.drawn)
         return found.pool
 
     def _evaluator(self, number: int, look_ahead: Sequence[Example]) -> Evaluator:
@@ -107,8 +113,15 @@ class Evolution:
     def _played(self, purpose: Purpose, rollouts: Sequence[Rollout], timing: Timing) -> None:
         """Book rollouts, and keep them where the slow loop may train on them."""
         self.book(purpose, rollouts, timing)
+        for name, scores in _by_context(rollouts).items():
+            self._drawn.setdefault(name, []).extend(scores)
         if self.state.memory:
             self.state.memory.scored(purpose, rollouts)
+
+    def _mean(self, member: Member) -> tuple[float, int]:
+        """The mean score of the rollouts that this cycle saw under a context, and their number."""
+        scores = self._drawn.get(member.context.id, [])
+        return (fmean(scores) if scores else 0.0), len(scores)
 
     def _book(self, found: Cycle) -> None:
         """Book the rollouts that were reused, and what the reflector has used."""
@@ -149,6 +162,25 @@ class Evolution:
             journal.save_fast_rollouts(evaluator.cycle, rollouts, purposes)
         memory = self.state.memory
         journal.save_cycle(evaluator.cycle, entry, memory.to_data() if memory else None)
+
+
+def _by_context(rollouts: Iterable[Rollout]) -> dict[str, list[float]]:
+    """Scores by the context that they were drawn under, without faulty grades."""
+    found: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        if not is_faulty(rollout):
+            found.setdefault(rollout.context.id, []).append(rollout.score)
+    return found
+
+
+def _failures(failed: int, asked: int, found: Cycle) -> str:
+    """What to say of reflections that failed."""
+    reasons = [each.reason for each in found.rejected if each.reason.startswith(NO_PROPOSAL)]
+    last = f"; the last: {reasons[-1].removeprefix(NO_PROPOSAL)}" if reasons else ""
+    if failed >= asked:
+        which = "the only reflection" if failed == 1 else f"all {failed} reflections"
+        return f"{which} failed, so the reflection model proposed nothing{last}"
+    return f"{failed} of {asked} reflections failed; the others were used{last}"
 
 
 def choose_anchors(look_ahead: Sequence[Example], evidence: Evidence | None, count: int) -> list[Example]:

@@ -28,6 +28,9 @@ class Member:
     """How far its answers to each problem got, where the grader says so; it breaks ties while no context has scored."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What its optimizer keeps about it beside the texts, such as counters; plain data that JSON can hold."""
+    drawn: tuple[float, int] | None = None
+    """Only where its scores are expected rather than measured: the mean score of the rollouts that its cycle saw under it,
+    and their number."""
 
     @property
     def mean(self) -> float:
@@ -80,6 +83,7 @@ class Pool:
                 "scores": dict(member.scores),
                 **({"progress": dict(member.progress)} if any(member.progress.values()) else {}),
                 **({"notes": member.notes} if member.notes else {}),
+                **({"drawn": list(member.drawn)} if member.drawn else {}),
             }
             for member in self.members
         ]
@@ -96,6 +100,7 @@ class Pool:
                     item["wins"],
                     item.get("progress", {}),
                     item.get("notes", {}),
+                    tuple(item["drawn"]) if "drawn" in item else None,
                 )
                 for item in data
             )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.base.errors import FastSlowError, RecipeError, RunError
+from fastslow.base.terminal import without_bars
 from fastslow.launch import start
 from fastslow.launch.results import Run
 from fastslow.recipe import (
@@ -88,7 +89,7 @@ def train(
     settings = {key: value for key, value in sections.items() if value is not None} | dotted
     resolved = recipe if isinstance(recipe, Recipe) and not settings else make_recipe(settings, recipe)
     place = default_folder(resolved, _name(recipe, played, resolved)) if folder is None else folder_path(folder)
-    with _in_few_lines(), one_at_a_time():
+    with _in_few_lines(), one_at_a_time(), without_bars():
         return Run(start.train(resolved, place, view, task=played))
 
 
@@ -109,7 +110,7 @@ def resume(
     made elsewhere to execute the code it names. A run whose problems or grader have changed is refused, unless `other_data`.
     """
     place = folder_path(folder)
-    with _in_few_lines(), one_at_a_time():
+    with _in_few_lines(), one_at_a_time(), without_bars():
         return Run(
             start.resume(place, view, task=task, overrides=overrides, step=step, trust=trust, other_data=other_data)
         )

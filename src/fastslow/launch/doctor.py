@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Literal
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import torch
 from packaging.requirements import Requirement
@@ -44,6 +47,8 @@ USES = {
 """Extras of the package, and the features that need them."""
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "AZURE_API_KEY")
 """API keys of common reflection models; LiteLLM supports many more."""
+HUB_PATIENCE = 5.0
+"""Seconds that the model hub has to answer."""
 SELF_TEST = (
     *("slow.steps=2", "slow.problems=4", "slow.group=4", "slow.microbatch=16", "slow.warmup_steps=0"),
     *("fast.population=2", "fast.cycle=2", "fast.anchors=4", "fast.budget=16", "fast.minibatch=2"),
@@ -138,13 +143,43 @@ def _environment() -> Iterator[Diagnosis]:
     else:
         advice = "set one for fast.reflection=openai/…; lessons, the policy and local models need none"
         yield Diagnosis("reflection API", "no API key in the environment", "absent", advice)
-    offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
-    cache = os.environ.get("HF_HOME") or "~/.cache/huggingface"
-    yield Diagnosis("model hub", f"{'offline' if offline else 'online'}, cache {cache}")
+    yield _hub()
     try:
         yield Diagnosis("sandbox for code", ", ".join(protections().layers) or "time and memory limits only")
     except SandboxError as error:
         yield Diagnosis("sandbox for code", str(error).partition(";")[0], "absent")
+
+
+def _hub() -> Diagnosis:
+    """Whether the hub answers."""
+    from huggingface_hub import constants
+
+    cache = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+    if constants.HF_HUB_OFFLINE:
+        return Diagnosis("model hub", f"offline by HF_HUB_OFFLINE, cache {cache}")
+    if _answers(constants.ENDPOINT):
+        return Diagnosis("model hub", f"{constants.ENDPOINT} answers, cache {cache}")
+    advice = "only folders, .gguf files, nano and models in the cache can be loaded"
+    return Diagnosis("model hub", f"{constants.ENDPOINT} cannot be reached, cache {cache}", "absent", advice)
+
+
+def _answers(address: str) -> bool:
+    """Whether a server answers in time, in whatever way. A name may be looked up for longer than any limit on a socket."""
+    found: list[bool] = []
+
+    def ask() -> None:
+        try:
+            with urlopen(Request(address, method="HEAD"), timeout=HUB_PATIENCE):
+                found.append(True)
+        except HTTPError:
+            found.append(True)
+        except (OSError, ValueError):
+            found.append(False)
+
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(HUB_PATIENCE)
+    return bool(found and found[0])
 
 
 def _requirements(extra: str | None) -> list[Requirement]:

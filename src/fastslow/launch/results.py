@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastslow.base.errors import RunError
+from fastslow.base.terminal import without_bars
 from fastslow.base.text import number
 from fastslow.engine.kind import find_engine
 from fastslow.launch.assembly import AtStep, open_snapshot
@@ -111,7 +112,8 @@ class Run(Frames, os.PathLike[str]):
             require_trust(self.path, self.recipe, trust)
         from fastslow.models.load import load_trained_to_ask  # torch takes seconds to import
 
-        return load_trained_to_ask(self.recipe.model, snapshot.weights, device)
+        with without_bars():
+            return load_trained_to_ask(self.recipe.model, snapshot.weights, device)
 
     def export(
         self,

@@ -182,7 +182,7 @@ def _run_loop(
                     **({"best": f"at step {best}, ended at step {state.step}"} if best != state.step else {}),
                     **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
                     **(state.kept.numbers() if state.kept else {}),
-                    "rollouts": state.ledger.training_rollouts,
+                    "rollouts": _spent(recipe, state.ledger.training_rollouts, state.step),
                     "tokens": total.prompt_tokens + total.completion_tokens,
                     **({"faulty grades": faulty} if faulty else {}),
                     **{
@@ -193,6 +193,17 @@ def _run_loop(
                     "seconds": round(time.perf_counter() - started),
                 }
             )
+
+
+def _spent(recipe: Recipe, rollouts: int, step: int) -> int | str:
+    """The rollouts of training and, where these are not exactly the budget, why."""
+    allowed = recipe.rollouts
+    if allowed is None or rollouts == allowed:
+        return rollouts
+    if rollouts > allowed:
+        return f"{rollouts:,} of {allowed:,} (a step or cycle that has begun is finished)"
+    by_steps = f" (ended by slow.steps={recipe.slow.steps})" if step >= recipe.slow.steps else ""
+    return f"{rollouts:,} of {allowed:,}{by_steps}"
 
 
 def _ignored(run: RunFolder, best: Context) -> str:

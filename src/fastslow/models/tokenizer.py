@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastslow.base.errors import ModelError
+from fastslow.base.providers import hosted_by
 from fastslow.models import smollm2
 
 if TYPE_CHECKING:
@@ -39,9 +40,13 @@ def resolve(name: str) -> str:
             raise ModelError(f"folder '{name}' holds no config.json; expected a model saved by save_pretrained")
         return str(path)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        raise ModelError(f"no model folder '{name}'; give an existing folder, a .gguf file or a hub id (owner/name)")
+        raise ModelError(
+            f"no model folder '{name}'; give an existing folder, a .gguf file or a hub id (owner/name){_if_hosted(name)}"
+        )
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
-        raise ModelError(f"model '{name}' is neither a folder, a .gguf file nor a hub id (owner/name)")
+        raise ModelError(
+            f"model '{name}' is neither a folder, a .gguf file nor a hub id (owner/name){_if_hosted(name)}"
+        )
     return name
 
 
@@ -101,5 +106,16 @@ def not_loaded(name: str, error: Exception) -> ModelError:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return ModelError(
         f"model '{name}' cannot be loaded: {reason} (a hub id needs network or a filled cache; "
-        "a local folder or .gguf file works offline)"
+        f"a local folder or .gguf file works offline){_if_hosted(name)}"
+    )
+
+
+def _if_hosted(name: str) -> str:
+    """What to say where a name looks like one of a model behind an API."""
+    provider = None if name.startswith(("/", ".", "~")) or name.endswith(".gguf") else hosted_by(name)
+    if provider is None:
+        return ""
+    return (
+        f". If this is a model behind the API of {provider}: the policy must be open weights, because it is trained; for a "
+        "model behind an API use fastslow.DigestProposer (docs/gepa.md)"
     )

@@ -178,7 +178,7 @@ def show_ledger(run: RunFolder, console: Console, *, steps: bool) -> None:
     console.print(
         Text(
             "Rollouts, calls and tokens count under the purpose they were sampled for; reused rollouts were sampled for "
-            "another purpose. Columns of zeros are left out; --json has every number.",
+            "another purpose. Rows and columns of zeros are left out; --json has every number.",
             style="dim",
         )
     )
@@ -211,6 +211,7 @@ def _by_purpose(ledger: Ledger) -> Table:
         name: {heading: getattr(entry, column) for column, heading in headings.items()}
         for name, entry in _entries(ledger).items()
     }
+    rows = {name: row for name, row in rows.items() if name not in PURPOSES or not _is_empty(row)}
     return _table("spent, by purpose", "purpose", rows, bold=("training", "all"))
 
 
@@ -244,6 +245,11 @@ def _table(title: str, first: str, rows: Mapping[str, Mapping[str, float]], bold
         cells = (_amount(column, row[column]) for column in columns)
         table.add_row(name, *cells, style="bold" if name in bold else "")
     return table
+
+
+def _is_empty(row: Mapping[str, float]) -> bool:
+    """Whether all amounts are shown as zero."""
+    return not any(set(_amount(column, amount)) - set("0.") for column, amount in row.items())
 
 
 def _amount(column: str, amount: float) -> str:

@@ -170,6 +170,10 @@ class Member:
     """Mean score on training problems when it was last scored."""
     scored_at: int | None = None
     """The step of the policy it was last scored under."""
+    expected: bool = False
+    """The score is what the optimizer expects, rather than measured."""
+    drawn: tuple[float, int] | None = None
+    """Of an expected score: the mean score of the rollouts that the cycle saw under it, and their number."""
     in_pool: bool = False
     best: bool = False
     edits: list[dict[str, Any]] = field(default_factory=list)
@@ -197,12 +201,19 @@ def gather(cycles: Sequence[Mapping[str, Any]]) -> dict[str, Member]:
         for each in data["population"]:
             member = members[each["id"]]
             member.score, member.scored_at = each["score"], each["scored_at"]
+            member.expected = is_expected(each, data)
+            member.drawn = tuple(each["drawn"]) if each.get("drawn") else None
     if cycles:
         for each in cycles[-1]["population"]:
             members[each["id"]].in_pool = True
         if best := members.get(str(cycles[-1].get("best"))):
             best.best = True
     return members
+
+
+def is_expected(member: Mapping[str, Any], cycle: Mapping[str, Any]) -> bool:
+    """Whether a score in a cycle's file is what the optimizer expects; older files show it by the lines that it judged."""
+    return "drawn" in member or bool(cycle.get("lines"))
 
 
 def ancestry(known: Mapping[str, Node] | Mapping[str, Member], ids: Iterable[str]) -> set[str]:

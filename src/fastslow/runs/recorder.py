@@ -117,7 +117,7 @@ class Recorder:
             self.view.message(f"sampling with vLLM: {self._noted['why']}")
         best = self.state.pool.best
         score = best.mean if best.scores else None
-        self.view.context(best.context.id, score, "\n".join(best.context.texts.values()))
+        self.view.context(best.context.id, score, "\n".join(best.context.texts.values()), best.drawn)
         if self.state.done and self.state.settled:
             by_steps = self.state.step >= self.recipe.slow.steps
             ended = f"slow.steps={self.recipe.slow.steps}" if by_steps else f"rollouts={self.recipe.rollouts}"

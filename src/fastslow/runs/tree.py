@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -14,16 +15,20 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from fastslow.base.text import line_key, number, one_line, printable
+from fastslow.base.text import line_key, number, one_line, printable, scored
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
-from fastslow.runs.lineage import Member, ancestry, gather
+from fastslow.runs.lineage import Member, ancestry, gather, is_expected
 from fastslow.runs.use import Use, uses, verdict
 
 DEEPEST = 8
 """Deeper generations are shown at this depth, so that the tree fits the screen."""
 NARROWEST = 20
 """Cells that a line of the tree has at least."""
+READABLE = 50
+"""Cells of a line of a text, from which its numbers may stand beside it."""
+EFFECT = ("effect where it applies", "± deviation", "problems", "kept with it (without)")
+"""What is known of a line that the optimizer judges."""
 SHOWN_CHANGES = 12
 SHOWN_FEEDBACK = 2
 FEEDBACK_WIDTH = 240
@@ -49,7 +54,8 @@ def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
         _show_rejected(cycles, console, full)
         used, judged = uses(run, best.texts) if best else {}, cycles[-1].get("lines") or []
         if used or judged:
-            console.print(_line_table(judged, best, used, full))
+            title = "what each line brings" if judged else "is each line used, is it followed"
+            _show_lines(_judged_lines(judged, best, used, full), console, title)
         if said := verdict(used.values()):
             console.print(Text(printable(said)))
         if len(shown) < len(members):
@@ -62,17 +68,19 @@ def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
 def _show_rejected(cycles: Iterable[dict[str, Any]], console: Console, full: bool) -> None:
     """Proposals that did not become members, with the reasons; in full also with what they would have changed."""
     found = [rejected for data in cycles for rejected in _rejected(data)]
-    shown = found if full else found[-SHOWN_REJECTED:]
+    alike = [list(group) for _, group in itertools.groupby(found, key=lambda each: (each[0], each[1], each[4]))]
+    groups = [[each] for each in found] if full else alike
+    shown = groups if full else groups[-SHOWN_REJECTED:]
     tree = Branch(Text(f"rejected proposals: {len(found)}"))
-    for cycle, parent, texts, before, reason in shown:
+    for (cycle, parent, texts, before, reason), *others in shown:
         origin = f", from {parent}" if parent else ""
-        head = Text(f"cycle {cycle}{origin}: {printable(' '.join(reason.split()))}")
+        times = f"  ×{1 + len(others)}" if others else ""
+        head = Text(f"cycle {cycle}{origin}: {printable(' '.join(reason.split()))}{times}")
         changes = [line for name in texts for line in _diff(name, before.get(name, ""), texts[name])] if full else []
         tree.children.append(Branch(head, changes))
     if found:
         console.print(tree)
-    if len(shown) < len(found):
-        rest = len(found) - len(shown)
+    if rest := len(found) - sum(map(len, shown)):
         console.print(Text(f"hidden earlier rejected proposals: {rest}; --full shows them", style="dim"))
 
 
@@ -159,12 +167,24 @@ def _first_parent(members: Mapping[str, Member], id: str) -> str | None:
 def _branch(members: Mapping[str, Member], member: Member, full: bool) -> Branch:
     head = Text.assemble((member.id, "bold" if member.in_pool else "dim bold"), f"  born in cycle {member.born}")
     if member.score is not None:
-        head.append(f", score {number(member.score)} at step {member.scored_at}")
+        head.append(f", {_score(member.score, member.expected, member.drawn)} at step {member.scored_at}")
     if member.parents:
         head.append(f", from {' and '.join(member.parents)}")
     if member.best:
         head.append("  best", style="bold green")
     return Branch(head, [*_changes(members, member, full), *_reasons(member, full)])
+
+
+def _score(score: float | None, expected: bool, drawn: Sequence[float] | None) -> str:
+    return f"expected score {number(score)}" if expected and drawn is None else scored(score, drawn)
+
+
+def _in_short(each: Mapping[str, Any], expected: bool) -> str:
+    """A score in a table; where it is expected, beside the measured mean."""
+    if not expected:
+        return number(each["score"])
+    mean, count = each.get("drawn") or (0.0, 0)
+    return number(each["score"]) + (f" ({number(float(mean))} of {count:,})" if count else "")
 
 
 def _changes(members: Mapping[str, Member], member: Member, full: bool) -> Iterator[tuple[str, str]]:
@@ -198,9 +218,16 @@ def _lines(text: str) -> list[str]:
 
 def _reasons(member: Member, full: bool) -> Iterator[tuple[str, str]]:
     for edit in member.edits if full else member.edits[:1]:
-        gain = f"{number(edit.get('before'))} -> {number(edit.get('after'))} on the minibatch"
+        if edit.get("after") is None and member.expected:  # its feedback would be the lines again
+            yield f"edit of {edit['component']}: the lines that all rollouts so far speak for", "cyan"
+            continue
+        gain = (
+            ""
+            if edit.get("after") is None
+            else f"{number(edit['before'])} -> {number(edit['after'])} on the minibatch; "
+        )
         said = [
-            f"edit of {edit['component']}: {gain}; {edit.get('reason') or 'accepted'}",
+            f"edit of {edit['component']}: {gain}{edit.get('reason') or 'accepted'}",
             *(edit.get("feedback") or []),
         ]
         reason, *feedback = printable("\n".join(" ".join(text.split()) for text in said)).split("\n")
@@ -209,30 +236,61 @@ def _reasons(member: Member, full: bool) -> Iterator[tuple[str, str]]:
             yield f"  feedback: {line if full else one_line(line, FEEDBACK_WIDTH)}", "dim"
 
 
-def _line_table(judged: Iterable[dict[str, Any]], best: Member | None, used: Mapping[str, Use], full: bool) -> Table:
+@dataclass
+class Judged:
+    """A line with its numbers by name."""
+
+    text: Text
+    numbers: dict[str, str]
+
+
+def _judged_lines(
+    judged: Iterable[dict[str, Any]], best: Member | None, used: Mapping[str, Use], full: bool
+) -> list[Judged]:
     """The lines of the best text, or all that were judged: how often each was in play and followed, and where the optimizer
     judges lines, what it brings on the problems it is about, and in what share of the answers the grader did not complain."""
     judged = sorted(judged, key=lambda each: -each["effect"])
-    title = "what each line brings" if judged else "is each line used, is it followed"
-    table = Table("line of the best text" if not full else "line", title=title, title_justify="left")
-    names = ["in play", "followed"] if used else []
-    names += ["effect where it applies", "± deviation", "problems", "kept with it (without)"] if judged else []
-    for name in names:
-        table.add_column(name, justify="right")
     written = {line_key(line): line for text in best.texts.values() for line in _lines(text)} if best else {}
     effects = {line_key(each["line"]): each for each in judged}
     counts = {line_key(line): use for line, use in used.items()}
     rest = [key for key in written if key and key not in effects and key in counts]
+    found = []
     for key in [*(key for key in effects if full or key in written), *rest]:
-        numbers = []
+        numbers: dict[str, str] = {}
         if used:
             use = counts.get(key)
-            numbers += [_of(use.in_play, use.written), _of(use.followed, use.about)] if use else ["–", "–"]
+            shown = (_of(use.in_play, use.written), _of(use.followed, use.about)) if use else ("–", "–")
+            numbers |= dict(zip(("in play", "followed"), shown, strict=True))
         if judged:
-            numbers += _effect_cells(effects[key]) if key in effects else ["–"] * 4
-        shown = written.get(key) or printable(effects[key]["line"])
-        table.add_row(Text(shown, style="green" if full and key in written else ""), *numbers)
-    return table
+            cells = _effect_cells(effects[key]) if key in effects else ["–"] * len(EFFECT)
+            numbers |= dict(zip(EFFECT, cells, strict=True))
+        text = written.get(key) or printable(effects[key]["line"])
+        found.append(Judged(Text(text, style="green" if full and key in written else ""), numbers))
+    return found
+
+
+def _show_lines(lines: Sequence[Judged], console: Console, title: str) -> None:
+    """Numbers stand beside the lines where there is room for both, else below each line."""
+    names = list(lines[0].numbers) if lines else []
+    needed = sum(
+        2 + max(cell_len(word) for word in [*name.split(), *(each.numbers[name] for each in lines)]) for name in names
+    )
+    room = console.width - needed - 2
+    longest = max((cell_len(each.text.plain) for each in lines), default=0)
+    if room >= min(longest, READABLE):
+        table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        table.add_column("line", min_width=min(longest, room), overflow="fold")
+        for name in names:
+            table.add_column(name, justify="right")
+        for each in lines:
+            table.add_row(each.text, *each.numbers.values())
+        console.print(table)
+        return
+    console.print(Text(title, style="italic"))
+    for each in lines:
+        console.print(each.text)
+        numbers = ", ".join(f"{name} {cell}" for name, cell in each.numbers.items() if cell != "–")
+        console.print(Text(f"    {numbers or 'no numbers yet'}", style="dim"))
 
 
 def _of(part: int, whole: int) -> str:
@@ -245,15 +303,18 @@ def _effect_cells(each: Mapping[str, Any]) -> list[str]:
 
 
 def _table(cycles: Iterable[dict[str, Any]]) -> Table:
-    table = Table(title="population by cycle", title_justify="left", show_lines=True)
-    for name in ("cycle", "policy step", "contexts, best first", "edits accepted", "generations", "rollouts"):
+    cycles = list(cycles)
+    expected = any(is_expected(each, data) for data in cycles for each in data["population"])
+    title = "population by cycle" + ("; scores are expected (measured of rollouts)" if expected else "")
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for name in ("cycle", "policy\nstep", "contexts, best first", "edits\naccepted", "genera-\ntions", "rollouts"):
         table.add_column(name, justify="left" if name.startswith("contexts") else "right")
     for data in cycles:
         best, active = data.get("best"), data.get("active", ())
         population = Text()
         for each in sorted(data["population"], key=lambda each: (each["id"] != best, -(each["score"] or 0.0))):
             marks = ("  best" if each["id"] == best else "") + ("" if each["id"] in active else "  not in use")
-            line = f"{each['id']}  {number(each['score'])}{marks}"
+            line = f"{each['id']}  {_in_short(each, is_expected(each, data))}{marks}"
             population.append(("\n" if population else "") + line, style="green" if each["id"] == best else "")
         edits = data.get("edits", ())
         spent = sum(entry.get("rollouts", 0) for entry in data.get("spent", {}).values())

@@ -16,11 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fastslow.base.terminal import Terminal
-from fastslow.base.text import duration, number, one_line, printable, sparkline
+from fastslow.base.text import duration, number, one_line, printable, scored, sparkline
 from fastslow.recipe import Recipe
 from fastslow.records import Rollout
 
 Level = Literal["info", "warning"]
+Drawn = tuple[float, int] | None
 SHOWN_STEPS = 40
 NARROWEST, LOWEST = 50, 15
 """The smallest terminal with a live screen, in columns and lines."""
@@ -65,8 +66,9 @@ class View:
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
         """The evaluated contexts by label, each with mean, low, high, best, k and problems."""
 
-    def context(self, best_id: str, score: float | None, text: str) -> None:
-        """The best context of the pool has changed."""
+    def context(self, best_id: str, score: float | None, text: str, drawn: Drawn = None) -> None:
+        """The best context of the pool has changed. `drawn` is given where the score is an expectation: the mean score of the
+        cycle's rollouts under the context, and their number."""
 
     def message(self, text: str, level: Level = "info") -> None:
         """A message or a warning."""
@@ -125,8 +127,9 @@ class PlainView(View):
         lines = (_evaluation_line(label, result) for label, result in results.items())
         self._print(f"evaluation at step {step}: " + "; ".join(lines))
 
-    def context(self, best_id: str, score: float | None, text: str) -> None:
-        self._print(f"best context {best_id}, score {number(score)}: {textwrap.shorten(text, 200, placeholder=' …')}")
+    def context(self, best_id: str, score: float | None, text: str, drawn: Drawn = None) -> None:
+        shown = textwrap.shorten(text, 200, placeholder=" …")
+        self._print(f"best context {best_id}, {scored(score, drawn)}: {shown}")
 
     def message(self, text: str, level: Level = "info") -> None:
         self._print(f"warning: {text}" if level == "warning" else text)
@@ -160,7 +163,7 @@ class LiveView(View):
         self._metrics: dict[str, Any] = {}
         self._cycle: tuple[int, str] | None = None
         self._evaluation: tuple[int, dict[str, dict[str, Any]]] | None = None
-        self._context: tuple[str, float | None, str] | None = None
+        self._context: tuple[str, str, str] | None = None
         self._live = Live(console=console, get_renderable=self._screen, refresh_per_second=2)
 
     def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
@@ -201,8 +204,8 @@ class LiveView(View):
         self._evaluation = (step, results)
         self._changed()
 
-    def context(self, best_id: str, score: float | None, text: str) -> None:
-        self._context = (best_id, score, text)
+    def context(self, best_id: str, score: float | None, text: str, drawn: Drawn = None) -> None:
+        self._context = (best_id, scored(score, drawn), text)
         self._changed()
 
     def _changed(self) -> None:
@@ -231,7 +234,7 @@ class LiveView(View):
         context: list[Text] = []
         if self._context is not None:
             best_id, score, text = self._context
-            context = [Text(f"{best_id}  score {number(score)}"), *self._wrapped(text.strip(), width, "italic")]
+            context = [Text(f"{best_id}  {score}"), *self._wrapped(text.strip(), width, "italic")]
         below: list[Text] = []
         if self._sample is not None and (lines >= LEAST_FOR_A_SAMPLE or not context):
             below = self._sample_lines(self._sample, width, max(lines // 2, lines - len(context)))

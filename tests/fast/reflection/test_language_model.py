@@ -91,18 +91,32 @@ def test_a_cut_answer_with_a_whole_block_is_used(make_request: Make) -> None:
 
 
 def test_light_keeps_half_of_the_words_in_order_and_full_need_not(make_request: Make) -> None:
-    kept, lost = PARENT + " Check them twice.", "Think first. Put numbers in a box, large ones in front."
-    assert reflect(make_request(PARENT), kept) == kept
+    parent = (
+        f"{PARENT}\nWrite each of them once, with no sign in front, and put commas between them and no spaces at all."
+    )
+    kept, lost = parent + " Check them twice.", "Think first. Put numbers in a box, large ones in front."
+    assert reflect(make_request(parent), kept) == kept
+    with pytest.raises(ReflectionFailed, match=r"words of the current instructions.*fast.optimizer.proposer=full"):
+        reflect(make_request(parent), lost, lost)
+    backwards = " ".join(reversed(parent.split()))
     with pytest.raises(ReflectionFailed, match="words of the current instructions"):
-        reflect(make_request(PARENT), lost, lost)
-    backwards = " ".join(reversed(PARENT.split()))
-    with pytest.raises(ReflectionFailed, match="words of the current instructions"):
-        reflect(make_request(PARENT), backwards, backwards)
-    assert reflect(make_request(PARENT, proposer="full"), lost) == lost
+        reflect(make_request(parent), backwards, backwards)
+    assert reflect(make_request(parent, proposer="full"), lost) == lost
 
 
-def test_light_may_replace_a_short_parent(make_request: Make) -> None:
-    assert reflect(make_request("Answer the question in a box."), "Sort downwards.") == "Sort downwards."
+def test_advice_is_for_people_and_not_for_the_model(make_request: Make) -> None:
+    script, parent = Script("Sort.", "Sort."), f"{PARENT} {PARENT} {PARENT}"
+    with pytest.raises(ReflectionFailed):
+        LanguageModelReflector(script)(make_request(parent))
+    assert "make a smaller edit" in script.heard[1][0][-1]["content"]
+    assert "fast.optimizer.proposer" not in script.heard[1][0][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    "parent", ["Answer the question in a box.", "Classify this customer message by the desk it concerns.", PARENT]
+)
+def test_light_may_rewrite_a_short_parent(make_request: Make, parent: str) -> None:
+    assert reflect(make_request(parent), "Sort downwards.") == "Sort downwards."
 
 
 def test_usage_sums_answers_retries_and_failures(make_request: Make) -> None:

@@ -151,7 +151,8 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 @contextmanager
 def without_checkpointing(model: PreTrainedModel) -> Iterator[None]:
     """Keep activations in this block, where there is no gradient to recompute them for."""
-    enabled = model.is_gradient_checkpointing
+    # The models have a property for this, by another name in later versions of transformers.
+    enabled = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
     if enabled:
         model.gradient_checkpointing_disable()
     try:

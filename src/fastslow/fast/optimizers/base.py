@@ -34,6 +34,8 @@ TRIES = 4
 """Attempts to get a proposal that is new and within the token budget."""
 SHOWN = 2
 """Refused proposals that a request shows, the latest."""
+NO_PROPOSAL = "no proposal: "
+"""How the reason begins where a proposer failed."""
 SAVING = {
     "rescore": ("from-rollouts", "leaves no rollouts under the contexts to score them by"),
     "reuse": (True, "has no use for rollouts under the contexts"),
@@ -262,6 +264,7 @@ class Optimizer(ABC):
     def asked(self, ask: Callable[[int], str]) -> str | None:
         """The proposer's answer, given a seed; None where it fails, which is counted and reported."""
         self.evaluator.calls += 1
+        self.evaluator.asked += 1
         seed = derive_seed(self.seed, "reflection", self.evaluator.calls)
 
         def answer() -> str | ReflectionFailed:
@@ -281,7 +284,7 @@ class Optimizer(ABC):
 
     def fail(self, failure: ReflectionFailed) -> None:
         self.fault("reflection_failed")
-        self.rejected.append(Rejected("", {}, f"no proposal: {failure}"))
+        self.rejected.append(Rejected("", {}, f"{NO_PROPOSAL}{failure}"))
         self.failures_in_a_row += PATIENCE if failure.permanent else 1
         self.progress(f"no edit: {failure}")
 

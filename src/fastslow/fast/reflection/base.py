@@ -19,6 +19,9 @@ from fastslow.base.text import hidden_characters
 from fastslow.records import Component
 from fastslow.runs.ledger import Entry
 
+SHORT_TEXT = 32
+"""Below this many words a `light` edit may rewrite a text: it is mostly one line, which any rule changes as a whole."""
+
 
 class Refusal(NamedTuple):
     """Why a proposed text is not played."""
@@ -69,7 +72,8 @@ class Prompt(Kind):
     aims: ClassVar = {
         "light": (
             "Make a small, incremental edit: add, sharpen or remove one or two rules and leave the rest of the text "
-            "unchanged. Do not rewrite the text from scratch; a revision that keeps less than half of its words is rejected."
+            f"unchanged. Do not rewrite the text from scratch, unless it has fewer than {SHORT_TEXT} words: of a longer "
+            "text, a revision that keeps less than half of its words is rejected."
         ),
         "full": (
             "You may rewrite the instructions freely, in any structure you like, as long as everything that works in them "

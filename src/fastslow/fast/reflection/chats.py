@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from typing import Any
 
+from fastslow.base.providers import quiet_litellm
 from fastslow.base.text import redacted
 from fastslow.base.world import wait_for
 from fastslow.engine.base import Engine
@@ -122,7 +123,7 @@ class LiteLLMChat:
     """Several requests may be under way at a time."""
 
     def __call__(self, messages: list[dict[str, str]], seed: int) -> Reply:
-        litellm = _litellm()
+        litellm = quiet_litellm()
         arguments = self._arguments(litellm, messages, seed)
         retries = 0
         while True:
@@ -186,7 +187,7 @@ class LiteLLMChat:
 
 def provider_of(model: str) -> str:
     """The provider that LiteLLM asks for a model; raises `ChatFailed` if it knows none."""
-    litellm = _litellm()
+    litellm = quiet_litellm()
     try:
         return litellm.get_llm_provider(model)[1]
     except litellm.BadRequestError as error:
@@ -198,15 +199,6 @@ def provider_of(model: str) -> str:
             permanent=True,
             asked=False,
         ) from error
-
-
-def _litellm() -> Any:
-    # Prices come with the package; without this the import fetches them from the network and complains when it cannot.
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
-    litellm.suppress_debug_info = True
-    return litellm
 
 
 @cache

@@ -5,13 +5,21 @@ from __future__ import annotations
 import difflib
 import re
 
-from fastslow.fast.reflection.base import Chat, ChatFailed, Prompt, ReflectionFailed, Reply, Request, TextRequest, Usage
+from fastslow.fast.reflection.base import (
+    SHORT_TEXT,
+    Chat,
+    ChatFailed,
+    Prompt,
+    ReflectionFailed,
+    Reply,
+    Request,
+    TextRequest,
+    Usage,
+)
 from fastslow.fast.reflection.prompt import complain, fence_of, write_prompt
 
 KEPT_SHARE = 0.5
-"""Share of the parent's words that a `light` edit keeps, in order."""
-SHORT_PARENT = 8
-"""Below this many words any edit changes most of the text, so the share is not checked."""
+"""Share of the parent's words that a `light` edit keeps, in order, unless the parent is short."""
 
 _FENCE_LINE = re.compile(r"^\s*+(`{3,}+)\s*+([\w+.-]*+)\s*+$")
 _FENCE = re.compile(r"`{3,}")
@@ -41,10 +49,10 @@ class LanguageModelReflector:
                 try:
                     return read_text(reply.text, reply.truncated, request)
                 except Unusable as problem:
-                    said = str(problem)
+                    said = problem
                 messages.append({"role": "assistant", "content": reply.text.strip() or "(empty answer)"})
-                messages.append({"role": "user", "content": complain(said, fence, request.max_tokens)})
-            raise ReflectionFailed(f"the reflection model was asked twice and {said}")
+                messages.append({"role": "user", "content": complain(str(said), fence, request.max_tokens)})
+            raise ReflectionFailed(f"the reflection model was asked twice and {said}{said.advice}")
 
     def ask(self, messages: list[dict[str, str]], seed: int) -> Reply:
         """The model's answer to messages, which is counted."""
@@ -64,7 +72,12 @@ class LanguageModelReflector:
 
 
 class Unusable(Exception):
-    """An answer without a usable edit; str(error) is the reason, which the model that wrote it reads."""
+    """An answer without a usable edit; str(error) is the reason, which the model that wrote it reads, and `advice` what
+    people can do."""
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(reason)
+        self.advice = advice
 
 
 def read_text(answer: str, truncated: bool, request: Request | TextRequest) -> str:
@@ -94,13 +107,14 @@ def read_text(answer: str, truncated: bool, request: Request | TextRequest) -> s
 def _check_edit(words: list[str], parent: list[str], proposer: str) -> None:
     if words == parent:
         raise Unusable("the revised text was the same as the current instructions")
-    if proposer == "light" and len(parent) >= SHORT_PARENT:
+    if proposer == "light" and len(parent) >= SHORT_TEXT:
         matcher = difflib.SequenceMatcher(None, parent, words, autojunk=False)
         kept = sum(block.size for block in matcher.get_matching_blocks())
         if kept < KEPT_SHARE * len(parent):
             raise Unusable(
                 f"only {kept} of the {len(parent)} words of the current instructions were left in place; "
-                f"make a smaller edit that keeps at least half of them"
+                f"make a smaller edit that keeps at least half of them",
+                "; fast.optimizer.proposer=full allows rewrites",
             )
 
 
