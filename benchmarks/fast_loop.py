@@ -29,6 +29,7 @@ from benchmarks.simulated_conventions import ConventionDials, ConventionPolicy, 
 from benchmarks.simulated_families import FamilyDials, FamilyPolicy, FamilyWorld
 from benchmarks.simulated_handbook import HandbookDials, HandbookPolicy, HandbookWorld
 from benchmarks.simulated_policy import COMPONENT, Dials, Policy, World, count_tokens
+from benchmarks.simulated_reports import ReportDials, ReportPolicy, ReportWorld
 from benchmarks.simulated_shown import ShownDials, ShownPolicy, ShownWorld
 from fastslow.base.world import World as Processes
 from fastslow.base.world import derive_seed
@@ -41,7 +42,7 @@ from fastslow.recipe.parts import OPTIMIZER
 from fastslow.records import Component, Context, Example, Rollout, Sampling
 from fastslow.rollouts.play import Timing
 
-AnyDials = Dials | HandbookDials | ConventionDials | ShownDials | FamilyDials
+AnyDials = Dials | HandbookDials | ConventionDials | ShownDials | FamilyDials | ReportDials
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ SETTINGS = {
     "manual": Setting(FamilyDials("manual"), (200, 360)),
     "formats": Setting(FamilyDials("formats"), (200, 360)),
     "formats-rules": Setting(FamilyDials("formats", feedback="rules"), (200, 360)),
+    "reports": Setting(ReportDials(), SHORT),
+    "reports-all": Setting(ReportDials(says="all"), SHORT),
     "handbook": Setting(HandbookDials(), (100, 200, 300)),
     "handbook-30": Setting(HandbookDials(rules=30), (100, 200, 300, 600)),
     "handbook-hard": Setting(HandbookDials(follow=0.3, misled=0.4, formless=0.5), (100, 200, 300)),
@@ -139,6 +142,9 @@ def open_world(dials: AnyDials, seed: int) -> tuple[Any, Any]:
     if isinstance(dials, ShownDials):
         shown = ShownWorld(dials, seed)
         return shown, ShownPolicy(shown)
+    if isinstance(dials, ReportDials):
+        reports = ReportWorld(dials, seed)
+        return reports, ReportPolicy(reports)
     if isinstance(dials, FamilyDials):
         family = FamilyWorld(dials, seed)
         return family, FamilyPolicy(family)
