@@ -130,6 +130,21 @@ def test_a_simulated_family_is_played_as_its_expected_reward_says(family: str) -
     assert sum(each.score == 1 for each in copies) / 200 == pytest.approx(0.8, abs=0.08)
 
 
+def test_every_kind_of_report_names_its_rule_and_most_what_the_answer_had() -> None:
+    reports = importlib.import_module("benchmarks.simulated_reports")
+    for seed, kind in enumerate(reports.REPORTS):
+        world = reports.ReportWorld(reports.ReportDials(says="all", together=9, base=0.0), seed)
+        played = reports.ReportPolicy(world)
+        examples = [world.problem("train", index) for index in range(2)]
+        first, second = played.play([(each, Context({"system": world.seed_text})) for each in examples], "x", 0)
+        words = reports.REPORTS[kind][1]
+        assert all(word in first.feedback.text for rule in world.order for word in words(rule)), kind
+        if kind not in ("linter", "prose"):
+            assert all(each in first.feedback.text for each in first.turns[0].answer.splitlines()[1:]), kind
+        assert first.feedback.text != second.feedback.text
+        assert (world.reward(world.seed_text), world.reward(world.oracle_text)) == (0.0, pytest.approx(0.9**9)), kind
+
+
 @pytest.mark.parametrize("optimizer", ["digest", "gepa", "ace"])
 def test_real_optimizers_run_on_it_within_their_rollouts(benchmark_module: ModuleType, optimizer: str) -> None:
     setting = benchmark_module.Setting(policy.Dials(rules=5), (150, 400))
