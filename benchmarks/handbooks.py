@@ -2,7 +2,7 @@
 
     fastslow train recipes/handbook.yaml method=gepa rollouts=300 fast.budget=88 seed=0 output.folder=RUN
     python -m benchmarks.handbooks measure RUN … [--problems 400] [--k 4]
-    python -m benchmarks.handbooks report RUN …
+    python -m benchmarks.handbooks report RUN … [--pool]
 
 `measure` plays the seed text, the run's best text and the oracle's text (all rules) on validation problems and writes
 oracle.json into the run's folder. `report` prints the share of the oracle's gain, (found - seed) / (oracle - seed), by task
@@ -21,6 +21,8 @@ from pathlib import Path
 import numpy as np
 
 ORACLE = "oracle.json"
+LITTLE = 0.02
+"""A mean gain of the oracle below which a share of it says nothing."""
 
 
 def measure(folder: Path, problems: int, k: int) -> dict[str, float]:
@@ -68,10 +70,11 @@ def fieller(over: Sequence[float], under: Sequence[float]) -> tuple[float, float
     return float(top / bottom), float((b - root) / a), float((b + root) / a)
 
 
-def report(folders: Sequence[Path]) -> None:
+def report(folders: Sequence[Path], pool: bool = False) -> None:
+    """A row for each folder of runs, task and optimizer; `pool` leaves the folders out."""
     from fastslow.runs.folder import RunFolder
 
-    groups: dict[tuple[str, str], list[dict[str, float]]] = {}
+    groups: dict[tuple[str, str, str], list[dict[str, float]]] = {}
     for folder in folders:
         run = RunFolder.open(folder)
         options = run.recipe.task
@@ -84,20 +87,25 @@ def report(folders: Sequence[Path]) -> None:
             if name in ("rescore", "fast-score", "fast-minibatch", "slow")
         )
         task = f"{options.name}, {rules} rules" if rules else options.name
-        groups.setdefault((task, run.recipe.fast.optimizer.name), []).append(measured)
-    print(
-        "| task | optimizer | seeds | rollouts | seed text | found | oracle | share of the gain | worse than the seed text |"
+        place = "" if pool else str(folder.parent)
+        groups.setdefault((place, task, run.recipe.fast.optimizer.name), []).append(measured)
+    columns = (
+        "folder, task, optimizer, seeds, rollouts, seed text, found, oracle, share of the gain, worse than seed text"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
-    for (task, optimizer), rows in sorted(groups.items()):
+    print(f"| {' | '.join(columns.split(', '))} |")
+    print("|---" * 10 + "|")
+    for (place, task, optimizer), rows in sorted(groups.items()):
         mean = {name: float(np.mean([row[name] for row in rows])) for name in ("rollouts", "seed", "found", "oracle")}
         share, low, high = fieller(
             [row["found"] - row["seed"] for row in rows], [row["oracle"] - row["seed"] for row in rows]
         )
         worse = sum(row["found"] < row["seed"] for row in rows)
+        gained = f"{share:.2f} [{low:.2f}, {high:.2f}]"
+        if mean["oracle"] - mean["seed"] < LITTLE:
+            gained = f"the oracle gains {mean['oracle'] - mean['seed']:.2f}"
         print(
-            f"| {task} | `{optimizer}` | {len(rows)} | {mean['rollouts']:.0f} | {mean['seed']:.2f} | {mean['found']:.2f} | "
-            f"{mean['oracle']:.2f} | {share:.2f} [{low:.2f}, {high:.2f}] | {worse} |"
+            f"| {place} | {task} | `{optimizer}` | {len(rows)} | {mean['rollouts']:.0f} | {mean['seed']:.2f} | "
+            f"{mean['found']:.2f} | {mean['oracle']:.2f} | {gained} | {worse} |"
         )
 
 
@@ -105,11 +113,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["measure", "report"])
     parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--pool", action="store_true", help="report: the runs of all folders together")
     parser.add_argument("--problems", type=int, default=400)
     parser.add_argument("--k", type=int, default=4)
     options = parser.parse_args()
     if options.command == "report":
-        report(options.runs)
+        report(options.runs, options.pool)
         return
     for folder in options.runs:
         print(folder, measure(folder, options.problems, options.k), flush=True)

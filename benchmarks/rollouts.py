@@ -133,6 +133,8 @@ def summarize(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
             if rl is not None:
                 other = Curve.from_rows(rl["evals"])
                 needed, cost = other.cost(level, "rollouts"), curve.cost(level, "rollouts")
+                if variant != "rl" and curve.reached(level) == 1:  # when before its first evaluation is not known
+                    cost = curve.rollouts[1]
                 values["to_level"] = cost
                 values["fewer"] = needed / cost if level > start and cost else math.nan
                 values["fast_share"] = fast / seconds_a_step(rl)[0]
@@ -147,8 +149,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "reward": ("final reward", "{:.3f}"),
     "rollouts": ("rollouts in all", "{:.0f}"),
     "fast_rollouts": ("of them the fast loop's", "{:.0f}"),
-    "to_level": ("rollouts to 80% of RL's gain", "{:.0f}"),
-    "fewer": ("times fewer than RL", "{:.2f}"),
+    "to_level": ("rollouts to 80% of RL's gain, at most", "{:.0f}"),
+    "fewer": ("times fewer than RL, at least", "{:.2f}"),
     "cached": ("slow rollouts from the cache", "{:.0%}"),
     "kl": ("KL", "{:.4f}"),
     "seconds": ("seconds a step", "{:.2f}"),
@@ -207,7 +209,7 @@ def draw(seeds: Sequence[dict[str, Any]], summary: dict[str, Any], target: Path)
     right.set_ylim(len(shown) - 0.5, -0.6)
     right.set_xscale("log", base=2)
     right.xaxis.set_major_formatter("{x:g}×")
-    right.set_xlabel("times fewer rollouts to 80% of RL's gain")
+    right.set_xlabel("times fewer rollouts to 80% of RL's gain, at least")
     right.grid(axis="x", alpha=0.3)
     right.spines[["top", "right"]].set_visible(False)
     best = max(summary, key=lambda name: summary[name]["reward"]["mean"])

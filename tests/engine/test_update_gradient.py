@@ -1,4 +1,4 @@
-"""The gradient of one update against SPEC §3 written out in plain PyTorch."""
+"""The gradient of one update against the CISPO loss with its KL penalty, written out in plain PyTorch."""
 
 from __future__ import annotations
 

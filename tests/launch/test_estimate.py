@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -14,6 +15,7 @@ from fake_engine import FakeEngine, Numbered
 from fake_runs import recipe_of, run
 from helpers import fastslow
 from lengthy_engine import LengthyEngine
+from rich.console import Console
 from safetensors.torch import save_file
 from tiny import make_tokenizer
 
@@ -21,7 +23,9 @@ from fastslow.engine.kind import Finding
 from fastslow.engine.local.estimate import _count_weights
 from fastslow.launch.estimate import check
 from fastslow.launch.schedule import KINDS, Span, count_rollouts
+from fastslow.launch.start import train
 from fastslow.recipe import build_recipe, make_recipe
+from fastslow.runs.view import make_view
 from fastslow.tasks.stages import Stage, Stages
 
 TWO = {"population": 2, "cycle": 2, "anchors": 3, "minibatch": 2, "samples": 2, "optimizer": {"proposer": "full"}}
@@ -104,6 +108,21 @@ def test_a_friend_would_say_it(tmp_path: Path) -> None:
     assert "up to 40 tokens, more than sampling.max_tokens=32" in long
     (none,) = warned(600, tmp_path, task={"holdout": 0})
     assert none.startswith("there are no problems to evaluate on")
+
+
+def test_rollouts_that_cannot_be_spent_are_said(tmp_path: Path) -> None:
+    rl = {"method": "rl", "slow": {"steps": 6, "problems": 4, "group": 4}}
+    (said,) = warned(600, tmp_path, rollouts=400, **rl)
+    assert (
+        said
+        == "rollouts=400 cannot be spent: slow.steps=6 ends the run after at most 96; raise slow.steps to spend them"
+    )
+    assert warned(600, tmp_path, rollouts=96, **rl) == []
+    out = io.StringIO()
+    small = {"slow": {"steps": 1, "problems": 2, "group": 2}, "sampling": {"max_tokens": 4}, "evaluation": {"every": 0}}
+    recipe = build_recipe({"model": "nano", "task": "rulebook", "method": "rl", "rollouts": 21, **small})
+    train(recipe, tmp_path / "run", make_view(Console(file=out, width=200)))
+    assert "rollouts=21 cannot be spent: slow.steps=1 ends the run after at most 4" in out.getvalue()
 
 
 def test_nano_says_what_it_is_for_and_its_limits_fit(tmp_path: Path) -> None:

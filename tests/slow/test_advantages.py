@@ -28,7 +28,7 @@ def batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 def brute_force(rewards: np.ndarray, contexts: np.ndarray, baseline: str, std: str) -> list[list[float]]:
-    """SPEC §3 rollout by rollout, in plain Python."""
+    """The definition, rollout by rollout, in plain Python."""
     everything = rewards.flatten().tolist()
     result = []
     for row, numbers in zip(rewards.tolist(), contexts.tolist(), strict=True):

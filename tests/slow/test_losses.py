@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import inspect
+import io
 import math
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
+from fastslow.base.errors import RecipeError
 from fastslow.engine.base import Batch
-from fastslow.recipe import SlowRecipe
+from fastslow.launch.start import train
+from fastslow.recipe import SlowRecipe, build_recipe
 from fastslow.recipe.parts import LOSS
-from fastslow.slow.losses import objective
+from fastslow.runs.view import make_view
+from fastslow.slow.losses import objective, try_out
 
 LOSSES = list(LOSS.registry.built_in)
 
@@ -156,3 +162,70 @@ def test_options_are_keywords_with_types_and_defaults(name: str) -> None:
 def test_a_recipe_is_read_without_torch() -> None:
     code = "import sys, fastslow.slow.losses; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+OUTSIDE = """
+import torch
+from fastslow.slow.losses import Loss, over_tokens
+
+
+def fine(batch, *, strength: float = 1.0):
+    ratio = (batch.logprobs_RT - batch.behaviour_RT).exp()
+    return Loss(-strength * ratio * batch.balanced_R[:, None], ratio, over_tokens, {})
+
+
+def bare(batch):
+    return batch.logprobs_RT.mean()
+
+
+def misspelt(batch):
+    return batch.logprobs_RT * batch.advantage_R[:, None]
+
+
+def unreduced(batch):
+    return Loss(batch.logprobs_RT, batch.logprobs_RT.exp(), lambda batch, values: values, {})
+
+
+def constant(batch):
+    return Loss(batch.logprobs_RT.detach(), batch.logprobs_RT.detach(), over_tokens, {})
+
+
+def rows(batch):
+    ratio = batch.logprobs_RT.exp()
+    return Loss(-ratio, ratio, over_tokens, {"of rows": batch.advantages_R})
+
+
+def loose(batch, strength: float = 1.0):
+    return fine(batch, strength=strength)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("bare", r"returned Tensor; expected fastslow\.slow\.losses\.Loss\(each_RT"),
+        ("misspelt", r"failed with AttributeError: .*'advantage_R'.*; expected fastslow\.slow\.losses\.Loss"),
+        ("unreduced", r"has as its mean a tensor of shape \(2, 3\); expected one number"),
+        ("constant", r"has as its mean a number without a gradient; expected one number that depends on"),
+        ("rows", r"failed with RuntimeError: "),
+    ],
+)
+def test_a_loss_from_outside_is_tried_before_rollouts_are_spent(name: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text(OUTSIDE)
+    outside = tmp_path / "outside.py"
+    try_out(SlowRecipe.model_validate({"loss": {"name": f"{outside}:fine", "strength": 2}}))
+    try_out(SlowRecipe())
+    slow = SlowRecipe.model_validate({"loss": f"{outside}:{name}", "kl": 0})
+    with pytest.raises(RecipeError, match=rf"slow\.loss=.*outside\.py:{name}, tried on two rows .* {said}"):
+        try_out(slow)
+    recipe = build_recipe(
+        {"model": {"name": "nano", "device": "cpu"}, "task": "rulebook", "slow": {"loss": f"{outside}:{name}"}}
+    )
+    with pytest.raises(RecipeError, match=r"tried on two rows"):
+        train(recipe, tmp_path / "run", make_view(Console(file=io.StringIO())))
+
+
+def test_options_of_a_loss_stand_after_a_star(tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text(OUTSIDE)
+    with pytest.raises(RecipeError, match=r"loose' takes strength after the batch .* write `\*` before strength"):
+        build_recipe({"model": "nano", "task": "rulebook", "slow": {"loss": f"{tmp_path}/outside.py:loose"}})

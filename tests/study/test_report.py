@@ -15,7 +15,7 @@ from fastslow.study.report import ComparedRuns, _runs_among, compare
 @pytest.fixture
 def compared(tmp_path: Path) -> ComparedRuns:
     folders = [
-        made_run(tmp_path / "fst", [0.1, 0.4, 0.6, 0.8], fast=160),
+        made_run(tmp_path / "fst", [0.1, 0.2, 0.6, 0.8], fast=160),
         made_run(tmp_path / "rl", [0.1, 0.2, 0.4, 0.3], method="rl"),
     ]
     return compare(folders)

@@ -52,7 +52,7 @@ def test_rollouts_to_most_of_rls_gain_seed_by_seed(script: ModuleType) -> None:
     # RL goes from 0 to 0.4, and passes 0.32 of its fitted curve (0, 0.3, 0.45, 0.45) after the first third of a stretch.
     passed = 400 + 400 * 0.02 / 0.15
     assert found["rl"]["to_level"]["mean"] == pytest.approx(passed)
-    ours = 200 * 0.32 / 0.6, 800 * 0.32 / 0.5
+    ours = 200, 800  # their first evaluations are above it; when they got there is not known
     assert found["paper"]["to_level"]["mean"] == pytest.approx(sum(ours) / 2)
     assert found["paper"]["fewer"]["mean"] == pytest.approx(passed / math.sqrt(ours[0] * ours[1]))  # the geometric mean
     assert found["reuse"]["fewer"]["mean"] == pytest.approx(passed / 100)

@@ -59,19 +59,20 @@ def compared(arms: Mapping[str, Sequence[Sequence[float]]], dearer: float = 1.0,
     return Comparison.of(made)
 
 
-FST = [[0.1, 0.4, 0.6, 0.8], [0.1, 0.5, 0.5, 0.7], [0.1, 0.3, 0.5, 0.9]]
+FST = [[0.1, 0.2, 0.7, 0.8], [0.1, 0.25, 0.6, 0.7], [0.1, 0.2, 0.6, 0.9]]
 RL = [[0.1, 0.2, 0.4, 0.3], [0.1, 0.2, 0.3, 0.5], [0.1, 0.1, 0.2, 0.3]]
 
 
 def test_titles_state_the_largest_difference_beyond_noise() -> None:
     rl = [[0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.35, 0.45], [0.1, 0.15, 0.3, 0.35]]
-    assert title(compared({"fst": [row[:2] for row in FST], "rl": [row[::-1][:1] + row for row in RL]})).startswith(
+    first = [[0.1, 0.4], [0.1, 0.5], [0.1, 0.3]]
+    assert title(compared({"fst": first, "rl": [row[::-1][:1] + row for row in RL]})).startswith(
         "Reward at the end: FST 0.40, RL only 0.37"
     )
     ended = title(compared({"fst": FST, "rl": rl}))
     assert re.fullmatch(
         r"FST ends at 0.80, RL only at 0.40: a difference of 0.40 \[.*\]; to reach 80% of the gain of RL only, FST needs "
-        r"3\.\d× \[.*\] fewer rollouts|To reach 80% of the gain of RL only, FST needs \d\.\d× \[.*\] fewer rollouts; "
+        r"\d\.\d× \[.*\] fewer rollouts|To reach 80% of the gain of RL only, FST needs \d\.\d× \[.*\] fewer rollouts; "
         r"FST ends at 0.80, RL only at 0.40",
         ended,
     )
@@ -95,8 +96,8 @@ def test_divergence_is_compared_at_the_level_where_two_arms_have_one() -> None:
         return Comparison.of(arms)
 
     assert divergence_title(measured("FST", "RL only")) == (
-        "KL from the base model at 80% of the gain of RL only (0.31): FST 0.013, RL only 0.25"
-    )  # of the first evaluations that reach it: 0.01, 0.01 and 0.02; 0.2, 0.3 and never
+        "KL from the base model at 80% of the gain of RL only (0.31): FST 0.020, RL only 0.25"
+    )  # of the first evaluations that reach it: 0.02 with all; 0.2, 0.3 and never
     assert divergence_title(measured("FST")) == "KL from the base model at the end: FST 0.030"
     assert cost_title(found).startswith("To reach 80% of the gain of RL only (0.31), FST needs ")
 
@@ -117,8 +118,8 @@ def test_a_rise_that_is_noise_is_not_spoken_of() -> None:
 
 
 def test_more_is_never_called_fewer() -> None:
-    # RL passes 0.42 at step 8, FST at step 24.
-    more = compared({"fst": [[0.1, 0.2, 0.3, 0.6]] * 3, "rl": [[0.1, 0.5, 0.5, 0.5]] * 3})
+    # RL passes 0.42 at step 18, FST at step 54.
+    more = compared({"fst": [[*[0.1] * 5, 0.3, 0.6]] * 3, "rl": [[0.1, 0.1, *[0.5] * 5]] * 3})
     level, more_steps = "80% of the gain of RL only (0.42)", "3.0× more steps (equal in all seeds)"
     needs = f"To reach {level}, FST needs {more_steps} and 3.0× more rollouts"
     assert any(line.startswith(needs) for line in findings(more))
@@ -126,8 +127,28 @@ def test_more_is_never_called_fewer() -> None:
     assert cost.rows[0][2] == "3.0× more (equal in all seeds)"
     numbers = {measure: found.mean for _, measure, found, _ in data_efficiency(more.arms, "made up").numbers}
     assert numbers["times more rollouts to 80% of the gain of RL only"] == pytest.approx(3)
-    before = compared({"fst": [[0.9, 0.9]], "rl": [[0.1, 0.6]]})
+    before = compared({"fst": [[0.9, 0.9, 0.9]], "rl": [[0.1, 0.1, 0.6]]})
     assert "FST is at or above 80% of the gain of RL only (0.50) before training." in findings(before)
+
+
+def test_what_lies_before_the_first_evaluation_has_no_cost() -> None:
+    """Whatever a straight line from the start says: when the level was reached is not known."""
+    level, rl = "80% of the gain of RL only (0.42)", [[0.1, 0.1, 0.5], [0.1, 0.1, 0.5]]
+    early = compared({"fst": [[0.1, 0.9, 0.9], [0.1, 0.8, 0.9], [0.1, 0.2, 0.3]], "rl": rl})
+    (fst,) = early.others
+    assert early.cost(fst, "rollouts").words() == "not resolved: before the first evaluation"
+    assert early.saving(fst, "rollouts").words() == "not resolved"
+    assert early.savings() == {}
+    assert early.cost(early.baseline, "steps").words() == "18.00 (equal in all seeds)"
+    by = f"reached {level} by the first evaluation after the start: the cost of FST is not resolved."
+    assert f"FST has {by}" in findings(early)
+    later = compared({"fst": [[0.1, 0.9, 0.9], [0.1, 0.3, 0.9]], "rl": rl})
+    assert later.cost(later.arms[0], "steps").words() == "8.00 [0.00, 58.82]"
+    both = compared({"fst": [[0.1, 0.9]] * 2, "rl": [[0.1, 0.5]] * 2})
+    assert f"FST and RL only have {by}" in findings(both)
+    base = compared({"fst": [[0.1, 0.1, 0.9]] * 2, "rl": [[0.1, 0.5, 0.5]] * 2})
+    assert f"RL only has {by}" in findings(base)
+    assert base.cost(base.arms[0], "steps").words() == "14.00 (equal in all seeds)"
 
 
 def test_times() -> None:

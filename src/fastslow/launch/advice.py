@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from fastslow.base.intervals import interval
 from fastslow.engine.kind import Finding
-from fastslow.launch.schedule import Span
+from fastslow.launch.schedule import Span, unspent
 from fastslow.models.tokenizer import Described
 from fastslow.recipe import Recipe
 from fastslow.tasks import Task
@@ -25,6 +25,8 @@ def advise(recipe: Recipe, task: Task, model: Described, counted: Mapping[str, S
     for said in (_validation(recipe, task), _training(recipe, task), _anchors(recipe, task), _group(recipe, counted)):
         if said:
             yield Finding("warning", said, warning=True)
+    if said := unspent(recipe, counted):
+        yield Finding("warning", said, warning=True)
     if said := _answers(recipe, task, model):
         yield Finding("warning", said, warning=True)
 

@@ -30,7 +30,7 @@ from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.trackers import check_trackers
 from fastslow.sandbox.signature import LONGEST
-from fastslow.slow.losses import objective
+from fastslow.slow.losses import objective, try_out
 from fastslow.state import STATE
 from fastslow.tasks import Task
 from fastslow.tasks.registry import build_task
@@ -90,6 +90,8 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     check_trackers(recipe.output.report_to)
     if not recipe.model.name.endswith(".gguf"):  # these would be converted
         resolve(recipe.model.name)
+    if engine.local and recipe.method in ("fst", "rl"):
+        try_out(recipe.slow)
     source = engine.load(recipe, folder, world)
     chat = ChatFormat(source.tokenizer, recipe.sampling.chat_template_kwargs)
     library = library_of(task, recipe.fast.skills)

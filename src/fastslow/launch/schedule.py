@@ -70,6 +70,18 @@ def at_most(counted: Mapping[str, Span]) -> Rollouts:
     return Rollouts(most["slow"] + most["rescue"], most["rescore"] + most["search"], most["evaluation"])
 
 
+def unspent(recipe: Recipe, counted: Mapping[str, Span]) -> str:
+    """What is said of a rollout budget that the run cannot spend, because its steps end before."""
+    most = sum(span.most for kind, span in counted.items() if kind != "evaluation")
+    if recipe.rollouts is None or most >= recipe.rollouts:
+        return ""
+    ends = "the stages end" if recipe.stages else f"slow.steps={recipe.slow.steps:,} ends"
+    return (
+        f"rollouts={recipe.rollouts:,} cannot be spent: {ends} the run after at most {most:,}; "
+        f"{'give the stages more steps' if recipe.stages else 'raise slow.steps'} to spend them"
+    )
+
+
 def rescue_rollouts(recipe: Recipe) -> int:
     """The most rollouts with help in one step."""
     if recipe.method == "gepa" or recipe.slow.rescue.name == "none":

@@ -25,6 +25,7 @@ from fastslow.fast.reflection import Chat, LanguageModelReflector, ReflectionFai
 from fastslow.launch.assembly import Parts, assemble, find_world
 from fastslow.launch.harness import note_code
 from fastslow.launch.identity import differing, identity
+from fastslow.launch.schedule import count_rollouts, unspent
 from fastslow.loop import Loop
 from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
@@ -168,6 +169,8 @@ def _run_loop(
         state, started = loop.state, time.perf_counter()
         if resumed[1]:
             view.message(resumed[1])
+        if recipe.rollouts is not None and (said := unspent(recipe, count_rollouts(recipe, parts.task))):
+            view.message(said, level="warning")
         loop.run(resumed[0], spent)
         if run:
             evaluations = run.rows("evals")

@@ -110,6 +110,11 @@ class Slot:
     def options(self, name: str) -> type[Part]:
         """The options of a part; loads it."""
         found = self.registry.find(name)
+        if inspect.isfunction(found) and (loose := _loose(found)):
+            raise RecipeError(
+                f"{self.registry.described(name)} takes {', '.join(loose)} after the batch without a name; write `*` before "
+                f"{loose[0]}: the options of a loss are its keyword-only parameters"
+            )
         options = _of_signature(found) if inspect.isfunction(found) else getattr(found, "Options", Part)
         if not (isinstance(options, type) and issubclass(options, Part)) or not callable(found):
             raise RecipeError(
@@ -176,6 +181,12 @@ _OBJECT = re.compile(r"[\w.]+:[^\W\d]\w*|.*\.py:[^\W\d]\w*")
 
 
 @functools.cache
+def _loose(function: Any) -> list[str]:
+    """The parameters after the first that can be given by position."""
+    given = inspect.signature(function).parameters.values()
+    return [each.name for each in given if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
+
+
 def _of_signature(function: Any) -> type[Part]:
     given = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
     hints = SimpleNamespace(__annotations__={each.name: each.annotation for each in given})

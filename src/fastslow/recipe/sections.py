@@ -121,8 +121,9 @@ class SlowRecipe(Section):
     discount: float = Field(default=1.0, ge=0, le=1)
     """With a `credit` by turns or states: what the reward of the next turn counts, as a factor."""
     kl: float = Field(default=1e-3, ge=0, le=1000)
-    """Coefficient of the KL penalty to the base model, whose estimate (k3 times the importance ratio) is averaged over all
-    tokens of the update, whatever loss is chosen; 0 loads no reference model. `distill` has no such penalty."""
+    """Coefficient of the KL penalty to the base model. Its estimate (k3 times the importance ratio) is averaged over the
+    update as the tokens of the chosen loss are (docs/method.md), so another loss may need another coefficient; 0 loads no
+    reference model. `distill` has no such penalty."""
     feedback: Literal["off", "rank", "distil"] = "off"
     """What the weights learn from the grader's words (docs/method.md). `rank`: in a group of equal rewards, rollouts that got
     further by the words get a gradient, as long as words predict rewards. `distil`: rollouts that failed are distilled from

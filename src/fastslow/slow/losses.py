@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from fastslow.base.errors import RecipeError
+from fastslow.base.text import one_line
 from fastslow.engine.base import Batch, Objective
 from fastslow.recipe.parts import LOSS
 
@@ -125,6 +127,39 @@ def objective(slow: SlowRecipe) -> Objective:
     """The loss that a recipe names, with its options and the penalty `slow.kl`."""
     loss = partial(LOSS.registry.find(slow.loss.name), **slow.loss.options)
     return partial(penalized, loss=loss, kl=slow.kl)
+
+
+def try_out(slow: SlowRecipe) -> None:
+    """Call a loss from outside the package once, on two rows of a few tokens, before rollouts are spent."""
+    if slow.loss.name in LOSS.registry.built_in:
+        return
+    import torch
+
+    logprobs_RT = torch.full((2, 3), -1.0, requires_grad=True)
+    advantages_R, mask_RT = torch.tensor([1.0, -1.0]), torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
+    behaviour_RT, reference_RT = logprobs_RT.detach() - 0.1, logprobs_RT.detach() + 0.1
+    batch = Batch(logprobs_RT, behaviour_RT, reference_RT, advantages_R, advantages_R, mask_RT, 5, 2, 4)
+    expected = "expected fastslow.slow.losses.Loss(each_RT, ratio_RT, average, numbers)"
+    do = "docs/extending.md has an example"
+    given = f"slow.loss={slow.loss.name}, tried on two rows of at most three tokens,"
+    try:
+        found = LOSS.registry.find(slow.loss.name)(batch, **slow.loss.options)
+        if not isinstance(found, Loss):
+            raise RecipeError(f"{given} returned {type(found).__name__}; {expected}; {do}")
+        mean = found.average(batch, found.each_RT)
+        _, numbers = penalized(batch, loss=lambda _: found, kl=slow.kl)
+        for value in numbers.values():
+            torch.broadcast_to(value, mask_RT.shape)
+        shape = tuple(mean.shape)
+    except RecipeError:
+        raise
+    except Exception as error:  # foreign code fails in any way
+        raise RecipeError(f"{given} failed with {type(error).__name__}: {one_line(error)}; {expected}; {do}") from error
+    if shape or not mean.requires_grad:
+        lacks = f"a tensor of shape {shape}" if shape else "a number without a gradient"
+        raise RecipeError(
+            f"{given} has as its mean {lacks}; expected one number that depends on batch.logprobs_RT; {do}"
+        )
 
 
 def penalized(batch: Batch, *, loss: Callable[[Batch], Loss], kl: float) -> tuple[Tensor, Mapping[str, Tensor]]:

@@ -88,49 +88,23 @@ def build_update(
     own, rollouts = len(rollouts), [*rollouts, *(each.rollout for each in rescued)]
     problems_N = np.array([*(np.arange(own) // slow.group), *(each.group for each in rescued)])
     helped_N = [*[False] * own, *(each.helped for each in rescued)]
-    numbers = {context: index for index, context in enumerate(dict.fromkeys(r.context.id for r in rollouts))}
-    contexts_N = np.array([numbers[r.context.id] for r in rollouts])
-    rewards_N = np.array([r.score for r in rollouts], dtype=np.float64)
-    turns_N = [rollout.trained for rollout in rollouts]
-    tokens_N = np.array(
-        [
-            sum(len(rollout.turns[place].completion.ids) for place in turns)
-            for rollout, turns in zip(rollouts, turns_N, strict=True)
-        ]
-    )
-    groups_N = baseline_groups(problems_N, contexts_N, slow.baseline)
-    varied_N = informative(rewards_N, groups_N)
-    advantages_N = advantages(rewards_N, groups_N, slow.std)
-    if slow.advantage != "mean":
-        from fastslow.slow.seeking import seeking
-
-        advantages_N = seeking(rewards_N, groups_N, slow.advantage)
-    by_turn: list[Floats] | None = None
-    if slow.credit != "rollout":
-        by_turn = turn_advantages(rollouts, advantages_N, groups_N, slow.credit, slow.discount, slow.std)
-        varied_N = np.isin(groups_N, groups_N[[bool(np.any(found)) for found in by_turn]])
-        advantages_N = np.array([found.mean() if len(found) else 0.0 for found in by_turn])
-    taught_N, bonus_N = np.zeros_like(varied_N), np.zeros_like(rewards_N)
+    rewards_N = np.array([rollout.score for rollout in rollouts], dtype=np.float64)
+    tokens_N = np.array([_trained_tokens(rollout) for rollout in rollouts])
+    groups_N = baseline_groups(problems_N, _contexts(rollouts), slow.baseline)
+    varied_N, advantages_N, by_turn = _by_rewards(rollouts, rewards_N, groups_N, slow)
+    ranked_N, taught_N = np.zeros_like(varied_N), np.zeros_like(varied_N)
     words: dict[str, float | bool | None] = {}
     if ranks is not None:
-        trust, further = ranks
-        bonus_N = trust.bonus(further, rewards_N, groups_N)
-        advantages_N = np.where(varied_N, advantages_N, trust.advantages(bonus_N, rewards_N, groups_N, slow.std))
-        by_words = float(informative(bonus_N, groups_N).mean())
-        shares = {"gradient_by_reward": float(varied_N.mean()), "gradient_by_words": by_words}
-        words = {**shares, "words_bonus": float(np.abs(bonus_N).mean()), **trust.numbers()}
+        ranked_N, by_words_N, found = _by_ranks(*ranks, rewards_N, groups_N, slow)
+        words = {"gradient_by_reward": float(varied_N.mean()), **found}
+        advantages_N = np.where(varied_N, advantages_N, by_words_N)
     if prompts is not None:
         failed_N, disagreement_N = failed(rewards_N, groups_N)
         taught_N = failed_N & np.array([prompt is not None for prompt in prompts]) & (tokens_N > 0)
         words = {"distilled": float(taught_N.mean())}
     trained_N = (varied_N | taught_N) & (tokens_N > 0) & (slow.advantage != "none")
-    ranked_N = informative(bonus_N, groups_N) & (tokens_N > 0)
-    scales_N = prompt_mean_scale(tokens_N, trained_N, problems_N)
-    if ranked_N.any():
-        apart_N = prompt_mean_scale(tokens_N, ranked_N, problems_N)
-        apart_N *= len(np.unique(problems_N[ranked_N])) / len(np.unique(problems_N)) / tokens_N[ranked_N].sum()
-        scales_N = np.where(ranked_N, apart_N, scales_N / max(tokens_N[trained_N].sum(), 1))
-        scales_N *= tokens_N[trained_N | ranked_N].sum()
+    ranked_N &= tokens_N > 0
+    scales_N = _scales(tokens_N, trained_N, ranked_N, problems_N)
     rows = []
     for place in np.flatnonzero(trained_N | ranked_N).tolist():
         rollout, scale = rollouts[place], float(scales_N[place])
@@ -139,10 +113,61 @@ def build_update(
             rows += _taught(rollout, prompts[place] or (), weight)
         else:
             helped = helped_N[place]
-            for number in turns_N[place]:
+            for number in rollout.trained:
                 advantage = float(advantages_N[place] if by_turn is None else by_turn[place][number])
                 rows.append(Row(rollout.turns[number], advantage, rollout.policy_step, scale, helped=helped))
     return Update(step, rows), Signal(1 - float(varied_N[:own].mean()), advantages_N.tolist(), words, rollouts[own:])
+
+
+def _trained_tokens(rollout: Rollout) -> int:
+    return sum(len(rollout.turns[number].completion.ids) for number in rollout.trained)
+
+
+def _contexts(rollouts: Sequence[Rollout]) -> Integers:
+    """The number of each rollout's context."""
+    numbers = {context: index for index, context in enumerate(dict.fromkeys(each.context.id for each in rollouts))}
+    return np.array([numbers[each.context.id] for each in rollouts])
+
+
+def _by_rewards(
+    rollouts: Sequence[Rollout], rewards_N: Floats, groups_N: Integers, slow: SlowRecipe
+) -> tuple[NDArray[np.bool_], Floats, list[Floats] | None]:
+    """Which rollouts have a gradient by their rewards, their advantages, and those of their turns where these differ."""
+    if slow.advantage == "mean":
+        advantages_N = advantages(rewards_N, groups_N, slow.std)
+    else:
+        from fastslow.slow.seeking import seeking
+
+        advantages_N = seeking(rewards_N, groups_N, slow.advantage)
+    if slow.credit == "rollout":
+        return informative(rewards_N, groups_N), advantages_N, None
+    by_turn = turn_advantages(rollouts, advantages_N, groups_N, slow.credit, slow.discount, slow.std)
+    varied_N = np.isin(groups_N, groups_N[[bool(np.any(found)) for found in by_turn]])
+    return varied_N, np.array([found.mean() if len(found) else 0.0 for found in by_turn]), by_turn
+
+
+def _by_ranks(
+    trust: Trust, further: Sequence[NDArray[np.int8]], rewards_N: Floats, groups_N: Integers, slow: SlowRecipe
+) -> tuple[NDArray[np.bool_], Floats, dict[str, float | bool | None]]:
+    """Which rollouts have a gradient by the grader's words, their advantages, and numbers for metrics.jsonl."""
+    bonus_N = trust.bonus(further, rewards_N, groups_N)
+    ranked_N = informative(bonus_N, groups_N)
+    words = {"gradient_by_words": float(ranked_N.mean()), "words_bonus": float(np.abs(bonus_N).mean())}
+    return ranked_N, trust.advantages(bonus_N, rewards_N, groups_N, slow.std), {**words, **trust.numbers()}
+
+
+def _scales(
+    tokens_N: Integers, trained_N: NDArray[np.bool_], ranked_N: NDArray[np.bool_], problems_N: Integers
+) -> Floats:
+    """The factors of `prompt_mean_scale`. Ranked rollouts are a mean of their own, over all problems of the step, which is
+    added to that of the others."""
+    scales_N = prompt_mean_scale(tokens_N, trained_N, problems_N)
+    if not ranked_N.any():
+        return scales_N
+    apart_N = prompt_mean_scale(tokens_N, ranked_N, problems_N)
+    apart_N *= len(np.unique(problems_N[ranked_N])) / len(np.unique(problems_N)) / tokens_N[ranked_N].sum()
+    both_N = np.where(ranked_N, apart_N, scales_N / max(tokens_N[trained_N].sum(), 1))
+    return np.asarray(both_N * tokens_N[trained_N | ranked_N].sum())
 
 
 def _taught(rollout: Rollout, prompts: Sequence[Sequence[int]], weight: float) -> list[Row]:

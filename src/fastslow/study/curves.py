@@ -181,10 +181,15 @@ class Curve:
         fit = isotonic_regression(self.rewards).x  # means of equal rewards are rounded
         return tuple(fit.clip(min(self.rewards), max(self.rewards)).tolist())
 
+    def reached(self, reward: float) -> int | None:
+        """The first evaluation at which the fitted curve has a reward; None where it never does."""
+        return next((index for index, found in enumerate(self.fitted) if found >= reward), None)
+
     def cost(self, reward: float, of: Cost) -> float:
         """The cost at which the fitted curve reaches a reward, between evaluations by a straight line; infinity where it does
-        not. To exceed an evaluation takes until the next."""
-        at = next((index for index, found in enumerate(self.fitted) if found >= reward), None)
+        not. To exceed an evaluation takes until the next. Before the second evaluation, the first after the start, this line
+        is all that is known."""
+        at = self.reached(reward)
         costs: tuple[float, ...] = getattr(self, of)
         if not at:
             return math.inf if at is None else costs[0]
@@ -194,7 +199,8 @@ class Curve:
 
     def kl_at(self, reward: float) -> float:
         """KL from the base model at the first evaluation where the fitted curve reaches a reward; NaN where it does not."""
-        return next((kl for found, kl in zip(self.fitted, self.kls, strict=True) if found >= reward), math.nan)
+        at = self.reached(reward)
+        return math.nan if at is None else self.kls[at]
 
     @property
     def end(self) -> float:

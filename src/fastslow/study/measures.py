@@ -21,6 +21,8 @@ COLUMNS = {
 """Columns of points.csv, by the field of a curve."""
 SHARE = 0.8
 """The part of the baseline's gain whose cost is compared."""
+UNRESOLVED = "not resolved: before the first evaluation"
+"""In place of a cost: after the start, the first evaluation is already at the level, and when it was reached is unknown."""
 DRAWS = 100
 """Bootstrap samples for the interval of an asymptote."""
 
@@ -115,10 +117,18 @@ class Comparison:
         """The cost at which each seed reached the level; infinity where it did not."""
         return arm.each(lambda curve: curve.cost(self.level, of))
 
+    def unresolved(self, arm: Arm) -> bool:
+        """Whether all seeds that reach the level are there by their first evaluation after the start. Where only some are, a
+        straight line from the start does for them: without those seeds intervals would miss the truth more often."""
+        reached = [at for curve in arm.curves.values() if (at := curve.reached(self.level))]
+        return bool(reached) and max(reached) == 1
+
     def cost(self, arm: Arm, of: Cost) -> Estimate:
         """The mean over the seeds that reached it, with an interval only where all did: the others would have cost more."""
         if of == "steps" and arm.method == "gepa":
             return unknown("no updates")
+        if self.unresolved(arm):
+            return unknown(UNRESOLVED)
         costs = list(self.costs(arm, of).values())
         reached = [cost for cost in costs if cost < math.inf]
         if len(reached) == len(costs):
@@ -132,10 +142,8 @@ class Comparison:
         """The baseline's cost of the level divided by this arm's."""
         if arm is self.baseline:
             return Estimate(1.0)
-        if of == "steps" and "gepa" in (arm.method, self.baseline.method):
-            return unknown("no updates")
-        if not self.baseline_rises:
-            return unknown("baseline does not improve")
+        if why := self._no_saving(arm, of):
+            return unknown(why)
         sides = [self.costs(each, of) for each in (arm, self.baseline)]
         ours, theirs = ({seed: cost for seed, cost in side.items() if 0 < cost < math.inf} for side in sides)
         if not ours or not theirs:
@@ -146,6 +154,14 @@ class Comparison:
         reached = [f"{len(ours)} of {len(sides[0])}", f"{len(theirs)} of {len(sides[1])}"]
         note = f"(in the {' and '.join(dict.fromkeys(reached))} seeds that reach it)"
         return Estimate(found.mean, seeds=found.seeds, note=note)
+
+    def _no_saving(self, arm: Arm, of: Cost) -> str:
+        """Why two costs cannot be divided."""
+        if of == "steps" and "gepa" in (arm.method, self.baseline.method):
+            return "no updates"
+        if not self.baseline_rises:
+            return "baseline does not improve"
+        return "not resolved" if self.unresolved(arm) or self.unresolved(self.baseline) else ""
 
     def savings(self) -> dict[str, dict[Cost, Estimate]]:
         """How many times less each arm needs than the baseline, where that is known."""

@@ -91,7 +91,7 @@ def cost_title(comparison: Comparison) -> str:
     target = _level(comparison)
     best = max(found, key=lambda label: found[label]["rollouts"].mean, default="")
     if not best or (found[best]["rollouts"].mean <= 1 and "steps" not in found[best]):
-        return f"No method reaches {target} at a lower cost"
+        return f"No method is known to reach {target} at a lower cost"
     parts = [times(saved, cost) for cost, saved in found[best].items() if cost in ("steps", "rollouts")]
     return f"To reach {target}, {best} needs {' and '.join(parts)}"
 
@@ -165,6 +165,12 @@ def _saving(comparison: Comparison, arm: Arm) -> Finding | None:
         return None
     level = _level(comparison)
     rollouts, steps = comparison.saving(arm, "rollouts"), comparison.saving(arm, "steps")
+    unresolved = [each.label for each in (arm, comparison.baseline) if comparison.unresolved(each)]
+    if unresolved:
+        who = " and ".join(unresolved)
+        has = "has" if len(unresolved) == 1 else "have"
+        words = f"{who} {has} reached {level} by the first evaluation after the start"
+        return Finding(arm, f"{words}: the cost of {arm.label} is not resolved.", sure=False, size=0.0)
     if math.isnan(rollouts.mean):
         reached = any(cost < math.inf for cost in comparison.costs(arm, "rollouts").values())
         words = f"is at or above {level} before training" if reached else f"does not reach {level}"

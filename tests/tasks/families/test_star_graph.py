@@ -1,4 +1,4 @@
-r"""Star graphs are built as SPEC §8 says, and every way to get the path wrong is told apart."""
+r"""Star graphs are built as the paper says, and every way to get the path wrong is told apart."""
 
 import re
 from collections import Counter, deque

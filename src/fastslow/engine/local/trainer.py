@@ -38,7 +38,7 @@ from fastslow.prefix import completion_logprobs, why_not_train
 from fastslow.recipe import Recipe, VllmServers
 
 BETAS, WEIGHT_DECAY, EPSILON = (0.9, 0.999), 0.0, 1e-8
-"""AdamW's, as in the paper (SPEC §3) and in torch."""
+"""AdamW's, as in the paper and in torch."""
 MAX_GRAD_NORM = 1.0
 """Gradients are clipped to this norm, as in TRL."""
 
