@@ -15,6 +15,7 @@ from fastslow.base.errors import FastSlowError, RecipeError, RunError
 from fastslow.launch import start
 from fastslow.launch.results import Run
 from fastslow.recipe import (
+    GIVEN,
     EvaluationRecipe,
     FastRecipe,
     GradingRecipe,
@@ -31,7 +32,6 @@ from fastslow.runs.folder import default_folder, folder_path
 from fastslow.runs.view import View
 from fastslow.tasks.adapters.dataset import Grader, RowsTask
 from fastslow.tasks.base import Task
-from fastslow.tasks.registry import GIVEN
 
 PathLike = str | os.PathLike[str]
 Settings = Mapping[str, Any]

@@ -26,7 +26,16 @@ from fastslow.launch.assembly import Parts, assemble, find_world
 from fastslow.launch.harness import note_code
 from fastslow.launch.identity import differing, identity
 from fastslow.loop import Loop
-from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
+from fastslow.recipe import (
+    GRADING_SETTINGS,
+    LENGTH_SETTINGS,
+    MACHINE_SETTINGS,
+    Recipe,
+    flat,
+    is_given,
+    read_stored_recipe,
+    resuming,
+)
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
 from fastslow.records import Context, Example
 from fastslow.rollouts.play import FAULT, GradingError, first_error, is_faulty
@@ -83,6 +92,8 @@ def resume(
     """
     given, place = Path(folder), Path(folder).absolute()
     recipe = _recipe_to_resume(given, overrides)
+    if task is None and is_given(recipe):
+        raise RunError(f"the task of this run was given as an object; give it again: {resuming(recipe, given)}")
     recipe = require_trust(place, recipe, trust)
     world = find_world(recipe)
     run = on_main(world, lambda: RunFolder.open(place, lock=True))
@@ -162,7 +173,7 @@ def _run_loop(
     if view is None:
         view = make_view() if parts.engine.world.main else make_view(Console(quiet=True))
         view.message(f"see it learn: fastslow board {shlex.quote(str(folder))}")
-    with ending(run, folder, view, parts.engine.world):
+    with ending(run, folder, view, parts.engine.world, recipe):
         loop = Loop(recipe, parts.player, parts.seed_texts, reflector, place, run, view, teachers)
         note_code(run, parts.task)
         state, started = loop.state, time.perf_counter()
@@ -333,7 +344,7 @@ def _call(reflector: LanguageModelReflector) -> None:
 
 
 @contextmanager
-def ending(run: RunFolder | None, folder: Path, view: View, world: World) -> Iterator[None]:
+def ending(run: RunFolder | None, folder: Path, view: View, world: World, recipe: Recipe) -> Iterator[None]:
     """Record how the run ended, whether it finished, failed, was interrupted, or its task's code called `sys.exit`."""
     try:
         with world.stops.listening(together=world.size > 1):
@@ -346,11 +357,11 @@ def ending(run: RunFolder | None, folder: Path, view: View, world: World) -> Ite
         if isinstance(error, KeyboardInterrupt):
             by = f"stopped by {error}" if isinstance(error, Stopped) else "interrupted"
             saved = f" after step {steps[-1]}, which is saved" if run and (steps := run.checkpoints.steps()) else ""
-            raise Interrupted(f"{by}{saved}; resume with `fastslow train --resume {folder}`") from None
+            raise Interrupted(f"{by}{saved}; resume with `{resuming(recipe, folder)}`") from None
         if isinstance(error, SystemExit):
             raise RunError(
                 f"code of the task called sys.exit({error.code!r}); raise an exception there instead, then resume with "
-                f"`fastslow train --resume {folder}`"
+                f"`{resuming(recipe, folder)}`"
             ) from error
         raise
     finally:

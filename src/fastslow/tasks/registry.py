@@ -11,12 +11,10 @@ from pydantic import ValidationError
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import Registry, did_you_mean, load_named
 from fastslow.base.text import one_line
-from fastslow.recipe import Recipe, StageRecipe, TaskByName, TaskRecipe
+from fastslow.recipe import GIVEN, Recipe, StageRecipe, TaskByName, TaskRecipe
 from fastslow.tasks.base import Options, Task
 from fastslow.tasks.stages import Mixture, Part, Stage, Stages
 
-GIVEN = "given"
-"""The name in a recipe for a task that is given as a Python object."""
 TASKS = Registry(
     "task",
     "fastslow.tasks",
@@ -62,7 +60,8 @@ def task_class(name: str) -> type[Task]:
     name = name.partition("/")[0]
     if name == GIVEN and name not in TASKS.names():
         raise TaskError(
-            "the task of this recipe was given as an object; give it again from Python: fastslow.train(…, task=…)"
+            "the task of this recipe was given as an object; give it again from Python: fastslow.train(…, task=…), or with "
+            "the folder of a run fastslow.resume(RUN, task=…)"
         )
     loaded = TASKS.find(name)
     if not (isinstance(loaded, type) and issubclass(loaded, Task)) or inspect.isabstract(loaded):
