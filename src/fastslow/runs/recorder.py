@@ -22,6 +22,7 @@ from fastslow.rollouts.play import Timing, is_faulty
 from fastslow.runs import trouble
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST, RETRIES, SLOW, Entry, Purpose
+from fastslow.runs.ranges import Ranges
 from fastslow.runs.saving import Saver
 from fastslow.runs.trackers import Trackers
 from fastslow.runs.trouble import Mismatched
@@ -85,6 +86,7 @@ class Recorder:
         self.stages = task if isinstance(task, Stages) else None
         self.saver = Saver(recipe, engine, folder, run)
         self.checkpoints = self.saver.checkpoints
+        self.ranges = Ranges(task.ranges)
         self.pace = Pace()
         self._held: State | None = None
         """The last completed step, None while one is being completed: then nothing can be saved."""
@@ -147,6 +149,8 @@ class Recorder:
             self.state.kept.take(rollouts)
         self.view.spent(self.state.ledger.training_rollouts)
         self.view.sampled(rollouts)
+        for said in self.ranges.add(rollouts):
+            self.view.message(said, "warning")
 
     def book_step(self, rollouts: Sequence[Rollout], reused: int, timing: Timing) -> None:
         """Book the rollouts sampled for a slow step, and the number of reused ones."""
