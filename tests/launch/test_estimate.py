@@ -17,11 +17,12 @@ from lengthy_engine import LengthyEngine
 from safetensors.torch import save_file
 from tiny import make_tokenizer
 
+from fastslow.base.errors import FastSlowError
 from fastslow.engine.kind import Finding
 from fastslow.engine.local.estimate import _count_weights
 from fastslow.launch.estimate import check
 from fastslow.launch.schedule import KINDS, Span, count_rollouts
-from fastslow.recipe import build_recipe, make_recipe
+from fastslow.recipe import LoraRecipe, build_recipe, make_recipe
 from fastslow.tasks.stages import Stage, Stages
 
 TWO = {"population": 2, "cycle": 2, "anchors": 3, "minibatch": 2, "samples": 2, "optimizer": {"proposer": "full"}}
@@ -147,6 +148,31 @@ def eight(tmp_path: Path) -> Path:
     make_tokenizer().save_pretrained(tmp_path / "eight")
     (tmp_path / "eight" / "config.json").write_text(json.dumps(EIGHT))
     return tmp_path / "eight"
+
+
+def test_a_card_that_is_named_fits_or_does_with_an_adapter(eight: Path) -> None:
+    settings = build_recipe({"model": {"name": str(eight)}, "task": "rulebook", "sampling": {"max_tokens": 1024}})
+
+    def said(card: str, **model: Any) -> str:
+        changed = settings.model_copy(update={"model": settings.model.model_copy(update=model)})
+        return {each.what: each.found for each in check(changed, card=card)}["card"]
+
+    assert said("H100").startswith("one of 80 GB: no, calculated; with model.lora.rank=32: yes, updates need up to ")
+    assert said("80GB", lora=LoraRecipe(rank=8)).startswith("one of 80 GB: yes, calculated: updates need up to ")
+    assert said("8").startswith("one of 8 GB: no, calculated; the run does not fit")
+    assert said("400").startswith("one of 400 GB: yes, calculated: ")
+    for wrong in ("h1000", "0", "a card"):
+        with pytest.raises(FastSlowError, match=f"--card {wrong}: give its memory in GB, as in --card 80, or one of"):
+            said(wrong)
+
+
+def test_frozen_weights_are_counted_in_the_precision_of_a_gpu(eight: Path) -> None:
+    lora = {"name": str(eight), "lora": {"rank": 32}}
+    assert found(model=lora)["memory"].found.startswith(
+        "15.26 GiB for 8,190,735,360 weights (frozen weights in bf16, as"
+    )
+    fp32 = found(model={**lora, "device": "cpu"})["memory"].found
+    assert fp32.startswith("30.51 GiB for 8,190,735,360 weights (frozen weights in fp32; an adapter")
 
 
 def test_eight_billion_weights_on_a_card_of_80_gb(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
