@@ -11,7 +11,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from fastslow.base.text import one_line, redacted
 from fastslow.base.world import Stopped, World, derive_seed
 from fastslow.engine.local import out_of_memory
 from fastslow.fast.reflection import Chat, LanguageModelReflector, ReflectionFailed, Reflector, Usage
+from fastslow.launch import finishing
 from fastslow.launch.assembly import Parts, assemble, find_world
 from fastslow.launch.harness import note_code
 from fastslow.launch.identity import differing, identity
@@ -38,13 +39,12 @@ from fastslow.recipe import (
 )
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
 from fastslow.records import Context, Example
-from fastslow.rollouts.play import FAULT, GradingError, first_error, is_faulty
+from fastslow.rollouts.play import GradingError, first_error, is_faulty
 from fastslow.runs.checkpoint import check_witness
 from fastslow.runs.files import nothing_left_behind
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.trust import remember, require_trust
-from fastslow.runs.use import uses, verdict
 from fastslow.runs.view import View, make_view
 from fastslow.tasks import Task
 from fastslow.tasks.stages import Mixture
@@ -181,36 +181,10 @@ def _run_loop(
             view.message(resumed[1])
         loop.run(resumed[0], spent)
         if run:
-            evaluations = run.rows("evals")
-            results = evaluations[-1]["results"] if evaluations else {}
-            total = state.ledger.total()
-            faulty, best = total.faults.get(FAULT, 0), state.course.chosen(state.step)
             run.set_status("finished", steps=state.step)
-            view.finish(
-                {
-                    "run": str(folder),
-                    "steps": state.step,
-                    **({"best": f"at step {best}, ended at step {state.step}"} if best != state.step else {}),
-                    **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
-                    **(state.kept.numbers() if state.kept else {}),
-                    "rollouts": state.ledger.training_rollouts,
-                    "tokens": total.prompt_tokens + total.completion_tokens,
-                    **({"faulty grades": faulty} if faulty else {}),
-                    **{
-                        f"rescue by {name}": each.said
-                        for name, each in (state.rescue.of if state.rescue else {}).items()
-                    },
-                    **({"lines": ignored} if (ignored := _ignored(run, state.pool.best.context)) else {}),
-                    "seconds": round(time.perf_counter() - started),
-                }
-            )
-
-
-def _ignored(run: RunFolder, best: Context) -> str:
-    """What to say of lines of the best text that the model does not follow."""
-    with suppress(FastSlowError):  # the run has finished all the same
-        return verdict(uses(run, best.texts).values())
-    return ""
+            view.finish(finishing.numbers(run, folder, state, time.perf_counter() - started))
+            for note in finishing.notes(run, recipe, state):
+                view.message(note)
 
 
 def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:

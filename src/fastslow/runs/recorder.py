@@ -94,7 +94,7 @@ class Recorder:
         """Step of the newest checkpoint, and whether it was settled then."""
         self._trusted: bool | None = True
         """Whether words were trusted in the last step (slow/words.py)."""
-        self._collapsed = False
+        self._collapsed = self._played = False
         self._mismatch: float | None = None
         """`sampler_mismatch` of the last step, if it was too large."""
         self._noted: Mapping[str, Any] = {}
@@ -299,6 +299,17 @@ class Recorder:
         if trusted != self._trusted:
             self._trusted = trusted
             self.view.message(f"step {row['step']}, slow.feedback=rank: {trouble.TRUST[trusted]}")
+
+    def playing(self) -> None:
+        """Say once that the first step begins: later ones take about as long."""
+        if not self._played:
+            slow, self._played = self.recipe.slow, True
+            self.view.doing(f"step {self.state.step + 1}: playing {slow.problems * slow.group} rollouts")
+
+    def measuring(self, contexts: int) -> None:
+        """Say that an evaluation begins."""
+        asked, several = self.recipe.evaluation, "s" * (contexts > 1)
+        self.view.doing(f"evaluating {contexts} context{several} on up to {asked.problems} problems, k={asked.k}")
 
     def evaluation(self, measured: Measured, seconds: float) -> None:
         """Write a row for an evaluation after `seconds` of training."""

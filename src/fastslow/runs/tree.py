@@ -50,7 +50,7 @@ def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
         used, judged = uses(run, best.texts) if best else {}, cycles[-1].get("lines") or []
         if used or judged:
             console.print(_line_table(judged, best, used, full))
-        if said := verdict(used.values()):
+        if said := verdict(used.values(), run.recipe.method):
             console.print(Text(printable(said)))
         if len(shown) < len(members):
             rest = len(members) - len(shown)
