@@ -85,7 +85,7 @@ def found(**changes: Any) -> dict[str, Finding]:
 
 def warned(rows: int, folder: Path, answer: str = "the", **changes: Any) -> list[str]:
     folder.mkdir(exist_ok=True)
-    asked = [{"question": f"what is {number}?", "answer": answer} for number in range(rows)]
+    asked = [{"question": f"say a b c : {number}", "answer": answer} for number in range(rows)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     task = {"name": "dataset", "path": str(folder / "rows.jsonl"), **changes.pop("task", {})}
     data = {"model": "nano", "task": task, "sampling": {"max_tokens": 32}, **changes}
@@ -115,6 +115,12 @@ def test_nano_says_what_it_is_for_and_its_limits_fit(tmp_path: Path) -> None:
     (said,) = [finding.found for finding in check(recipe) if finding.warning or finding.missing]
     assert said.startswith("nano is for trying fastslow")
     assert "'capital'" in said
+    (tmp_path / "sums.jsonl").write_text(
+        "".join(json.dumps({"question": f"What is {n} + 8?", "answer": str(n + 8)}) + "\n" for n in range(600))
+    )
+    sums = build_recipe({"model": "nano", "task": {"name": "dataset", "path": str(tmp_path / "sums.jsonl")}})
+    (said,) = [finding.found for finding in check(sums) if finding.warning or finding.missing]  # it knows every word
+    assert "only learnt questions like 'zorka : a b c', and these are others ('What is 0 + 8?')" in said
     assert (recipe.sampling.max_tokens, recipe.fast.max_tokens) == (256, 512)
     assert not [
         each for each in check(build_recipe({"model": "nano", "task": "rulebook"})) if each.warning or each.missing
