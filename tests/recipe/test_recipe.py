@@ -352,9 +352,12 @@ def test_a_key_like_no_other_is_answered_with_where_they_are_listed(key: str) ->
         ({"fast": {"reflection": "local"}}, ["reflector 'local' needs model: set fast.reflection.model="]),
         (
             {"fast": {"reflection": {"kind": "lessons", "model": "m"}}},
-            ["'fast.reflection.model'; reflector 'lessons' has no such option, but litellm, local has"],
+            ["reflector 'lessons' has no such option, but litellm, local have: set fast.reflection=litellm"],
         ),
-        ({"engine": {"rank": 8}}, ["'engine.rank'; engine 'local' has no such option, but tinker has"]),
+        (
+            {"engine": {"rank": 8}},
+            ["'engine.rank'; engine 'local' has no such option, but tinker has: set engine=tinker"],
+        ),
         ({"slow": {"loss": {"name": "grpo", "ratio_cap": 3}}}, ["loss 'grpo' has no such option, but cispo has"]),
         ({"slow": {"loss": {"ratio_cap": 0}}}, ["slow.loss.ratio_cap=0", "greater than 0"]),
         ({"slow": {"loss": "cispoo"}}, ["slow.loss='cispoo': there is no loss 'cispoo'; did you mean 'cispo'?"]),
