@@ -36,7 +36,7 @@ def test_truncation_and_an_earlier_checkpoint_are_notes(tmp_path: Path) -> None:
     loop.state.course.chosen = lambda step: SAVED  # type: ignore[method-assign]
     earlier, truncated = notes(loop.record.run, recipe, loop.state)
     assert earlier.startswith(f"the reward of training was best at step {SAVED}, not at the last, {STEPS}: ")
-    assert truncated.startswith("50% of the rollouts were truncated at sampling.max_tokens=")
+    assert truncated.startswith(f"truncated at sampling.max_tokens={recipe.sampling.max_tokens}: 50% of the rollouts, ")
 
 
 def test_the_advice_on_an_ignored_line_fits_the_method() -> None:

@@ -57,8 +57,8 @@ def notes(run: RunFolder, recipe: Recipe, state: State) -> Iterator[str]:
     truncated = spent.faults.get("truncated", 0)
     if spent.rollouts and truncated >= TRUNCATED * spent.rollouts:
         yield (
-            f"{truncated / spent.rollouts:.0%} of the rollouts were truncated at sampling.max_tokens="
-            f"{recipe.sampling.max_tokens}, and are graded as far as they got: raise it, or ask for shorter answers"
+            f"truncated at sampling.max_tokens={recipe.sampling.max_tokens}: {truncated / spent.rollouts:.0%} of the "
+            "rollouts, which are graded as far as they got; raise it, or ask for shorter answers"
         )
     with suppress(FastSlowError):  # the run has finished all the same
         if ignored := verdict(uses(run, state.pool.best.context.texts).values(), recipe.method):

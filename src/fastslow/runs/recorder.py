@@ -86,7 +86,7 @@ class Recorder:
         self.stages = task if isinstance(task, Stages) else None
         self.saver = Saver(recipe, engine, folder, run)
         self.checkpoints = self.saver.checkpoints
-        self.ranges = Ranges(task.ranges)
+        self.ranges = Ranges(task.ranges) if task.ranges else None
         self.pace = Pace()
         self._held: State | None = None
         """The last completed step, None while one is being completed: then nothing can be saved."""
@@ -149,7 +149,7 @@ class Recorder:
             self.state.kept.take(rollouts)
         self.view.spent(self.state.ledger.training_rollouts)
         self.view.sampled(rollouts)
-        for said in self.ranges.add(rollouts):
+        for said in self.ranges.add(rollouts) if self.ranges else ():
             self.view.message(said, "warning")
 
     def book_step(self, rollouts: Sequence[Rollout], reused: int, timing: Timing) -> None:
