@@ -79,6 +79,8 @@ def check(
         from fastslow.engine.local.cards import on_card
 
         yield from on_card(recipe, prompt, card)
+    elif card is not None:
+        yield Finding("card", "none is needed here: the server of the engine trains and samples")
     if play and not any(finding.missing for finding in needed):
         from fastslow.launch.probe import probe
 
