@@ -33,7 +33,6 @@ from fastslow.recipe import (
     MACHINE_SETTINGS,
     Recipe,
     flat,
-    is_given,
     read_stored_recipe,
     resuming,
 )
@@ -47,6 +46,7 @@ from fastslow.runs.ledger import Ledger
 from fastslow.runs.trust import remember, require_trust
 from fastslow.runs.view import View, make_view
 from fastslow.tasks import Task
+from fastslow.tasks.registry import NotGiven
 from fastslow.tasks.stages import Mixture
 
 MORE = 7
@@ -92,13 +92,15 @@ def resume(
     """
     given, place = Path(folder), Path(folder).absolute()
     recipe = _recipe_to_resume(given, overrides)
-    if task is None and is_given(recipe):
-        raise RunError(f"the task of this run was given as an object; give it again: {resuming(recipe, given)}")
     recipe = require_trust(place, recipe, trust)
     world = find_world(recipe)
     run = on_main(world, lambda: RunFolder.open(place, lock=True))
     with run or nullcontext(), out_of_memory.explained(recipe, given):
-        parts = _assemble(recipe, place, world, task)
+        try:
+            parts = _assemble(recipe, place, world, task)
+        except NotGiven:
+            again = resuming(recipe, given)
+            raise RunError(f"the task of this run was given as an object; give it again: {again}") from None
         with closing(parts.engine):
             reflector, teachers = _reflector(recipe, parts), build_teachers(recipe)
             data, changed = world.from_main(lambda: _same_data(run, parts.task, other_data))

@@ -11,14 +11,9 @@ GIVEN = "given"
 """The name of a task that was given as an object."""
 
 
-def is_given(recipe: Recipe) -> bool:
-    """Whether a task of the recipe was given as an object, which its run then needs again."""
-    return any(task.name == GIVEN for task in recipe.tasks)
-
-
 def resuming(recipe: Recipe, folder: str | os.PathLike[str], change: str = "") -> str:
     """The line that resumes the run in a folder, with a changed setting if one is given."""
-    if not is_given(recipe):
+    if not any(task.name == GIVEN for task in recipe.tasks):
         return f"fastslow train --resume {folder}{change and f' {change}'}"
     overrides = f", overrides=[{json.dumps(change)}]" if change else ""
     return f"fastslow.resume({json.dumps(str(folder), ensure_ascii=False)}, task=…{overrides})"

@@ -44,6 +44,10 @@ TASKS = Registry(
 )
 
 
+class NotGiven(TaskError):
+    """The task of a recipe was given as an object, which nothing here can make."""
+
+
 def task_classes() -> dict[str, type[Task]]:
     """Every task that can be used, by name. One that cannot be loaded is left out; asking for it by name says why."""
     classes = {}
@@ -59,7 +63,7 @@ def task_class(name: str) -> type[Task]:
     """The task of that name, or of that family."""
     name = name.partition("/")[0]
     if name == GIVEN and name not in TASKS.names():
-        raise TaskError(
+        raise NotGiven(
             "the task of this recipe was given as an object; give it again from Python: fastslow.train(…, task=…), or with "
             "the folder of a run fastslow.resume(RUN, task=…)"
         )
