@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -200,7 +201,7 @@ def test_the_best_checkpoint_is_kept_and_used_unless_another_is_asked_for(fallen
         warnings.simplefilter("error")
         assert open_snapshot(fallen, "last").step == LAST
         assert open_snapshot(fallen, best).step == best
-    assert f"best: at step {best}, ended at step {LAST}" in repr(Run(fallen))
+    assert f"best: step {best} by training reward, ended at step {LAST}" in repr(Run(fallen))
     with pytest.raises(RunError, match="no checkpoint of step 1 "):
         open_snapshot(fallen, 1)
 
@@ -241,7 +242,8 @@ def test_a_run_that_does_not_fall_is_used_at_its_end(tmp_path: Path) -> None:
 def test_a_run_that_cannot_learn_stops_and_can_be_told_to_continue(tmp_path: Path) -> None:
     recipe, folder = falling(slow={"steps": 12, "patience": 8}), tmp_path / "run"
     loop = make_loop(folder, recipe, FakeEngine(chance=-1.0))
-    said = rf"stopped after step 8.* for 8 steps .* equal: .*patience=8.*--resume {folder} slow.patience=null"
+    again = re.escape(f'fastslow.resume("{folder}", task=…, overrides=["slow.patience=null"])')
+    said = rf"stopped after step 8.* for 8 steps .* equal: .*patience=8.*{again}"
     with pytest.raises(NothingLearnt, match=said), loop.record.run:  # type: ignore[union-attr]
         loop.run()
     assert RunFolder.open(folder).checkpoints.steps()[-1] == 8

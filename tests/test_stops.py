@@ -361,7 +361,8 @@ def test_a_stopped_process_says_one_line_and_its_run_resumes_without_a_repeated_
     *_, step = RunFolder.open(folder).checkpoints.steps()  # the best so far may be kept too
     assert step == 5
     by = "stopped by SIGTERM" if number == signal.SIGTERM else "interrupted"
-    assert error == f"error: {by} after step {step}, which is saved; resume with `fastslow train --resume {folder}`\n"
+    again = f'fastslow.resume("{folder}", task=…)'
+    assert error == f"error: {by} after step {step}, which is saved; resume with `{again}`\n"
     said, error = launch("--resume", folder).communicate(timeout=300)
     assert error == ""
     assert f"resuming after step {step}; no completed step is repeated" in said

@@ -42,7 +42,7 @@ from statistics import fmean
 from fastslow.base.errors import Diverged
 from fastslow.base.world import derive_seed
 from fastslow.engine.base import Engine, Numbers, Update
-from fastslow.evaluation.measure import Measured, measure
+from fastslow.evaluation.measure import Measured, measure, measured_contexts
 from fastslow.fast.evolution import Evolution
 from fastslow.fast.reflection import Reflector
 from fastslow.recipe import Recipe
@@ -130,6 +130,7 @@ class Loop:
                 if not state.pool.ids <= before.ids:  # the fast loop has made progress
                     state.course.idle = 0
             if self.learns:
+                self.record.playing()
                 groups, played = self._play()
                 update, signal = self._update(groups, self._rescue(groups))
             with self.record.completing():
@@ -238,4 +239,5 @@ class Loop:
         seconds = state.clock.seconds
         with state.clock.stopped():
             best = state.pool.best.context
+            self.record.measuring(len(measured_contexts(self.seed_context, best)))
             return measure(self.recipe, self.player, self.seed_context, state.step, best), seconds

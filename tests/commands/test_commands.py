@@ -198,7 +198,7 @@ def test_a_real_process_prints_plain_lines_and_nothing_else(by_words: list[str],
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     words = {line.split()[0].rstrip(":") for line in done.stdout.splitlines()}
-    assert words == {"see", "run", "evaluation", "cycle", "best", "step", "finished"}
+    assert words == {"see", "run", "evaluation", "cycle", "best", "step", "finished", "evaluating", "truncated"}
 
 
 def test_the_texts_of_several_components_follow_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from helpers import EXAMPLE, ROOT, outcome
 
 import fastslow
-from fastslow.base.errors import FastSlowError, RecipeError, RunError, TaskError
+from fastslow.base.errors import FastSlowError, RecipeError, RunError
 from fastslow.launch import api, start
 from fastslow.launch.results import Run
 from fastslow.recipe import Recipe, SlowRecipe, load_recipe
@@ -76,8 +77,11 @@ def test_rows_and_a_grader_are_a_task(model: dict[str, str], tmp_path: Path) -> 
     assert set(asked["question"]) <= {row["question"] for row in ROWS}
     assert asked["feedback"].str.startswith("the answer is ").all()
     assert run.recipe.tasks[0].name == "given"
-    with pytest.raises(TaskError, match="given as an object; give it again from Python"):
+    again = re.escape(f'fastslow.resume("{run.path}", task=…)')
+    with pytest.raises(RunError, match=f"given as an object; give it again: {again}"):
         fastslow.resume(run)
+    with pytest.raises(RunError, match=f"already holds a run; resume it with `{again}`"):
+        fastslow.train(model=model, task=ROWS, grader=grade, folder=run)
     resumed = fastslow.resume(run, task=fastslow.RowsTask(ROWS, grade))
     assert resumed == run
     assert resumed.status == "finished"

@@ -83,7 +83,11 @@ def test_a_real_probe_plays_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
             "evaluation": {"problems": 1, "k": 1, "every": 10},
         }
     )
-    found = probe(recipe, build_task(recipe))
+    heard: list[str] = []
+    found = probe(recipe, build_task(recipe), heard.append)
+    assert heard[0] == "loading the model"
+    assert heard[-1].startswith("evaluating ")
+    assert "step 2 of 2 is done" in heard
     assert (
         found.spent.rollouts == sum_rows([]).total().rollouts + 2 * 2 + 2 + 1
     )  # two steps, two evaluations, preflight

@@ -19,12 +19,13 @@ from rich.console import Console
 from safetensors.torch import save_file
 from tiny import make_tokenizer
 
+from fastslow.base.errors import FastSlowError
 from fastslow.engine.kind import Finding
 from fastslow.engine.local.estimate import _count_weights
 from fastslow.launch.estimate import check
 from fastslow.launch.schedule import KINDS, Span, count_rollouts
 from fastslow.launch.start import train
-from fastslow.recipe import build_recipe, make_recipe
+from fastslow.recipe import LoraRecipe, build_recipe, make_recipe
 from fastslow.runs.view import make_view
 from fastslow.tasks.stages import Stage, Stages
 
@@ -88,7 +89,7 @@ def found(**changes: Any) -> dict[str, Finding]:
 
 def warned(rows: int, folder: Path, answer: str = "the", **changes: Any) -> list[str]:
     folder.mkdir(exist_ok=True)
-    asked = [{"question": f"what is {number}?", "answer": answer} for number in range(rows)]
+    asked = [{"question": f"say a b c : {number}", "answer": answer} for number in range(rows)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     task = {"name": "dataset", "path": str(folder / "rows.jsonl"), **changes.pop("task", {})}
     data = {"model": "nano", "task": task, "sampling": {"max_tokens": 32}, **changes}
@@ -133,6 +134,12 @@ def test_nano_says_what_it_is_for_and_its_limits_fit(tmp_path: Path) -> None:
     (said,) = [finding.found for finding in check(recipe) if finding.warning or finding.missing]
     assert said.startswith("nano is for trying fastslow")
     assert "'capital'" in said
+    (tmp_path / "sums.jsonl").write_text(
+        "".join(json.dumps({"question": f"What is {n} + 8?", "answer": str(n + 8)}) + "\n" for n in range(600))
+    )
+    sums = build_recipe({"model": "nano", "task": {"name": "dataset", "path": str(tmp_path / "sums.jsonl")}})
+    (said,) = [finding.found for finding in check(sums) if finding.warning or finding.missing]  # it knows every word
+    assert "only learnt questions like 'zorka : a b c', and these are others ('What is 0 + 8?')" in said
     assert (recipe.sampling.max_tokens, recipe.fast.max_tokens) == (256, 512)
     assert not [
         each for each in check(build_recipe({"model": "nano", "task": "rulebook"})) if each.warning or each.missing
@@ -166,6 +173,31 @@ def eight(tmp_path: Path) -> Path:
     make_tokenizer().save_pretrained(tmp_path / "eight")
     (tmp_path / "eight" / "config.json").write_text(json.dumps(EIGHT))
     return tmp_path / "eight"
+
+
+def test_a_card_that_is_named_fits_or_does_with_an_adapter(eight: Path) -> None:
+    settings = build_recipe({"model": {"name": str(eight)}, "task": "rulebook", "sampling": {"max_tokens": 1024}})
+
+    def said(card: str, **model: Any) -> str:
+        changed = settings.model_copy(update={"model": settings.model.model_copy(update=model)})
+        return {each.what: each.found for each in check(changed, card=card)}["card"]
+
+    assert said("H100").startswith("one of 80 GB: no, calculated; with model.lora.rank=32: yes, updates need up to ")
+    assert said("80GB", lora=LoraRecipe(rank=8)).startswith("one of 80 GB: yes, calculated: updates need up to ")
+    assert said("8").startswith("one of 8 GB: no, calculated; the run does not fit")
+    assert said("400").startswith("one of 400 GB: yes, calculated: ")
+    for wrong in ("h1000", "0", "a card"):
+        with pytest.raises(FastSlowError, match=f"--card {wrong}: give its memory in GB, as in --card 80, or one of"):
+            said(wrong)
+
+
+def test_frozen_weights_are_counted_in_the_precision_of_a_gpu(eight: Path) -> None:
+    lora = {"name": str(eight), "lora": {"rank": 32}}
+    assert found(model=lora)["memory"].found.startswith(
+        "15.26 GiB for 8,190,735,360 weights (frozen weights in bf16, as"
+    )
+    fp32 = found(model={**lora, "device": "cpu"})["memory"].found
+    assert fp32.startswith("30.51 GiB for 8,190,735,360 weights (frozen weights in fp32; an adapter")
 
 
 def test_eight_billion_weights_on_a_card_of_80_gb(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,9 @@ def test_an_exported_run_answers_like_the_policy_under_its_best_context(
     card = (folder / "README.md").read_text()
     assert best in card
     assert "slow:" in card
+    assert str(tmp_path) not in card
+    assert "base_model" not in card  # nano is on no hub
+    assert len({file.stat().st_mode for file in folder.iterdir() if file.is_file()}) == 1
     measured = snapshot.run.rows("evals")[-1]["results"]["seed"]["mean"]
     assert f"| 2 | seed | 4 | {measured:.3f} |" in card
     (tmp_path / "file").touch()

@@ -19,7 +19,7 @@ from fastslow.base.errors import RecipeError, RunError
 from fastslow.commands.app import main
 from fastslow.engine.local import engine as local_engine
 from fastslow.engine.local.trainer import Trainer
-from fastslow.launch import start
+from fastslow.launch import finishing, start
 from fastslow.launch.assembly import changed
 from fastslow.launch.evaluate import evaluate_run
 from fastslow.models.load import load_pretrained, load_to_ask
@@ -325,13 +325,12 @@ def test_the_summary_says_why_rollouts_are_not_exactly_the_budget() -> None:
     recipe = load_recipe(EXAMPLE)
     steps = recipe.slow.steps
 
-    def said(allowed: int | None, rollouts: int, step: int) -> int | str:
-        return start._spent(recipe.model_copy(update={"rollouts": allowed}), rollouts, step)
+    def said(allowed: int | None, rollouts: int, step: int) -> str:
+        return finishing.of_budget(recipe.model_copy(update={"rollouts": allowed}), rollouts, step)
 
-    assert said(None, 128, steps) == said(128, 128, 1) == 128
-    assert said(100, 128, 1) == "128 of 100 (a step or cycle that has begun is finished)"
-    assert said(60, 36, steps) == f"36 of 60 (ended by slow.steps={steps})"
-    assert said(60, 36, steps - 1) == "36 of 60"
+    assert said(None, 128, steps) == said(128, 128, 1) == said(60, 36, steps - 1) == ""
+    assert said(100, 128, 1) == "128 of 100 training rollouts: a step or cycle that has begun is finished"
+    assert said(60, 36, steps) == f"36 of 60 training rollouts: slow.steps={steps} ended the run"
 
 
 def test_gepa_only_ends_when_its_rollouts_are_spent(by_words: list[str], tmp_path: Path) -> None:

@@ -352,9 +352,12 @@ def test_a_key_like_no_other_is_answered_with_where_they_are_listed(key: str) ->
         ({"fast": {"reflection": "local"}}, ["reflector 'local' needs model: set fast.reflection.model="]),
         (
             {"fast": {"reflection": {"kind": "lessons", "model": "m"}}},
-            ["'fast.reflection.model'; reflector 'lessons' has no such option, but litellm, local has"],
+            ["reflector 'lessons' has no such option, but litellm, local have: set fast.reflection=litellm"],
         ),
-        ({"engine": {"rank": 8}}, ["'engine.rank'; engine 'local' has no such option, but tinker has"]),
+        (
+            {"engine": {"rank": 8}},
+            ["'engine.rank'; engine 'local' has no such option, but tinker has: set engine=tinker"],
+        ),
         ({"slow": {"loss": {"name": "grpo", "ratio_cap": 3}}}, ["loss 'grpo' has no such option, but cispo has"]),
         ({"slow": {"loss": {"ratio_cap": 0}}}, ["slow.loss.ratio_cap=0", "greater than 0"]),
         ({"slow": {"loss": "cispoo"}}, ["slow.loss='cispoo': there is no loss 'cispoo'; did you mean 'cispo'?"]),
@@ -564,3 +567,19 @@ def test_python_values_make_the_recipe_that_a_file_of_them_makes(tmp_path: Path)
     assert make_recipe({"model": {"device": "cpu"}}, {"model": "nano", "task": "rulebook"}).model.device == "cpu"
     with pytest.raises(RecipeError, match=r"'seed' holds 3, which has no keys of its own"):
         make_recipe({"seed.x": 1}, {"seed": 3})
+
+
+@pytest.mark.parametrize(
+    ("group", "baseline", "population"),
+    [(8, "problem", 8), (16, "prompt", 8), (4, "problem", 4), (12, "problem", 6), (4, "prompt", 2), (7, "problem", 7)],
+)
+def test_a_population_that_is_not_given_divides_the_group(group: int, baseline: str, population: int) -> None:
+    recipe = build_recipe({"model": "nano", "task": "rulebook", "slow": {"group": group, "baseline": baseline}})
+    assert recipe.fast.population == population
+    assert build_recipe(recipe.model_dump(mode="json"), stored=True) == recipe
+
+
+@pytest.mark.parametrize(("group", "fast"), [(8, {"population": 3}), (4, {"population": 8}), (11, {})])
+def test_a_population_that_does_not_divide_the_group_is_refused(group: int, fast: dict[str, int]) -> None:
+    with pytest.raises(RecipeError, match=f"does not divide slow.group={group}"):
+        build_recipe({"model": "nano", "task": "rulebook", "slow": {"group": group}, "fast": fast})

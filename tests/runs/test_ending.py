@@ -35,6 +35,7 @@ def fail() -> NoReturn:
     raise ValueError("broken")
 
 
+@pytest.mark.parametrize("task", ["rulebook", "given"])
 @pytest.mark.parametrize(
     ("end", "raised", "status", "error"),
     [
@@ -47,14 +48,17 @@ def fail() -> NoReturn:
     ],
 )
 def test_the_folder_says_how_the_run_ended(
-    end: Callable[[], None], raised: type[BaseException], status: str, error: str, tmp_path: Path
+    end: Callable[[], None], raised: type[BaseException], status: str, error: str, task: str, tmp_path: Path
 ) -> None:
-    run = RunFolder.create(tmp_path / "run", build_recipe({"model": "nano", "task": "given"}))
+    recipe = build_recipe({"model": "nano", "task": task})
+    run = RunFolder.create(tmp_path / "run", recipe)
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
-    with pytest.raises(raised) as caught, ending(run, run.path, make_view(Console(quiet=True)), World()):
+    with pytest.raises(raised) as caught, ending(run, run.path, make_view(Console(quiet=True)), World(), recipe):
         end()
     if issubclass(raised, FastSlowError):
-        assert f"--resume {run.path}" in str(caught.value)
+        called = f'fastslow.resume("{run.path}", task=…)'
+        again = called if task == "given" else f"fastslow train --resume {run.path}"
+        assert f"resume with `{again}`" in str(caught.value)
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == handlers
     known = RunFolder.open(run.path, lock=True).read_json("run.json")  # and the lock is free
     assert known is not None
@@ -64,7 +68,9 @@ def test_the_folder_says_how_the_run_ended(
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with ending(None, tmp_path, make_view(Console(quiet=True)), World()):
+        with ending(
+            None, tmp_path, make_view(Console(quiet=True)), World(), build_recipe({"model": "nano", "task": "given"})
+        ):
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -20,7 +20,6 @@ from rich.text import Text
 from typer import Argument, Option
 
 from fastslow.base.errors import FastSlowError
-from fastslow.base.terminal import Terminal
 from fastslow.base.text import printable
 from fastslow.commands.shared import (
     Json,
@@ -29,6 +28,7 @@ from fastslow.commands.shared import (
     RunPath,
     console,
     loading,
+    progress,
     results,
 )
 
@@ -42,6 +42,10 @@ def check(
     probe: Annotated[
         bool, Option("--probe", help="Play the first steps: how long would the run take, and how much memory?")
     ] = False,
+    card: Annotated[
+        str | None,
+        Option(metavar="CARD", help="Would one such GPU be large enough? Its memory in GB, or a name: h100."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say what a recipe would spend and what is missing, before anything is spent."""
@@ -51,15 +55,15 @@ def check(
 
     loaded = load_recipe(recipe, overrides or [])
     with results(as_json) as write:
-        with Terminal(stderr=True).status("playing the first steps") if probe else nullcontext():
-            found = list(findings(loaded, play=probe))
+        with progress("playing the first steps") if probe else nullcontext(print) as say:
+            found = list(findings(loaded, play=probe, card=card, say=say))
         missing = [f"{finding.what}: {finding.found}" for finding in found if finding.missing]
         tried: dict[str, Any] = {}
         if feedback and not missing:
             from fastslow.launch.feedback import check_feedback
 
-            with Terminal(stderr=True).status("loading the model") as status:
-                played = check_feedback(loaded, status.update)
+            with progress("loading the model") as say:
+                played = check_feedback(loaded, say)
             found, tried = [*found, *played.findings()], {"feedback": asdict(played)}
         if as_json:
             write({"recipe": recipe, "ready": not missing, "findings": [asdict(finding) for finding in found], **tried})

@@ -87,6 +87,18 @@ def loading(what: str = "torch, transformers and the model") -> None:
     quiet()
 
 
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[str], None]]:
+    """The function that says on stderr what is being done: in one place of a terminal, in lines elsewhere."""
+    console = Terminal(stderr=True)
+    if console.is_terminal:
+        with console.status(what) as status:
+            yield status.update
+        return
+    console.print(what, soft_wrap=True)
+    yield lambda text: console.print(text, soft_wrap=True)
+
+
 def quiet() -> None:
     """Silence the remarks of libraries; what matters is in the view and the run folder."""
     warnings.filterwarnings("ignore")

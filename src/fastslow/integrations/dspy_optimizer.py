@@ -10,10 +10,9 @@ from fastslow.base.errors import TaskError
 from fastslow.integrations.dspy_model import dspy_lm
 from fastslow.launch.assembly import find_world, open_snapshot
 from fastslow.launch.start import resume, train
-from fastslow.recipe import Recipe, make_recipe
+from fastslow.recipe import GIVEN, Recipe, make_recipe
 from fastslow.runs.folder import RunFolder, default_folder
 from fastslow.tasks.adapters.dspy_program import DSPyTask, Metric, dspy
-from fastslow.tasks.registry import GIVEN
 
 
 class FastSlow(dspy.teleprompt.Teleprompter):

@@ -16,6 +16,7 @@ from fastslow.base.terminal import without_bars
 from fastslow.launch import start
 from fastslow.launch.results import Run
 from fastslow.recipe import (
+    GIVEN,
     EvaluationRecipe,
     FastRecipe,
     GradingRecipe,
@@ -32,7 +33,6 @@ from fastslow.runs.folder import default_folder, folder_path
 from fastslow.runs.view import View
 from fastslow.tasks.adapters.dataset import Grader, RowsTask
 from fastslow.tasks.base import Task
-from fastslow.tasks.registry import GIVEN
 
 PathLike = str | os.PathLike[str]
 Settings = Mapping[str, Any]

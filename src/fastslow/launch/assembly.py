@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fastslow.base.errors import FastSlowWarning, RecipeError, RunError, TaskError, cause
+from fastslow.base.text import one_line, quoted
 from fastslow.base.world import World
 from fastslow.engine.base import Engine
 from fastslow.engine.kind import find_engine
@@ -40,7 +41,10 @@ from fastslow.tasks.stages import refuse_contamination
 
 CHECKED_EXAMPLES = 64
 FOREIGN = 0.4
-"""The share of words outside the embedded model's vocabulary above which somebody else's task is assumed."""
+"""The share of words outside the embedded model's vocabulary, or of questions unlike those that it has learnt, above which
+somebody else's task is assumed."""
+ITS_FORM = re.compile(r"\w : \w")
+"""Made-up words and a list."""
 LAUNCHED = ("LOCAL_RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 """Variables by which accelerate knows that a launcher has started this process."""
 
@@ -134,21 +138,26 @@ def choose_seed_texts(task: Task, wanted: str | dict[str, str] | None) -> dict[s
 
 
 def foreign_words(recipe: Recipe, task: Task, chat: ChatFormat) -> str:
-    """What to say of problems outside the vocabulary of the embedded model."""
+    """What to say of problems that the embedded model has not learnt: of other words, or of another form."""
     if recipe.model.name != EMBEDDED:
         return ""
     known = {token.casefold() for token in chat.tokenizer.get_vocab()}
     texts = choose_seed_texts(task, recipe.fast.seed_text)
     asked = [scripted_rollout(task, example, texts=texts).asks for example in task.examples("train")[:CHECKED_EXAMPLES]]
-    words = [word for asks in asked for ask in asks[:1] for word in re.findall(r"\w+", ask.question.casefold())]
+    questions = [ask.question for asks in asked for ask in asks[:1]]
+    words = [word for question in questions for word in re.findall(r"\w+", question.casefold())]
     foreign = Counter(word for word in words if word not in known)
-    if foreign.total() <= FOREIGN * len(words):
+    unlike = [question for question in questions if not ITS_FORM.search(question)]
+    if foreign.total() > FOREIGN * len(words):
+        shown = ", ".join(repr(word) for word, _ in foreign.most_common(3))
+        why = f"{foreign.total() / len(words):.0%} of the words of these problems are none of them ({shown})"
+    elif len(unlike) > FOREIGN * len(questions):
+        why = f"it has only learnt questions like 'zorka : a b c', and these are others ({quoted(one_line(unlike[0], 40))})"
+    else:
         return ""
-    shown = ", ".join(repr(word) for word, _ in foreign.most_common(3))
     return (
-        f"nano is for trying fastslow on its own tasks (rulebook, say) and knows {len(known)} lower-case tokens; "
-        f"{foreign.total() / len(words):.0%} of the words of these problems are none of them ({shown}), so that its answers "
-        "will be nonsense; use a chat model, such as model=Qwen/Qwen2.5-0.5B-Instruct, or a folder with one"
+        f"nano is for trying fastslow on its own tasks (rulebook, say) and knows {len(known)} lower-case tokens; {why}, so "
+        "that its answers will be nonsense; use a chat model, such as model=Qwen/Qwen2.5-0.5B-Instruct, or a folder with one"
     )
 
 

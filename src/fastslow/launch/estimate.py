@@ -14,7 +14,7 @@ from fastslow.base.errors import FastSlowError
 from fastslow.engine.kind import Finding, Rollouts, find_engine
 from fastslow.launch.advice import advise
 from fastslow.launch.assembly import CHECKED_EXAMPLES, check_lengths, choose_seed_texts, foreign_words
-from fastslow.launch.schedule import Span, at_most, count_rollouts, rescue_rollouts
+from fastslow.launch.schedule import NAMES, Span, at_most, count_rollouts, rescue_rollouts
 from fastslow.models.chat import ChatFormat
 from fastslow.models.tokenizer import describe
 from fastslow.recipe import Recipe
@@ -25,14 +25,17 @@ from fastslow.tasks.registry import build_task
 from fastslow.tasks.scripted import scripted_rollout
 from fastslow.tasks.skills import library_of
 
-NAMES = {"rescue": "with help", "rescore": "to re-score contexts", "search": "to search for texts"}
 NO_VALIDATION = (
     "there are no problems to evaluate on; give some (dataset: holdout or validation_path), or set evaluation.every=0"
 )
 
 
-def check(recipe: Recipe, *, play: bool = False) -> Iterator[Finding]:
-    """Problems, rollouts, tokens, memory or cost, and what is missing; with `play`, the first steps are played (probe.py)."""
+def check(
+    recipe: Recipe, *, play: bool = False, card: str | None = None, say: Callable[[str], None] = lambda text: None
+) -> Iterator[Finding]:
+    """Problems, rollouts, tokens, memory or cost, and what is missing; with `play`, the first steps are
+    played (probe.py), and with the name or the GB of a `card`, whether it is large enough.
+    `say` hears how far the probe is."""
     yield from _missing("trackers", lambda: check_trackers(recipe.output.report_to))
     if recipe.method != "rl":
         yield from _missing("optimizer", lambda: OPTIMIZER.registry.find(recipe.fast.optimizer.name))
@@ -72,10 +75,16 @@ def check(recipe: Recipe, *, play: bool = False) -> Iterator[Finding]:
     yield from _missing("packages", lambda: engine.require(recipe))
     needed = list(engine.estimate(recipe, rollouts, prompt, lambda most: prompt_tokens(recipe, task, most)))
     yield from needed
+    if card is not None and engine.local:
+        from fastslow.engine.local.cards import on_card
+
+        yield from on_card(recipe, prompt, card)
+    elif card is not None:
+        yield Finding("card", "none is needed here: the server of the engine trains and samples")
     if play and not any(finding.missing for finding in needed):
         from fastslow.launch.probe import probe
 
-        yield from probe(recipe, task).findings()
+        yield from probe(recipe, task, say).findings()
 
 
 def most_tokens(recipe: Recipe, rollouts: Rollouts, prompt: float) -> int:

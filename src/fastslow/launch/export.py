@@ -14,9 +14,9 @@ from fastslow.base.errors import FastSlowWarning, RunError
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection.prompt import fence_of
 from fastslow.launch.assembly import AtStep, Snapshot, open_snapshot
+from fastslow.launch.card import base_model, shown_recipe
 from fastslow.launch.harness import CODE, code_files
 from fastslow.models.chat import TextEncoder
-from fastslow.recipe import dump_recipe
 from fastslow.runs import files
 from fastslow.runs.folder import INTERNALIZED, RunFolder
 from fastslow.runs.trust import require_trust
@@ -98,6 +98,9 @@ def save_policy(
                 tokenizer.save_pretrained(folder)
                 for name, text in (others or {}).items():
                     (folder / name).write_text(text)
+                mode = (folder / "config.json").stat().st_mode
+                for file in folder.glob("*.safetensors"):  # written for their owner alone
+                    file.chmod(mode)
                 folder.rename(target)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -160,10 +163,10 @@ def model_card(run: RunFolder, step: int, pool: Pool) -> str:
         else "The chat template puts the context\nbelow in front of every system message"
     )
     note = skills_note(run, pool)
-    tasks = ", ".join(task.name for task in recipe.tasks)
+    tasks = ", ".join(Path(task.name).name for task in recipe.tasks)
+    based = f"base_model: {known}\n" if (known := base_model(recipe.model.name)) else ""
     return f"""---
-base_model: {recipe.model.name}
-library_name: transformers
+{based}library_name: transformers
 tags: [fastslow, reinforcement-learning]
 ---
 
@@ -183,5 +186,5 @@ Trained with `fastslow` (method `{recipe.method}`, {step} steps, seed {recipe.se
 ## Recipe
 
 ```yaml
-{dump_recipe(recipe)}```
+{shown_recipe(recipe)}```
 """

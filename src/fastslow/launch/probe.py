@@ -75,14 +75,33 @@ class Probe:
         yield Finding("memory", f"{self.memory / GIB:.2f} GiB of the {self.device} at most, in the probe")
 
 
-def probe(recipe: Recipe, task: Task) -> Probe:
-    """Play the first steps in a folder that is removed, and multiply."""
+class _Watch(View):
+    """Says how far the short run is."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+
+    def cycle(self, cycle: int, status: str) -> None:
+        self.say(f"the search for texts: {status}")
+
+    def doing(self, what: str) -> None:
+        self.say(what)
+
+    def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
+        self.say(f"step {step} of {total} is done")
+
+
+def probe(recipe: Recipe, task: Task, say: Callable[[str], None] = lambda text: None) -> Probe:
+    """Play the first steps in a folder that is removed, and multiply; `say` hears how far it is."""
+    if recipe.slow.steps <= STEPS:
+        say(f"the run has {recipe.slow.steps} steps, and the probe plays as many: it takes nearly as long as the run")
+    say("loading the model")
     gpu = _gpu(recipe)
     if gpu:
         gpu.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "probe"
-        start.train(_short(recipe), path, View())
+        start.train(_short(recipe), path, _Watch(say))
         run = RunFolder.open(path)
         rows, metrics = run.rows("ledger"), run.rows("metrics")
     counted, steps = count_rollouts(recipe, task), count_steps(recipe, task)

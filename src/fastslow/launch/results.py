@@ -195,7 +195,7 @@ class Run(Frames, os.PathLike[str]):
         }
         best, last = self._info.get("best"), self._info.get("checkpoint")
         if best != last:
-            shown["best"] = f"at step {best}, ended at step {last}"
+            shown["best"] = f"step {best} by training reward, ended at step {last}"
         if not evaluated:
             return shown
         first, last = evaluated[0], evaluated[-1]

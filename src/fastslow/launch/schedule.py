@@ -44,6 +44,8 @@ KINDS: Mapping[str, tuple[Purpose, ...]] = {
     "evaluation": ("evaluation",),
 }
 """What is counted, and the ledger's purposes that it comprises."""
+NAMES = {"rescue": "with help", "rescore": "to re-score contexts", "search": "to search for texts"}
+"""The others are called as in KINDS."""
 
 
 def count_rollouts(recipe: Recipe, task: Task) -> dict[str, Span]:

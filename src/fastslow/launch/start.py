@@ -11,7 +11,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -22,23 +22,32 @@ from fastslow.base.text import one_line, redacted
 from fastslow.base.world import Stopped, World, derive_seed
 from fastslow.engine.local import out_of_memory
 from fastslow.fast.reflection import Chat, LanguageModelReflector, ReflectionFailed, Reflector, Usage
+from fastslow.launch import finishing
 from fastslow.launch.assembly import Parts, assemble, find_world
 from fastslow.launch.harness import note_code
 from fastslow.launch.identity import differing, identity
 from fastslow.launch.schedule import count_rollouts, unspent
 from fastslow.loop import Loop
-from fastslow.recipe import GRADING_SETTINGS, LENGTH_SETTINGS, MACHINE_SETTINGS, Recipe, flat, read_stored_recipe
+from fastslow.recipe import (
+    GRADING_SETTINGS,
+    LENGTH_SETTINGS,
+    MACHINE_SETTINGS,
+    Recipe,
+    flat,
+    read_stored_recipe,
+    resuming,
+)
 from fastslow.recipe.parts import OPTIMIZER, REFLECTOR
 from fastslow.records import Context, Example
-from fastslow.rollouts.play import FAULT, GradingError, first_error, is_faulty
+from fastslow.rollouts.play import GradingError, first_error, is_faulty
 from fastslow.runs.checkpoint import check_witness
 from fastslow.runs.files import nothing_left_behind
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import Ledger
 from fastslow.runs.trust import remember, require_trust
-from fastslow.runs.use import uses, verdict
 from fastslow.runs.view import View, make_view
 from fastslow.tasks import Task
+from fastslow.tasks.registry import NotGiven
 from fastslow.tasks.stages import Mixture
 
 MORE = 7
@@ -88,7 +97,11 @@ def resume(
     world = find_world(recipe)
     run = on_main(world, lambda: RunFolder.open(place, lock=True))
     with run or nullcontext(), out_of_memory.explained(recipe, given):
-        parts = _assemble(recipe, place, world, task)
+        try:
+            parts = _assemble(recipe, place, world, task)
+        except NotGiven:
+            again = resuming(recipe, given)
+            raise RunError(f"the task of this run was given as an object; give it again: {again}") from None
         with closing(parts.engine):
             reflector, teachers = _reflector(recipe, parts), build_teachers(recipe)
             data, changed = world.from_main(lambda: _same_data(run, parts.task, other_data))
@@ -163,7 +176,7 @@ def _run_loop(
     if view is None:
         view = make_view() if parts.engine.world.main else make_view(Console(quiet=True))
         view.message(f"see it learn: fastslow board {shlex.quote(str(folder))}")
-    with ending(run, folder, view, parts.engine.world):
+    with ending(run, folder, view, parts.engine.world, recipe):
         loop = Loop(recipe, parts.player, parts.seed_texts, reflector, place, run, view, teachers)
         note_code(run, parts.task)
         state, started = loop.state, time.perf_counter()
@@ -173,47 +186,10 @@ def _run_loop(
             view.message(said, level="warning")
         loop.run(resumed[0], spent)
         if run:
-            evaluations = run.rows("evals")
-            results = evaluations[-1]["results"] if evaluations else {}
-            total = state.ledger.total()
-            faulty, best = total.faults.get(FAULT, 0), state.course.chosen(state.step)
             run.set_status("finished", steps=state.step)
-            view.finish(
-                {
-                    "run": str(folder),
-                    "steps": state.step,
-                    **({"best": f"at step {best}, ended at step {state.step}"} if best != state.step else {}),
-                    **{f"validation ({label})": f"{result['mean']:.3f}" for label, result in results.items()},
-                    **(state.kept.numbers() if state.kept else {}),
-                    "rollouts": _spent(recipe, state.ledger.training_rollouts, state.step),
-                    "tokens": total.prompt_tokens + total.completion_tokens,
-                    **({"faulty grades": faulty} if faulty else {}),
-                    **{
-                        f"rescue by {name}": each.said
-                        for name, each in (state.rescue.of if state.rescue else {}).items()
-                    },
-                    **({"lines": ignored} if (ignored := _ignored(run, state.pool.best.context)) else {}),
-                    "seconds": round(time.perf_counter() - started),
-                }
-            )
-
-
-def _spent(recipe: Recipe, rollouts: int, step: int) -> int | str:
-    """The rollouts of training and, where these are not exactly the budget, why."""
-    allowed = recipe.rollouts
-    if allowed is None or rollouts == allowed:
-        return rollouts
-    if rollouts > allowed:
-        return f"{rollouts:,} of {allowed:,} (a step or cycle that has begun is finished)"
-    by_steps = f" (ended by slow.steps={recipe.slow.steps})" if step >= recipe.slow.steps else ""
-    return f"{rollouts:,} of {allowed:,}{by_steps}"
-
-
-def _ignored(run: RunFolder, best: Context) -> str:
-    """What to say of lines of the best text that the model does not follow."""
-    with suppress(FastSlowError):  # the run has finished all the same
-        return verdict(uses(run, best.texts).values())
-    return ""
+            view.finish(finishing.numbers(run, folder, state, time.perf_counter() - started))
+            for note in finishing.notes(run, recipe, state):
+                view.message(note)
 
 
 def _reflector(recipe: Recipe, parts: Parts) -> Reflector | None:
@@ -349,7 +325,7 @@ def _call(reflector: LanguageModelReflector) -> None:
 
 
 @contextmanager
-def ending(run: RunFolder | None, folder: Path, view: View, world: World) -> Iterator[None]:
+def ending(run: RunFolder | None, folder: Path, view: View, world: World, recipe: Recipe) -> Iterator[None]:
     """Record how the run ended, whether it finished, failed, was interrupted, or its task's code called `sys.exit`."""
     try:
         with world.stops.listening(together=world.size > 1):
@@ -362,11 +338,11 @@ def ending(run: RunFolder | None, folder: Path, view: View, world: World) -> Ite
         if isinstance(error, KeyboardInterrupt):
             by = f"stopped by {error}" if isinstance(error, Stopped) else "interrupted"
             saved = f" after step {steps[-1]}, which is saved" if run and (steps := run.checkpoints.steps()) else ""
-            raise Interrupted(f"{by}{saved}; resume with `fastslow train --resume {folder}`") from None
+            raise Interrupted(f"{by}{saved}; resume with `{resuming(recipe, folder)}`") from None
         if isinstance(error, SystemExit):
             raise RunError(
                 f"code of the task called sys.exit({error.code!r}); raise an exception there instead, then resume with "
-                f"`fastslow train --resume {folder}`"
+                f"`{resuming(recipe, folder)}`"
             ) from error
         raise
     finally:

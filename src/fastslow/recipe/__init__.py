@@ -17,6 +17,8 @@ from fastslow.recipe.read import read_setting as read_setting
 from fastslow.recipe.read import read_stored_recipe as read_stored_recipe
 from fastslow.recipe.read import removed_settings as removed_settings
 from fastslow.recipe.read import walk as walk
+from fastslow.recipe.resuming import GIVEN as GIVEN
+from fastslow.recipe.resuming import resuming as resuming
 from fastslow.recipe.sections import EvaluationRecipe as EvaluationRecipe
 from fastslow.recipe.sections import FastRecipe as FastRecipe
 from fastslow.recipe.sections import GradingRecipe as GradingRecipe

@@ -90,6 +90,19 @@ class Recipe(Section):
             return slow
         return slow.model_copy(update={"steps": sum(stage.steps for stage in stages)})
 
+    @field_validator("fast")
+    @classmethod
+    def _population_of_group(cls, fast: FastRecipe, info: ValidationInfo) -> FastRecipe:
+        """Unless it is given, the population is one that divides the group."""
+        slow, method = info.data.get("slow"), info.data.get("method")
+        if slow is None or method not in ("fst", "distill") or "population" in fast.model_fields_set:
+            return fast
+        if slow.group % fast.population == 0:
+            return fast
+        largest = slow.group // 2 if slow.baseline == "prompt" else slow.group
+        fitting = [k for k in range(2, min(fast.population, largest) + 1) if slow.group % k == 0]
+        return fast.model_copy(update={"population": fitting[-1]}) if fitting else fast
+
     @property
     def tasks(self) -> Sequence[TaskByName]:
         """Every task of the run."""

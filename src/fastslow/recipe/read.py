@@ -423,7 +423,8 @@ def _advice(dotted: str, part: tuple[Slot, Any] | None) -> str:
     if part is not None:
         slot, chosen = part
         if others := [other for other, option, _ in slot.known_options() if option == name]:
-            return f"{slot.registry.what} '{chosen}' has no such option, but {', '.join(others)} has"
+            have = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'}"
+            return f"{slot.registry.what} '{chosen}' has no such option, but {have}: set {slot.key}={others[0]}"
         keys += [f"{slot.key}.{option}" for option in slot.options(chosen).model_fields if option != "name"]
     known = [(key.rpartition("."), key) for key in dict.fromkeys(keys)]
 

@@ -178,7 +178,8 @@ class FastRecipe(Section):
     """How new texts are found (docs/optimizers.md), a name or `{name: …}` with its options: `gepa` is the published
     method's, the others follow other papers; `module:Name` and `file.py:Name` are classes of your own."""
     population: int = Field(default=8, ge=1)
-    """K: contexts kept; must divide slow.group."""
+    """K: contexts kept; must divide slow.group. Where it is not given and 8 does not, it is the largest number below that
+    does."""
     cycle: int = Field(default=6, ge=1)
     """T: slow steps per cycle; their problems are the cycle's look-ahead."""
     anchors: int = Field(default=192, ge=1)

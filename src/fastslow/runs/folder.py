@@ -19,9 +19,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from fastslow.base.errors import RunError, cause
+from fastslow.base.errors import FastSlowError, RunError, cause
 from fastslow.base.text import one_line, quoted
-from fastslow.recipe import Recipe, dump_recipe, read_stored_recipe
+from fastslow.recipe import Recipe, dump_recipe, read_stored_recipe, resuming
 from fastslow.records import Rollout
 from fastslow.runs import files
 from fastslow.runs.checkpoint import Checkpoints
@@ -98,8 +98,7 @@ class RunFolder:
             raise RunError(f"output.folder={self.path}: '{there}' is read-only; choose another output.folder")
         if (self.path / "run.json").exists():
             raise RunError(
-                f"'{self.path}' already holds a run; resume it with `fastslow train --resume {self.path}`, or choose "
-                f"another output.folder"
+                f"'{self.path}' already holds a run; resume it with `{self._resuming()}`, or choose another output.folder"
             )
         # Beside a lock it is of a run that was killed before it had begun.
         if (self.path / "recipe.yaml").exists() and not (self.path / "lock").exists():
@@ -107,6 +106,12 @@ class RunFolder:
                 f"'{self.path}' holds a recipe.yaml that a new run would overwrite; move it away, or choose another "
                 f"output.folder"
             )
+
+    def _resuming(self) -> str:
+        try:
+            return resuming(self.recipe, self.path)
+        except FastSlowError:  # resuming says what is wrong with its recipe
+            return f"fastslow train --resume {self.path}"
 
     def close(self) -> None:
         if self._lock is not None:

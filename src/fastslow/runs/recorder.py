@@ -22,6 +22,7 @@ from fastslow.rollouts.play import Timing, is_faulty
 from fastslow.runs import trouble
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import FAST, RETRIES, SLOW, Entry, Purpose
+from fastslow.runs.ranges import Ranges
 from fastslow.runs.saving import Saver
 from fastslow.runs.trackers import Trackers
 from fastslow.runs.trouble import Mismatched
@@ -85,6 +86,7 @@ class Recorder:
         self.stages = task if isinstance(task, Stages) else None
         self.saver = Saver(recipe, engine, folder, run)
         self.checkpoints = self.saver.checkpoints
+        self.ranges = Ranges(task.ranges) if task.ranges else None
         self.pace = Pace()
         self._held: State | None = None
         """The last completed step, None while one is being completed: then nothing can be saved."""
@@ -92,7 +94,7 @@ class Recorder:
         """Step of the newest checkpoint, and whether it was settled then."""
         self._trusted: bool | None = True
         """Whether words were trusted in the last step (slow/words.py)."""
-        self._collapsed = False
+        self._collapsed = self._played = False
         self._mismatch: float | None = None
         """`sampler_mismatch` of the last step, if it was too large."""
         self._noted: Mapping[str, Any] = {}
@@ -147,6 +149,8 @@ class Recorder:
             self.state.kept.take(rollouts)
         self.view.spent(self.state.ledger.training_rollouts)
         self.view.sampled(rollouts)
+        for said in self.ranges.add(rollouts) if self.ranges else ():
+            self.view.message(said, "warning")
 
     def book_step(self, rollouts: Sequence[Rollout], reused: int, timing: Timing) -> None:
         """Book the rollouts sampled for a slow step, and the number of reused ones."""
@@ -295,6 +299,17 @@ class Recorder:
         if trusted != self._trusted:
             self._trusted = trusted
             self.view.message(f"step {row['step']}, slow.feedback=rank: {trouble.TRUST[trusted]}")
+
+    def playing(self) -> None:
+        """Say once that the first step begins: later ones take about as long."""
+        if not self._played:
+            slow, self._played = self.recipe.slow, True
+            self.view.doing(f"step {self.state.step + 1}: playing {slow.problems * slow.group} rollouts")
+
+    def measuring(self, contexts: int) -> None:
+        """Say that an evaluation begins."""
+        asked, several = self.recipe.evaluation, "s" * (contexts > 1)
+        self.view.doing(f"evaluating {contexts} context{several} on up to {asked.problems} problems, k={asked.k}")
 
     def evaluation(self, measured: Measured, seconds: float) -> None:
         """Write a row for an evaluation after `seconds` of training."""

@@ -56,7 +56,7 @@ def show_contexts(run: RunFolder, console: Console, *, full: bool) -> None:
         if used or judged:
             title = "what each line brings" if judged else "is each line used, is it followed"
             _show_lines(_judged_lines(judged, best, used, full), console, title)
-        if said := verdict(used.values()):
+        if said := verdict(used.values(), run.recipe.method):
             console.print(Text(printable(said)))
         if len(shown) < len(members):
             rest = len(members) - len(shown)

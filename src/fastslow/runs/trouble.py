@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastslow.base.errors import Diverged, NothingLearnt, RunError
+from fastslow.recipe import resuming
 
 if TYPE_CHECKING:
     from fastslow.recipe import Recipe
@@ -80,7 +81,7 @@ def hopeless(step: int, steps: int, recipe: Recipe, spent: Entry, folder: Path) 
         f"stopped after step {step}, which is saved: for {steps} steps the rewards in every group were "
         f"equal{' and no new text was kept' if recipe.method == 'fst' else ''}: nothing was learnt "
         f"(slow.patience={recipe.slow.patience}). {LIKELY}{usual_fault(spent)}. To see the answers: fastslow rollouts "
-        f"{folder}; to continue all the same: fastslow train --resume {folder} slow.patience=null"
+        f"{folder}; to continue all the same: {resuming(recipe, folder, 'slow.patience=null')}"
     )
 
 

@@ -118,16 +118,18 @@ def count_uses(
     return found
 
 
-def verdict(found: Iterable[Use]) -> str:
-    """One sentence about the lines that stand in front of the model and are not followed; empty if there is none."""
+def verdict(found: Iterable[Use], method: str = "gepa") -> str:
+    """One sentence about the lines that stand in front of the model and are not followed; empty if there is none. What to do
+    depends on whether the method trains weights."""
     ignored = sorted((use for use in found if use.ignored), key=lambda use: -use.about)
     if not ignored:
         return ""
     first = ignored[0]
+    advice = " (method=fst or rl)" if method == "gepa" else ": train longer, or raise slow.learning_rate"
     others = f", and {len(ignored) - 1} more" if len(ignored) > 1 else ""
     return (
         f"in front of the model and not followed: '{one_line(first.line, 80)}' ({first.followed} of {first.about} times)"
-        f"{others}; the text says it, so this is work for the weights (method=fst or rl)"
+        f"{others}; the text says it, so this is work for the weights{advice}"
     )
 
 

@@ -54,6 +54,9 @@ class View:
     def cycle(self, cycle: int, status: str) -> None:
         """Progress of the fast loop."""
 
+    def doing(self, what: str) -> None:
+        """Something begins that may take minutes without another event."""
+
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
         """A slow step has ended."""
 
@@ -112,6 +115,9 @@ class PlainView(View):
     def cycle(self, cycle: int, status: str) -> None:
         self._print(f"cycle {cycle}: {status}")
 
+    def doing(self, what: str) -> None:
+        self._print(f"{what} …")
+
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
         parts = _labelled(metrics, {"reward": "reward", "validation": "validation", **POLICY_METRICS})
         if metrics.get("faulty_grades"):
@@ -162,6 +168,7 @@ class LiveView(View):
         self._rewards: tuple[float, ...] = ()  # replaced, never mutated: another thread reads it
         self._metrics: dict[str, Any] = {}
         self._cycle: tuple[int, str] | None = None
+        self._doing = ""
         self._evaluation: tuple[int, dict[str, dict[str, Any]]] | None = None
         self._context: tuple[str, str, str] | None = None
         self._live = Live(console=console, get_renderable=self._screen, refresh_per_second=2)
@@ -177,11 +184,15 @@ class LiveView(View):
         self._live.start()
 
     def cycle(self, cycle: int, status: str) -> None:
-        self._cycle = (cycle, status)
+        self._cycle, self._doing = (cycle, status), ""
+        self._changed()
+
+    def doing(self, what: str) -> None:
+        self._doing = what
         self._changed()
 
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
-        self._metrics = metrics
+        self._metrics, self._doing = metrics, ""
         if self._limit is None:
             self._done, self._total = step, total
         reward = metrics.get("reward")
@@ -201,7 +212,7 @@ class LiveView(View):
             self._batches += 1
 
     def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
-        self._evaluation = (step, results)
+        self._evaluation, self._doing = (step, results), ""
         self._changed()
 
     def context(self, best_id: str, score: float | None, text: str, drawn: Drawn = None) -> None:
@@ -256,6 +267,8 @@ class LiveView(View):
             rows.append(("faulty grades", f"{number(self._metrics['faulty_grades'])} in the last step"))
         if used := _rollouts_line(self._metrics):
             rows.append(("rollouts", used))
+        if self._doing:
+            rows.append(("now", self._doing))
         rows.append(("time", self._time()))
         return rows
 

@@ -207,6 +207,11 @@ class Task(ABC):
             )
         return {SYSTEM: self.seed_text}
 
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """The least and the most that the parts of its scores can be, by name, as far as that was said."""
+        return {}
+
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Example]:
         """The problems of a split, always the same ones in the same order."""

@@ -11,12 +11,10 @@ from pydantic import ValidationError
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import Registry, did_you_mean, load_named
 from fastslow.base.text import one_line
-from fastslow.recipe import Recipe, StageRecipe, TaskByName, TaskRecipe
+from fastslow.recipe import GIVEN, Recipe, StageRecipe, TaskByName, TaskRecipe
 from fastslow.tasks.base import Options, Task
 from fastslow.tasks.stages import Mixture, Part, Stage, Stages
 
-GIVEN = "given"
-"""The name in a recipe for a task that is given as a Python object."""
 TASKS = Registry(
     "task",
     "fastslow.tasks",
@@ -47,6 +45,10 @@ TASKS = Registry(
 )
 
 
+class NotGiven(TaskError):
+    """The task of a recipe was given as an object, which nothing here can make."""
+
+
 def task_classes() -> dict[str, type[Task]]:
     """Every task that can be used, by name. One that cannot be loaded is left out; asking for it by name says why."""
     classes = {}
@@ -62,8 +64,9 @@ def task_class(name: str) -> type[Task]:
     """The task of that name, or of that family."""
     name = name.partition("/")[0]
     if name == GIVEN and name not in TASKS.names():
-        raise TaskError(
-            "the task of this recipe was given as an object; give it again from Python: fastslow.train(…, task=…)"
+        raise NotGiven(
+            "the task of this recipe was given as an object; give it again from Python: fastslow.train(…, task=…), or with "
+            "the folder of a run fastslow.resume(RUN, task=…)"
         )
     loaded = TASKS.find(name)
     if not (isinstance(loaded, type) and issubclass(loaded, Task)) or inspect.isabstract(loaded):

@@ -53,6 +53,10 @@ class Mixture(Task):
             )
 
     @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        return {name: each for part in self.parts for name, each in part.task.ranges.items()}
+
+    @property
     def components(self) -> Sequence[Component]:
         found: dict[str, Component] = {}
         for part in self.parts:

@@ -319,9 +319,17 @@ def test_a_score_grows_with_trls_reward_from_0_to_1(drawn: list[tuple[float, flo
 @pytest.mark.parametrize(
     ("values", "settings", "message"),
     [
-        ([2], {}, "'f0' gave 2, but low=0 and high=1 .* set high to the most that it gives, here high=[2] or beyond"),
-        ([1, -0.5], {"low": [-1, 0]}, "'f1' gave -0.5, .* set low to the least that it gives, here low=[-1, -0.5] or"),
-        ([1, 3], {"high": 2}, "'f1' gave 3, but low=0 and high=2 .* high=[2, 3] or beyond, or outside=clip"),
+        (
+            [2],
+            {},
+            "'f0' gave 2 for an answer, but low=0 and high=1 .* set high to the most .* any answer, such as high=[2]; or set",
+        ),
+        (
+            [1, -0.5],
+            {"low": [-1, 0]},
+            "'f1' gave -0.5 for an answer, .* set low to the least .* low=[-1, -1], and its high to 0 if it is a penalty",
+        ),
+        ([1, 3], {"high": 2}, "'f1' gave 3 for an answer, but low=0 and high=2 .* high=[2, 3]; or set outside=clip"),
         ([float("inf")], {}, "'f0' gave inf"),
     ],
 )
@@ -342,7 +350,7 @@ def test_the_feedback_says_who_gave_what_and_what_they_look_at() -> None:
     feedback = grade(functions, "four", reward_weights=[1, 1, 1, 0, 1])
     assert feedback.text.split("\n") == [
         "For 'What is 2 + 2?', letters gave 0 (best 1), form gave 0.5 (best 1), good gave 1 (best 1).",
-        "Answers are judged by letters: Reward for words of a single letter.",
+        "Reward for words of a single letter.",
     ]  # `form` has no docstring, and a name is nothing that a prompt could use
     assert grade(letters, "a b c d").text == "For 'What is 2 + 2?', letters gave 1 (best 1)."
 
@@ -765,7 +773,7 @@ def test_a_recipe_trains_with_the_functions_beside_it(tmp_path: Path, tiny_folde
     (cycle,) = run.cycles()
     texts = [text for context in cycle["contexts"] for text in context["texts"].values()]
     assert "answer the word" in texts
-    assert any("judged by accuracy: Say the word that is asked for." in text for text in texts)
+    assert any("Say the word that is asked for." in text for text in texts)
     spent = run.read_json("ledger.json")
     assert sum(entry["rollouts"] for entry in spent.values()) > 8
     faults = {fault for purpose, entry in spent.items() if purpose != "reflection" for fault in entry["faults"]}
@@ -788,7 +796,7 @@ def test_a_run_stops_at_a_reward_outside_its_bounds(
     other = [{"prompt": [{"role": "user", "content": f"go {letter}"}]} for letter in "abcd"]
     task = TRLTask(generous, rows("chat"), other, holdout=0)
     settings = {**recipe(tiny_folder, "given"), "method": method, "evaluation": {"every": every, "problems": 2, "k": 1}}
-    with pytest.raises(RecipeError, match=r"'generous' gave 3, .* here high=\[3\] or beyond"):
+    with pytest.raises(RecipeError, match=r"'generous' gave 3 for an answer, .* such as high=\[3\]"):
         fastslow.train(build_recipe(settings), tmp_path / "run", task=task)
     assert given[-1] == 3  # no answer was graded after it
     assert RunFolder.open(tmp_path / "run").read_json("run.json")["status"] == "failed"

@@ -34,6 +34,8 @@ CARDS = (16, 24, 40, 48, 80, 96, 141, 192)
 """Memory of usual GPUs, in GB."""
 MEMORY_OF_CARD = 0.98
 """Share of that which a process can use."""
+LORA_BASE = {2: "bf16, as on a GPU; on a CPU in fp32, twice as much", 4: "fp32"}
+"""By bytes of a weight."""
 TOO_LARGE = (
     "the run does not fit with answers of full length; leave slow.microbatch and model.gradient_checkpointing on auto, train "
     "an adapter (model.lora.rank=16), set slow.kl=0, lower sampling.max_tokens, or use a smaller model or several GPUs"
@@ -81,7 +83,7 @@ def _choice(recipe: Recipe) -> Choice:
     if device != "cuda":
         return choose(recipe.sampling, None, None)
     config, card = read_config(name, trust_remote_code=trust), torch.cuda.get_device_properties(0).total_memory
-    weights = _weights(recipe, Shape.of(config))
+    weights = weights_of(recipe, Shape.of(config))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust)
     return choose(recipe.sampling, weights, card, own_kernels(recipe.model, device, model))
@@ -91,14 +93,15 @@ def memory(recipe: Recipe, prompt: float) -> Iterator[Finding]:
     """Weights, gradients and Adam's two moments; a copy of the base model if there is a KL penalty without an adapter. On a
     GPU also what depends on the tokens."""
     shape = Shape.of(read_config(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code))
-    weights = _weights(recipe, shape)
+    weights = weights_of(recipe, shape)
     if weights is None:
         yield Finding("memory", "unknown: the model is not in a local folder of safetensors, and its shape is unusual")
         return
     if recipe.method == "gepa":
         needed, parts = 4 * weights, "weights"
     elif recipe.model.lora is not None:
-        needed, parts = 4 * weights, "frozen weights in fp32, half in bf16; an adapter adds little"
+        width = 4 if recipe.model.precision == "fp32" or recipe.model.device == "cpu" else 2
+        needed, parts = width * weights, f"frozen weights in {LORA_BASE[width]}; an adapter adds little"
     else:
         base = bool(recipe.slow.kl) or recipe.evaluation.divergence
         needed = (16 + 4 * base) * weights
@@ -117,13 +120,15 @@ def _on_gpu(recipe: Recipe, shape: Shape, weights: int, prompt: float) -> Findin
     """What fits this machine's card, or the smallest of usual ones; calculated with contexts and answers of full length."""
     card, name = _card()
     if card is not None:
-        found = _plan(recipe, shape, weights, prompt, card)
+        found = plan(recipe, shape, weights, prompt, card)
         # Where the run chooses everything by itself, what it cannot fit does not fit.
         fitted = recipe.slow.microbatch == "auto" and recipe.model.gradient_checkpointing is not False
         return Finding("GPU", f"on {name}, calculated: {found or TOO_LARGE}", missing=found is None and fitted)
     for size in CARDS:
-        if found := _plan(recipe, shape, weights, prompt, int(MEMORY_OF_CARD * size * 10**9)):
-            return Finding("GPU", f"this machine has none; a card of {size} GB fits, calculated: {found}")
+        if found := plan(recipe, shape, weights, prompt, int(MEMORY_OF_CARD * size * 10**9)):
+            return Finding(
+                "GPU", f"this machine has none; a card of {size} GB fits, calculated: {found} (another: --card GB)"
+            )
     return Finding("GPU", f"this machine has none; on a card of {CARDS[-1]} GB, calculated: {TOO_LARGE}")
 
 
@@ -136,10 +141,16 @@ def _card() -> tuple[int | None, str]:
     return size, f"{torch.cuda.get_device_name(0)} ({size / GIB:.0f} GiB)"
 
 
-def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) -> str | None:
+def plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) -> str | None:
     """How a run fits a card with this many bytes; None if it does not."""
     slow, sampling, lora = recipe.slow, recipe.sampling, recipe.model.lora
-    needed = Footprint.of(recipe, shape, weights, shape.adapter_weights(lora.rank) if lora else weights, bf16=True)
+    needed = Footprint.of(
+        recipe,
+        shape,
+        weights,
+        shape.adapter_weights(lora.rank) if lora else weights,
+        bf16=recipe.model.precision != "fp32",
+    )
     evolved = 0 if recipe.method == "rl" else recipe.fast.max_tokens
     longest = round(prompt) + evolved + sampling.max_tokens
     rollouts = slow.problems * slow.group
@@ -179,7 +190,7 @@ def _plan(recipe: Recipe, shape: Shape, weights: int, prompt: float, card: int) 
     return words + f"; sampling up to {sampled / GIB:.0f} GiB with {rows} completions at a time"
 
 
-def _weights(recipe: Recipe, shape: Shape | None) -> int | None:
+def weights_of(recipe: Recipe, shape: Shape | None) -> int | None:
     return _count_weights(Path(resolve(recipe.model.name))) or (shape.weights if shape else None)
 
 

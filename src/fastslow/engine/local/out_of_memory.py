@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fastslow.base.errors import RunError
-from fastslow.recipe import Recipe
+from fastslow.recipe import Recipe, resuming
 
 HERE = "fastslow.engine.local"
 PHASES = {
@@ -31,14 +31,14 @@ def explained(recipe: Recipe, folder: Path) -> Iterator[None]:
             raise
         phase = _phase(error)
         advice = "; or ".join(_advice(phase, recipe))
-        again = f"resume with `fastslow train --resume {folder} KEY=VALUE`"
+        again = f"resume with `{resuming(recipe, folder, 'KEY=VALUE')}`"
         started = (folder / "run.json").exists()
         raise RunError(f"out of GPU memory while {phase}: {advice}" + (f" ({again})" if started else "")) from error
     except (MemoryError, OSError, ImportError) as error:
         if not _of_machine(error):
             raise
         traceback.clear_frames(error.__traceback__)  # what they hold is needed to say so
-        again = f"; then resume with `fastslow train --resume {folder}`" if (folder / "run.json").exists() else ""
+        again = f"; then resume with `{resuming(recipe, folder)}`" if (folder / "run.json").exists() else ""
         raise RunError(f"out of memory: free some, or raise the limit of the process{again}") from None
 
 

@@ -75,7 +75,7 @@ class Reward:
         own = getattr(self.function, "feedback", None) or getattr(plain, "feedback", None)
         if not callable(own):
             purpose = one_line((inspect.getdoc(plain) or "").partition("\n\n")[0])
-            return f"Answers are judged by {self.name}: {purpose}" if purpose else ""
+            return purpose
         with blaming(f"the feedback of reward function '{self.name}'"):
             said = own(prompt=prompt, completion=completion, **columns)
         if not isinstance(said, str):
@@ -162,13 +162,15 @@ def bounded(rewards: Sequence[Reward], reward: Reward, value: float | None, clip
     nearest = min(max(value, reward.low), reward.high) if clip else within(value, reward.low, reward.high)
     if nearest is not None:
         return nearest
-    option = "low" if value < reward.low else "high"
-    needed = [value if each is reward else getattr(each, option) for each in rewards]
+    option, end, beyond = ("low", "least", math.floor) if value < reward.low else ("high", "most", math.ceil)
+    bound = beyond(value) if math.isfinite(value) else value
+    needed = [bound if each is reward else getattr(each, option) for each in rewards]
+    penalty = ", and its high to 0 if it is a penalty" if value < 0 < reward.high else ""
     raise RecipeError(
-        f"reward function '{reward.name}' gave {value:.15g}, but low={reward.low:g} and high={reward.high:g} say what it can "
-        f"give{NEGATIVE if value < 0 else ''}; set {option} to the {'least' if option == 'low' else 'most'} that it gives, "
-        f"here {option}=[{', '.join(f'{number:.15g}' for number in needed)}] or beyond, or outside=clip to count it as "
-        "the bound"
+        f"reward function '{reward.name}' gave {value:.15g} for an answer, but low={reward.low:g} and high={reward.high:g} "
+        f"say what it can give{NEGATIVE if value < 0 else ''}; set {option} to the {end} that it can return for any answer, "
+        f"such as {option}=[{', '.join(f'{number:.15g}' for number in needed)}]"
+        f"{penalty}; or set outside=clip to count it as the bound"
     )
 
 

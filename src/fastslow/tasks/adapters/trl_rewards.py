@@ -48,6 +48,7 @@ class TRLTask(ListedTask, QuestionTask):
     `reward_funcs`, `train_dataset`, `eval_dataset`, `reward_processing_classes` and `reward_weights` are what `GRPOTrainer`
     and `GRPOConfig` take under these names. `low` and `high` say what each function gives at least and at most, as one
     number for all or one each (0 and 1 by default); the score is where the weighted sum lies between its own least and most.
+    A penalty between -1 and 0 has a low of -1 and a high of 0.
     A reward outside stops the run, or with `outside="clip"` counts as the bound. `eval_dataset` is the validation split;
     `holdout` is the share of the training rows held out for validation, and for test, where no dataset is given. With
     `grader_threads` plain functions are called in threads, several at once: for those that block, such as a judge behind a
@@ -95,6 +96,10 @@ class TRLTask(ListedTask, QuestionTask):
         self._lifted = seed_text is None and shared is not None  # the prompts' system message is the seed text
         self.seed_text = next(text for text in (seed_text, shared, QuestionTask.seed_text) if text is not None)
         self._examples = name_examples(rows, content_id)
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        return {reward.name: (reward.low, reward.high) for reward in self._rewards if reward.weight}
 
     def _key(self) -> Callable[[Row], str]:
         """Names rows: those of one name are held out together."""
@@ -167,8 +172,8 @@ class TRLBounds(Options):
     low: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
     """The least a reward function gives, one number for all or one each; by default 0."""
     high: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
-    """The most a reward function gives, one number for all or one each; by default 1. The score is where the weighted sum
-    of the rewards lies between its least and its most."""
+    """The most a reward function gives, one number for all or one each; by default 1. A penalty between -1 and 0 has a `low`
+    of -1 and a `high` of 0. The score is where the weighted sum of the rewards lies between its least and its most."""
     outside: Literal["refuse", "clip"] = "refuse"
     """What becomes of a reward below `low` or above `high`: the run stops and says so, or it counts as the bound."""
     seed_text: str | None = None
