@@ -366,6 +366,21 @@ def test_what_is_missing_is_said(page: Page, url: str, run: str) -> None:
     page.wait_for_selector(".empty" if run == "starting" else ".u-over")
 
 
+def test_the_list_and_the_curves_take_the_whole_window(page: Page, url: str) -> None:
+    page.set_viewport_size({"width": 1400, "height": 900})
+    width = "each => each.getBoundingClientRect().width"
+    page.goto(f"{url}#/runs")
+    page.wait_for_selector("table.runs tbody tr")
+    assert page.locator("table.runs").evaluate(width) <= page.locator("main .scroll").evaluate(width)
+    assert page.locator("main .scroll").evaluate(width) == 1400 - 48
+    for runs in ("run=fst", "run=fst&run=rl"):
+        page.goto(f"{url}#/curves?{runs}")
+        page.wait_for_selector('[data-chart="Reward"] .u-over')
+        assert page.locator('[data-chart="Reward"]').evaluate(width) == 1400 - 48
+        columns = "each => getComputedStyle(each).gridTemplateColumns.split(' ').length"
+        assert page.locator(".charts").evaluate(columns) == 3
+
+
 @pytest.mark.parametrize("width", [1440, 1024, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_view_of_one_run_or_two_is_wider_than_the_screen(page: Page, url: str, width: int, scheme: Any) -> None:
