@@ -358,6 +358,28 @@ def test_hostile_texts_are_shown_as_text(page: Page, url: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize(
+    ("status", "error", "said"),
+    [
+        ("interrupted", "Stopped: SIGTERM", "This run was interrupted: SIGTERM (step 7 is saved)"),
+        ("stopped", "nothing is learnt", "This run stopped: nothing is learnt (step 7 is saved)"),
+    ],
+)
+def test_how_a_run_ended_is_said_in_one_word(
+    page: Page, folder: Path, tmp_path: Path, status: str, error: str, said: str
+) -> None:
+    for name in ("ended", "other"):  # one run alone would be opened at once
+        shutil.copytree(folder / "fst", tmp_path / name)
+    RunFolder(tmp_path / "ended").set_status(status, error=error)
+    with serving(tmp_path) as url:
+        page.goto(url)
+        sync_api().expect(page.locator('tr[data-run="ended"] .pill').first).to_contain_text(status)
+        page.goto(f"{url}#/curves?run=ended")
+        sync_api().expect(page.locator(".note")).to_have_text(said)
+        assert (page.locator(".note.bad").count() == 0) == (status == "interrupted")
+        page.goto("about:blank")  # before its server ends
+
+
 @pytest.mark.parametrize("run", ["starting", "rl"])
 def test_what_is_missing_is_said(page: Page, url: str, run: str) -> None:
     page.goto(f"{url}#/text?run={run}")

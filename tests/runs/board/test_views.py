@@ -13,7 +13,7 @@ import pytest
 from board_helpers import make_run
 from helpers import ROOT
 
-from fastslow.runs.board.curves import curves, summary, thinned, training_rollouts
+from fastslow.runs.board.curves import curves, reason, summary, thinned, training_rollouts
 from fastslow.runs.board.views import NotFound, RunViews, Views
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, sum_rows
@@ -274,7 +274,34 @@ def test_the_board_imports_neither_torch_nor_pandas(finished: Path) -> None:
 
 
 def test_without_steps_a_run_has_come_as_far_as_its_last_evaluation(tmp_path: Path) -> None:
-    place, evals = Place("run", tmp_path, tmp_path), [{"step": 0}, {"step": 6}]
-    assert summary(place, {}, [], evals)["step"] == 6
-    assert summary(place, {}, [{"step": 7}], evals)["step"] == 7
-    assert summary(place, {}, [], [])["step"] == 0
+    place, evals = Place("run", tmp_path, tmp_path), [{"step": 0}, {"step": 6, "rollouts_fast": 5}]
+    assert summary(place, {}, [], evals, [])["step"] == 6
+    assert summary(place, {}, [], evals, [])["rollouts"] == 5
+    assert summary(place, {}, [{"step": 7}], evals, [])["step"] == 7
+    assert summary(place, {}, [], [], [])["step"] == 0
+
+
+def test_a_run_with_frozen_weights_that_was_interrupted_says_how_far_it_came(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "gepa", "gepa")
+    run = RunFolder.open(folder)
+    assert run.rows("metrics") == []
+    (folder / "evals.jsonl").write_text(json.dumps(run.rows("evals")[0]) + "\n")  # none was due later
+    run.set_status("interrupted", error="Stopped: SIGTERM")
+    found, told = views_of(folder).summary(), read(views_of(folder).text())["told"]
+    assert found["step"] == 7
+    assert found["rollouts"] == sum_rows(run.rows("ledger")).training_rollouts > 0
+    assert (found["status"], found["error"]) == ("interrupted", "SIGTERM")
+    assert told == {"status": "interrupted", "error": "SIGTERM", "saved": 7, "notes": {}}
+    run.set_status("running", checkpoint=2)  # between two checkpoints the ledger says it
+    assert views_of(folder).summary()["step"] == run.rows("ledger")[-1]["step"]
+    (folder / "ledger.jsonl").unlink()
+    assert views_of(folder).summary()["step"] == 2
+    run.set_status("finished", steps=7)
+    assert views_of(folder).summary()["step"] == 7
+
+
+def test_the_reason_of_an_interruption_is_said_without_its_name() -> None:
+    for error, said in (("Stopped: SIGHUP", "SIGHUP"), ("KeyboardInterrupt:", "Ctrl+C"), ("", "Ctrl+C")):
+        assert reason({"status": "interrupted", "error": error}) == said
+    assert reason({"status": "failed", "error": "Stopped: x"}) == "Stopped: x"
+    assert reason({"status": "running"}) == ""
