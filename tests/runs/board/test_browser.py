@@ -403,6 +403,25 @@ def test_the_list_and_the_curves_take_the_whole_window(page: Page, url: str) -> 
         assert page.locator(".charts").evaluate(columns) == 3
 
 
+@pytest.mark.parametrize("ratio", [1, 2])
+def test_long_labels_of_an_axis_are_not_clipped(browser: Browser, folder: Path, tmp_path: Path, ratio: int) -> None:
+    shutil.copytree(folder / "rl", tmp_path / "rl")
+    path = tmp_path / "rl/metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**row, "kl": -1e-4 * row["step"]}) + "\n" for row in rows))
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, device_scale_factor=ratio)
+    with serving(tmp_path) as url:
+        page.goto(f"{url}#/curves?run=rl")
+        page.wait_for_selector('[data-chart="KL from the base model"] .u-over')
+        edge = """each => {
+            const ctx = each.getContext("2d"), ink = x => ctx.getImageData(x, 0, 1, each.height).data.some(value => value);
+            return [...Array(60 * devicePixelRatio).keys()].findIndex(ink);
+        }"""
+        for chart in ("KL from the base model", "Reward"):
+            assert page.locator(f'[data-chart="{chart}"] canvas').evaluate(edge) > 0, chart
+        page.close()
+
+
 @pytest.mark.parametrize("width", [1440, 1024, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_view_of_one_run_or_two_is_wider_than_the_screen(page: Page, url: str, width: int, scheme: Any) -> None:
