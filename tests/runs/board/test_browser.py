@@ -380,6 +380,18 @@ def test_how_a_run_ended_is_said_in_one_word(
         page.goto("about:blank")  # before its server ends
 
 
+def test_curves_of_frozen_weights_say_where_the_rollouts_are(page: Page, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "gepa", "gepa")
+    with serving(run) as url:
+        page.goto(f"{url}#/curves?run=gepa")
+        page.wait_for_selector('[data-chart="Reward"] .u-over')
+        sync_api().expect(page.locator('[data-chart="Rollouts by purpose"]')).to_contain_text("Spending has")
+        (run / "evals.jsonl").unlink()
+        page.reload()
+        sync_api().expect(page.locator(".empty")).to_contain_text("No evaluation yet")
+        page.goto("about:blank")
+
+
 @pytest.mark.parametrize("run", ["starting", "rl"])
 def test_what_is_missing_is_said(page: Page, url: str, run: str) -> None:
     page.goto(f"{url}#/text?run={run}")
