@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from board_helpers import HOSTILE, Hostile, make_run, serving
+from board_helpers import HOSTILE, Hostile, expecting, make_run, serving
 
 from fastslow.runs.board.page import write_snapshot
 from fastslow.runs.board.server import Watch
@@ -151,6 +151,40 @@ def test_the_text_view_answers_what_was_learnt(page: Page, url: str, folder: Pat
     shown = {button.get_attribute("data-node") for button in page.locator(".tree button").all()}
     assert shown >= {edit["child"] for cycle in cycles for edit in cycle["edits"]}
     assert page.locator(".matrix tr").count() == len(cycles[-1]["population"]) + len(cycles[-1]["dropped"])
+
+
+def test_an_expected_score_is_not_shown_as_measured(page: Page, folder: Path, tmp_path: Path) -> None:
+    run = expecting(folder / "fst", tmp_path / "digest")
+    last = RunFolder(run).cycles()[-1]
+    played = last["population"][1]
+    with serving(run) as url:
+        page.goto(f"{url}#/text?run=digest&context={played['id']}")
+        page.wait_for_selector("#context h2")
+        said = page.locator("main").inner_text()
+        assert "on the minibatch" not in said
+        assert "Who solves what" not in said
+        assert "not a measurement" in said
+        node = page.locator(f'.tree [data-node="{played["id"]}"]').inner_text()
+        assert "expected, measured 0.000 in 36 rollouts" in node
+        other = page.locator(f'.tree [data-node="{last["population"][0]["id"]}"]').inner_text()
+        assert "expected, not played in this cycle" in other
+        scores = page.locator("#context table", has_text="expected score")
+        assert scores.locator("th").all_inner_texts()[2:5] == ["expected score", "anchors", "measured"]
+        cells = scores.locator("tbody tr").last.locator("td").all_inner_texts()
+        assert cells[2:5] == [f"{played['score']:.3f}", str(len(last["anchors"])), "0.000 in 36 rollouts"]
+        row = page.locator(".matrix tr", has_text=played["id"])
+        assert "measured 0.000 in 36 rollouts" in row.inner_text()
+        cell = row.locator("td button").first
+        assert ": expected " in (cell.get_attribute("title") or "")
+        assert "--rl" not in (cell.get_attribute("style") or "")
+        page.goto("about:blank")
+    with serving(folder / "fst") as url:
+        page.goto(f"{url}#/text?run=fst")
+        page.wait_for_selector("#context h2")
+        said = page.locator("main").inner_text()
+        assert "Who solves what" in said
+        assert "expected" not in said
+        page.goto("about:blank")
 
 
 def test_a_link_leads_to_the_difference_of_two_runs(page: Page, url: str, folder: Path) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_helpers import make_run
+from board_helpers import expecting, make_run
 from helpers import ROOT
 
 from fastslow.runs.board.curves import curves, reason, summary, thinned, training_rollouts
 from fastslow.runs.board.views import NotFound, RunViews, Views
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, sum_rows
-from fastslow.runs.lineage import Lineage
+from fastslow.runs.lineage import Lineage, read_drawn
 from fastslow.runs.reading import Place
 
 
@@ -182,6 +182,35 @@ def test_a_line_that_was_judged_says_what_it_brings(finished: Path, tmp_path: Pa
     lines = {line["text"]: line for line in read(views_of(folder).text())["rules"]["lines"]}
     assert lines["say yes"]["effect"] == [0.3, 0.1, 7]
     assert lines["answer"]["effect"] is None
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_scores_that_are_expected_say_so_with_what_was_measured(finished: Path, tmp_path: Path, older: bool) -> None:
+    folder = expecting(finished, tmp_path / "digest", older=older)
+    views, plain = views_of(folder), views_of(finished)
+    last = RunFolder.open(folder).cycles()[-1]
+    drawn = {each["id"]: each.get("drawn") for each in last["population"]}
+    assert all(each is None for each in drawn.values()) == older
+    text, matrix = read(views.text()), read(views.matrix(None))
+    nodes = {node["id"]: node for node in text["nodes"]}
+    assert text["rules"]["expected"]
+    assert matrix["expected"]
+    for key, each in drawn.items():
+        assert (nodes[key]["expected"], nodes[key]["drawn"]) == (True, each)
+        row = read(views.context(key))["history"][-1]
+        assert (row["expected"], row["drawn"], row["problems"]) == (True, each, len(last["anchors"]))
+    assert {row["id"]: row["drawn"] for row in matrix["rows"] if row["kept"]} == drawn
+    assert (text["cycles"][-1]["expected"], text["cycles"][-1]["drawn"]) == (True, drawn[last["best"]])
+    assert all(edit["expected"] for key in nodes for edit in read(views.context(key))["edits"])
+    assert not read(plain.text())["rules"]["expected"]
+    assert not read(plain.matrix(None))["expected"]
+    assert not any(node["expected"] or node["drawn"] for node in read(plain.text())["nodes"])
+
+
+@pytest.mark.parametrize("drawn", [None, 3, [], [0.5], ["a", 3], [0.5, None], {"0": 1}])
+def test_a_measurement_that_is_no_pair_of_numbers_is_left_out(drawn: Any) -> None:
+    assert read_drawn({"drawn": drawn}) is None
+    assert read_drawn({"drawn": [0.1234567, 36]}) == [0.123457, 36]
 
 
 def test_the_matrix_has_the_scores_of_every_scored_context(finished: Path) -> None:
