@@ -44,6 +44,10 @@ class Cycle:
     rollouts: float
     effects: dict[str, list[float | None]]
     """By line: what it brings on the problems it is about, the deviation of that, and the number of these problems."""
+    expected: bool
+    """Its scores are what the optimizer expects, rather than measured."""
+    drawn: dict[str, list[float]]
+    """Of expected scores: the mean score of the rollouts that the cycle saw under each context, and their number."""
 
 
 class Lineage:
@@ -96,6 +100,7 @@ class Lineage:
         step, spent = number(data.get("policy_step")), mapping(data.get("spent"))
         scored = [(each, number(each.get("scored_at")), True) for each in population]
         scored += [(each, step, False) for each in objects(data.get("dropped"))]
+        expected = any(is_expected(each, data) for each in population)
         self.cycles.append(
             Cycle(
                 file=name,
@@ -103,7 +108,7 @@ class Lineage:
                 step=int(step or 0),
                 best=text(data.get("best")),
                 population=[text(each.get("id")) for each in population],
-                scores=self._take_scores(cycle, scored),
+                scores=self._take_scores(cycle, scored, expected),
                 edits=edits,
                 rejected=len(objects(data.get("rejected"))),
                 rollouts=sum(number(mapping(spent.get(purpose)).get("rollouts")) or 0 for purpose in FAST),
@@ -111,11 +116,13 @@ class Lineage:
                     text(line.get("line")): [rounded(line.get(key)) for key in ("effect", "deviation", "problems")]
                     for line in objects(data.get("lines"))
                 },
+                expected=expected,
+                drawn={text(each.get("id")): drawn for each in population if (drawn := read_drawn(each))},
             )
         )
 
     def _take_scores(
-        self, cycle: int, scored: Iterable[tuple[Mapping[str, Any], float | None, bool]]
+        self, cycle: int, scored: Iterable[tuple[Mapping[str, Any], float | None, bool]], expected: bool
     ) -> dict[str, float]:
         """Of each scored context: what the file says, the step it was scored at, and whether it was kept."""
         found = {}
@@ -129,6 +136,8 @@ class Lineage:
                     "cycle": cycle,
                     "step": step,
                     "score": rounded(score),
+                    "expected": expected,
+                    "drawn": read_drawn(data),
                     "problems": len(mapping(data.get("scores"))),
                     "wins": number(data.get("wins")),
                     "front": bool(data.get("front")),
@@ -151,6 +160,13 @@ def read_edit(edit: Mapping[str, Any]) -> dict[str, Any]:
     names = {name: text(edit.get(name)) for name in ("child", "parent", "component", "reason")}
     numbers = {name: rounded(edit.get(name)) for name in ("before", "after", "score")}
     return {**names, **numbers, "accepted": edit.get("accepted") is True}
+
+
+def read_drawn(member: Mapping[str, Any]) -> list[float] | None:
+    """The mean score of the rollouts that a cycle saw under a context, and their number, where its score is expected."""
+    drawn = member.get("drawn")
+    pair = [rounded(each) for each in drawn] if isinstance(drawn, list) and len(drawn) == 2 else []
+    return [each for each in pair if each is not None] if pair and None not in pair else None
 
 
 def texts_of(data: Mapping[str, Any]) -> dict[str, str]:

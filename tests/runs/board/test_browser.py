@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from board_helpers import HOSTILE, Hostile, make_run, serving
+from board_helpers import HOSTILE, Hostile, expecting, make_run, serving
 
 from fastslow.runs.board.page import write_snapshot
 from fastslow.runs.board.server import Watch
@@ -151,6 +151,40 @@ def test_the_text_view_answers_what_was_learnt(page: Page, url: str, folder: Pat
     shown = {button.get_attribute("data-node") for button in page.locator(".tree button").all()}
     assert shown >= {edit["child"] for cycle in cycles for edit in cycle["edits"]}
     assert page.locator(".matrix tr").count() == len(cycles[-1]["population"]) + len(cycles[-1]["dropped"])
+
+
+def test_an_expected_score_is_not_shown_as_measured(page: Page, folder: Path, tmp_path: Path) -> None:
+    run = expecting(folder / "fst", tmp_path / "digest")
+    last = RunFolder(run).cycles()[-1]
+    played = last["population"][1]
+    with serving(run) as url:
+        page.goto(f"{url}#/text?run=digest&context={played['id']}")
+        page.wait_for_selector("#context h2")
+        said = page.locator("main").inner_text()
+        assert "on the minibatch" not in said
+        assert "Who solves what" not in said
+        assert "not a measurement" in said
+        node = page.locator(f'.tree [data-node="{played["id"]}"]').inner_text()
+        assert "expected, measured 0.000 in 36 rollouts" in node
+        other = page.locator(f'.tree [data-node="{last["population"][0]["id"]}"]').inner_text()
+        assert "expected, not played in this cycle" in other
+        scores = page.locator("#context table", has_text="expected score")
+        assert scores.locator("th").all_inner_texts()[2:5] == ["expected score", "anchors", "measured"]
+        cells = scores.locator("tbody tr").last.locator("td").all_inner_texts()
+        assert cells[2:5] == [f"{played['score']:.3f}", str(len(last["anchors"])), "0.000 in 36 rollouts"]
+        row = page.locator(".matrix tr", has_text=played["id"])
+        assert "measured 0.000 in 36 rollouts" in row.inner_text()
+        cell = row.locator("td button").first
+        assert ": expected " in (cell.get_attribute("title") or "")
+        assert "--rl" not in (cell.get_attribute("style") or "")
+        page.goto("about:blank")
+    with serving(folder / "fst") as url:
+        page.goto(f"{url}#/text?run=fst")
+        page.wait_for_selector("#context h2")
+        said = page.locator("main").inner_text()
+        assert "Who solves what" in said
+        assert "expected" not in said
+        page.goto("about:blank")
 
 
 def test_a_link_leads_to_the_difference_of_two_runs(page: Page, url: str, folder: Path) -> None:
@@ -358,12 +392,80 @@ def test_hostile_texts_are_shown_as_text(page: Page, url: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize(
+    ("status", "error", "said"),
+    [
+        ("interrupted", "Stopped: SIGTERM", "This run was interrupted: SIGTERM (step 7 is saved)"),
+        ("stopped", "nothing is learnt", "This run stopped: nothing is learnt (step 7 is saved)"),
+    ],
+)
+def test_how_a_run_ended_is_said_in_one_word(
+    page: Page, folder: Path, tmp_path: Path, status: str, error: str, said: str
+) -> None:
+    for name in ("ended", "other"):  # one run alone would be opened at once
+        shutil.copytree(folder / "fst", tmp_path / name)
+    RunFolder(tmp_path / "ended").set_status(status, error=error)
+    with serving(tmp_path) as url:
+        page.goto(url)
+        sync_api().expect(page.locator('tr[data-run="ended"] .pill').first).to_contain_text(status)
+        page.goto(f"{url}#/curves?run=ended")
+        sync_api().expect(page.locator(".note")).to_have_text(said)
+        assert (page.locator(".note.bad").count() == 0) == (status == "interrupted")
+        page.goto("about:blank")  # before its server ends
+
+
+def test_curves_of_frozen_weights_say_where_the_rollouts_are(page: Page, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "gepa", "gepa")
+    with serving(run) as url:
+        page.goto(f"{url}#/curves?run=gepa")
+        page.wait_for_selector('[data-chart="Reward"] .u-over')
+        sync_api().expect(page.locator('[data-chart="Rollouts by purpose"]')).to_contain_text("Spending has")
+        (run / "evals.jsonl").unlink()
+        page.reload()
+        sync_api().expect(page.locator(".empty")).to_contain_text("No evaluation yet")
+        page.goto("about:blank")
+
+
 @pytest.mark.parametrize("run", ["starting", "rl"])
 def test_what_is_missing_is_said(page: Page, url: str, run: str) -> None:
     page.goto(f"{url}#/text?run={run}")
     page.wait_for_selector(".empty")
     page.goto(f"{url}#/curves?run={run}")
     page.wait_for_selector(".empty" if run == "starting" else ".u-over")
+
+
+def test_the_list_and_the_curves_take_the_whole_window(page: Page, url: str) -> None:
+    page.set_viewport_size({"width": 1400, "height": 900})
+    width = "each => each.getBoundingClientRect().width"
+    page.goto(f"{url}#/runs")
+    page.wait_for_selector("table.runs tbody tr")
+    assert page.locator("table.runs").evaluate(width) <= page.locator("main .scroll").evaluate(width)
+    assert page.locator("main .scroll").evaluate(width) == 1400 - 48
+    for runs in ("run=fst", "run=fst&run=rl"):
+        page.goto(f"{url}#/curves?{runs}")
+        page.wait_for_selector('[data-chart="Reward"] .u-over')
+        assert page.locator('[data-chart="Reward"]').evaluate(width) == 1400 - 48
+        columns = "each => getComputedStyle(each).gridTemplateColumns.split(' ').length"
+        assert page.locator(".charts").evaluate(columns) == 3
+
+
+@pytest.mark.parametrize("ratio", [1, 2])
+def test_long_labels_of_an_axis_are_not_clipped(browser: Browser, folder: Path, tmp_path: Path, ratio: int) -> None:
+    shutil.copytree(folder / "rl", tmp_path / "rl")
+    path = tmp_path / "rl/metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**row, "kl": -1e-4 * row["step"]}) + "\n" for row in rows))
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, device_scale_factor=ratio)
+    with serving(tmp_path) as url:
+        page.goto(f"{url}#/curves?run=rl")
+        page.wait_for_selector('[data-chart="KL from the base model"] .u-over')
+        edge = """each => {
+            const ctx = each.getContext("2d"), ink = x => ctx.getImageData(x, 0, 1, each.height).data.some(value => value);
+            return [...Array(60 * devicePixelRatio).keys()].findIndex(ink);
+        }"""
+        for chart in ("KL from the base model", "Reward"):
+            assert page.locator(f'[data-chart="{chart}"] canvas').evaluate(edge) > 0, chart
+        page.close()
 
 
 @pytest.mark.parametrize("width", [1440, 1024, 390])

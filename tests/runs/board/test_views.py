@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_helpers import make_run
+from board_helpers import expecting, make_run
 from helpers import ROOT
 
-from fastslow.runs.board.curves import curves, summary, thinned, training_rollouts
+from fastslow.runs.board.curves import curves, reason, summary, thinned, training_rollouts
 from fastslow.runs.board.views import NotFound, RunViews, Views
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.ledger import PURPOSES, sum_rows
-from fastslow.runs.lineage import Lineage
+from fastslow.runs.lineage import Lineage, read_drawn
 from fastslow.runs.reading import Place
 
 
@@ -184,6 +184,35 @@ def test_a_line_that_was_judged_says_what_it_brings(finished: Path, tmp_path: Pa
     assert lines["answer"]["effect"] is None
 
 
+@pytest.mark.parametrize("older", [False, True])
+def test_scores_that_are_expected_say_so_with_what_was_measured(finished: Path, tmp_path: Path, older: bool) -> None:
+    folder = expecting(finished, tmp_path / "digest", older=older)
+    views, plain = views_of(folder), views_of(finished)
+    last = RunFolder.open(folder).cycles()[-1]
+    drawn = {each["id"]: each.get("drawn") for each in last["population"]}
+    assert all(each is None for each in drawn.values()) == older
+    text, matrix = read(views.text()), read(views.matrix(None))
+    nodes = {node["id"]: node for node in text["nodes"]}
+    assert text["rules"]["expected"]
+    assert matrix["expected"]
+    for key, each in drawn.items():
+        assert (nodes[key]["expected"], nodes[key]["drawn"]) == (True, each)
+        row = read(views.context(key))["history"][-1]
+        assert (row["expected"], row["drawn"], row["problems"]) == (True, each, len(last["anchors"]))
+    assert {row["id"]: row["drawn"] for row in matrix["rows"] if row["kept"]} == drawn
+    assert (text["cycles"][-1]["expected"], text["cycles"][-1]["drawn"]) == (True, drawn[last["best"]])
+    assert all(edit["expected"] for key in nodes for edit in read(views.context(key))["edits"])
+    assert not read(plain.text())["rules"]["expected"]
+    assert not read(plain.matrix(None))["expected"]
+    assert not any(node["expected"] or node["drawn"] for node in read(plain.text())["nodes"])
+
+
+@pytest.mark.parametrize("drawn", [None, 3, [], [0.5], ["a", 3], [0.5, None], {"0": 1}])
+def test_a_measurement_that_is_no_pair_of_numbers_is_left_out(drawn: Any) -> None:
+    assert read_drawn({"drawn": drawn}) is None
+    assert read_drawn({"drawn": [0.1234567, 36]}) == [0.123457, 36]
+
+
 def test_the_matrix_has_the_scores_of_every_scored_context(finished: Path) -> None:
     views = views_of(finished)
     for cycle in RunFolder.open(finished).cycles():
@@ -274,7 +303,34 @@ def test_the_board_imports_neither_torch_nor_pandas(finished: Path) -> None:
 
 
 def test_without_steps_a_run_has_come_as_far_as_its_last_evaluation(tmp_path: Path) -> None:
-    place, evals = Place("run", tmp_path, tmp_path), [{"step": 0}, {"step": 6}]
-    assert summary(place, {}, [], evals)["step"] == 6
-    assert summary(place, {}, [{"step": 7}], evals)["step"] == 7
-    assert summary(place, {}, [], [])["step"] == 0
+    place, evals = Place("run", tmp_path, tmp_path), [{"step": 0}, {"step": 6, "rollouts_fast": 5}]
+    assert summary(place, {}, [], evals, [])["step"] == 6
+    assert summary(place, {}, [], evals, [])["rollouts"] == 5
+    assert summary(place, {}, [{"step": 7}], evals, [])["step"] == 7
+    assert summary(place, {}, [], [], [])["step"] == 0
+
+
+def test_a_run_with_frozen_weights_that_was_interrupted_says_how_far_it_came(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "gepa", "gepa")
+    run = RunFolder.open(folder)
+    assert run.rows("metrics") == []
+    (folder / "evals.jsonl").write_text(json.dumps(run.rows("evals")[0]) + "\n")  # none was due later
+    run.set_status("interrupted", error="Stopped: SIGTERM")
+    found, told = views_of(folder).summary(), read(views_of(folder).text())["told"]
+    assert found["step"] == 7
+    assert found["rollouts"] == sum_rows(run.rows("ledger")).training_rollouts > 0
+    assert (found["status"], found["error"]) == ("interrupted", "SIGTERM")
+    assert told == {"status": "interrupted", "error": "SIGTERM", "saved": 7, "notes": {}}
+    run.set_status("running", checkpoint=2)  # between two checkpoints the ledger says it
+    assert views_of(folder).summary()["step"] == run.rows("ledger")[-1]["step"]
+    (folder / "ledger.jsonl").unlink()
+    assert views_of(folder).summary()["step"] == 2
+    run.set_status("finished", steps=7)
+    assert views_of(folder).summary()["step"] == 7
+
+
+def test_the_reason_of_an_interruption_is_said_without_its_name() -> None:
+    for error, said in (("Stopped: SIGHUP", "SIGHUP"), ("KeyboardInterrupt:", "Ctrl+C"), ("", "Ctrl+C")):
+        assert reason({"status": "interrupted", "error": error}) == said
+    assert reason({"status": "failed", "error": "Stopped: x"}) == "Stopped: x"
+    assert reason({"status": "running"}) == ""

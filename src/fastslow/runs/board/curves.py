@@ -87,6 +87,12 @@ def _marks(rows: Rows, key: str) -> list[list[Any]]:
     return marks
 
 
+def _booked(ledger: Rows) -> float:
+    """Rollouts of both loops in the rows of a ledger."""
+    spent = (mapping(row.get("spent")) for row in ledger)
+    return sum(_entry(each.get(name))["rollouts"] for each in spent for name in TRAINING if name in each)
+
+
 def _tokens_by_step(ledger: Rows) -> dict[int, float]:
     total, found = 0.0, dict[int, float]()
     for row in ledger:
@@ -175,9 +181,8 @@ def read_recipe(place: Place) -> tuple[dict[str, Any], str]:
         return {}, ""
 
 
-def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows) -> dict[str, Any]:
+def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows, ledger: Rows) -> dict[str, Any]:
     state = place.json("run.json")
-    last = metrics[-1] if metrics else evals[-1] if evals else {}
     written = max(place.stamp(name)[0] for name in ("run.json", "metrics.jsonl", "evals.jsonl", "contexts")) / 1e9
     status = state.get("status")
     if status == "running" and time.time() - written > SILENT:
@@ -187,7 +192,7 @@ def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows)
     return {
         "name": place.name,
         "status": status if isinstance(status, str) else "unknown",
-        "error": text(state.get("error")),
+        "error": reason(state),
         "started": text(state.get("started")),
         "written": written,
         "method": text(recipe.get("method")),
@@ -196,15 +201,38 @@ def summary(place: Place, recipe: Mapping[str, Any], metrics: Rows, evals: Rows)
         "task": _task(recipe),
         "seed": number(recipe.get("seed")),
         "tags": [text(tag) for tag in tags[:MOST]] if isinstance(tags, list) else [],
-        "step": number(last.get("step")) or 0,
+        "step": _step(state, metrics, evals, ledger),
         "steps": number(slow.get("steps")),
         "budget": number(recipe.get("rollouts")),
         "reward": rounded(rewards[-1]) if rewards else None,
         "spark": thinned(rewards, SPARK),
         "validation": _validation(evals),
-        "rollouts": training_rollouts(last),
+        # With frozen weights there is no row for a step.
+        "rollouts": training_rollouts(metrics[-1]) if metrics else _spent(evals, ledger),
         "notes": dict(place.notes),
     }
+
+
+def reason(state: Mapping[str, Any]) -> str:
+    """Why a run ended early, without the name of the interruption, which its status says."""
+    error = text(state.get("error"))
+    if state.get("status") != "interrupted":
+        return error
+    return error.removeprefix("Stopped: ").removeprefix("KeyboardInterrupt:").strip() or "Ctrl+C"
+
+
+def _step(state: Mapping[str, Any], metrics: Rows, evals: Rows, ledger: Rows) -> float:
+    """How far a run has come, by whatever says so: with frozen weights only the ledger and the checkpoints do."""
+    known = [number(row.get("step")) for rows in (metrics, evals, ledger) for row in rows[-1:]]
+    known.append(number(state.get("checkpoint")))
+    if state.get("status") == "finished":
+        known.append(number(state.get("steps")))
+    return max(filter(None, known), default=0)
+
+
+def _spent(evals: Rows, ledger: Rows) -> float:
+    """Rollouts of both loops; older runs have no ledger.jsonl."""
+    return max(_booked(ledger), training_rollouts(evals[-1]) if evals else 0)
 
 
 def thinned(values: Sequence[float], count: int) -> list[float]:

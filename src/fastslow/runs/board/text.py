@@ -11,7 +11,7 @@ from typing import Any
 
 from fastslow.base.errors import cause
 from fastslow.runs.board.curves import Rows, training_rollouts
-from fastslow.runs.lineage import Cycle, Lineage, Node, read_edit, texts_of
+from fastslow.runs.lineage import Cycle, Lineage, Node, read_drawn, read_edit, texts_of
 from fastslow.runs.reading import MOST, mapping, number, objects, rounded, text, texts
 from fastslow.runs.use import Use, count_uses, newest_rows, verdict
 
@@ -36,6 +36,8 @@ def tree(lineage: Lineage) -> dict[str, Any]:
                 "born": node.born,
                 "score": node.history[-1]["score"] if node.history else None,
                 "scored_at": node.history[-1]["step"] if node.history else None,
+                "expected": bool(node.history) and node.history[-1]["expected"],
+                "drawn": node.history[-1]["drawn"] if node.history else None,
                 "alive": node.id in alive,
                 "best": node.id == best,
                 "accepted": bool(node.history) or node.edit is None or node.edit["accepted"],
@@ -50,6 +52,8 @@ def tree(lineage: Lineage) -> dict[str, Any]:
                 "step": cycle.step,
                 "best": cycle.best,
                 "score": rounded(cycle.scores.get(cycle.best)),
+                "expected": cycle.expected,
+                "drawn": cycle.drawn.get(cycle.best),
                 "population": cycle.population,
                 "edits": len(cycle.edits),
                 "accepted": sum(edit["accepted"] for edit in cycle.edits),
@@ -146,6 +150,7 @@ def _edits_of(lineage: Lineage, node: Node) -> Iterator[dict[str, Any]]:
                     "step": cycle.step,
                     "rollouts": cycle.rollouts,
                     "parent_score": rounded(cycle.scores.get(text(edit.get("parent")))),
+                    "expected": cycle.expected,
                 }
 
 
@@ -174,9 +179,10 @@ def _unplayed(lineage: Lineage, node: Node, tried: Sequence[Mapping[str, Any]]) 
 
 
 def matrix(lineage: Lineage, wanted: int | None = None) -> dict[str, Any]:
-    """Who solves what in a cycle, the last by default: contexts, best first, by problems, the hardest last."""
+    """Who solves what in a cycle, or is expected to, the last by default: contexts, best first, by problems, the hardest
+    last."""
     if not lineage.cycles:
-        return {"cycle": None, "problems": [], "rows": []}
+        return {"cycle": None, "expected": False, "problems": [], "rows": []}
     cycle = next((cycle for cycle in lineage.cycles if cycle.number == wanted), lineage.cycles[-1])
     data = lineage.place.json(cycle.file)
     scored = [*objects(data.get("population")), *objects(data.get("dropped"))]
@@ -189,11 +195,13 @@ def matrix(lineage: Lineage, wanted: int | None = None) -> dict[str, Any]:
     return {
         "cycle": cycle.number,
         "step": cycle.step,
+        "expected": cycle.expected,
         "problems": problems,
         "rows": [
             {
                 "id": text(each.get("id")),
                 "score": rounded(each.get("score")),
+                "drawn": read_drawn(each),
                 "best": each.get("id") == cycle.best,
                 "kept": each.get("id") in cycle.population,
                 "front": bool(each.get("front")),
@@ -226,6 +234,7 @@ def rules(lineage: Lineage, metrics: Rows, evals: Rows) -> dict[str, Any]:
     return {
         "cycles": [cycle.number for cycle in cycles],
         "ignored": verdict(used.values()),
+        "expected": any(cycle.expected for cycle in cycles),
         "lines": [
             {
                 "text": line,

@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 from fastslow.base.errors import FastSlowError, cause
 from fastslow.runs import files
-from fastslow.runs.board.curves import curves, read_recipe, spending, summary
+from fastslow.runs.board.curves import curves, read_recipe, reason, spending, summary
 from fastslow.runs.board.index import Filter, RolloutIndex
 from fastslow.runs.board.rollout import SHEET, read_group, read_rollout, read_rows, sheet
 from fastslow.runs.board.text import detail, difference, matrix, rules, tree
 from fastslow.runs.folder import TAGS
 from fastslow.runs.lineage import Lineage, Node
-from fastslow.runs.reading import Log, Place, Places, text
+from fastslow.runs.reading import Log, Place, Places, number, text
 
 WATCHED = {
     "run": "run.json",
@@ -65,11 +65,11 @@ class RunViews:
     def summary(self) -> dict[str, Any]:
         """A row of the list. A run that cannot be read has one too, which says why."""
         try:
-            with self._fresh(self.metrics, self.evals):
-                return summary(self.place, self.recipe()[0], self.metrics.rows, self.evals.rows)
+            with self._fresh(*(logs := (self.metrics, self.evals, self.ledger))):
+                return summary(self.place, self.recipe()[0], *(log.rows for log in logs))
         except Exception as error:
             self.place.notes["run.json"] = f"the run cannot be read: {cause(error)}"
-            return summary(self.place, {}, [], [])
+            return summary(self.place, {}, [], [], [])
 
     def recipe(self) -> tuple[dict[str, Any], str]:
         stamp = self.place.stamp("recipe.yaml")
@@ -154,8 +154,10 @@ class RunViews:
         return name
 
     def told(self) -> dict[str, Any]:
-        """What every view says of the run: the error that ended it, and what could not be read."""
-        return {"error": text(self.place.json("run.json").get("error")), "notes": dict(self.place.notes)}
+        """What every view says of the run: how and why it ended early, what is saved, and what could not be read."""
+        state = self.place.json("run.json")
+        known = {"status": text(state.get("status")), "error": reason(state), "saved": number(state.get("checkpoint"))}
+        return {**known, "notes": dict(self.place.notes)}
 
     def _keep(self, name: str, sources: Sequence[Log | Lineage], make: Callable[[], dict[str, Any]]) -> bytes:
         """The encoded answer, made once per version of the sources: all viewers get the same bytes."""

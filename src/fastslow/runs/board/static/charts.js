@@ -35,7 +35,7 @@ Board.chart = (options) => {
       scales: { x: { time: false }, y: { range: (_, low, high) => room(low, high, given.zero || given.stacked) } },
       axes: [
         { ...axis, size: 30, space: 55, values: (_, ticks) => ticks.map(given.xFormat || tick) },
-        { ...axis, size: 46, space: 28, values: (_, ticks) => ticks.map(tick) },
+        { ...axis, size: besideLabels, space: 28, values: (_, ticks) => ticks.map(tick) },
       ],
       series: [{ label: given.x, value: (_, value) => (value === null ? "–" : (given.xFormat || Board.short)(value)) }, ...made.series],
       bands: made.bands,
@@ -66,6 +66,14 @@ Board.chart = (options) => {
 
 // uPlot chooses round ticks, so the shortest way to write them is exact.
 const tick = (value) => (value === null ? "" : Math.abs(value) >= 1e4 ? Board.short(value) : String(Number(value.toPrecision(6))));
+
+// As wide as the longest label of the axis, so that none is clipped.
+function besideLabels(plot, labels, index) {
+  const axis = plot.axes[index];
+  plot.ctx.font = axis.font[0]; // uPlot has put it in pixels of the device
+  const widest = Math.max(0, ...(labels || []).map((label) => plot.ctx.measureText(label).width / devicePixelRatio));
+  return Math.max(46, Math.ceil(widest) + axis.ticks.size + axis.gap + 1);
+}
 
 function room(low, high, zero) {
   if (low === null || low === undefined) return [0, 1];

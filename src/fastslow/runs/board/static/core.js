@@ -91,9 +91,13 @@ Board.arrow = (before, after) => {
   return Board.h("span", { class: "arrow" }, `${Board.score(before)} → `, Board.h("span", { class: kind }, Board.score(after)));
 };
 Board.empty = (title, words) => Board.h("div", { class: "empty" }, Board.h("b", {}, title), words);
+const ENDED = { interrupted: "was interrupted", stopped: "stopped" };
 Board.notes = (told) =>
   [
-    told.error ? Board.h("p", { class: "note bad", role: "status" }, "This run failed: ", Board.shown(told.error, 2000)) : null,
+    told.error
+      ? Board.h("p", { class: told.status === "interrupted" ? "note" : "note bad", role: "status" },
+          `This run ${ENDED[told.status] || "failed"}: `, Board.shown(told.error, 2000), told.saved ? ` (step ${Board.count(told.saved)} is saved)` : "")
+      : null,
     Object.keys(told.notes).length
       ? Board.h("p", { class: "note", role: "status" }, Object.entries(told.notes).map(([file, told]) => Board.h("span", { style: { display: "block" } }, `${file}: ${told}`)))
       : null,

@@ -25,11 +25,15 @@
     });
   }
 
+  // With frozen weights no step has a row.
+  const frozen = (runs) => runs.every(({ name }) => (Board.known.find((run) => run.name === name) || {}).method === "gepa");
+  const ELSEWHERE = "With frozen weights only evaluations are drawn; Spending has what the fast loop spent.";
+
   function charts(runs, axis, smooth) {
     const several = runs.length > 1, looks = styles(runs);
     const first = runs[0].data;
     const common = {
-      x: AXES[axis], xFormat: axis === "seconds" ? Board.duration : Board.short,
+      missing: frozen(runs) ? ELSEWHERE : null, x: AXES[axis], xFormat: axis === "seconds" ? Board.duration : Board.short,
       marks: several ? [] : marks(first, axis, "cycles"), stages: several ? [] : marks(first, axis, "stages"),
     };
     const named = (name, words) => (several ? name : words);
@@ -56,7 +60,7 @@
         const found = data.evaluation["best context"] || data.evaluation.seed;
         if (found) lines.push({ label: named(`${name}, measured`, "measured"), xs: found[axis], ys: found.kl, points: true, ...(several ? looks[index] : Board.style(1)), dash: [4, 4] });
       });
-      made.push({ title, words, lines, zero, missing: "Not measured: with frozen weights there is no update.", ...common });
+      made.push({ title, words, lines, zero, ...common, missing: "Not measured: with frozen weights there is no update." });
     }
     if (several) {
       made.push({ title: "Seconds a step", words: "All phases of a step.", zero: true, ...common, lines: runs.map(({ name, data }, index) => ({ label: name, xs: data.training[axis], ys: total(data.training.phases), ...looks[index] })) });
@@ -113,7 +117,7 @@
         head.replaceChildren(...loaded.flatMap(({ data }) => Board.notes(data.told)).filter(Boolean));
         if (!loaded.some(({ data }) => data.training.steps.length || Object.keys(data.evaluation).length)) {
           bar.hidden = true;
-          grid.replaceChildren(Board.empty("No step yet", "The first row of metrics.jsonl is written after the first step; before it come the model, the first evaluation and the first cycle of the fast loop."));
+          grid.replaceChildren(frozen(loaded) ? Board.empty("No evaluation yet", ELSEWHERE) : Board.empty("No step yet", "The first row of metrics.jsonl is written after the first step; before it come the model, the first evaluation and the first cycle of the fast loop."));
           cards = [];
           return;
         }

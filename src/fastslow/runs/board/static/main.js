@@ -57,7 +57,7 @@
         fresh.append(Board.empty("No run here yet", "A run appears as soon as `fastslow train` has loaded its model."));
         return;
       }
-      const paired = view.single && runs.length > 1;
+      const paired = Boolean(view.single) && runs.length > 1; // toggle takes undefined for no argument
       fresh.classList.toggle("pair", paired);
       const columns = paired ? runs.map((run) => h("section", {})) : [fresh];
       if (paired) fresh.append(...columns.map((column, index) => h("div", { "data-run": runs[index] }, h("h2", { class: "beside" }, runs[index]), column)));

@@ -4,7 +4,7 @@
   const { h, count, score } = Board;
   const STATUS = {
     finished: ["good", "✓", "finished"], running: ["", "●", "running"], failed: ["bad", "✕", "failed"],
-    interrupted: ["warn", "‖", "interrupted"], silent: ["warn", "?", "silent"], unknown: ["warn", "?", "unknown"],
+    interrupted: ["warn", "‖", "interrupted"], stopped: ["bad", "■", "stopped"], silent: ["warn", "?", "silent"], unknown: ["warn", "?", "unknown"],
   };
   const METHODS = { fst: "FST", rl: "RL only", gepa: "GEPA only", distill: "FST-distill" };
 
@@ -47,7 +47,7 @@
 
   Board.views.runs = {
     title: "Runs",
-    parts: ["run", "metrics", "evals", "tags"],
+    parts: ["run", "metrics", "evals", "ledger", "tags"],
     async show(main) {
       const chosen = new Set(Board.place().runs);
       const told = h("p", { class: "quiet", role: "status", style: { margin: 0, flex: "1 1 14rem" } }), overlay = h("span");

@@ -3,6 +3,10 @@
 (() => {
   const { h, score, count } = Board;
 
+  // Where a score is what the optimizer expects, this is what was measured, as far as the file says so.
+  const inRollouts = ([mean, rollouts]) => `${score(mean)} in ${count(rollouts)} rollout${rollouts === 1 ? "" : "s"}`;
+  const measured = (drawn) => (!drawn ? "" : drawn[1] ? `measured ${inRollouts(drawn)}` : "not played in this cycle");
+
   // What was learnt ---------------------------------------------------------------------------------------------------------
 
   const stateOf = (line) => {
@@ -54,7 +58,7 @@
     const weight = (line) => (line.in_best[line.in_best.length - 1] ? 2 : line.shares[line.shares.length - 1] > 0 ? 1 : 0);
     const judged = rules.lines.some((line) => line.effect);
     const used = rules.lines.some((line) => line.use);
-    const heads = ["line of the text", "now", "learnt", "by the edit", ...(used ? ["in play, followed"] : []), judged ? "what it brings" : "on the anchors", "validation around it", "rollouts of the cycle", "by cycle"];
+    const heads = ["line of the text", "now", "learnt", "by the edit", ...(used ? ["in play, followed"] : []), judged ? "what it brings" : rules.expected ? "expected score" : "on the anchors", "validation around it", "rollouts of the cycle", "by cycle"];
     const body = h("tbody");
     const more = h("button", { class: "plain", onclick: () => { all = !all; draw(); } });
     const draw = () => {
@@ -64,7 +68,7 @@
     draw();
     return h("section", { class: "block", id, style: { marginTop: 0 } },
       h("h2", {}, "What was learnt"),
-      h("p", {}, `Each line that reached the population: the cycle and the edit that brought it, ${judged ? "what it brings on the problems it is about" : "the score of parent and child on the anchors under the same weights"}, the validation reward before and after that cycle, and what the fast loop spent in it.`,
+      h("p", {}, `Each line that reached the population: the cycle and the edit that brought it, ${judged ? "what it brings on the problems it is about" : `the ${rules.expected ? "expected " : ""}score of parent and child ${rules.expected ? "over" : "on"} the anchors under the same weights`}, the validation reward before and after that cycle, and what the fast loop spent in it.`,
         used ? " In play: rollouts in which a line of the best text stood in front of a question, of those under a text that has it; followed: of those on problems of which the grader had said it before, how often it did not say it again." : ""),
       rules.ignored ? h("p", { class: "small" }, Board.shown(rules.ignored)) : null,
       learnt.length
@@ -98,7 +102,7 @@
 
   const nodeButton = (node, selected, open) =>
     h("button", { "aria-current": node.id === selected ? "true" : null, "data-node": node.id, onclick: () => open(node.id) },
-      h("span", { class: "score" + (node.accepted ? "" : " rejected"), title: node.accepted ? "mean score on the anchors" : "rejected" }, node.score === null ? (node.accepted ? "–" : "✕") : score(node.score)),
+      h("span", { class: "score" + (node.accepted ? "" : " rejected"), title: !node.accepted ? "rejected" : node.expected ? "expected score over the anchors" : "mean score on the anchors" }, node.score === null ? (node.accepted ? "–" : "✕") : score(node.score)),
       h("span", { class: "what" },
         h("span", { class: "line", dir: "auto" }, (node.added ? "+ " : node.removed ? "− " : "") + Board.line(node.summary || "(empty)")),
         h("span", { class: "meta" },
@@ -106,6 +110,7 @@
           node.born === null ? h("span", {}, "seed text") : h("span", {}, `cycle ${node.born}`),
           node.added || node.removed ? h("span", {}, `+${node.added} −${node.removed} line${node.added + node.removed === 1 ? "" : "s"}`) : null,
           node.best ? h("span", { class: "pill good" }, "best now") : node.alive ? h("span", { class: "pill" }, "in the population") : null,
+          node.expected ? h("span", {}, ["expected", measured(node.drawn)].filter(Boolean).join(", ")) : null,
           node.accepted ? null : h("span", {}, "rejected"))));
 
   function drawTree(list, tree, selected, open) {
@@ -132,8 +137,8 @@
   const editBlock = (edit, run) => [
     h("h3", { class: "sub" }, `The edit of cycle ${edit.cycle}`),
     h("div", { class: "facts" },
-      h("span", {}, "on the minibatch ", Board.arrow(edit.before, edit.after)),
-      edit.score !== null && edit.score !== undefined ? h("span", {}, "on all anchors ", Board.arrow(edit.parent_score, edit.score)) : null,
+      edit.after !== null ? h("span", {}, "on the minibatch ", Board.arrow(edit.before, edit.after)) : null,
+      edit.score !== null && edit.score !== undefined ? h("span", {}, edit.expected ? "expected score over all anchors " : "on all anchors ", Board.arrow(edit.parent_score, edit.score)) : null,
       h("span", {}, "component ", h("b", {}, edit.component)),
       h("span", {}, "the cycle's fast loop spent ", h("b", {}, count(edit.rollouts)), " rollouts")),
     edit.reason ? h("p", { class: "small" }, edit.accepted ? "" : "Rejected: ", Board.shown(edit.reason)) : null,
@@ -143,6 +148,7 @@
           h("tbody", {}, edit.minibatch.map((row) => h("tr", {},
             h("td", {}, h("a", { class: "mono", href: Board.link("rollouts", [run], { problem: row.example, purpose: "fast-minibatch" }) }, Board.tail(String(row.example), 44))),
             h("td", {}, Board.arrow(row.before, row.after)))))))
+      : edit.expected && edit.after === null ? h("p", { class: "quiet small" }, "Not tried on a minibatch: these are the lines that all rollouts so far speak for.")
       : h("p", { class: "quiet small" }, "The minibatch was not recorded: this run was made by an earlier version or by an optimizer without minibatches."),
     edit.feedback.length
       ? [h("h4", { class: "sub" }, `The feedback that led to it (${edit.feedback.length})`), edit.feedback.slice(0, 12).map((text) => h("div", { class: "turn grader" }, Board.text(text)))]
@@ -183,6 +189,18 @@
     return h("div", { class: "against" }, h("div", { class: "bar" }, names.length > 1 ? runs : null, contexts), shown);
   }
 
+  function scoresTable(history) {
+    const expected = history.some((row) => row.expected);
+    const num = (...words) => h("td", { class: "num" }, words);
+    const heads = ["cycle", "policy step", ...(expected ? ["expected score", "anchors", "measured"] : ["mean score", "problems"]), "best on", ""];
+    return h("div", { class: "scroll" }, h("table", { class: "small", style: { marginTop: "1rem" } }, h("caption", {}, "scores"),
+      h("thead", {}, h("tr", {}, heads.map((name) => h("th", { class: name ? "num" : null }, name)))),
+      h("tbody", {}, history.map((row) => h("tr", {}, num(String(row.cycle)), num(count(row.step)), num(score(row.score)), num(count(row.problems)),
+        expected ? num(!row.drawn ? "–" : row.drawn[1] ? inRollouts(row.drawn) : "not played") : null, num(row.wins === null ? "–" : count(row.wins)),
+        h("td", {}, row.front ? h("span", { class: "pill" }, "Pareto front") : null, row.kept ? null : h("span", { class: "pill bad" }, "dropped")))))),
+      expected ? h("p", { class: "quiet small" }, "The optimizer expects this score over so many anchors, from what all rollouts so far say of the lines; measured: the mean score of the rollouts that the cycle saw under this text.") : null);
+  }
+
   function contextPanel(node, run, open, at) {
     const whole = h("div", { hidden: true }, Object.entries(node.texts).map(([name, text]) => [h("h4", { class: "quiet sub" }, name), h("pre", { dir: "auto" }, Board.shown(text))]));
     const diff = h("div", {}, Board.difference(node.difference)), other = h("div");
@@ -203,11 +221,7 @@
         node.parents.length ? ["proposed in cycle ", String(node.born), ", from ", node.parents.map((parent, index) => [index ? " and " : "", h("button", { class: "plain mono", onclick: () => open(parent) }, parent)])] : "the seed text, which the run started with"),
       pick, h("div", { style: { marginTop: ".5rem" } }, diff, whole, other),
       node.history.length
-        ? h("div", { class: "scroll" }, h("table", { class: "small", style: { marginTop: "1rem" } }, h("caption", {}, "scores"),
-            h("thead", {}, h("tr", {}, ["cycle", "by the policy of step", "mean score", "problems", "best on", ""].map((name, index) => h("th", { class: index < 5 ? "num" : null }, name)))),
-            h("tbody", {}, node.history.slice(-12).map((row) => h("tr", {},
-              h("td", { class: "num" }, String(row.cycle)), h("td", { class: "num" }, count(row.step)), h("td", { class: "num" }, score(row.score)), h("td", { class: "num" }, count(row.problems)),
-              h("td", { class: "num" }, row.wins === null ? "–" : count(row.wins)), h("td", {}, row.front ? h("span", { class: "pill" }, "Pareto front") : null, row.kept ? null : h("span", { class: "pill bad" }, "dropped")))))))
+        ? scoresTable(node.history.slice(-12))
         : h("p", { class: "quiet small" }, "It was never scored on all anchors."),
       node.edits.map((edit) => editBlock(edit, run)),
       h("h3", { class: "sub" }, `Proposals from this context (${node.proposals.length}, ${rejected} rejected)`),
@@ -217,13 +231,17 @@
 
   // Who solves what -------------------------------------------------------------------------------------------------------------
 
+  // Expected scores are grey: blue is for what was solved.
+  const shade = (value, expected) =>
+    value === null ? "none" : value <= 0 ? "var(--sunk)" : expected ? `color-mix(in srgb, var(--quiet) ${Math.round(Math.min(1, value) * 60)}%, var(--page))` : `color-mix(in srgb, var(--rl) ${Math.round(25 + Math.min(1, value) * 75)}%, var(--page))`;
+
   function matrixTable(matrix, run, open) {
     const rows = matrix.rows.map((row) =>
       h("tr", { class: row.kept ? null : "dropped" },
-        h("th", { scope: "row" }, h("button", { class: "plain mono", onclick: () => open(row.id) }, row.id), ` ${score(row.score)} `, row.best ? h("span", { class: "pill good" }, "best") : row.front ? h("span", { class: "pill" }, "front") : row.kept ? null : h("span", { class: "quiet small" }, "dropped")),
+        h("th", { scope: "row" }, h("button", { class: "plain mono", onclick: () => open(row.id) }, row.id), ` ${score(row.score)} `, row.drawn ? h("span", { class: "quiet small" }, `${measured(row.drawn)} `) : null, row.best ? h("span", { class: "pill good" }, "best") : row.front ? h("span", { class: "pill" }, "front") : row.kept ? null : h("span", { class: "quiet small" }, "dropped")),
         row.scores.map((value, index) => {
-          const words = `${matrix.problems[index]}: ${score(value)}${row.top[index] ? ", no other context is better" : ""}`;
-          return h("td", {}, h("button", { tabindex: index ? "-1" : "0", title: words, "aria-label": words, style: { background: value === null ? "none" : value > 0 ? `color-mix(in srgb, var(--rl) ${Math.round(25 + value * 75)}%, var(--page))` : "var(--sunk)" }, onclick: () => (location.hash = Board.link("rollouts", [run], { problem: matrix.problems[index], context: row.id })) }, row.top[index] ? "•" : ""));
+          const words = `${matrix.problems[index]}: ${matrix.expected ? "expected " : ""}${score(value)}${row.top[index] ? ", no other context is better" : ""}`;
+          return h("td", {}, h("button", { tabindex: index ? "-1" : "0", title: words, "aria-label": words, style: { background: shade(value, matrix.expected), color: matrix.expected ? "var(--ink)" : "" }, onclick: () => (location.hash = Board.link("rollouts", [run], { problem: matrix.problems[index], context: row.id })) }, row.top[index] ? "•" : ""));
         })));
     return h("div", { class: "scroll" }, h("table", { class: "matrix" }, h("tbody", {}, rows)));
   }
@@ -236,7 +254,7 @@
     async show(main, [run], at) {
       const summary = Board.known.find((each) => each.name === run);
       let selected = at.get("context"), all = false, cycle = null, data = null;
-      const head = h("div"), learnt = h("div"), list = h("ul", { class: "tree" }), panel = h("div", { class: "sticky", id: at.own("context"), tabindex: "-1" });
+      const head = h("div"), learnt = h("div"), shown = h("p"), list = h("ul", { class: "tree" }), panel = h("div", { class: "sticky", id: at.own("context"), tabindex: "-1" });
       const solves = h("section", { class: "block", id: at.own("matrix") });
       const cycles = h("section", { class: "block" });
       const showAll = h("label", { class: "small quiet" }, h("input", { type: "checkbox", onchange: (event) => { all = event.target.checked; redraw(); } }), " also rejected and dropped ones");
@@ -256,14 +274,16 @@
         const choose = h("select", { "aria-label": "cycle", onchange: (event) => { cycle = Number(event.target.value); drawMatrix(); } }, data.cycles.map((each) => h("option", { value: String(each.cycle) }, `cycle ${each.cycle}`)));
         choose.value = String(matrix.cycle);
         solves.replaceChildren(
-          h("h2", {}, "Who solves what ", choose),
-          h("p", {}, `Contexts by problems, ${count(matrix.problems.length)} anchors, scored by the policy of step ${matrix.step}. The darker, the higher the score; a dot marks a problem on which this context beats another and none is better: the dots make the Pareto front. Problems are ordered from easy to hard.`),
+          h("h2", {}, matrix.expected ? "Expected scores by problem " : "Who solves what ", choose),
+          h("p", {}, matrix.expected
+            ? `Contexts by problems, ${count(matrix.problems.length)} anchors, under the policy of step ${matrix.step}. The shade is the score that the optimizer expects, not a measurement: the darker, the higher${matrix.rows.some((row) => row.drawn) ? "; what was measured stands beside each context" : ""}. A dot marks a problem on which this context is expected to beat another and none to beat it. Problems are ordered from high to low expected scores.`
+            : `Contexts by problems, ${count(matrix.problems.length)} anchors, scored by the policy of step ${matrix.step}. The darker, the higher the score; a dot marks a problem on which this context beats another and none is better: the dots make the Pareto front. Problems are ordered from easy to hard.`),
           matrix.problems.length ? matrixTable(matrix, run, open) : Board.empty("No scores by problem", "This cycle's file holds no scores."));
       };
       const drawCycles = () => cycles.replaceChildren(
         h("h2", {}, "Cycles"),
-        h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["cycle", "policy step", "contexts", "best", "its score", "edits accepted", "rejected unplayed", "rollouts"].map((name, index) => h("th", { class: index === 3 ? null : "num" }, name)))),
-          h("tbody", {}, data.cycles.map((each) => h("tr", {}, h("td", { class: "num" }, String(each.cycle)), h("td", { class: "num" }, count(each.step)), h("td", { class: "num" }, String(each.population.length)), h("td", {}, h("button", { class: "plain mono", onclick: () => open(each.best) }, each.best)), h("td", { class: "num" }, score(each.score)), h("td", { class: "num" }, `${each.accepted} of ${each.edits}`), h("td", { class: "num" }, count(each.rejected)), h("td", { class: "num" }, count(each.rollouts))))))));
+        h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["cycle", "policy step", "contexts", "best", data.rules.expected ? "its expected score" : "its score", "edits accepted", "rejected unplayed", "rollouts"].map((name, index) => h("th", { class: index === 3 ? null : "num" }, name)))),
+          h("tbody", {}, data.cycles.map((each) => h("tr", {}, h("td", { class: "num" }, String(each.cycle)), h("td", { class: "num" }, count(each.step)), h("td", { class: "num" }, String(each.population.length)), h("td", {}, h("button", { class: "plain mono", onclick: () => open(each.best) }, each.best)), h("td", { class: "num" }, score(each.score), each.drawn ? h("span", { class: "quiet small" }, ` ${measured(each.drawn)}`) : null), h("td", { class: "num" }, `${each.accepted} of ${each.edits}`), h("td", { class: "num" }, count(each.rejected)), h("td", { class: "num" }, count(each.rollouts))))))));
       const update = async () => {
         data = await Board.api("text", { run });
         head.replaceChildren(...Board.notes(data.told).filter(Boolean));
@@ -272,7 +292,8 @@
           main.replaceChildren(head, Board.empty("No text yet", summary.method === "rl" ? "RL only trains the weights under the seed text; this run folder does not hold it." : "The first cycle of the fast loop has not finished. Its contexts appear here as soon as it has."));
           return;
         }
-        if (!list.isConnected) main.replaceChildren(head, learnt, h("section", { class: "block" }, h("h2", {}, "Lineage"), h("p", {}, "Every context below its parent, with its last mean score on the anchors and the first line it changed."), h("div", { class: "split" }, h("div", {}, showAll, list), panel)), solves, cycles);
+        shown.textContent = `Every context below its parent, with its last ${data.rules.expected ? `expected score over the anchors${data.nodes.some((node) => node.drawn) ? ", what its rollouts measured in that cycle," : ""}` : "mean score on the anchors"} and the first line it changed.`;
+        if (!list.isConnected) main.replaceChildren(head, learnt, h("section", { class: "block" }, h("h2", {}, "Lineage"), shown, h("div", { class: "split" }, h("div", {}, showAll, list), panel)), solves, cycles);
         const best = data.nodes.find((node) => node.best) || data.nodes[0];
         if (!data.nodes.some((node) => node.id === selected)) selected = best.id;
         if (data.cycles.length) {
