@@ -180,13 +180,13 @@ _OBJECT = re.compile(r"[\w.]+:[^\W\d]\w*|.*\.py:[^\W\d]\w*")
 """`module:Name` or `file.py:Name`; names of models have colons too, as in `ollama/qwen3:8b`."""
 
 
-@functools.cache
 def _loose(function: Any) -> list[str]:
     """The parameters after the first that can be given by position."""
     given = inspect.signature(function).parameters.values()
     return [each.name for each in given if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
 
 
+@functools.cache
 def _of_signature(function: Any) -> type[Part]:
     given = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
     hints = SimpleNamespace(__annotations__={each.name: each.annotation for each in given})
