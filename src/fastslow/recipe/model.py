@@ -64,8 +64,8 @@ class Recipe(Section):
     output: OutputRecipe = OutputRecipe()
     """The run folder."""
     rollouts: int | None = Field(default=None, ge=1)
-    """Rollout budget of both loops together, evaluation not counted: the run ends when it is spent, or earlier after
-    `slow.steps`."""
+    """Rollout budget of both loops together, evaluation not counted: the run ends with the step or cycle that spends the last
+    of it, or earlier after `slow.steps`."""
     seed: int = Field(default=0, ge=0)
     """Everything random follows from this number."""
 
