@@ -6,6 +6,8 @@ import json
 
 import pydantic
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fastslow.fast.digest.reports import told
 
@@ -48,6 +50,8 @@ DIFF = '--- want\n+++ got\n@@ -3,3 +3,3 @@\n   "id": 12,\n-  "unit": "kg"\n+  "u
         ("3 of 7 checks passed in 0.1 s\nRound it.", ["Round it."]),
         ("14:30 is the last hour to call.", ["14:30 is the last hour to call."]),
         ("{a} is no list", ["{a} is no list"]),
+        ("See main.c:3:7: it is short.", ["See main.c:3:7: it is short."]),
+        ("a.c:3:7:  \n [type=x]\nRound it.", ["", "", "Round it."]),
         ('{"score": 0, "ok": false}', ['{"score": 0, "ok": false}']),
         ("[" * 100_000, ["[" * 100_000]),
     ],
@@ -89,3 +93,8 @@ def test_what_pydantic_says_is_read_alike_as_text_and_as_json() -> None:
         f"quantity: {whole}, got 'many'",
         f"prices.…: {part}, got 'two'",
     ]
+
+
+@given(st.text("ab1.:[]$/ \n\t-+@{\"'✓✗"))
+def test_any_text_is_read(feedback: str) -> None:
+    assert all("\n" not in line for line in told(feedback))

@@ -25,7 +25,7 @@ _EXPECTED, _GIVEN = ("expected", "want", "wanted"), ("got", "given", "actual", "
 """What the keys of a report in JSON are called."""
 
 _FRAME = re.compile(r"\s*File \".*\", line \d+|\s*Traceback \(most recent|\s*(?:For|See) further information\b")
-_PLACE = re.compile(r"\s*(?:[\w./\\-]+\.\w+:\d+(?::\d+)?:\s+|\d+:\d+:?\s+(?=(?:error|warning)\b))")
+_PLACE = re.compile(r"^\s*(?:[\w./\\-]+\.\w+:\d+(?::\d+)?:\s+|\d+:\d+:?\s+(?=(?:error|warning)\b))")
 _VALIDATED = re.compile(r"\s\[type=\w+(?:, input_value=.*, input_type=\w+)?\]\s*$")
 _PASSED = re.compile(
     r"\s*(?:[-*•]\s)?(?:\[[xX]\]|[✓✔☑✅]|PASS(?:ED)?\b|ok \d)|.*(?:\sPASS(?:ED)?(?:\s+\[\s*\d+%\])?|\.\.\. ok)\s*$"
@@ -35,7 +35,7 @@ _COUNTED = re.compile(
     r"(?:errors?|problems?|failures?|warnings?|failed|passed|(?:tests?|checks?)(?: failed| passed)?)(?: for \w+)?"
     r"(?:[\W\d]+(?:in|and|s|ms|seconds?|errors?|warnings?|passed|failed|skipped|found)\b)*\W*$"
 )
-_PATH = re.compile(r"\$?[\w.\[\]/-]+:(?=\s)")
+_PATH = re.compile(r"^\s*\$?[\w.\[\]/-]+:(?=\s)")
 _INDEX = re.compile(r"(?<=[\[./])\d+(?=[\]./:])")
 """Which element of a list a path leads to: $.orders[3].date, orders.3.date, /orders/3/date."""
 _NAME = re.compile(r"[\w.\[\]$/-]{1,60}")
@@ -51,9 +51,9 @@ def told(feedback: str) -> list[str]:
         if len(line) > LONGEST_LINE:
             found.append(line)
         elif line.strip() and not _FRAME.match(line) and not _COUNTED.match(line):
-            message = _VALIDATED.sub("", _PLACE.sub("", line, count=1))
-            message = _PATH.sub(lambda path: _INDEX.sub(LEFT_OUT, path[0]), message, count=1)
-            if named and message[0].isspace():
+            message = _VALIDATED.sub("", _PLACE.sub("", line))
+            message = _PATH.sub(lambda path: _INDEX.sub(LEFT_OUT, path[0]), message)
+            if named and message[:1].isspace():
                 message = f"{_INDEX.sub(LEFT_OUT, found.pop() + ':')} {message.strip()}"
             named = message if _NAME.fullmatch(message) else ""
             (passed if _PASSED.match(message) else found).append(message)
