@@ -188,7 +188,7 @@ def test_a_run_and_its_model_come_without_bars_and_warnings_of_libraries(tmp_pat
     """In a process of its own: the tests silence warnings."""
     code = f"""
 import fastslow
-rows = [{{"question": f"say {{n}}", "answer": str(n)}} for n in range(8)]
+rows = [{{"question": f"zorka : {{each}} b", "answer": each}} for each in "acdefghi"]
 run = fastslow.train(model="nano", task=rows, grader=lambda answer, row: float(row["answer"] in answer),
     method="rl", slow={{"steps": 1, "problems": 2, "group": 2}}, sampling={{"max_tokens": 2}}, evaluation={{"every": 0}},
     folder={str(tmp_path / "run")!r})

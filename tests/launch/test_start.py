@@ -169,6 +169,7 @@ def without_evaluations(run: Path) -> dict[str, object]:
     for row in found["ledger rows"]:
         row["spent"].pop("evaluation", None)
     found["ledger"].pop("evaluation")
+    found["rollouts"] = [name for name in found["rollouts"] if not name.startswith("evaluation-")]
     return {name: part for name, part in found.items() if name != "evals"}
 
 
