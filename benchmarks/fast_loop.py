@@ -131,25 +131,21 @@ class Simulated:
         return self.policy.play(pairs, "", seed), Timing()
 
 
+KINDS: dict[type, tuple[Any, Any]] = {
+    Dials: (World, Policy),
+    ConventionDials: (ConventionWorld, ConventionPolicy),
+    HandbookDials: (HandbookWorld, HandbookPolicy),
+    ShownDials: (ShownWorld, ShownPolicy),
+    FamilyDials: (FamilyWorld, FamilyPolicy),
+    ReportDials: (ReportWorld, ReportPolicy),
+}
+
+
 def open_world(dials: AnyDials, seed: int) -> tuple[Any, Any]:
     """A world of this kind, and a policy in it."""
-    if isinstance(dials, ConventionDials):
-        conventions = ConventionWorld(dials, seed)
-        return conventions, ConventionPolicy(conventions)
-    if isinstance(dials, HandbookDials):
-        handbook = HandbookWorld(dials, seed)
-        return handbook, HandbookPolicy(handbook)
-    if isinstance(dials, ShownDials):
-        shown = ShownWorld(dials, seed)
-        return shown, ShownPolicy(shown)
-    if isinstance(dials, ReportDials):
-        reports = ReportWorld(dials, seed)
-        return reports, ReportPolicy(reports)
-    if isinstance(dials, FamilyDials):
-        family = FamilyWorld(dials, seed)
-        return family, FamilyPolicy(family)
-    world = World(dials, seed)
-    return world, Policy(world)
+    of_world, of_policy = KINDS[type(dials)]
+    world = of_world(dials, seed)
+    return world, of_policy(world)
 
 
 def evaluator_of(
