@@ -147,3 +147,14 @@ def test_every_run_folder_in_the_repository_loads() -> None:
         assert removed_settings(path).keys() <= {"fast.race", "slow.allocation"}
         if (path.parent / "run.json").exists():
             assert RunFolder.open(path.parent).recipe == recipe
+
+
+def test_of_a_stored_part_only_what_others_of_its_slot_have_is_dropped(tmp_path: Path) -> None:
+    def options(option: str) -> dict[str, Any]:
+        loss = {"name": "cispo", option: 0.3}
+        return read_stored_recipe(stored(tmp_path, {**BASE, "slow": {"loss": loss}})).slow.loss.options
+
+    assert options("ratio_cap")["ratio_cap"] == 0.3
+    assert "clip" not in options("clip"), "an option of grpo's"
+    with pytest.raises(RecipeError, match="clir"):
+        options("clir")

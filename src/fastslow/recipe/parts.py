@@ -149,13 +149,14 @@ class Slot:
         return kind.model_validate({**options, "name": name}, context=info.context)
 
     def current(self, stored: dict[str, Any]) -> dict[str, Any]:
-        """The mapping of a stored part, without options that the part does not have, as all had before."""
+        """The mapping of a stored part, without options that only others of its slot have, as all had before."""
         name = stored.get(self.word) or self.default
         if ":" in str(name):
             return stored
         with suppress(FastSlowError):
             known = {self.word, *self.options(str(name)).model_fields}
-            return {key: value for key, value in stored.items() if key in known}
+            others = {option for _, option, _ in self.known_options()} - known
+            return {key: value for key, value in stored.items() if key not in others}
         return stored
 
     def write(self, part: Part, info: SerializationInfo) -> dict[str, Any]:
