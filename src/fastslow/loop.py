@@ -11,8 +11,8 @@ problems in the stream: nothing is reset at a boundary, and a cycle across one l
 Differences from the paper: every score records the step of the policy that earned it; contexts carried into a cycle are
 re-scored at its start, and the ledger lists that cost separately; with fewer than K contexts, the largest number of them
 that divides G is used; the context with the best mean score is always kept, on the Pareto front or not; evaluation uses the
-context that is best on training problems, never on validation problems; with the default
-loss the KL penalty is a mean over all tokens of an update, where the policy loss is a mean over problems.
+context that is best on training problems, never on validation problems; with the default loss the KL penalty is a mean over
+all tokens of an update, where the policy loss is a mean over problems.
 `slow.rescue` lets answers that came with help join failed groups (slow/rescue), `slow.withdraw` samples a growing share of
 rollouts under the seed text (docs/rescue.md); by default there is neither.
 `state.memory` holds the rollouts that the loops share where the recipe says so (docs/rollouts.md, fast/memory), and what a

@@ -29,9 +29,10 @@ MOST_LED = 4
 """Statements that share what stands before their colon, up to which it is part of them."""
 MOST_STATEMENTS = 2000
 """Statements that are weighed: those of the texts, then those made of most problems, of these the latest."""
-_QUOTED = re.compile(QUOTED)
 FIELDS = {"keys", "words", "labels", "parts", "declared", "examples", "rows"}
 """What a transcript is saved as."""
+
+_QUOTED = re.compile(QUOTED)
 
 
 @dataclass(frozen=True)
@@ -292,9 +293,7 @@ class Transcript:
         led = leads_of(lines, {key for key, part in classes.parts.items() if part.text.endswith(":")})
         for parts in chains(lines):
             text = " ".join(classes.parts[part].text for part in (*led.get(parts[0], ()), *parts))
-            if not text.endswith(":") and states_something(
-                text
-            ):  # what only leads on to something else is no statement
+            if not text.endswith(":") and states_something(text):  # what only leads on to something is no statement
                 found[parts] = _said(component_of(parts[0]), text)
                 problems[parts[0]], rows[parts[0]] = Counter[str](), set[int]()
         for number, (row, said_of) in enumerate(zip(self.rows, classes.lines, strict=True)):
