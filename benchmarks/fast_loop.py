@@ -225,7 +225,7 @@ def turned(dials: AnyDials, changes: list[str]) -> AnyDials:
     return replace(dials, **given)
 
 
-def _seeds(text: str) -> range:
+def seeds_of(text: str) -> range:
     first, _, end = text.partition(":")
     return range(int(first), int(end or int(first) + 1))
 
@@ -239,7 +239,7 @@ def main() -> None:
         "--optimizers", nargs="+", choices=OPTIMIZER.registry.names(), default=["digest", "gepa", "ace", "opro"]
     )
     run.add_argument("--settings", nargs="+", choices=SETTINGS, default=["office", "thirty", "wrong"])
-    run.add_argument("--seeds", type=_seeds, default=range(1000, 1200), help="FIRST:END, END not included")
+    run.add_argument("--seeds", type=seeds_of, default=range(1000, 1200), help="FIRST:END, END not included")
     run.add_argument("--set", nargs="*", default=[], help="DIAL=VALUE, for all settings")
     run.add_argument("--fast", nargs="*", default=[], help="KEY=NUMBER of the recipe's fast section")
     run.add_argument("--one-cycle", action="store_true")
