@@ -129,7 +129,7 @@ def verdict(found: Iterable[Use], method: str = "gepa") -> str:
     others = f", and {len(ignored) - 1} more" if len(ignored) > 1 else ""
     return (
         f"in front of the model and not followed: '{one_line(first.line, 80)}' ({first.followed} of {first.about} times)"
-        f"{others}; the text says it, so this is work for the weights{advice}"
+        f"{others}; if it is right, this is work for the weights{advice}"
     )
 
 
