@@ -25,7 +25,7 @@ def of(number: int, score: float, text: str = "x") -> Candidate:
 
 @given(st.lists(numbers, min_size=1, max_size=30, unique=True), st.lists(numbers, min_size=2, max_size=20))
 def test_rewards_rise_with_scores_and_a_new_best_stands_out(known: list[float], found: list[float]) -> None:
-    view = View(scores=tuple(sorted(known)))
+    view = View(PROBLEM, (), sorted(known), {}, 0)
     rewards = [view.reward(value) for value in sorted(found)]
     assert all(0 < reward < 1 for reward in rewards)
     assert all(one <= other + 1e-12 for one, other in pairwise(rewards))

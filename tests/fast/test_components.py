@@ -100,7 +100,7 @@ def test_a_kind_checks_and_shows_its_texts(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_unknown_kind_names_those_there_are() -> None:
     with pytest.raises(ValueError, match="kind 'song'; expected one of prompt"):
-        kinds.find_kind("song")
+        kinds.kind_of(Component("melody", "song"))
 
 
 def test_the_prompt_for_an_edit_says_what_to_leave_alone() -> None:

@@ -62,7 +62,7 @@ def test_only_what_a_cycle_can_ask_for_is_kept() -> None:
     cache.add(rollout(example, context) for example in range(3) for context in range(2))
     cache.keep(CONTEXTS[:1], EXAMPLES[1:])
     assert [(r.example.id, r.context.texts["system"]) for r in cache.rollouts] == [("b", "one"), ("c", "one")]
-    assert len(cache) == 2
+    assert len(cache.rollouts) == 2
     cache.clear()
     assert [each.rollout for each in cache.begin([(EXAMPLES[1], CONTEXTS[0])], 0)] == [None]
 

@@ -13,10 +13,9 @@ import random
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from fastslow.base.world import derive_seed
 from fastslow.discover.problem import Problem
 from fastslow.records import Record
 
@@ -48,18 +47,16 @@ class Candidate(Record):
 class View(Record):
     """What problems show, and rewards are measured by."""
 
-    islands: Sequence[Sequence[Candidate]] = ()
-    scores: Sequence[float] = ()
-    """All different scores so far, the best last; negative where the goal is to minimize."""
-    children: Mapping[str, int] = field(default_factory=dict)
-    evaluations: int = 0
-    sign: int = 1
-    """−1 where the goal is to minimize."""
+    problem: Problem
+    islands: Sequence[Sequence[Candidate]]
+    scores: Sequence[float]
+    """The values of all different scores so far, the best last."""
+    children: Mapping[str, int]
+    evaluations: int
 
     def parent(self, island: int, seed: int) -> Candidate | None:
         """Chosen by chance among the candidates of an island."""
-        found = self.islands[island % len(self.islands)] if self.islands else ()
-        found = found or [each for those in self.islands for each in those]
+        found = self.islands[island % len(self.islands)] or [each for those in self.islands for each in those]
         if not found:
             return None
         weights = [
@@ -70,7 +67,7 @@ class View(Record):
     def others(self, parent: Candidate | None, count: int, seed: int) -> list[Candidate]:
         """The best of all and some by chance, all different from the parent."""
         known = {each.id: each for those in self.islands for each in those if parent is None or each.id != parent.id}
-        ranked = sorted(known.values(), key=lambda each: (-self.sign * each.score, each.number))
+        ranked = sorted(known.values(), key=lambda each: (-self.problem.value(each.score), each.number))
         return [*ranked[:1], *random.Random(seed).sample(ranked[1:], min(max(count - 1, 0), len(ranked[1:])))][:count]
 
     def reward(self, value: float) -> float:
@@ -104,16 +101,11 @@ class Archive:
         self.best: Candidate | None = None
         """The best whose score was verified."""
         self.turns = 0
-        self.view = View()
         self.look()
-
-    def value(self, score: float) -> float:
-        """A score so that higher is better."""
-        return score if self.problem.goal == "maximize" else -score
 
     def add(self, candidate: Candidate, island: int | None = None) -> None:
         """Keep a valid candidate, on an island or, without one, on all of them."""
-        value = self.value(candidate.score)
+        value = self.problem.value(candidate.score)
         place = bisect_left(self.scores, value)
         if self.scores[place : place + 1] != [value]:
             insort(self.scores, value)
@@ -129,7 +121,7 @@ class Archive:
                 those[same] = candidate
             return
         those.append(candidate)
-        those.sort(key=lambda each: (-self.value(each.score), each.number))
+        those.sort(key=lambda each: (-self.problem.value(each.score), each.number))
         del those[self.keep :]
 
     def turn(self) -> None:
@@ -143,14 +135,8 @@ class Archive:
         self.look()
 
     def look(self) -> None:
-        """Make a new view."""
-        self.view = View(
-            tuple(map(tuple, self.islands)),
-            tuple(self.scores),
-            dict(self.children),
-            self.counts["evaluations"],
-            1 if self.problem.goal == "maximize" else -1,
-        )
+        islands, evaluations = tuple(map(tuple, self.islands)), self.counts["evaluations"]
+        self.view = View(self.problem, islands, tuple(self.scores), dict(self.children), evaluations)
 
     def to_data(self) -> dict[str, Any]:
         kept = {each.id: each for those in self.islands for each in those}
@@ -174,8 +160,3 @@ class Archive:
         self.best = Candidate(**data["best"]) if data["best"] else None
         self.turns = data["turns"]
         self.look()
-
-
-def problem_seed(seed: int, what: str, example: str, evaluations: int) -> int:
-    """The seed of what a problem shows; another one after more evaluations."""
-    return derive_seed(seed, "discover", what, example, evaluations)

@@ -110,9 +110,12 @@ class Problem:
             if each.is_file()
         ]
 
+    def value(self, score: float) -> float:
+        """A score so that higher is better."""
+        return score if self.goal == "maximize" else -score
+
     def better(self, one: float, other: float) -> bool:
-        """Whether one score is better than another."""
-        return one > other if self.goal == "maximize" else one < other
+        return self.value(one) > self.value(other)
 
     def reached(self, score: float) -> bool:
         """Whether a score is as good as the target."""
@@ -137,24 +140,27 @@ class Problem:
             return self._scored(function, candidate)
 
     def _scored(self, function: str, candidate: str) -> Scored:
+        folders = _folders(self.folder)
+        # The clock also runs while the evaluator waits for a candidate, which has a process and limits of its own.
+        wall = 4 * self.seconds + 2
+        limits = Limits(self.seconds, self.megabytes, True, wall=wall, readable=folders, processes=self.processes)
         reply = call(
             self.source,
             function,
             [candidate],
-            self._limits(),
+            limits,
             file=self.file,
-            folders=[*([str(self.folder)] if self.folder else []), _PACKAGE],
+            folders=folders,
             answer=lambda question, left: run_candidate(question, self, left),
         )
         if reply.reason:
             return Scored(None, shorten(reply.error, WORDS), reply.reason)
         return _scored(reply.value)
 
-    def _limits(self) -> Limits:
-        # The clock also runs while the evaluator waits for a candidate, which has a process and limits of its own.
-        readable = [_PACKAGE, *([str(self.folder)] if self.folder else [])]
-        wall = 4 * self.seconds + 2
-        return Limits(self.seconds, self.megabytes, True, wall=wall, readable=readable, processes=self.processes)
+
+def _folders(folder: Path | None) -> list[str]:
+    """What the code of a problem can read and import from: its folder, if it has one, and this package."""
+    return [*([str(folder)] if folder else []), _PACKAGE]
 
 
 def run_candidate(
@@ -230,7 +236,6 @@ def readable_copy(folder: Path) -> Path:
 
 
 def included_problems() -> list[str]:
-    """Names of the problems that come with the package."""
     files = sorted(INCLUDED.glob("[!_]*.py")) if INCLUDED.is_dir() else []
     return [file.stem.replace("_", "-") for file in files]
 
@@ -242,7 +247,7 @@ def read_problem(file: Path, folder: Path | None, name: str) -> Problem:
     except (OSError, ValueError) as error:
         raise TaskError(f"the problem '{file}' cannot be read: {one_line(error)}") from None
     file = file.resolve()
-    folders = [*([str(folder)] if folder else []), _PACKAGE]
+    folders = _folders(folder)
     limits = Limits(60, MEGABYTES, packages=True, readable=folders)
     reply = call(source, [*_NAMES, *_FUNCTIONS], [], limits, file=str(file), folders=folders)
     if reply.reason:

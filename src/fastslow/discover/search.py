@@ -16,8 +16,8 @@ from typing import Any
 
 from fastslow.base.errors import RecipeError
 from fastslow.base.text import one_line
-from fastslow.base.world import World
-from fastslow.discover.archive import Archive, Candidate, problem_seed
+from fastslow.base.world import World, derive_seed
+from fastslow.discover.archive import Archive, Candidate
 from fastslow.discover.candidates import Form, Unreadable, identify, read_answer
 from fastslow.discover.problem import Problem, Scored
 from fastslow.recipe import Recipe
@@ -108,15 +108,18 @@ class Search(TaskMemory):
         """What a problem asks to improve."""
         if not self.shows:
             return self.origin
-        view = self.archive.view
-        island = int(example.data["number"])
-        return view.parent(island, problem_seed(self.seed, "parent", example.id, view.evaluations)) or self.origin
+        found = self.archive.view.parent(int(example.data["number"]), self._seed_of("parent", example))
+        return found or self.origin
 
     def others(self, example: Example, count: int) -> list[Candidate]:
         """What a problem shows beside the parent."""
-        view = self.archive.view
-        chosen = problem_seed(self.seed, "others", example.id, view.evaluations)
-        return view.others(self.parent(example), count, chosen) if self.shows else []
+        if not self.shows:
+            return []
+        return self.archive.view.others(self.parent(example), count, self._seed_of("others", example))
+
+    def _seed_of(self, what: str, example: Example) -> int:
+        """The seed of what a problem shows; another one after more evaluations."""
+        return derive_seed(self.seed, "discover", what, example.id, self.archive.view.evaluations)
 
     def grade(self, example: Example, answer: str) -> Feedback:
         """Evaluate what an answer proposes, unless it cannot be read or was tried before. Called in threads."""
@@ -136,11 +139,10 @@ class Search(TaskMemory):
         if scored.score is None:
             fault = "unverified" if scored.reason == "unverified" else "invalid"
             return Feedback(0.0, f"{scored.words}\nThe candidate is {fault}.", faults={fault: 1})
-        reward = 1.0 if self.problem.reached(scored.score) else view.reward(self.archive.value(scored.score))
+        reward = 1.0 if self.problem.reached(scored.score) else view.reward(self.problem.value(scored.score))
         return Feedback(reward, f"{scored.words}\n{self._compared(scored.score, parent)}".strip())
 
     def _compared(self, score: float, parent: Candidate) -> str:
-        """A score beside that of the parent and the best."""
         better = "higher" if self.problem.goal == "maximize" else "lower"
         words = f"It scores {score:.10g}, and {better} is better"
         if parent.number:
@@ -226,8 +228,8 @@ class Search(TaskMemory):
             elif name not in evaluated:  # the sandbox itself failed, which is a faulty grade
                 counts["failed"] += 1
             else:
-                entered = self._enter(name, candidate, evaluated[name], parent, by, int(rollout.example.data["number"]))
-                found += [entered] if entered else []
+                island = int(rollout.example.data["number"])
+                found.append(self._enter(name, candidate, evaluated[name], parent, by, island))
         self._announce(found)
 
     def _enter(

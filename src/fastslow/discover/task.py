@@ -95,15 +95,16 @@ def question(problem: Problem, parent: Candidate, others: Sequence[Candidate], f
     if problem.prompt:
         score = f"{parent.score:.10g}" if parent.number else ""
         best = others[0].text.strip() if others else ""
-        said = {"parent": parent.text.strip(), "score": score, "words": parent.words, "best": best}
-        return re.sub(r"\{(parent|score|words|best)\}", lambda found: said[found[1]], problem.prompt)
+        shown = {"parent": parent.text.strip(), "score": score, "words": parent.words, "best": best}
+        return re.sub(r"\{(parent|score|words|best)\}", lambda found: shown[found[1]], problem.prompt)
     better = "higher" if problem.goal == "maximize" else "lower"
     language = {".py": "python", ".txt": ""}.get(problem.suffix, problem.suffix[1:])
     parts = [f"The problem: {problem.about} A {better} score is better."]
     parts += [
         f"A candidate that scores {each.score:.10g}:\n{_fenced(shorten(each.text, SHOWN), language)}" for each in others
     ]
-    known = f" It scores {parent.score:.10g}.{_said(parent.words)}" if parent.number else ""
+    said = f" What was said of it:\n{parent.words}" if parent.words else ""
+    known = f" It scores {parent.score:.10g}.{said}" if parent.number else ""
     parts.append(f"The candidate to improve:\n{_fenced(parent.text, language)}{known and chr(10)}{known.strip()}")
     whole = f"Write the whole new candidate in one block that begins with ```{language}."
     edits = (
@@ -115,10 +116,6 @@ def question(problem: Problem, parent: Candidate, others: Sequence[Candidate], f
         parts.append("A program must return the same each time it runs: give random numbers a seed.")
     parts.append(ways[form])
     return "\n\n".join(parts)
-
-
-def _said(words: str) -> str:
-    return f" What was said of it:\n{words}" if words else ""
 
 
 def _fenced(text: str, language: str) -> str:

@@ -32,6 +32,8 @@ STEEPNESS = (0.3, 12.0)
 """Bounds of B: below, the curve is a straight line over decades; above, a jump between two evaluations."""
 OUTLIER = 0.03
 """Residuals larger than this count less than quadratically."""
+CEILING = 1.0
+"""The highest possible reward."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,6 @@ def fit_asymptote(
     *,
     draws: int = 200,
     seed: int = 0,
-    ceiling: float = 1.0,
     moved: bool = False,
 ) -> Asymptote:
     """Fit one curve to the points of several runs, each (compute, reward), with a bootstrap interval for A.
@@ -97,13 +98,13 @@ def fit_asymptote(
             f"at least {FEWEST} are needed: lower evaluation.every, or train for longer"
         )
     scale = compute.max()
-    best = _fit(compute / scale, rewards, _starts(rewards, ceiling), ceiling)
+    best = _fit(compute / scale, rewards, _starts(rewards))
     residuals = rewards - curve(compute / scale, *best)
     draw, limits = np.random.default_rng(seed), []
     fitted_again: dict[tuple[int, ...], float] = {}  # few runs give the same draw more than once, and fits take long
 
     def limit_of(x: Floats, y: Floats) -> float:
-        return float(_fit(x / scale, y, [best, _flatter(best, ceiling)], ceiling)[1])
+        return float(_fit(x / scale, y, [best, _flatter(best)])[1])
 
     for _ in range(draws):
         if len(runs) >= 3:
@@ -117,23 +118,21 @@ def fit_asymptote(
             )
     units, fitted = (len(runs), 1) if len(runs) >= 3 else (len(rewards), 4)
     start, limit, middle, steepness = (float(value) for value in best)
-    low, high = _widened(limit, limits, units, max(units - fitted, 1), ceiling)
-    doubts = _doubts(best, (low, high), compute / scale, rewards, ceiling, moved)
+    low, high = _widened(limit, limits, units, max(units - fitted, 1))
+    doubts = _doubts(best, (low, high), compute / scale, rewards, moved)
     return Asymptote(start, limit, low, high, middle * scale, steepness, tuple(doubts))
 
 
-def _widened(limit: float, limits: Sequence[float], units: int, freedom: int, ceiling: float) -> tuple[float, float]:
+def _widened(limit: float, limits: Sequence[float], units: int, freedom: int) -> tuple[float, float]:
     """The middle 95% of the bootstrap draws, widened around the estimate."""
     # With this method the coverage is 95% on average for any number of draws.
     low, high = np.quantile(limits, [0.025, 0.975], method="weibull")
     factor = np.sqrt(units / freedom) * stdtrit(freedom, 0.975) / ndtri(0.975)
     below, above = max(limit - low, 0.0), max(high - limit, 0.0)
-    return float(max(limit - factor * below, 0.0)), float(min(limit + factor * above, ceiling))
+    return float(max(limit - factor * below, 0.0)), float(min(limit + factor * above, CEILING))
 
 
-def _doubts(
-    best: Floats, interval: tuple[float, float], compute: Floats, rewards: Floats, ceiling: float, moved: bool
-) -> list[str]:
+def _doubts(best: Floats, interval: tuple[float, float], compute: Floats, rewards: Floats, moved: bool) -> list[str]:
     """Why the data do not determine A."""
     start, limit, _, _ = best
     low, high = interval
@@ -156,8 +155,8 @@ def _doubts(
         found.append(
             f"the interval of the limit is wide: {low:.2f} to {high:.2f}; more seeds or evaluation.problems help"
         )
-    if abs(limit - ceiling) < 1e-3 and end < ceiling - 0.1:
-        found.append(f"the fitted limit is the highest possible reward, {ceiling:g}, and the curve ends at {end:.2f}")
+    if abs(limit - CEILING) < 1e-3 and end < CEILING - 0.1:
+        found.append(f"the fitted limit is the highest possible reward, {CEILING:g}, and the curve ends at {end:.2f}")
     return found
 
 
@@ -173,10 +172,10 @@ def _changes(best: Floats, compute: Floats, rewards: Floats) -> bool:
     return bool(fdtrc(3, freedom, (constant - fitted) / 3 / (fitted / freedom)) < 0.01)
 
 
-def _fit(compute: Floats, rewards: Floats, starts: Sequence[Floats], ceiling: float) -> Floats:
+def _fit(compute: Floats, rewards: Floats, starts: Sequence[Floats]) -> Floats:
     """R0, A, Cmid and B of the best fit; `compute` is scaled to a maximum of 1."""
     low = np.array([0.0, 0.0, np.log(1e-4), np.log(STEEPNESS[0])])
-    high = np.array([ceiling, ceiling, np.log(1e2), np.log(STEEPNESS[1])])
+    high = np.array([CEILING, CEILING, np.log(1e2), np.log(STEEPNESS[1])])
 
     log_compute = _log(compute)
 
@@ -200,19 +199,19 @@ def _fit(compute: Floats, rewards: Floats, starts: Sequence[Floats], ceiling: fl
     return np.array([found[0], found[1], np.exp(found[2]), np.exp(found[3])])
 
 
-def _starts(rewards: Floats, ceiling: float) -> list[Floats]:
+def _starts(rewards: Floats) -> list[Floats]:
     low, high = float(np.quantile(rewards, 0.05)), float(np.quantile(rewards, 0.95))
-    far = min(ceiling, high + (high - low) + 0.05)
+    far = min(CEILING, high + (high - low) + 0.05)
     return [
         np.array([low, limit, middle, steepness])
         for limit, middle, steepness in product((high, far), (0.1, 0.5, 1.5), (1.0, 4.0))
     ]
 
 
-def _flatter(best: Floats, ceiling: float) -> Floats:
+def _flatter(best: Floats) -> Floats:
     """A starting point with a higher limit, which may fit a bootstrap draw better."""
     start, limit, middle, steepness = best
-    return np.array([start, min(ceiling, limit + 0.3), min(middle * 2, 50.0), max(steepness / 2, STEEPNESS[0])])
+    return np.array([start, min(CEILING, limit + 0.3), min(middle * 2, 50.0), max(steepness / 2, STEEPNESS[0])])
 
 
 def _joined(runs: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

@@ -6,6 +6,7 @@ that is not part of the budget. docs/rollouts.md describes the settings that sav
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -55,7 +56,7 @@ class Evaluator:
     saved: list[tuple[Rollout, str]] = field(default_factory=list, init=False)
     known: dict[str, dict[str, list[Rollout]]] = field(default_factory=dict, init=False)
     """With `rescore: from-rollouts`, the rollouts behind a context's scores, by problem."""
-    reused: dict[Purpose, int] = field(default_factory=dict, init=False)
+    reused: Counter[Purpose] = field(default_factory=Counter, init=False)
     """Rollouts that served a purpose without being played for it, by that purpose."""
     trials: list[tuple[str, dict[str, float]]] = field(default_factory=list, init=False)
     """The minibatches so far, in order: a context's id and its mean score on each problem."""
@@ -154,7 +155,7 @@ class Evaluator:
         rollouts = [rollout for drawn in found.values() for rollout in drawn]
         if not rollouts:
             return False
-        self._reuse("rescore", len(rollouts))
+        self.reused["rescore"] += len(rollouts)
         self._enter(context, found, max(rollout.policy_step for rollout in rollouts))
         return True
 
@@ -179,8 +180,5 @@ class Evaluator:
         found = [by_problem.get(example.id, []) for example in batch]
         if not all(found):
             return None
-        self._reuse("fast-minibatch", sum(map(len, found)))
+        self.reused["fast-minibatch"] += sum(map(len, found))
         return found
-
-    def _reuse(self, purpose: Purpose, count: int) -> None:
-        self.reused[purpose] = self.reused.get(purpose, 0) + count

@@ -174,7 +174,6 @@ def _by_context(rollouts: Iterable[Rollout]) -> dict[str, list[float]]:
 
 
 def _failures(failed: int, asked: int, found: Cycle) -> str:
-    """What to say of reflections that failed."""
     reasons = [each.reason for each in found.rejected if each.reason.startswith(NO_PROPOSAL)]
     last = f"; the last: {reasons[-1].removeprefix(NO_PROPOSAL)}" if reasons else ""
     if failed >= asked:

@@ -30,12 +30,12 @@ CLEAR = 3.0
 class Memory:
     """Kept for one cycle and saved with the run. `reads` says whether the fast loop reads the slow loop's rollouts."""
 
-    def __init__(self, recipe: FastRecipe, reads: bool) -> None:
+    def __init__(self, recipe: FastRecipe, reads: bool, task: TaskMemory | None = None) -> None:
         self.recipe, self.reads = recipe, reads
         self.cache = RolloutCache()
         self.evidence = Evidence()
         self.allowance = Allowance()
-        self.task: TaskMemory | None = None
+        self.task = task
         """What the task keeps, if anything."""
 
     @classmethod
@@ -48,9 +48,7 @@ class Memory:
         reads = learns or fast.rescore == "from-rollouts"
         if not (reads or fast.reuse or fast.adaptive or task):
             return None
-        found = cls(fast, reads)
-        found.task = task
-        return found
+        return cls(fast, reads, task)
 
     @property
     def budget(self) -> int:
@@ -84,7 +82,6 @@ class Memory:
             self.task.turn()
 
     def to_data(self) -> dict[str, Any]:
-        """The memory as JSON data."""
         return {
             "allowance": self.allowance.to_dict(),
             "evidence": to_data(self.evidence.rollouts),
@@ -113,12 +110,8 @@ class RolloutCache:
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], list[Rollout]] = {}
 
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
-
     @property
     def rollouts(self) -> list[Rollout]:
-        """All unused rollouts."""
         return [rollout for waiting in self._waiting.values() for rollout in waiting]
 
     def add(self, rollouts: Iterable[Rollout]) -> None:

@@ -68,11 +68,8 @@ class Standing:
         # Equal answers to a problem are told the same. What only they were told quotes them, or is too rare to be known.
         answers = {(row.problem, frozenset(row.said)) for row in journal.rows}
         times = Counter(key for _, keys in answers for key in keys)
-        several = [frozenset(key for key in row.said if times[key] > 1) for row in journal.rows]
-        order, said = (
-            Order(journal),
-            [some or frozenset(row.said) for some, row in zip(several, journal.rows, strict=True)],
-        )
+        said = [frozenset(key for key in row.said if times[key] > 1) or frozenset(row.said) for row in journal.rows]
+        order = Order(journal)
 
         def further(one: tuple[Rollout, int | None], other: tuple[Rollout, int | None]) -> int:
             if one[1] is None or other[1] is None:

@@ -22,12 +22,8 @@ class FastSlow(dspy.teleprompt.Teleprompter):
         program = optimizer.compile(program, trainset=trainset, valset=valset)
 
     The metric is the same as for dspy.GEPA. The recipe is a mapping, a `Recipe` or the path of a YAML file; its task is
-    replaced by the program.
-
-    `compile` returns the program with the instructions of the context that was best on training problems, bound to the
-    trained model, which is loaded at the first call. The instructions are also written to `FOLDER/program.json`. Use the dspy
-    adapter that was configured during training. For many calls, export the model (`fastslow.export_run`), serve it with any
-    server that dspy.LM supports, and set that: `program.set_lm(dspy.LM(…))`.
+    replaced by the program. `compile` returns the program with the instructions of the context that was best on training
+    problems, bound to the trained model, and writes them to `FOLDER/program.json`. docs/dspy.md says how to use it further.
     """
 
     def __init__(

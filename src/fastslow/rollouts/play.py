@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 from fastslow.base.errors import FastSlowError, RecipeError, RunError, TaskError
 from fastslow.base.text import one_line, quoted
@@ -25,11 +25,9 @@ from fastslow.recipe import GradingRecipe
 from fastslow.records import Completion, Context, Example, Feedback, Rollout, Sampling, Turn
 from fastslow.rollouts.rounds import InFlight, Pending, Rounds, Settled
 from fastslow.sandbox.process import Watch
-from fastslow.tasks.base import Answer, Ask, Chooser, PromptTooLong, Task, is_number, within
+from fastslow.tasks.base import Answer, Ask, PromptTooLong, Task, is_number, within
 from fastslow.tasks.scripted import follow_script
-
-if TYPE_CHECKING:
-    from fastslow.tasks.skills import Library
+from fastslow.tasks.skills import Library, Skills
 
 Prompts = list[tuple[int, ...]]
 KEEP_IT_SHORT = "Keep the answer short: it is cut off after {} tokens, and only what stands before that counts."
@@ -167,7 +165,7 @@ class Player:
                 raise broken[0]
             completion = self._cut(completion, asked)
             answer = self.chat.answer(completion.ids)
-            shown = texts.given.get(asked.component) if isinstance(texts, Chooser) else None
+            shown = texts.given.get(asked.component) if isinstance(texts, Skills) else None
             turns.append(Turn(asked.component, asked.question, tuple(prompt), completion, answer, shown))
             if len(completion.ids) >= sampling.max_tokens and not self.chat.has_ended(completion.ids):
                 truncated.add(asked.component)

@@ -84,7 +84,7 @@ def plasticity(arms: Sequence[Arm], subtitle: str) -> Conclusion:
     found = Comparison.of(arms, arms[0].label)
     ends = ", ".join(f"{found.end(arm).mean:.2f} {arm.label}" for arm in arms)
     finding = f"RL on a new task reaches {ends}; {largest_margin(found)}"
-    return Conclusion(finding, figures.steps_figure(arms, finding, subtitle), _margins(found))
+    return Conclusion(finding, figures.lines_figure(arms, "steps", finding, subtitle), _margins(found))
 
 
 def continual(arms: Sequence[Arm], subtitle: str) -> Conclusion:
@@ -134,7 +134,7 @@ def star_graph(arms: Sequence[Arm], subtitle: str) -> Conclusion:
         numbers.append((arm.label, "first evaluation above zero, step", left, 0))
         said.append(f"{arm.label} with {len(known)} of {len(steps)} seeds")
     finding = f"Leaves zero reward: {', '.join(said)}"
-    return Conclusion(finding, figures.steps_figure(arms, finding, subtitle), numbers)
+    return Conclusion(finding, figures.lines_figure(arms, "steps", finding, subtitle), numbers)
 
 
 def ceiling(arms: Sequence[Arm], subtitle: str) -> Conclusion:

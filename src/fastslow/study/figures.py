@@ -31,7 +31,6 @@ AXES: dict[Cost, str] = {
 
 
 def report_figures(comparison: Comparison, subtitle: str) -> dict[str, Any]:
-    """Every figure that the data allow, by name."""
     found = {"reward": reward_figure(comparison, subtitle)}
     if comparison.savings():
         found["cost"] = cost_figure(comparison, subtitle)
@@ -138,15 +137,9 @@ def _level(axes: Any, arm: Arm, end: Estimate) -> None:
 
 def draw_curves(curves: Mapping[Method, Sequence[Curve]], target: Path, subtitle: str) -> None:
     """Write a PNG of validation reward against training rollouts: a line for every seed, and the mean of several seeds."""
-    figure = new_figure((8, 5))
-    axes = figure.subplots()
-    for method, seeds in curves.items():
-        draw_arm(axes, Arm(LOOKS[method].name, method, dict(enumerate(seeds))), "rollouts", "rewards")
-    dress(axes, AXES["rollouts"], REWARD)
-    axes.set(ylim=(-0.02, 1.02))
-    axes.set_title(headline(curves), loc="left", fontsize=11, weight="bold", pad=24)
-    axes.annotate(subtitle, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=9.5, color="0.3")
-    figure.legend(loc="outside lower left", frameon=False)
+    arms = [Arm(LOOKS[method].name, method, dict(enumerate(seeds))) for method, seeds in curves.items()]
+    figure = lines_figure(arms, "rollouts", headline(curves), subtitle)
+    figure.axes[0].set_ylim(-0.02, 1.02)
     with files.temporary(target) as unfinished:
         figure.savefig(unfinished, format="png", dpi=150)
 
@@ -166,13 +159,13 @@ def ends_figure(comparison: Comparison, finding: str, subtitle: str) -> Any:
     return titled(figure, finding, subtitle)
 
 
-def steps_figure(arms: Sequence[Arm], finding: str, subtitle: str) -> Any:
-    """Reward against steps, in one panel."""
+def lines_figure(arms: Sequence[Arm], cost: Cost, finding: str, subtitle: str) -> Any:
+    """Reward against one of the costs, in one panel."""
     figure = new_figure((9, 5))
     axes = figure.subplots()
     for arm in arms:
-        draw_arm(axes, arm, "steps", "rewards")
-    dress(axes, AXES["steps"], REWARD)
+        draw_arm(axes, arm, cost, "rewards")
+    dress(axes, AXES[cost], REWARD)
     if not any(max(curve.rewards) for arm in arms for curve in arm.curves.values()):
         axes.set_ylim(-0.02, 1.02)  # lines at zero set no scale
     return titled(figure, finding, subtitle, legend=True)

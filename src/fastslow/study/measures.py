@@ -104,7 +104,6 @@ class Comparison:
 
     @property
     def level_words(self) -> str:
-        """What the level is."""
         base = self.baseline.label
         return f"{SHARE:.0%} of the gain of {base}" if self.baseline_rises else f"a reward above {base} before training"
 
@@ -232,14 +231,12 @@ class Comparison:
             yield arm, "entropy at the end, nats per token", self.entropy(arm)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every number, a row each."""
         return [
             {"arm": arm.label, "method": arm.method, "measure": measure, **asdict(found)}
             for arm, measure, found in self.measures()
         ]
 
     def points(self) -> list[dict[str, Any]]:
-        """Every evaluation of every run, a row each."""
         return [
             {"arm": arm.label, "method": arm.method, "seed": seed}
             | {name: getattr(curve, column)[index] for column, name in COLUMNS.items()}

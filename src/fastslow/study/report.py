@@ -159,7 +159,6 @@ def compare_runs(
 
 
 def show(comparison: Comparison, console: Console) -> None:
-    """Print the tables of a comparison."""
     for summary in summaries(comparison):
         # Folded: arms differ at the end of names.
         console.print(shown(summary.title, summary.head, summary.rows, fold=True))

@@ -29,6 +29,7 @@ from fastslow.base.errors import TaskError
 from fastslow.base.world import in_thread
 from fastslow.records import Component, Example, Feedback, Rollout
 from fastslow.sandbox.process import unwatched
+from fastslow.tasks.skills import Skills
 
 Split = Literal["train", "validation", "test"]
 Message = dict[str, str]
@@ -54,28 +55,6 @@ def within(value: object, low: float = 0.0, high: float = 1.0) -> float | None:
     return nearest if abs(number - nearest) <= ROUNDING * (high - low) else None
 
 
-class Chooser(Mapping[str, str]):
-    """A context's texts of which a question is shown what concerns it (skills.py)."""
-
-    def __init__(self) -> None:
-        self.given: dict[str, Mapping[str, str]] = {}
-        """By component: what it was last shown, which is in play in its turn."""
-
-    def shown(
-        self, component: str, messages: Sequence[Message], skills: Sequence[str] | None = None
-    ) -> Mapping[str, str]:
-        """What stands in front of these messages to a component, by the component that the text is of."""
-        self.given[component] = found = self.choose(component, messages, skills)
-        return found
-
-    @abstractmethod
-    def choose(self, component: str, messages: Sequence[Message], skills: Sequence[str] | None) -> dict[str, str]: ...
-
-    @abstractmethod
-    def narrowed(self, question: str) -> dict[str, str]:
-        """What one question is shown of every text: for programs that place the texts themselves."""
-
-
 @dataclass(frozen=True)
 class Ask:
     """One call of the model: the messages, and the component whose context text goes in front of them."""
@@ -97,7 +76,7 @@ class Ask:
         """The text that goes in front of the messages."""
         if self.complete:
             return ""
-        if isinstance(texts, Chooser):
+        if isinstance(texts, Skills):
             return "\n\n".join(filter(None, texts.shown(self.component, self.messages, self.skills).values()))
         return texts[self.component]
 

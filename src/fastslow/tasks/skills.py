@@ -11,7 +11,8 @@ before the first answer, so that a conversation keeps its first messages. The sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING
 
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.records import Component
-from fastslow.tasks.base import Chooser, Message, Task
 
 if TYPE_CHECKING:
     from bm25s import BM25
+
+    from fastslow.tasks.base import Message, Task
 
 USUAL = 3
 """Skills that are loaded at the most where a task has components of kind `skill` and the recipe says nothing."""
@@ -143,31 +145,25 @@ def library_of(task: Task, wanted: int | None) -> Library | None:
     return Library(components, USUAL if wanted is None else wanted)
 
 
-class Skills(Chooser):
+class Skills(UserDict[str, str]):
     """The texts of one context, of which a question is shown what concerns it."""
 
     def __init__(self, library: Library, texts: Mapping[str, str]) -> None:
-        super().__init__()
-        self.library, self.texts = library, texts
+        super().__init__(texts)
+        self.library = library
+        self.given: dict[str, Mapping[str, str]] = {}
+        """By component: what it was last shown, which is in play in its turn."""
         self.kinds = {each.name: each.kind for each in library.components}
 
-    def __getitem__(self, name: str) -> str:
-        return self.texts[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.texts)
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def choose(
+    def shown(
         self, component: str, messages: Sequence[Message], skills: Sequence[str] | None = None
-    ) -> dict[str, str]:
-        text = self.texts[component]
+    ) -> Mapping[str, str]:
+        """What stands in front of these messages to a component, by the component that the text is of."""
+        text = self[component]
         own = sections(text) if self.kinds.get(component) == "skills" else Sections((text,), ())
         others = [name for name, kind in self.kinds.items() if kind == "skill" and name != component]
         if skills is None:
-            candidates = (*own.entries, *(f"{name}: {self.texts[name]}" for name in others))
+            candidates = (*own.entries, *(f"{name}: {self[name]}" for name in others))
             chosen = best_matches(candidates, _question(messages), self.library.count)
         else:
             named = [*map(name_of, own.entries), *others]
@@ -178,11 +174,13 @@ class Skills(Chooser):
         entries = tuple(own.entries[place] for place in chosen if place < len(own.entries))
         loaded = [others[place - len(own.entries)] for place in chosen if place >= len(own.entries)]
         shown = text if entries == own.entries else replace(own, entries=entries).text
-        return {component: shown, **{name: self.texts[name] for name in loaded}}
+        self.given[component] = {component: shown, **{name: self[name] for name in loaded}}
+        return self.given[component]
 
     def narrowed(self, question: str) -> dict[str, str]:
+        """What one question is shown of every text: for programs that place the texts themselves."""
         messages = [{"role": "user", "content": question}]
-        return {name: "\n\n".join(filter(None, self.shown(name, messages).values())) for name in self.texts}
+        return {name: "\n\n".join(filter(None, self.shown(name, messages).values())) for name in self}
 
 
 def _question(messages: Sequence[Message]) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fastslow.base.errors import TaskError
 from fastslow.fast.reflection import LanguageModelReflector, ReflectionFailed, Reply, Request
-from fastslow.fast.reflection.base import find_kind, kind_of
+from fastslow.fast.reflection.base import KINDS, kind_of
 from fastslow.fast.reflection.code import BROKEN, Code
 from fastslow.records import Component
 from fastslow.sandbox.signature import fault_of, read_signature
@@ -154,4 +154,4 @@ def test_checks_before_a_rollout() -> None:
         "the code has characters that a reader does not see: '\\u202e'",
     )
     assert asked == [good, bad]
-    assert find_kind("code") is not kind
+    assert KINDS["code"] is not kind

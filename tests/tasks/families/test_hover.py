@@ -271,7 +271,7 @@ def test_the_index_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file = tmp_path / "pages.jsonl"
     file.write_text('{"title": "One", "text": "alpha"}\n\n{"title": "Two", "text": "beta alpha alpha"}\n')
     first = Passages(str(file))
-    assert len(first) == 2
+    assert len(first._offsets) == 2
     assert [page.title for page in first.search("beta", 5)] == ["Two"]
     built: list[Path] = []
     original = hover._build

@@ -36,7 +36,7 @@ def _openevolve(problem: Problem, best: Row, rows: Sequence[Row], folder: Path) 
         "iteration": chosen["number"],
         "timestamp": now,
         "parent_id": chosen["parent"] or None,
-        "metrics": {"combined_score": _upwards(problem, best["score"]), "score": best["score"]},
+        "metrics": {"combined_score": problem.value(best["score"]), "score": best["score"]},
         "language": _LANGUAGES.get(problem.suffix, "text"),
         "saved_at": now,
     }
@@ -49,7 +49,7 @@ def _openevolve(problem: Problem, best: Row, rows: Sequence[Row], folder: Path) 
 def _gepa(problem: Problem, best: Row, rows: Sequence[Row], folder: Path) -> Path:
     from gepa.core.result import GEPAResult
 
-    scores = [_upwards(problem, row["score"]) for row in rows]
+    scores = [problem.value(row["score"]) for row in rows]
     at = {row["id"]: index for index, row in enumerate(rows)}
     result: GEPAResult[Any, int] = GEPAResult(
         candidates=[{_TEXT: row["text"]} for row in rows],
@@ -64,10 +64,6 @@ def _gepa(problem: Problem, best: Row, rows: Sequence[Row], folder: Path) -> Pat
     file = folder / "gepa_result.json"
     file.write_text(json.dumps(result.to_dict(), indent=2, ensure_ascii=False), encoding="utf-8")
     return file
-
-
-def _upwards(problem: Problem, score: float) -> float:
-    return score if problem.goal == "maximize" else -score
 
 
 _TEXT = "current_candidate"

@@ -37,9 +37,8 @@ def problem(script: Path) -> dict[str, Any]:
             if examples is None:
                 return score(texts, None)
             scores = sorted((score(texts, example) for example in examples), key=lambda scored: scored[0])
-            return sum(each for each, _ in scores) / len(
-                scores
-            ), f"The worst of {len(scores)} examples:\n{scores[0][1]}"
+            mean = sum(each for each, _ in scores) / len(scores)
+            return mean, f"The worst of {len(scores)} examples:\n{scores[0][1]}"
 
         return evaluate
 

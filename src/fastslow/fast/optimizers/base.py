@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -138,7 +139,7 @@ class Optimizer(ABC):
         self.recipe = recipe
         self.edits: dict[str, Edit] = {}
         self.rejected: list[Rejected] = []
-        self.faults: dict[str, int] = {}
+        self.faults: Counter[str] = Counter()
         self.refused: dict[str, list[tuple[str, str]]] = {}
         """By component: the proposals that are shown with the next request, and why they were refused."""
         self.generations = self.failures_in_a_row = 0
@@ -261,6 +262,15 @@ class Optimizer(ABC):
         self.failures_in_a_row += 1
         return None
 
+    def edited(self, parent: Context, component: str, attempts: Sequence[Attempt], before: float) -> Context | None:
+        """A new context: an edit of a parent's text for one component, from attempts under it."""
+        complaints = [attempt.feedback for attempt in attempts if attempt.score < 1]
+
+        def ask(seed: int) -> str:
+            return self.reflector(self.request(parent, component, attempts, seed))
+
+        return self.child([parent], component, ask, complaints, before)
+
     def asked(self, ask: Callable[[int], str]) -> str | None:
         """The proposer's answer, given a seed; None where it fails, which is counted and reported."""
         self.evaluator.calls += 1
@@ -283,7 +293,7 @@ class Optimizer(ABC):
         return outcome
 
     def fail(self, failure: ReflectionFailed) -> None:
-        self.fault("reflection_failed")
+        self.faults["reflection_failed"] += 1
         self.rejected.append(Rejected("", {}, f"{NO_PROPOSAL}{failure}"))
         self.failures_in_a_row += PATIENCE if failure.permanent else 1
         self.progress(f"no edit: {failure}")
@@ -305,7 +315,7 @@ class Optimizer(ABC):
         if refusal is None and child.id in self.contexts:
             refusal = Refusal("proposal_not_new", f"not new: the same text as {child.id}")
         if refusal is not None:
-            self.fault(refusal.fault)
+            self.faults[refusal.fault] += 1
             self.rejected.append(Rejected(parents[0].id, dict(texts), refusal.reason))
             return None
         self.failures_in_a_row = 0
@@ -313,9 +323,6 @@ class Optimizer(ABC):
         shown = list(feedback) if self.shows_feedback else []
         self.edits[child.id] = Edit(child.id, parents[0].id, ", ".join(texts), shown, before)
         return child
-
-    def fault(self, name: str) -> None:
-        self.faults[name] = self.faults.get(name, 0) + 1
 
     # Ending ------------------------------------------------------------------------------------------------------------
 

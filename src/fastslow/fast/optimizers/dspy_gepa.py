@@ -12,7 +12,6 @@ Without a model: `lessons` proposes, from the same attempts and feedback.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from fastslow.fast.optimizers.dspy_search import DSPySearch, dspy
@@ -59,10 +58,7 @@ class DSPyGepa(DSPySearch):
         rollouts = self.latest.get(parent.id, [])
         attempts = [attempt for each in rollouts if (attempt := self.attempt(each, component)) is not None]
         before = sum(rollout.score for rollout in rollouts) / max(1, len(rollouts))
-        feedback = [attempt.feedback for attempt in attempts if attempt.score < 1]
-
-        requested = partial(self.request, parent, component, attempts)
-        return self.child([parent], component, lambda seed: self.reflector(requested(seed)), feedback, before)
+        return self.edited(parent, component, attempts, before)
 
 
 def _metric(gold: Any, prediction: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None) -> Any:

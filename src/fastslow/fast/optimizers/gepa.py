@@ -182,21 +182,12 @@ class Gepa(Optimizer):
         """A new text for the component whose turn it is, or none when reflection fails."""
         parent = self._context(candidate)
         for number in components:
-            text = self._new_text(parent, self.components[number], dataset[number])
-            if text is not None:
-                return ReflectionProposal({number: text}), self
+            component, records = self.components[number], dataset[number]
+            before = records[0]["before"] if records else 0.0
+            child = self.edited(parent, component, [record["attempt"] for record in records], before)
+            if child is not None:
+                return ReflectionProposal({number: child.texts[component]}), self
         return ReflectionProposal({}), self
-
-    def _new_text(self, parent: Context, component: str, records: Sequence[Mapping[str, Any]]) -> str | None:
-        before = records[0]["before"] if records else 0.0
-        attempts = [record["attempt"] for record in records]
-        complaints = [attempt.feedback for attempt in attempts if attempt.score < 1]
-
-        def ask(seed: int) -> str:
-            return self.reflector(self.request(parent, component, attempts, seed))
-
-        child = self.child([parent], component, ask, complaints, before)
-        return None if child is None else child.texts[component]
 
     # Watching ----------------------------------------------------------------------------------------------------------
 

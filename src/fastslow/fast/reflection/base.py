@@ -155,14 +155,10 @@ def _is_garbage(text: str) -> bool:
 KINDS: dict[str, Kind] = {"prompt": Prompt(), "skill": Skill(), "skills": Skills()}
 
 
-def find_kind(name: str) -> Kind:
-    if name not in KINDS:
-        raise ValueError(f"a component has the kind '{name}'; expected one of {', '.join(KINDS)}")
-    return KINDS[name]
-
-
 def kind_of(component: Component) -> Kind:
-    return find_kind(component.kind).of(component)
+    if component.kind not in KINDS:
+        raise ValueError(f"a component has the kind '{component.kind}'; expected one of {', '.join(KINDS)}")
+    return KINDS[component.kind].of(component)
 
 
 LONGEST_FEEDBACK, MOST_LINES = 8_000, 64

@@ -95,11 +95,9 @@ def read_text(answer: str, truncated: bool, request: Request | TextRequest) -> s
         raise Unusable(f"the revised text took {tokens} tokens and only {request.max_tokens} are allowed")
     if isinstance(request, Request):
         # A light edit keeps half of the words; a function may well be short and be written anew.
-        words, before = (
-            (text.split(), request.text.split())
-            if isinstance(request.kind, Prompt)
-            else ([text.strip()], [request.text.strip()])
-        )
+        words, before = [text.strip()], [request.text.strip()]
+        if isinstance(request.kind, Prompt):
+            words, before = text.split(), request.text.split()
         _check_edit(words, before, request.proposer)
     return text
 

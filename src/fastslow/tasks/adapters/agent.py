@@ -19,19 +19,10 @@ from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line, redacted
 from fastslow.base.world import in_thread, wait_for
+from fastslow.gateway.server import gateway, variables
+from fastslow.gateway.session import Refused, Said, Session, Wanted
 from fastslow.tasks.adapters.agent_process import Place, in_box, in_folder
-from fastslow.tasks.adapters.agent_rollout import (
-    LEAKED,
-    AgentLimits,
-    AgentRollouts,
-    Clock,
-    Refused,
-    Said,
-    Session,
-    Wanted,
-    gateway,
-    variables,
-)
+from fastslow.tasks.adapters.agent_rollout import LEAKED, AgentLimits, AgentRollouts, Clock
 from fastslow.tasks.adapters.dataset import call_grader, load_grader
 from fastslow.tasks.base import Example, Feedback, QuestionTask
 from fastslow.tasks.data import Row, RowTask, SourceOptions, content_id
@@ -90,24 +81,17 @@ class AgentTask(AgentRollouts, RowTask):
 
     Options = AgentOptions
     options: AgentOptions
+    seed_text = QuestionTask.seed_text
 
     def __init__(self, options: AgentOptions) -> None:
         self._agent = load_agent(options.agent) if options.agent else None
         self._grader = load_grader(options.grader) if options.grader else None
         super().__init__(options)
 
-    def prepared(self, source: str, rows: list[Row]) -> list[Row]:
-        return rows
-
     def name(self, row: Row) -> str:
         if self.options.id and row.get(self.options.id) is None:
             raise TaskError(f"a row has no value in column '{self.options.id}', which the task's id names; fill it in")
         return str(row[self.options.id]) if self.options.id else content_id(row)
-
-    @property
-    def seed_texts(self) -> Mapping[str, str]:
-        given = {name: text for name, text in self.options.components.items() if text is not None}
-        return {name: given.get(name, self.own.get(name) or QuestionTask.seed_text) for name in self.options.components}
 
     @cached_property
     def own(self) -> Mapping[str, str]:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fastslow.base.world import in_thread
+from fastslow.gateway.server import gateway
 from fastslow.sandbox.box import PATH, Box
-from fastslow.tasks.adapters.agent_rollout import gateway
 from fastslow.tasks.adapters.harbor.machines import LONGEST, SandboxMachine
 
 OUTPUT = 2**20
@@ -42,11 +42,9 @@ class Place(Protocol):
 
     async def run(self, command: str, given: Mapping[str, str]) -> Ended:
         """Run a shell command, with variables added to its environment and the problem as its standard input."""
-        ...
 
     async def read(self, name: str) -> str | None:
         """A file that it wrote, if there is one."""
-        ...
 
 
 class Files(Protocol):

@@ -13,32 +13,13 @@ from pydantic import Field
 
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.text import one_line, redacted
+from fastslow.gateway.rendering import rendering_of
+from fastslow.gateway.session import LIMIT, Place, Refused, Session, Wanted
 from fastslow.models.chat import ChatFormat, speaking
 from fastslow.models.tool_text import loaded, read_calls
 from fastslow.sandbox.process import queued, unwatched
 from fastslow.tasks.base import SYSTEM, Answer, Ask, Asking, Example, Feedback, Options, Task
 
-try:
-    from fastslow.gateway.rendering import rendering_of
-    from fastslow.gateway.server import gateway, variables
-    from fastslow.gateway.session import LIMIT, Place, Refused, Said, Session, Wanted
-except ModuleNotFoundError as error:
-    raise TaskError(
-        f"tasks of agents need the package {error.name}; install it with: pip install 'fastslow[agents]'"
-    ) from error
-
-__all__ = [
-    "LEAKED",
-    "AgentLimits",
-    "AgentRollouts",
-    "Clock",
-    "Refused",
-    "Said",
-    "Session",
-    "gateway",
-    "use_tools",
-    "variables",
-]
 CRASHED, HUNG, LEAKED = "agent_crashed", "agent_hung", "agent_leaked"
 """Faults: it failed; it took longer than it may; it left processes behind."""
 GRACE = 5.0
@@ -98,6 +79,13 @@ class AgentRollouts(Task):
 
     options: AgentLimits
     grades_apart = True  # an agent that has its answer works on while others are sampled
+
+    @property
+    def seed_texts(self) -> Mapping[str, str]:
+        return {
+            name: (self.own.get(name) or self.seed_text) if text is None else text
+            for name, text in self.options.components.items()
+        }
 
     @property
     def own(self) -> Mapping[str, str]:

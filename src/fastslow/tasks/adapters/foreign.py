@@ -13,8 +13,9 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 from fastslow.base.errors import TaskError
-from fastslow.tasks.base import Ask, Asking, Chooser, Component, Example, Feedback, Options, Split
+from fastslow.tasks.base import Ask, Asking, Component, Example, Feedback, Options, Split
 from fastslow.tasks.data import ListedTask, content_id, name_examples
+from fastslow.tasks.skills import Skills
 
 T = TypeVar("T")
 Question = TypeVar("Question")
@@ -165,7 +166,7 @@ class ProgramTask(ListedTask):
 
     async def rollout(self, example: Example, texts: Mapping[str, str], ask: Asking) -> Feedback:
         problem = example.data["problem"]
-        if isinstance(texts, Chooser):
+        if isinstance(texts, Skills):
             texts = texts.narrowed(str(self._asked(problem)))
         return await run_in_thread(partial(self._attempt, problem, texts), ask)
 

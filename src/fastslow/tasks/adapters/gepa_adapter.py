@@ -26,21 +26,16 @@ SHOWN_ELSEWHERE = ("Inputs", "Generated Outputs")
 
 
 class GEPATask(ProgramTask):
-    """The arguments of `gepa.optimize` as a task: every component of the candidate is a text that evolves.
+    """The arguments of `gepa.optimize` as a task: every component of the candidate is a text that evolves (docs/gepa.md).
 
         task = fastslow.GEPATask(seed_candidate, trainset, valset, evaluator=evaluator)
         task = fastslow.GEPATask(seed_candidate, trainset, valset, adapter=lambda policy: MyAdapter(model=policy))
 
-    `adapter` is a function that is given the policy and returns a `gepa.GEPAAdapter`. The policy is called with chat
-    messages, or with a text, and returns the model's answer; the weights learn from all of these calls. Calls that the
-    adapter makes to another LM are answered by that LM and not trained on. Without `adapter`, gepa's DefaultAdapter is used
-    with `evaluator`, as in `gepa.optimize(task_lm=…)`.
-
-    An adapter is made for every rollout, and `evaluate` is called with a batch of one, in a thread of its own: what is
-    expensive to make, such as an index, is made outside of the function and must be safe in threads. Scores lie between 0 and
-    `perfect_score`. About attempts that fall short of it, `make_reflective_dataset` is called for each component, and the
-    field `Feedback` of its records, or else all fields but the inputs and outputs, is the feedback. `propose_new_texts` is
-    not called: `fast.reflection` proposes the edits.
+    `adapter` is a function that is given the policy and returns a `gepa.GEPAAdapter`; one is made for every rollout. The
+    policy is called with chat messages, or with a text, and returns the model's answer. Without `adapter`, gepa's
+    DefaultAdapter is used with `evaluator`, as in `gepa.optimize(task_lm=…)`. About attempts that score less than
+    `perfect_score`, `make_reflective_dataset` is called for each component, and the field `Feedback` of its records, or else
+    all fields but the inputs and outputs, is the feedback.
     """
 
     def __init__(

@@ -16,8 +16,9 @@ from pydantic import Field
 from fastslow.base.errors import TaskError
 from fastslow.base.text import one_line
 from fastslow.base.world import derive_seed
+from fastslow.gateway.session import Session
 from fastslow.sandbox.process import queued
-from fastslow.tasks.adapters.agent_rollout import AgentLimits, AgentRollouts, Clock, Session, use_tools
+from fastslow.tasks.adapters.agent_rollout import AgentLimits, AgentRollouts, Clock, use_tools
 from fastslow.tasks.base import Example, Feedback, within
 from fastslow.tasks.data import LazyExamples, Split
 
@@ -30,7 +31,6 @@ FULL = "CAPACITY_REACHED"
 PATIENCE = 60.0
 """Seconds that a server in which no rollout of ours plays is asked for room."""
 ENDED = "The episode has ended."
-SEED_TEXT = "Act in the environment until the episode ends."
 
 
 class OpenEnvOptions(AgentLimits):
@@ -57,6 +57,7 @@ class OpenEnvTask(AgentRollouts):
 
     Options = OpenEnvOptions
     options: OpenEnvOptions
+    seed_text = "Act in the environment until the episode ends."
 
     def __init__(self, options: OpenEnvOptions) -> None:
         super().__init__(options)
@@ -89,10 +90,6 @@ class OpenEnvTask(AgentRollouts):
         }
         self._playing, self._left = 0, 0.0  # rollouts that have a connection, and when the last one ended
 
-    @property
-    def seed_texts(self) -> Mapping[str, str]:
-        return {name: SEED_TEXT if text is None else text for name, text in self.options.components.items()}
-
     def examples(self, split: Split) -> LazyExamples:
         return LazyExamples(
             getattr(self.options, split),
@@ -100,21 +97,13 @@ class OpenEnvTask(AgentRollouts):
         )
 
     async def attempt(self, example: Example, session: Session, clock: Clock) -> Any:
-        rewards: list[tuple[int, float]] = []
-        work = self._episode(example, session, clock, rewards)
-        failed = await self.timed(work, session, clock, self.options.seconds)
-        if isinstance(failed, Feedback):
-            return failed
-        by_turn = [0.0] * session.answered
-        for turn, reward in rewards:
-            if turn:
-                by_turn[turn - 1] += reward
-        return rewards, by_turn
+        return await self.timed(self._episode(example, session, clock), session, clock, self.options.seconds)
 
     async def _episode(
-        self, example: Example, session: Session, clock: Clock, rewards: list[tuple[int, float]]
-    ) -> None:
-        """Play it to its end, and note each reward with the number of answers that had been given."""
+        self, example: Example, session: Session, clock: Clock
+    ) -> tuple[list[tuple[int, float]], list[float]]:
+        """Play it to its end: each reward with the number of answers that had been given, and their sum by answer."""
+        rewards: list[tuple[int, float]] = []
         ended = False
 
         def shown(data: Mapping[str, Any]) -> str:
@@ -144,6 +133,11 @@ class OpenEnvTask(AgentRollouts):
             await use_tools(session, messages, tools, call, lambda: ended)
             with suppress(Exception):
                 await asyncio.wait_for(connection.send(json.dumps({"type": "close"})), 5)
+        by_turn = [0.0] * session.answered
+        for turn, reward in rewards:
+            if turn:
+                by_turn[turn - 1] += reward
+        return rewards, by_turn
 
     @asynccontextmanager
     async def _reset(self, data: Mapping[str, Any], clock: Clock) -> AsyncIterator[tuple[Any, Mapping[str, Any]]]:

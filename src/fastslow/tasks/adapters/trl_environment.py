@@ -13,10 +13,11 @@ from fastslow.base.errors import TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line
 from fastslow.base.world import in_thread
+from fastslow.gateway.session import Session
 from fastslow.records import Example
-from fastslow.tasks.adapters.agent_rollout import AgentLimits, AgentRollouts, Clock, Session, use_tools
+from fastslow.tasks.adapters.agent_rollout import AgentLimits, AgentRollouts, Clock, use_tools
 from fastslow.tasks.adapters.dataset import blaming
-from fastslow.tasks.adapters.trl_functions import RewardFunction, await_rewards
+from fastslow.tasks.adapters.trl_functions import RewardFunction, await_rewards, call_rewards
 from fastslow.tasks.adapters.trl_rewards import PROMPT, TRLOptions, TRLTask
 from fastslow.tasks.base import Feedback
 from fastslow.tasks.data import Row, content_id, read_splits
@@ -84,14 +85,6 @@ class TRLEnvironmentTask(AgentRollouts, TRLTask):
         with blaming("the environment_factory"):
             return self._factory()
 
-    @property
-    def seed_texts(self) -> Mapping[str, str]:
-        return {name: self.seed_text if text is None else text for name, text in self.options.components.items()}
-
-    @property
-    def own(self) -> Mapping[str, str]:
-        return {}
-
     def _given(self, row: Mapping[str, Any], completion: Any, ids: Sequence[int] | None) -> dict[str, Any]:
         return {**super()._given(row, completion, ids), "environments": [None]}
 
@@ -119,11 +112,7 @@ class TRLEnvironmentTask(AgentRollouts, TRLTask):
     async def grade(self, example: Example, returned: Any) -> Feedback:
         row, environment, completion = returned
         given = {**self._given(row, completion, None), "environments": [environment]}
-        found: dict[str, Any] = {}
-        for reward in self._rewards:
-            if not reward.is_async:
-                with blaming(f"reward function '{reward.name}'"):
-                    found[reward.name] = await in_thread(lambda reward=reward: reward.function(**given))
+        found = await in_thread(call_rewards, self._rewards, given)
         return self._feedback(example, row, completion, {**found, **await await_rewards(self._rewards, given)})
 
 
@@ -151,12 +140,9 @@ class TRLEnvironmentRecipeTask(TRLEnvironmentTask):
             rows.get("validation"),
             test_dataset=rows.get("test"),
             reward_weights=options.weights,
-            low=options.low,
-            high=options.high,
-            outside=options.outside,
-            seed_text=options.seed_text,
             holdout=options.holdout,
             limits=options,
+            **options.bounds,
         )
 
 

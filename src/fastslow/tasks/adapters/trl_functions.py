@@ -74,8 +74,7 @@ class Reward:
             plain = plain.func
         own = getattr(self.function, "feedback", None) or getattr(plain, "feedback", None)
         if not callable(own):
-            purpose = one_line((inspect.getdoc(plain) or "").partition("\n\n")[0])
-            return purpose
+            return one_line((inspect.getdoc(plain) or "").partition("\n\n")[0])
         with blaming(f"the feedback of reward function '{self.name}'"):
             said = own(prompt=prompt, completion=completion, **columns)
         if not isinstance(said, str):
@@ -124,20 +123,28 @@ def make_rewards(
     return rewards
 
 
+def call_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What each plain function returns for one completion, by name."""
+    returned = {}
+    for reward in rewards:
+        if not reward.is_async:
+            with blaming(f"reward function '{reward.name}'"):
+                returned[reward.name] = reward.function(**given)
+    return returned
+
+
 async def await_rewards(rewards: Sequence[Reward], given: Mapping[str, Any]) -> dict[str, Any]:
     """What each async function returns for one completion, by name. They wait together, on one loop for the process, as in
     TRL's trainer: clients that a function keeps are bound to it."""
-    waiting = [reward for reward in rewards if reward.is_async]
 
-    async def call(reward: Reward) -> Any:
+    async def call(reward: Reward) -> tuple[str, Any]:
         with blaming(f"reward function '{reward.name}'"):
-            return await reward.function(**given)
+            return reward.name, await reward.function(**given)
 
-    async def call_all() -> list[Any]:
-        return await asyncio.gather(*map(call, waiting))
+    async def call_all() -> list[tuple[str, Any]]:
+        return await asyncio.gather(*(call(reward) for reward in rewards if reward.is_async))
 
-    returned = await run_on(lasting_loop(), call_all())
-    return {reward.name: value for reward, value in zip(waiting, returned, strict=True)}
+    return dict(await run_on(lasting_loop(), call_all()))
 
 
 def read_reward(reward: Reward, returned: Any) -> float | None:

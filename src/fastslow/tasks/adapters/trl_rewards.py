@@ -15,13 +15,14 @@ from pydantic import BeforeValidator
 from fastslow.base.errors import RecipeError, TaskError
 from fastslow.base.registry import load_named
 from fastslow.base.text import one_line, quoted
-from fastslow.tasks.adapters.dataset import JUDGES, GraderError, blaming
+from fastslow.tasks.adapters.dataset import JUDGES, GraderError
 from fastslow.tasks.adapters.trl_functions import (
     Numbers,
     RewardFunction,
     Withheld,
     await_rewards,
     bounded,
+    call_rewards,
     make_rewards,
     read_reward,
 )
@@ -46,13 +47,8 @@ class TRLTask(ListedTask, QuestionTask):
     """The reward functions and the dataset of a TRL GRPO script.
 
     `reward_funcs`, `train_dataset`, `eval_dataset`, `reward_processing_classes` and `reward_weights` are what `GRPOTrainer`
-    and `GRPOConfig` take under these names. `low` and `high` say what each function gives at least and at most, as one
-    number for all or one each (0 and 1 by default); the score is where the weighted sum lies between its own least and most.
-    A penalty between -1 and 0 has a low of -1 and a high of 0.
-    A reward outside stops the run, or with `outside="clip"` counts as the bound. `eval_dataset` is the validation split;
-    `holdout` is the share of the training rows held out for validation, and for test, where no dataset is given. With
-    `grader_threads` plain functions are called in threads, several at once: for those that block, such as a judge behind a
-    server.
+    and `GRPOConfig` take under these names; `eval_dataset` is the validation split. The others are the options of the task
+    `trl` (`TRLOptions`).
     """
 
     def __init__(
@@ -115,20 +111,15 @@ class TRLTask(ListedTask, QuestionTask):
         if not isinstance(row[PROMPT], str):
             completion = [{"role": "assistant", "content": completion}]
         given = self._given(row, completion, getattr(answer, "ids", None if answer else []))
-        returned: dict[str, Any] = {}
-        for reward in self._rewards:
-            if not reward.is_async:
-                with blaming(f"reward function '{reward.name}'"):
-                    returned[reward.name] = reward.function(**given)
-        if any(reward.is_async for reward in self._rewards):
-            return self._grade_async(example, row, completion, given, returned)
-        return self._feedback(example, row, completion, returned)
+        returned = call_rewards(self._rewards, given)
+        if not any(reward.is_async for reward in self._rewards):
+            return self._feedback(example, row, completion, returned)
 
-    async def _grade_async(
-        self, example: Example, row: Row, completion: Any, given: Mapping[str, Any], returned: Mapping[str, Any]
-    ) -> Feedback:
-        later = await await_rewards(self._rewards, given)
-        return self._feedback(example, row, completion, {**returned, **later})
+        async def graded() -> Feedback:
+            later = await await_rewards(self._rewards, given)
+            return self._feedback(example, row, completion, {**returned, **later})
+
+        return graded()
 
     def _feedback(self, example: Example, row: Row, completion: Any, returned: Mapping[str, Any]) -> Feedback:
         """The score that the rewards amount to, and what the functions say about them."""
@@ -180,6 +171,11 @@ class TRLBounds(Options):
     """The text the context starts from. By default the system message that the prompts have, where all have the same; with
     a text given, or where they differ, theirs stay part of the problems."""
 
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """These options, as arguments of a `TRLTask`."""
+        return {name: getattr(self, name) for name in TRLBounds.model_fields}
+
 
 class TRLOptions(TRLBounds, SourceOptions):
     rewards: Annotated[tuple[str, ...], BeforeValidator(_several)]
@@ -207,12 +203,9 @@ class TRLRecipeTask(TRLTask):
             rows.get("validation", []),
             options.weights,
             test_dataset=rows.get("test", []),
-            low=options.low,
-            high=options.high,
-            outside=options.outside,
-            seed_text=options.seed_text,
             holdout=0,
             grader_threads=options.grader_threads,
+            **options.bounds,
         )
         self.options = options
 

@@ -49,12 +49,9 @@ class TRLScriptTask(TRLEnvironmentTask):
             given.get("eval_dataset"),
             reward_weights=getattr(given.get("args"), "reward_weights", None),
             reward_processing_classes=given.get("reward_processing_classes"),
-            low=options.low,
-            high=options.high,
-            outside=options.outside,
-            seed_text=options.seed_text,
             holdout=options.holdout,
             limits=options,
+            **options.bounds,
         )
 
 

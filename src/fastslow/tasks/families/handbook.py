@@ -113,7 +113,6 @@ class Handbook:
         self.shares = [1 / (1 + order[index]) ** RARITY for index in range(len(self.rules))]
 
     def decides(self, message: Mapping[str, Any]) -> Rule:
-        """The rule that a message falls under."""
         return next(rule for rule in self.rules if rule.holds(message))
 
     def message(self, draw: random.Random) -> dict[str, Any]:
@@ -126,7 +125,6 @@ class Handbook:
         raise AssertionError(f"no message falls under: {rule.text}")
 
     def write(self, message: Mapping[str, Any]) -> str:
-        """A message in words."""
         domain = self.domain
         who = f"{message['name']}, {message['role']}," if message["role"] else message["name"]
         said = domain.says[message["way"]].format(
@@ -225,7 +223,6 @@ class HandbookTask(GeneratedTask):
         return [{"role": "user", "content": question}]
 
     def answer(self, example: Example) -> str:
-        """The right option."""
         return self.book.decides(example.data).label
 
     def grade(self, example: Example, answer: str) -> Feedback:

@@ -60,9 +60,6 @@ class Passages:
         self._titles = numpy.load(folder / "titles.npy", mmap_mode="r")
         self.search = lru_cache(REMEMBERED)(self._search)
 
-    def __len__(self) -> int:
-        return len(self._offsets)
-
     def has(self, title: str) -> bool:
         """Whether a passage has that title."""
         import numpy

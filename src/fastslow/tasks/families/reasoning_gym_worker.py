@@ -113,7 +113,6 @@ def handle(request: dict[str, Any]) -> Any:
 
 
 def names() -> list[str]:
-    """The generators."""
     return sorted(name for name in DATASETS if name != COMPOSITE)
 
 

@@ -34,7 +34,6 @@ class Machine(ABC):
 
     workdir: str
 
-    @abstractmethod
     async def run(
         self,
         command: str,
@@ -46,16 +45,22 @@ class Machine(ABC):
         given: bytes = b"",
     ) -> Ran:
         """Run a command of bash, by default in the task's working directory."""
+        return await self._run(command, folder or self.workdir, environment or {}, seconds, user, given)
+
+    @abstractmethod
+    async def _run(
+        self, command: str, folder: str, environment: Mapping[str, str], seconds: float, user: User, given: bytes
+    ) -> Ran: ...
 
     @abstractmethod
     async def close(self) -> None:
         """End the machine and all that runs in it."""
 
-    async def put(self, source: Path, target: str, seconds: float = 120) -> None:
+    async def put(self, source: Path, target: str) -> None:
         """Copy a folder, or one file, to a folder of the machine."""
         packed = await in_thread(_packed, source)
         where = shlex.quote(target)
-        ran = await self.run(f"mkdir -p {where} && tar -xf - -C {where}", seconds=seconds, folder="/", given=packed)
+        ran = await self.run(f"mkdir -p {where} && tar -xf - -C {where}", seconds=120, folder="/", given=packed)
         if ran.code:
             raise TaskError(f"'{source.name}' cannot be copied to {target}: {one_line(ran.errors)}")
 
@@ -151,21 +156,13 @@ class SandboxMachine(Machine):
                     move = f"mv {shlex.quote(f'{above}/{each.name}')} {shlex.quote(place)}"
                     await self._must(move, "/", folder, 60)
 
-    async def run(
-        self,
-        command: str,
-        *,
-        seconds: float,
-        environment: Mapping[str, str] | None = None,
-        user: User = None,
-        folder: str | None = None,
-        given: bytes = b"",
+    async def _run(
+        self, command: str, folder: str, environment: Mapping[str, str], seconds: float, user: User, given: bytes
     ) -> Ran:
-        variables = {**self._environment, **(environment or {})}
-        where = folder or self.workdir
+        variables = {**self._environment, **environment}
         try:
             return await in_thread(
-                lambda: self.box.run(command, folder=where, environment=variables, seconds=seconds, given=given)
+                lambda: self.box.run(command, folder=folder, environment=variables, seconds=seconds, given=given)
             )
         except asyncio.CancelledError:
             self.box.stop()
@@ -178,16 +175,15 @@ class SandboxMachine(Machine):
 class ContainerMachine(Machine):
     """A container of the task's image."""
 
-    def __init__(self, engine: Engine, name: str, workdir: str | None, environment: Mapping[str, str]) -> None:
-        self.engine, self.name, self.workdir = engine, name, workdir or ""
-        self._environment = environment
+    def __init__(self, engine: Engine, name: str, workdir: str) -> None:
+        self.engine, self.name, self.workdir = engine, name, workdir
 
     @classmethod
     async def started(cls, engine: Engine, folder: Folder, *, network: Literal["none", "host", ""]) -> ContainerMachine:
         """Build the image, where none is named, and start a container of it. Images are built once."""
         given = folder.config.environment
         image = given.docker_image or await _image(engine, folder)
-        machine = cls(engine, f"fastslow-{secrets.token_hex(6)}", given.workdir, {})
+        machine = cls(engine, f"fastslow-{secrets.token_hex(6)}", given.workdir or "")
         limits = {"--cpus": given.cpus, "--memory": given.memory_mb and f"{given.memory_mb}m", "--network": network}
         options = [word for name, value in limits.items() if value for word in (name, f"{value}")]
         if given.gpus:
@@ -205,24 +201,16 @@ class ContainerMachine(Machine):
             raise
         return machine
 
-    async def run(
-        self,
-        command: str,
-        *,
-        seconds: float,
-        environment: Mapping[str, str] | None = None,
-        user: User = None,
-        folder: str | None = None,
-        given: bytes = b"",
+    async def _run(
+        self, command: str, folder: str, environment: Mapping[str, str], seconds: float, user: User, given: bytes
     ) -> Ran:
-        options = [word for name, value in (environment or {}).items() for word in ("--env", f"{name}={value}")]
+        options = [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
         if user is not None:
             options += ["--user", str(user)]
-        if where := folder or self.workdir:
-            options += ["--workdir", where]
-        return await _run(
-            [self.engine, "exec", "--interactive", *options, self.name, "bash", "-c", command], seconds, given
-        )
+        if folder:
+            options += ["--workdir", folder]
+        words = [self.engine, "exec", "--interactive", *options, self.name, "bash", "-c", command]
+        return await _run(words, seconds, given)
 
     async def close(self) -> None:
         with suppress(TaskError):

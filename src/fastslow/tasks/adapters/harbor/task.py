@@ -15,22 +15,14 @@ from pydantic import Field, model_validator
 
 from fastslow.base.errors import FastSlowWarning, TaskError
 from fastslow.base.text import one_line, redacted
-from fastslow.tasks.adapters.agent_rollout import (
-    LEAKED,
-    AgentLimits,
-    AgentRollouts,
-    Clock,
-    Session,
-    gateway,
-    use_tools,
-    variables,
-)
+from fastslow.gateway.server import gateway, variables
+from fastslow.gateway.session import Session
+from fastslow.tasks.adapters.agent_rollout import LEAKED, AgentLimits, AgentRollouts, Clock, use_tools
 from fastslow.tasks.adapters.harbor.folder import Folder, find_folders, from_host
 from fastslow.tasks.adapters.harbor.machines import ContainerMachine, Machine, SandboxMachine, find_engine
 from fastslow.tasks.base import Example, Feedback, Split, within
 from fastslow.tasks.data import ListedTask, Row, complete_splits, name_examples
 
-SEED_TEXT = "Solve the task in a Linux shell. Look first, then work in small steps, and check what you have done."
 SHELL = {
     "name": "shell",
     "description": "Run a command of bash and see what it prints. Each command starts in the working directory.",
@@ -92,6 +84,7 @@ class HarborTask(AgentRollouts, ListedTask):
 
     Options = HarborOptions
     options: HarborOptions
+    seed_text = "Solve the task in a Linux shell. Look first, then work in small steps, and check what you have done."
 
     def __init__(self, options: HarborOptions) -> None:
         super().__init__(options)
@@ -129,10 +122,6 @@ class HarborTask(AgentRollouts, ListedTask):
             )
         return kept
 
-    @property
-    def seed_texts(self) -> Mapping[str, str]:
-        return {name: SEED_TEXT if text is None else text for name, text in self.options.components.items()}
-
     def shown(self, example: Example) -> object:
         return {"instruction": example.data["instruction"]}
 
@@ -153,9 +142,6 @@ class HarborTask(AgentRollouts, ListedTask):
                 feedback, faults={**feedback.faults, **ended.faults}, error=feedback.error or ended.error
             )
         return feedback
-
-    async def grade(self, example: Example, returned: Any) -> Feedback:
-        raise NotImplementedError  # an attempt returns feedback
 
     async def _machine(self, folder: Folder, stack: AsyncExitStack) -> Machine:
         machine: Machine
@@ -197,8 +183,6 @@ class HarborTask(AgentRollouts, ListedTask):
             raise TaskError(f"the command ended with {ran.code}: {last}")
 
     async def _shell(self, machine: Machine, folder: Folder, instruction: str, session: Session) -> None:
-        """The policy with a shell."""
-
         async def call(name: str, given: Any) -> str:
             return await self._called(machine, folder, name, given)
 

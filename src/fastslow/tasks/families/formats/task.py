@@ -68,7 +68,6 @@ class Formats(GeneratedTask):
         return "\n".join([self.seed_text, *rules, example])
 
     def rules(self, name: str) -> list[str]:
-        """The conventions for a field."""
         return [FIELDS[name].aspects[aspect][way] for aspect, way in self.house[name].items()]
 
     def _example(self, split: Split, index: int) -> Example:
@@ -99,7 +98,6 @@ class Formats(GeneratedTask):
         return {name: FIELDS[name].write(value, self.house[name]) for name, value in example.data["values"].items()}
 
     def answer(self, example: Example) -> str:
-        """The right record."""
         return "\n".join(f"{name}: {value}" for name, value in self.expected(example).items())
 
     def grade(self, example: Example, answer: str) -> Feedback:
@@ -117,7 +115,6 @@ class Formats(GeneratedTask):
         return Feedback(share if self.options.graded else 0.0, "\n".join(lines), progress=share)
 
     def _said(self, name: str, value: Any, given: str) -> list[str]:
-        """What the feedback says of a field that is wrong."""
         if self.options.feedback == "none":
             return []
         house, aspects = self.house[name], FIELDS[name].aspects

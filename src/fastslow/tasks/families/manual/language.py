@@ -135,7 +135,6 @@ class Language:
         }
 
     def write(self, table: str, steps: Sequence[Step]) -> str:
-        """The expression of these steps."""
         parts = [self.start.format(table), *(f"{self.join} {self._write_step(step)}" for step in steps), self.end]
         return " ".join(parts)
 
@@ -238,7 +237,6 @@ class Language:
 
 
 def evaluate(rows: Sequence[Row], steps: Sequence[Step]) -> list[Any] | int:
-    """What the steps give."""
     for step in steps:
         if step.kind == "keep":
             rows = [row for row in rows if _holds(row[step.column], step)]

@@ -109,7 +109,6 @@ class Manual(GeneratedTask):
         return [{"role": "user", "content": f"{table}\nRequest: {asked(example.data)}"}]
 
     def answer(self, example: Example) -> str:
-        """A right expression."""
         return self.language.write(example.data["table"], example.data["steps"])
 
     def grade(self, example: Example, answer: str) -> Feedback:
@@ -182,7 +181,6 @@ def _drawn_steps(table: str, rows: list[dict[str, Any]], plan: tuple[Kind, ...],
 
 
 def asked(data: Mapping[str, Any]) -> str:
-    """The request in words."""
     *before, last = data["steps"]
     conditions = " and ".join(_said(step) for step in before if step.kind == "keep")
     rest = [_said(step) for step in before if step.kind != "keep"]

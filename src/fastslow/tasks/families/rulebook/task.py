@@ -104,7 +104,6 @@ class Rulebook(GeneratedTask):
         return [{"role": "user", "content": f"{example.data['word']} : {' '.join(example.data['items'])}"}]
 
     def answer(self, example: Example) -> str:
-        """The one right answer."""
         return u.write_answer(self._right_items(example), self.styles)
 
     def _right_items(self, example: Example) -> u.Items:
