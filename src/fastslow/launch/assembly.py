@@ -30,6 +30,7 @@ from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.trackers import check_trackers
+from fastslow.runs.trust import require_trust
 from fastslow.sandbox.signature import LONGEST
 from fastslow.slow.losses import objective, try_out
 from fastslow.state import STATE
@@ -225,3 +226,16 @@ def open_snapshot(folder: str | Path, step: AtStep = None) -> Snapshot:
         return Snapshot(run, step, path, Pool.from_dict(state["pool"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RunError(f"'{path / STATE}' is no state of a run ({cause(error)}); use another step") from error
+
+
+def open_policy(
+    folder: str | Path, step: AtStep = None, *, trust: bool = False, task: Task | None = None
+) -> tuple[Snapshot, Parts]:
+    """A run at a checkpoint, and its parts to sample with: there is no reference model and no tracker."""
+    snapshot = open_snapshot(folder, step)
+    recipe = without_servers(require_trust(snapshot.run.path, snapshot.run.recipe, trust))
+    recipe = changed(recipe, slow={"kl": 0.0}, output={"report_to": []})
+    parts = assemble(recipe, Path(folder), find_world(recipe), task)
+    if snapshot.weights is not None:
+        parts.engine.load(snapshot.weights)
+    return snapshot, parts
