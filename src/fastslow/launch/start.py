@@ -84,13 +84,7 @@ def resume(
     trust: bool = False,
     other_data: bool = False,
 ) -> Path:
-    """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
-
-    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS) and those that say how much
-    failing code of the task it bears (GRADING_SETTINGS), and raise those that say when it ends (LENGTH_SETTINGS), which
-    extends a finished run. `step` chooses another checkpoint; 0 starts over. `trust` allows a folder that was made
-    elsewhere to execute the code it names, and `other_data` a run whose problems or grader have changed since it began.
-    """
+    """Resume a run as `fastslow.resume` does, which describes the arguments, and return the run folder."""
     given, place = Path(folder), Path(folder).absolute()
     recipe = _recipe_to_resume(given, overrides)
     recipe = require_trust(place, recipe, trust)
@@ -354,8 +348,8 @@ def ending(run: RunFolder | None, folder: Path, view: View, world: World, recipe
 def _record(run: RunFolder | None, error: BaseException) -> None:
     if run is None:
         return
-    status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-    status = "stopped" if isinstance(error, NothingLearnt) else status
+    stopped = "stopped" if isinstance(error, NothingLearnt) else "failed"
+    status = "interrupted" if isinstance(error, KeyboardInterrupt) else stopped
     try:
         run.set_status(status, error=redacted(cause(error)))
     except (RunError, MemoryError) as problem:  # the disk is full, say: what ended the run matters more
