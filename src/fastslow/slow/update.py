@@ -90,7 +90,8 @@ def build_update(
     helped_N = [*[False] * own, *(each.helped for each in rescued)]
     rewards_N = np.array([rollout.score for rollout in rollouts], dtype=np.float64)
     tokens_N = np.array([_trained_tokens(rollout) for rollout in rollouts])
-    groups_N = baseline_groups(problems_N, _contexts(rollouts), slow.baseline)
+    _, contexts_N = np.unique([rollout.context.id for rollout in rollouts], return_inverse=True)
+    groups_N = baseline_groups(problems_N, contexts_N, slow.baseline)
     varied_N, advantages_N, by_turn = _by_rewards(rollouts, rewards_N, groups_N, slow)
     ranked_N, taught_N = np.zeros_like(varied_N), np.zeros_like(varied_N)
     words: dict[str, float | bool | None] = {}
@@ -121,12 +122,6 @@ def build_update(
 
 def _trained_tokens(rollout: Rollout) -> int:
     return sum(len(rollout.turns[number].completion.ids) for number in rollout.trained)
-
-
-def _contexts(rollouts: Sequence[Rollout]) -> Integers:
-    """The number of each rollout's context."""
-    numbers = {context: index for index, context in enumerate(dict.fromkeys(each.context.id for each in rollouts))}
-    return np.array([numbers[each.context.id] for each in rollouts])
 
 
 def _by_rewards(
