@@ -284,7 +284,8 @@ def board(
         from fastslow.runs.board.page import write_snapshot
 
         count = write_snapshot(views, snapshot)
-        console.print(f"wrote {snapshot}: {count} run{'s' * (count > 1)}, {snapshot.stat().st_size / 1e6:.1f} MB")
+        size = snapshot.stat().st_size / 1e6
+        console.print(f"wrote {snapshot}: {count} run{'s' * (count > 1)}, {size:.1f} MB", soft_wrap=True)
         return
     if wait:  # beside a run
         os.nice(10)
