@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fastslow.base.errors import FastSlowWarning, RecipeError, RunError, TaskError, cause
+from fastslow.base.errors import RecipeError, RunError, TaskError, cause, warn
 from fastslow.base.text import one_line, quoted
 from fastslow.base.world import World
 from fastslow.engine.base import Engine
@@ -103,7 +102,7 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     shown = library.over(seed_texts) if library else seed_texts
     check_lengths(task, chat, shown, recipe.sampling.max_tokens, source.max_length)
     if said := foreign_words(recipe, task, chat):
-        warnings.warn(said, FastSlowWarning, stacklevel=2)
+        warn(said)
     opened = source.open(objective(recipe.slow))
     if recipe.sampling.ahead and recipe.method != "gepa" and not opened.pausable:
         raise RecipeError(
@@ -213,11 +212,9 @@ def open_snapshot(folder: str | Path, step: AtStep = None) -> Snapshot:
             )
         step, path = chosen
         if step != (last := run.checkpoints.steps()[-1]):
-            warnings.warn(
+            warn(
                 f"'{folder}' is taken at step {step}, whose training reward was better than at its last step, {last}; "
-                f"`--step last` (from Python: step='last') takes that",
-                FastSlowWarning,
-                stacklevel=2,
+                f"`--step last` (from Python: step='last') takes that"
             )
     else:
         path = run.checkpoints.get(step)
