@@ -222,7 +222,7 @@ def _rewound(
         run.write_recipe(recipe)
     repeated = run.rewind(latest[0] if latest else -1)
     number, path = latest or (0, None)
-    best = (run.read_json("run.json") or {}).get("best")
+    best = run.info.get("best")
     there = best in run.checkpoints.steps()  # it may have been removed just now
     run.set_status("running", checkpoint=number, best=best if there else number or None, data=data)
     done = f"{repeated} completed {'step is' if repeated == 1 else 'steps are'} repeated" if repeated else ""
@@ -233,7 +233,7 @@ def _rewound(
 def _same_data(run: RunFolder | None, task: Task, other_data: bool) -> tuple[dict[str, str], str]:
     """The identity of problems and grader. Raise if the run was started with others; what to say of it if it may go on."""
     assert run is not None, "called on the main process only"
-    before, now = (run.read_json("run.json") or {}).get("data"), identity(task)
+    before, now = run.info.get("data"), identity(task)
     changed = differing(before, now) if isinstance(before, dict) else ""
     if changed and not other_data:
         raise RunError(
