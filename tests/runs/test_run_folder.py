@@ -267,7 +267,7 @@ def test_rollouts_are_kept_as_a_table(run: RunFolder) -> None:
 
 def test_rewind_forgets_evaluations_after_the_step(run: RunFolder) -> None:
     for step in (0, 2, 4):
-        run.save_evaluated(step, [make_rollout("a", 1.0)])
+        run.save_rollouts(step, [make_rollout("a", 1.0)], of="evaluation")
     run.rewind(2)
     assert sorted(path.name for path in (run.path / "rollouts").glob("evaluation-*")) == [
         "evaluation-000000.parquet",

@@ -242,23 +242,17 @@ class RunFolder:
 
     def save_rollouts(
         self,
-        step: int,
+        number: int,
         rollouts: Sequence[Rollout],
         purposes: Sequence[str] | None = None,
         advantages: Sequence[float | None] | None = None,
+        *,
+        of: Literal["step", "cycle", "evaluation"] = "step",
     ) -> None:
-        """Write the rollouts that a step was trained on; `purposes` and `advantages` add a column each."""
-        path = self.path / "rollouts" / f"step-{step:06d}.parquet"
-        self.rollout_writer.write(path, rollouts, purposes, advantages)
-
-    def save_fast_rollouts(self, cycle: int, rollouts: Sequence[Rollout], purposes: Sequence[str]) -> None:
-        """Write the rollouts that the fast loop played in a cycle, each with its purpose."""
-        self.rollout_writer.write(self.path / "rollouts" / f"cycle-{cycle:04d}.parquet", rollouts, purposes)
-
-    def save_evaluated(self, step: int, rollouts: Sequence[Rollout]) -> None:
-        """Write the rollouts of an evaluation."""
-        path = self.path / "rollouts" / f"evaluation-{step:06d}.parquet"
-        self.rollout_writer.write(path, rollouts, ["evaluation"] * len(rollouts))
+        """Write the rollouts that a step was trained on, that the fast loop played in a cycle, or those of an evaluation;
+        `purposes` and `advantages` add a column each."""
+        name = f"{of}-{number:04d}" if of == "cycle" else f"{of}-{number:06d}"
+        self.rollout_writer.write(self.path / "rollouts" / f"{name}.parquet", rollouts, purposes, advantages)
 
     def rewind(self, step: int) -> int:
         """Remove everything after the checkpoint of `step`, to resume from it (-1: to start over); return the number of
