@@ -19,9 +19,11 @@ from fastslow.base.text import one_line
 from fastslow.records import Rollout
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 Std = Literal["group", "batch", "none"]
 T = TypeVar("T")
 EPSILON = 1e-4
+"""TRL's, so that one update equals stock TRL's."""
 
 
 def returns(rewards: Sequence[float], discount: float) -> Floats:
@@ -102,7 +104,7 @@ def _compared(returns_N: Sequence[Floats], alike: Sequence[Sequence[tuple[int, i
 def turn_advantages(
     rollouts: Sequence[Rollout],
     advantages_N: Floats,
-    groups_N: NDArray[np.int64],
+    groups_N: Integers,
     credit: Literal["turns", "states"],
     discount: float,
     std: Std,
