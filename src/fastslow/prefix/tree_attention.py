@@ -200,8 +200,8 @@ def _attend_gathered(
         for states in (key, value)
     )
     attended = [
-        functional.scaled_dot_product_attention(*states, block.mask, dropout, scale=scale)
-        for block, *states in zip(mask.blocks, query.split(QUERY_BLOCK, 2), keys, values, strict=True)
+        functional.scaled_dot_product_attention(q, k, v, block.mask, dropout, scale=scale)
+        for q, k, v, block in zip(query.split(QUERY_BLOCK, 2), keys, values, mask.blocks, strict=True)
     ]
     return torch.cat(attended, 2).transpose(1, 2).contiguous()
 
