@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fastslow.base.world import World
 from fastslow.recipe import Recipe
 from fastslow.recipe.parts import LOSS, OPTIMIZER
+from fastslow.runs.checkpoint import Checkpoints
 
 if TYPE_CHECKING:
     from fastslow.engine.local.engine import LocalEngine
@@ -34,6 +35,12 @@ def fastslow(*arguments: str | Path, cwd: Path | None = None, **environment: str
         text=True,
         check=False,
     )
+
+
+def save_checkpoint(checkpoints: Checkpoints, step: int, name: str = "weights", text: str = "") -> Path:
+    """A checkpoint with one file."""
+    (checkpoints.begin(step) / name).write_text(text)
+    return checkpoints.commit(step)
 
 
 class Ended(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers import save_checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -174,7 +175,7 @@ def test_run_folders(name: str, data: bytes, tmp_path_factory: pytest.TempPathFa
     with RunFolder.create(folder, build_recipe({"model": "nano", "task": "given"})) as run:
         run.append("metrics", {"step": 1})
         run.save_cycle(0, {"cycle": 0})
-        run.checkpoints.write(1, lambda path: (path / "state.json").write_text('{"pool": []}') and None)
+        save_checkpoint(run.checkpoints, 1, "state.json", '{"pool": []}')
     (folder / name).write_bytes(data)
     console = Console(file=io.StringIO())
     for look in (

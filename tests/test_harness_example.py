@@ -17,9 +17,9 @@ import fastslow
 from fastslow.base.errors import RunError
 from fastslow.fast.reflection import LocalChat
 from fastslow.launch import start
-from fastslow.launch.assembly import open_snapshot
+from fastslow.launch.assembly import open_policy, open_snapshot
 from fastslow.launch.harness import load_harness
-from fastslow.launch.serve import open_session, serve_run
+from fastslow.launch.serve import serve_run, session_of
 from fastslow.models.load import load_to_ask
 from fastslow.recipe import load_recipe
 from fastslow.runs.board.page import write_snapshot
@@ -138,7 +138,7 @@ def test_a_changed_file_is_not_run(exported: Path, tmp_path: Path) -> None:
 
 
 def test_the_harness_is_served_beside_the_policy(trained: Path) -> None:
-    assert set(open_session(trained).texts) == {"system"}
+    assert set(session_of(*open_policy(trained)).texts) == {"system"}
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         url, loaded = f"http://127.0.0.1:{listening.getsockname()[1]}", threading.Event()

@@ -178,9 +178,8 @@ class State:
         assert data is not None, "the checkpoint's manifest was checked"
         self.step, self.pool = data["step"], Pool.from_dict(data["pool"])
         self.ledger = Ledger.from_dict(data["ledger"])
-        self.written = Ledger.from_dict(
-            data.get("written", data["ledger"])
-        )  # earlier versions saved settled steps only
+        # Earlier versions saved settled steps only.
+        self.written = Ledger.from_dict(data.get("written", data["ledger"]))
         self.settled = data.get("settled", True)
         self.rescue = self.rescue and Accounts.from_dict(data["rescue"])
         self.clock.add(data.get("seconds", 0.0))

@@ -20,7 +20,8 @@ from helpers import outcome
 from fastslow.base.errors import RunError
 from fastslow.gateway.session import Session, Wanted
 from fastslow.launch import start
-from fastslow.launch.serve import open_session, serve_run
+from fastslow.launch.assembly import open_policy
+from fastslow.launch.serve import serve_run, session_of
 from fastslow.recipe import load_recipe
 from fastslow.runs.folder import RunFolder
 
@@ -127,7 +128,7 @@ async def _prompt_of(session: Session, messages: Any) -> str:
 
 
 def test_what_is_asked_together_is_sampled_together(trained: Path) -> None:
-    session = open_session(trained)
+    session = session_of(*open_policy(trained))
     calls: list[int] = []
     engine = _engine_of(session)
     sample = engine.sample
@@ -153,4 +154,4 @@ def _engine_of(session: Session) -> Any:
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError):
-        open_session(tmp_path)
+        open_policy(tmp_path)

@@ -77,19 +77,6 @@ def test_a_thousand_events_are_one_panel(cell: Cell, recipe: Recipe, capsys: pyt
     assert cell.updates == drawn
 
 
-def test_progress_bars_are_hidden_while_the_panel_is_shown(cell: Cell, recipe: Recipe) -> None:
-    from transformers.utils import logging
-
-    logging.enable_progress_bar()
-    view = NotebookView(Clock())
-    view.close()  # before the start
-    assert logging.is_progress_bar_enabled()
-    view.start("runs/x", recipe, 0)
-    assert not logging.is_progress_bar_enabled()
-    view.close()
-    assert logging.is_progress_bar_enabled()
-
-
 def test_a_notebook_gets_the_panel_unless_it_wants_nothing() -> None:
     assert isinstance(make_view(Console(force_jupyter=True)), NotebookView)
     assert isinstance(make_view(Console(force_jupyter=True, quiet=True)), PlainView)

@@ -27,6 +27,11 @@ def filled(text: str) -> Callable[[Path], None]:
     return fill
 
 
+def write(checkpoints: Checkpoints, step: int, text: str) -> Path:
+    filled(text)(checkpoints.begin(step))
+    return checkpoints.commit(step)
+
+
 def names(checkpoints: Checkpoints) -> list[str]:
     return sorted(path.name for path in checkpoints.folder.iterdir())
 
@@ -34,16 +39,16 @@ def names(checkpoints: Checkpoints) -> list[str]:
 def test_what_was_written_is_found(checkpoints: Checkpoints) -> None:
     assert checkpoints.latest() is None
     assert checkpoints.steps() == []
-    checkpoints.write(50, filled("a"))
-    checkpoints.write(100, filled("b"))
+    write(checkpoints, 50, "a")
+    write(checkpoints, 100, "b")
     assert checkpoints.steps() == [50, 100]
     assert checkpoints.latest() == (100, checkpoints.folder / "step-000100")
     assert (checkpoints.get(50) / "model" / "weights.bin").read_bytes() == b"a" * 100
 
 
 def test_writing_a_step_again_replaces_it(checkpoints: Checkpoints) -> None:
-    checkpoints.write(50, filled("a"))
-    checkpoints.write(50, filled("b"))
+    write(checkpoints, 50, "a")
+    write(checkpoints, 50, "b")
     assert (checkpoints.get(50) / "model" / "weights.bin").read_bytes() == b"b" * 100
     assert names(checkpoints) == ["step-000050"]
 
@@ -70,42 +75,17 @@ def test_an_abandoned_one_leaves_nothing(checkpoints: Checkpoints) -> None:
     assert names(checkpoints) == []
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("PytorchStreamWriter failed")])
-def test_a_failing_fill_changes_nothing(checkpoints: Checkpoints, error: Exception) -> None:
-    checkpoints.write(50, filled("a"))
-
-    def fail(path: Path) -> None:
-        filled("b")(path)
-        raise error
-
-    for step in (50, 100):
-        with pytest.raises(RunError, match=rf"checkpoint of step {step} was not saved: .*{str(error)[-10:]}.*\(50\)"):
-            checkpoints.write(step, fail)
-    assert names(checkpoints) == ["step-000050"]
-    assert (checkpoints.get(50) / "model" / "weights.bin").read_bytes() == b"a" * 100
-
-
-def test_an_interrupt_stays_an_interrupt(checkpoints: Checkpoints) -> None:
-    def interrupted(path: Path) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        checkpoints.write(1, interrupted)
-    assert names(checkpoints) == []
-
-
 def test_a_process_killed_in_the_middle_leaves_the_previous_one_the_latest(
     checkpoints: Checkpoints, start: Start
 ) -> None:
-    checkpoints.write(50, filled("a"))
+    write(checkpoints, 50, "a")
     writer = start(f"""
 from pathlib import Path
 from fastslow.runs.checkpoint import Checkpoints
-def fill(path):
-    (path / "weights.bin").write_text("half")
-    print("halfway", flush=True)
-    input()
-Checkpoints(Path({str(checkpoints.folder)!r})).write(100, fill)
+path = Checkpoints(Path({str(checkpoints.folder)!r})).begin(100)
+(path / "weights.bin").write_text("half")
+print("halfway", flush=True)
+input()
 """)
     assert writer.stdout is not None
     assert writer.stdout.readline() == "halfway\n"
@@ -114,34 +94,30 @@ Checkpoints(Path({str(checkpoints.folder)!r})).write(100, fill)
 
     assert names(checkpoints) == [".writing-step-000100", "step-000050"]
     assert checkpoints.latest() == (50, checkpoints.folder / "step-000050")
-    checkpoints.write(100, filled("c"))
+    write(checkpoints, 100, "c")
     assert checkpoints.steps() == [50, 100]
 
 
 def test_a_disk_that_refuses_a_write_keeps_the_old_checkpoint(checkpoints: Checkpoints, start: Start) -> None:
-    checkpoints.write(50, filled("a"))
+    write(checkpoints, 50, "a")
     writer = start(f"""
 import resource
 from pathlib import Path
 from fastslow.base.errors import RunError
 from fastslow.runs.checkpoint import Checkpoints
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-def large(path):
-    (path / "weights.bin").write_bytes(b"x" * 100_000)
-def many(path):  # each file fits, the manifest that lists them does not
-    for number in range(100):
-        (path / str(number)).touch()
-for fill in (large, many):
-    try:
-        Checkpoints(Path({str(checkpoints.folder)!r})).write(100, fill)
-    except RunError as error:
-        print(error)
+checkpoints = Checkpoints(Path({str(checkpoints.folder)!r}))
+path = checkpoints.begin(100)
+for number in range(100):  # each file fits, the manifest that lists them does not
+    (path / str(number)).touch()
+try:
+    checkpoints.commit(100)
+except RunError as error:
+    print(error)
 """)
     said, trouble = writer.communicate(timeout=300)
-    assert [line.startswith("checkpoint of step 100 was not saved:") for line in said.splitlines()] == [True, True], (
-        trouble
-    )
-    assert said.count("File too large") == 2
+    assert said.startswith("checkpoint of step 100 was not saved:"), trouble
+    assert "File too large" in said
     assert names(checkpoints) == ["step-000050"]
     assert checkpoints.latest() == (50, checkpoints.folder / "step-000050")
 
@@ -170,8 +146,8 @@ def flip(path: Path) -> None:
 def test_a_damaged_checkpoint_is_refused_and_never_replaced_by_another(
     checkpoints: Checkpoints, damage: Callable[[Path], None]
 ) -> None:
-    checkpoints.write(50, filled("a"))
-    damage(checkpoints.write(100, filled("b")))
+    write(checkpoints, 50, "a")
+    damage(write(checkpoints, 100, "b"))
     for look in (checkpoints.latest, lambda: checkpoints.get(100)):
         with pytest.raises(RunError, match=r"step 100, .* is damaged: .*; choose another with --step \(50\)"):
             look()
@@ -179,13 +155,13 @@ def test_a_damaged_checkpoint_is_refused_and_never_replaced_by_another(
 
 
 def test_if_all_are_damaged_there_is_nothing_to_choose(checkpoints: Checkpoints) -> None:
-    (checkpoints.write(50, filled("a")) / "state.json").unlink()
+    (write(checkpoints, 50, "a") / "state.json").unlink()
     with pytest.raises(RunError, match="there is no other; restore it from a copy"):
         checkpoints.latest()
 
 
 def test_a_whole_checkpoint_gives_no_warning(checkpoints: Checkpoints) -> None:
-    checkpoints.write(50, filled("a"))
+    write(checkpoints, 50, "a")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert checkpoints.latest() is not None
@@ -194,15 +170,15 @@ def test_a_whole_checkpoint_gives_no_warning(checkpoints: Checkpoints) -> None:
 def test_asking_for_a_step_that_is_not_there_lists_those_that_are(checkpoints: Checkpoints) -> None:
     with pytest.raises(RunError, match="there are none"):
         checkpoints.get(7)
-    checkpoints.write(50, filled("a"))
-    checkpoints.write(100, filled("a"))
+    write(checkpoints, 50, "a")
+    write(checkpoints, 100, "a")
     with pytest.raises(RunError, match=r"no checkpoint of step 7 .*there are 50, 100"):
         checkpoints.get(7)
 
 
 def test_pruning_keeps_the_newest(checkpoints: Checkpoints) -> None:
     for step in (1, 2, 3, 10):
-        checkpoints.write(step, filled("a"))
+        write(checkpoints, step, "a")
     checkpoints.prune(None)
     assert checkpoints.steps() == [1, 2, 3, 10]
     checkpoints.prune(2)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from helpers import save_checkpoint
 from run_helpers import Start, make_rollout
 
 from fastslow.base.errors import RunError
@@ -169,7 +170,7 @@ def test_a_damaged_line_in_the_middle_is_named(run: RunFolder) -> None:
 def test_a_checkpoint_that_was_saved_and_is_gone_is_missed(run: RunFolder) -> None:
     assert run.latest_checkpoint() is None
     for step in (2, 4):
-        path = run.checkpoints.write(step, lambda path: (path / "weights").touch())
+        path = save_checkpoint(run.checkpoints, step)
         run.set_status("running", checkpoint=step)
     assert run.latest_checkpoint() == (4, path)
     shutil.rmtree(path)
@@ -184,7 +185,7 @@ def test_a_checkpoint_that_was_saved_and_is_gone_is_missed(run: RunFolder) -> No
 
 def test_the_best_checkpoint_is_chosen_and_missed_where_the_last_is_not_asked_for(run: RunFolder) -> None:
     assert run.chosen_checkpoint() is None
-    paths = {step: run.checkpoints.write(step, lambda path: (path / "weights").touch()) for step in (2, 4, 6)}
+    paths = {step: save_checkpoint(run.checkpoints, step) for step in (2, 4, 6)}
     assert run.chosen_checkpoint() == (6, paths[6]), "none was found to be better"
     for best in (6, 2, 4):
         run.set_status("running", best=best)
@@ -211,7 +212,7 @@ def test_rewind_forgets_what_came_after_the_step(run: RunFolder) -> None:
     for step in range(6):
         run.append("metrics", {"step": step})
         run.save_rollouts(step, [make_rollout()])
-        run.checkpoints.write(step, lambda path: (path / "weights").touch())
+        save_checkpoint(run.checkpoints, step)
     run.append("evals", {"step": 0})
     run.append("evals", {"step": 5})
     run.save_cycle(1, {"cycle": 1})
@@ -267,7 +268,7 @@ def test_rollouts_are_kept_as_a_table(run: RunFolder) -> None:
 
 def test_rewind_forgets_evaluations_after_the_step(run: RunFolder) -> None:
     for step in (0, 2, 4):
-        run.save_evaluated(step, [make_rollout("a", 1.0)])
+        run.save_rollouts(step, [make_rollout("a", 1.0)], of="evaluation")
     run.rewind(2)
     assert sorted(path.name for path in (run.path / "rollouts").glob("evaluation-*")) == [
         "evaluation-000000.parquet",

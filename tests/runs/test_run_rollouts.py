@@ -34,7 +34,9 @@ def fill(run: RunFolder) -> None:
     run.write_json("contexts/seed.json", {"id": SEED.id, "texts": SEED.texts})
     child = {"id": CHILD.id, "texts": CHILD.texts}
     run.save_cycle(0, {"cycle": 0, "contexts": [child], "population": [child]})
-    run.save_fast_rollouts(0, [make_rollout("a", 0.0), under(CHILD, make_rollout("b", 1.0))], ["rescore", "fast-score"])
+    run.save_rollouts(
+        0, [make_rollout("a", 0.0), under(CHILD, make_rollout("b", 1.0))], ["rescore", "fast-score"], of="cycle"
+    )
     run.save_rollouts(1, [make_rollout("a", 1.0)])
     faulty = replace(make_rollout("a", 0.0, feedback="\x1b[2Jno"), error="grader raised KeyError")
     run.save_rollouts(2, [make_rollout("a", 0.5), faulty, under(CHILD, make_rollout("c", 1.0, turns=2))])
@@ -78,7 +80,7 @@ def test_rollouts_are_chosen_and_ordered(run: RunFolder) -> None:
 
 
 def test_a_run_without_slow_steps_shows_its_newest_cycle(run: RunFolder) -> None:
-    run.save_fast_rollouts(3, [make_rollout("a", 0.5)], ["fast-minibatch"])
+    run.save_rollouts(3, [make_rollout("a", 0.5)], ["fast-minibatch"], of="cycle")
     assert found(run) == [("a", 0.5, "cycle 3 (fast-minibatch)")]
     assert "(its text was not saved)" in shown(run)
 

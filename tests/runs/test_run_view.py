@@ -242,9 +242,8 @@ def test_live_view_counts_by_rollouts_where_they_end_the_run(recipe: Recipe) -> 
 def test_live_view_draws_rewards_as_they_come(recipe: Recipe) -> None:
     view = LiveView(terminal())
     for step, reward in enumerate([0.0, 0.5, float("nan"), 1.0], 1):
-        view.step(step, 20, {"reward": reward, "validation": 0.4})
+        view.step(step, 20, {"reward": reward})
     assert "1.000  ▁▅█" in screen(view)
-    assert "validation  0.400" in screen(view)
     for step in range(100):
         view.step(step, 200, {"reward": 0.5})
     assert "▁" * 40 in screen(view)

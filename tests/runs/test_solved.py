@@ -37,7 +37,7 @@ def answers(run: RunFolder, least: float | None = 1.0, most: int = 9) -> dict[st
 def test_solved_rollouts_of_both_loops_come_newest_first_and_only_once(run: RunFolder) -> None:
     run.save_rollouts(2, [rollout("a", 5, 1), rollout("a", 6, 1, 0.5), rollout("b", 7, 1)])
     run.save_rollouts(3, [rollout("a", 8, 2), rollout("a", 5, 2), rollout("a", 9, 2, truncated=1)])
-    run.save_fast_rollouts(1, [rollout("a", 4, 2), rollout("c", 4, 2, 0.9)], ["fast-score"] * 2)  # before step 3
+    run.save_rollouts(1, [rollout("a", 4, 2), rollout("c", 4, 2, 0.9)], ["fast-score"] * 2, of="cycle")  # before step 3
     assert answers(run) == {"a": [8, 5, 4], "b": [7]}
     assert answers(run, most=2) == {"a": [8, 5], "b": [7]}
     assert answers(run, least=0.5) == {"a": [8, 5, 4, 6], "b": [7], "c": [4]}

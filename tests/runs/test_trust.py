@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import save_checkpoint
 
 from fastslow.base.errors import ModelError, RunError
 from fastslow.launch import start
@@ -82,7 +83,7 @@ def test_no_command_executes_the_code_of_a_foreign_folder(command: str, tmp_path
     RunFolder.create(folder, recipe).close()
     (folder / "grading.py").write_text(f"open({str(left)!r}, 'w')\n")
     run = RunFolder(folder)
-    run.checkpoints.write(2, lambda path: (path / "state.json").write_text('{"pool": []}'))
+    save_checkpoint(run.checkpoints, 2, "state.json", '{"pool": []}')
     with pytest.raises(RunError, match=r"grading\.py:grade|state of a run"):
         {
             "eval": lambda: evaluate_run(folder),

@@ -38,9 +38,7 @@ def test_a_line_is_judged_on_problems_of_which_the_grader_said_it_before() -> No
         row("one", "Pineapples go by the crate."),
     )
     assert numbers(found[APPLES]) == (4, 4, 3, 2, 0)
-    assert found[APPLES].share == 2 / 3
     assert numbers(found["Answer."]) == (5, 5, 0, 0, 0)
-    assert found["Answer."].share is None
 
 
 def test_a_line_that_was_not_shown_was_not_in_play() -> None:

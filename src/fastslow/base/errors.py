@@ -1,5 +1,7 @@
 """Errors for the user: what was given, what was expected, what to do. The command line prints only the message."""
 
+import warnings
+
 from fastslow.base.text import without_controls
 
 
@@ -41,6 +43,11 @@ class Interrupted(FastSlowError):
 
 class FastSlowWarning(UserWarning):
     """A problem that does not stop the run."""
+
+
+def warn(text: str) -> None:
+    """Warn as of the code that calls the caller."""
+    warnings.warn(text, FastSlowWarning, stacklevel=3)
 
 
 def cause(error: BaseException) -> str:

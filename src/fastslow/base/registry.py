@@ -111,9 +111,7 @@ def load_named(what: str, name: str, refused: type[FastSlowError] = TaskError) -
         ) from None
     except KeyboardInterrupt:
         raise
-    except (
-        BaseException
-    ) as error:  # somebody else's code; `sys.exit` in it must not end the command as if all were well
+    except BaseException as error:  # `sys.exit` in somebody's code must not end the command as if all were well
         raise refused(
             f"{what} '{name}': importing '{module_name}' failed with {type(error).__name__}: {one_line(error)}"
         ) from error

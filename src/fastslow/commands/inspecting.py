@@ -284,7 +284,8 @@ def board(
         from fastslow.runs.board.page import write_snapshot
 
         count = write_snapshot(views, snapshot)
-        console.print(f"wrote {snapshot}: {count} run{'s' * (count > 1)}, {snapshot.stat().st_size / 1e6:.1f} MB")
+        size = snapshot.stat().st_size / 1e6
+        console.print(f"wrote {snapshot}: {count} run{'s' * (count > 1)}, {size:.1f} MB", soft_wrap=True)
         return
     if wait:  # beside a run
         os.nice(10)
@@ -325,15 +326,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-    except OSError:
-        listening.close()
-        raise
-    return listening
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(address, family=family, dualstack_ipv6=family == socket.AF_INET6)
 
 
 @contextmanager

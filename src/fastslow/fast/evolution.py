@@ -159,7 +159,7 @@ class Evolution:
         }
         if evaluator.saves:
             rollouts, purposes = [each for each, _ in evaluator.saved], [purpose for _, purpose in evaluator.saved]
-            journal.save_fast_rollouts(evaluator.cycle, rollouts, purposes)
+            journal.save_rollouts(evaluator.cycle, rollouts, purposes, of="cycle")
         memory = self.state.memory
         journal.save_cycle(evaluator.cycle, entry, memory.to_data() if memory else None)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.base.errors import TaskError
+from fastslow.base.terminal import without_bars
 from fastslow.integrations.dspy_model import dspy_lm
 from fastslow.launch.assembly import find_world, open_snapshot
 from fastslow.launch.start import resume, train
@@ -45,10 +46,11 @@ class FastSlow(dspy.teleprompt.Teleprompter):
         if teacher is not None:
             raise TaskError(f"teacher={type(teacher).__name__}, but FastSlow takes no teacher; remove it")
         task = DSPyTask(student, self.metric, trainset, valset)
-        if (self.folder / "run.json").exists() and RunFolder.open(self.folder).recipe == self.recipe:
-            resume(self.folder, task=task)
-        else:
-            train(self.recipe, self.folder, task=task)
+        with without_bars():
+            if (self.folder / "run.json").exists() and RunFolder.open(self.folder).recipe == self.recipe:
+                resume(self.folder, task=task)
+            else:
+                train(self.recipe, self.folder, task=task)
         program = task.program_under(open_snapshot(self.folder).pool.best.context.texts)
         if find_world(self.recipe).main:
             program.save(self.folder / "program.json")

@@ -22,13 +22,10 @@ CHECKED = 64
 
 
 def advise(recipe: Recipe, task: Task, model: Described, counted: Mapping[str, Span]) -> Iterator[Finding]:
-    for said in (_validation(recipe, task), _training(recipe, task), _anchors(recipe, task), _group(recipe, counted)):
+    of_data = _validation(recipe, task), _training(recipe, task), _anchors(recipe, task)
+    for said in (*of_data, _group(recipe, counted), unspent(recipe, counted), _answers(recipe, task, model)):
         if said:
             yield Finding("warning", said, warning=True)
-    if said := unspent(recipe, counted):
-        yield Finding("warning", said, warning=True)
-    if said := _answers(recipe, task, model):
-        yield Finding("warning", said, warning=True)
 
 
 def _validation(recipe: Recipe, task: Task) -> str:

@@ -106,8 +106,9 @@ def resume(
     """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
 
     A run whose task was given as an object needs it again. `overrides` may change the settings that only fit the run to a
-    machine, as in `["slow.microbatch=4"]`. `step` chooses another checkpoint; 0 starts over. `trust` allows a folder that was
-    made elsewhere to execute the code it names. A run whose problems or grader have changed is refused, unless `other_data`.
+    machine, as in `["slow.microbatch=4"]`, and those that limit graders, and raise those that say when the run ends, which
+    extends a finished one. `step` chooses another checkpoint; 0 starts over. `trust` allows a folder that was made elsewhere
+    to execute the code it names. A run whose problems or grader have changed is refused, unless `other_data`.
     """
     place = folder_path(folder)
     with _in_few_lines(), one_at_a_time(), without_bars():

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fastslow.base.errors import FastSlowWarning, RecipeError, RunError, TaskError, cause
+from fastslow.base.errors import RecipeError, RunError, TaskError, cause, warn
 from fastslow.base.text import one_line, quoted
 from fastslow.base.world import World
 from fastslow.engine.base import Engine
@@ -30,6 +29,7 @@ from fastslow.rollouts.play import Player
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.trackers import check_trackers
+from fastslow.runs.trust import require_trust
 from fastslow.sandbox.signature import LONGEST
 from fastslow.slow.losses import objective, try_out
 from fastslow.state import STATE
@@ -102,7 +102,7 @@ def assemble(recipe: Recipe, folder: Path, world: World, task: Task | None = Non
     shown = library.over(seed_texts) if library else seed_texts
     check_lengths(task, chat, shown, recipe.sampling.max_tokens, source.max_length)
     if said := foreign_words(recipe, task, chat):
-        warnings.warn(said, FastSlowWarning, stacklevel=2)
+        warn(said)
     opened = source.open(objective(recipe.slow))
     if recipe.sampling.ahead and recipe.method != "gepa" and not opened.pausable:
         raise RecipeError(
@@ -212,11 +212,9 @@ def open_snapshot(folder: str | Path, step: AtStep = None) -> Snapshot:
             )
         step, path = chosen
         if step != (last := run.checkpoints.steps()[-1]):
-            warnings.warn(
+            warn(
                 f"'{folder}' is taken at step {step}, whose training reward was better than at its last step, {last}; "
-                f"`--step last` (from Python: step='last') takes that",
-                FastSlowWarning,
-                stacklevel=2,
+                f"`--step last` (from Python: step='last') takes that"
             )
     else:
         path = run.checkpoints.get(step)
@@ -225,3 +223,16 @@ def open_snapshot(folder: str | Path, step: AtStep = None) -> Snapshot:
         return Snapshot(run, step, path, Pool.from_dict(state["pool"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RunError(f"'{path / STATE}' is no state of a run ({cause(error)}); use another step") from error
+
+
+def open_policy(
+    folder: str | Path, step: AtStep = None, *, trust: bool = False, task: Task | None = None
+) -> tuple[Snapshot, Parts]:
+    """A run at a checkpoint, and its parts to sample with: there is no reference model and no tracker."""
+    snapshot = open_snapshot(folder, step)
+    recipe = without_servers(require_trust(snapshot.run.path, snapshot.run.recipe, trust))
+    recipe = changed(recipe, slow={"kl": 0.0}, output={"report_to": []})
+    parts = assemble(recipe, Path(folder), find_world(recipe), task)
+    if snapshot.weights is not None:
+        parts.engine.load(snapshot.weights)
+    return snapshot, parts

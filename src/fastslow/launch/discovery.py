@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastslow.base.errors import RecipeError, RunError
+from fastslow.base.terminal import without_bars
 from fastslow.discover.neighbours.export import FORMATS, export
 from fastslow.discover.problem import Problem, Scored, load_problem
 from fastslow.discover.search import BEST, CHECKS, require
@@ -69,7 +70,7 @@ def discover(
     """
     if (problem is None) == (resume is None):
         raise RecipeError("give either a problem or, with resume, the folder of a search")
-    with one_at_a_time():
+    with one_at_a_time(), without_bars():
         if resume is not None:
             place = folder_path(resume)
             changes = {"task.evaluations": evaluations, "task.tokens": tokens, "task.seconds": seconds, **settings}

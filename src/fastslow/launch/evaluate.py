@@ -9,7 +9,7 @@ from pathlib import Path
 from fastslow.base.errors import RunError
 from fastslow.base.world import derive_seed
 from fastslow.evaluation.measure import Score, divergence, evaluate_task, measured_contexts
-from fastslow.launch.assembly import AtStep, assemble, changed, find_world, open_snapshot, without_servers
+from fastslow.launch.assembly import AtStep, assemble, changed, find_world, open_policy, open_snapshot, without_servers
 from fastslow.records import Context
 from fastslow.runs.folder import RunFolder
 from fastslow.runs.frames import DIVERGENCE, write_csv
@@ -48,12 +48,8 @@ def evaluate_run(
 
     `trust` allows a folder that was made elsewhere to execute the code it names.
     """
-    snapshot = open_snapshot(folder, step)
-    recipe = require_trust(snapshot.run.path, snapshot.run.recipe, trust)
-    recipe = changed(without_servers(recipe), slow={"kl": 0.0}, output={"report_to": []})  # no base model needed
-    parts = assemble(recipe, Path(folder), find_world(recipe), task=task)
-    if snapshot.weights is not None:
-        parts.engine.load(snapshot.weights)
+    snapshot, parts = open_policy(folder, step, trust=trust, task=task)
+    recipe = snapshot.run.recipe
     contexts = measured_contexts(Context(dict(parts.seed_texts)), snapshot.pool.best.context)
     if whole_pool:
         contexts |= {f"pool {member.context.id}": member.context for member in snapshot.pool.members}

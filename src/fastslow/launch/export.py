@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from fastslow.base.errors import FastSlowWarning, RunError
+from fastslow.base.errors import RunError, warn
 from fastslow.fast.pool import Pool
 from fastslow.fast.reflection.prompt import fence_of
 from fastslow.launch.assembly import AtStep, Snapshot, open_snapshot
@@ -57,9 +56,9 @@ def export_run(
     if snapshot.run.recipe.model.trust_remote_code:  # the task is not loaded
         require_trust(snapshot.run.path, snapshot.run.recipe, trust)
     for remark in snapshot.run.truncated():
-        warnings.warn(f"{remark}; its numbers in the model card may be missing", FastSlowWarning, stacklevel=2)
+        warn(f"{remark}; its numbers in the model card may be missing")
     if note := skills_note(snapshot.run, snapshot.pool):
-        warnings.warn(note, FastSlowWarning, stacklevel=2)
+        warn(note)
     best = snapshot.pool.best.context
     code = code_files(snapshot.run, best)
     pool = {"best": best.id, "step": snapshot.step, "contexts": snapshot.pool.to_dict()}

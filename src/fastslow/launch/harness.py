@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from fastslow.tasks.harness import HarnessTask, read_messages
 CODE = "contexts/code.json"
 """In a run folder: which components are code, and how it is called."""
 MANIFEST = "harness.json"
+LIMITS = ("seconds", "megabytes", "asks")
 _HEAD = """\
 # The harness of a fastslow run: component '{name}' of context {context}, which defines {signature}.
 # A model wrote it: read it before you run it. `fastslow.load_harness` runs it in the sandbox.
@@ -130,21 +131,14 @@ def load_harness(folder: str | Path, name: str | None = None) -> Harness:
         )
     try:
         name = name or next(iter(manifest["code"]))
-        entry = manifest["code"][name]
+        entry, prompts = manifest["code"][name], dict(manifest["prompts"])
         text = (place / Path(entry["file"]).name).read_text(encoding="utf-8")
-        sha256, limits, signature, prompts = (
-            entry["sha256"],
-            entry["limits"],
-            entry["signature"],
-            dict(manifest["prompts"]),
-        )
+        sha256, signature = entry["sha256"], entry["signature"]
+        limits = {each: entry["limits"][each] for each in LIMITS if each in entry["limits"]}
     except (KeyError, TypeError, StopIteration, OSError, ValueError, AttributeError) as error:
         raise RunError(
             f"'{place / MANIFEST}' does not describe a harness ({type(error).__name__}); export it again"
         ) from None
     if hashlib.sha256(text.encode()).hexdigest() != sha256:
         raise RunError(f"'{place / entry['file']}' is not what was exported: its hash differs; export it again")
-    known = {each.name for each in fields(Harness)} & set(limits)
-    return Harness(
-        text, signature, prompts, **{each: limits[each] for each in known - {"code", "signature", "prompts"}}
-    )
+    return Harness(text, signature, prompts, **limits)

@@ -357,7 +357,7 @@ class _Job:
 
 
 def is_finished(snapshot: Snapshot) -> bool:
-    return (snapshot.run.read_json("run.json") or {}).get("status") == "finished"
+    return snapshot.run.info.get("status") == "finished"
 
 
 def _shown(label: str, value: float | None) -> str:

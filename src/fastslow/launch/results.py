@@ -58,23 +58,19 @@ class Run(Frames, os.PathLike[str]):
     @property
     def status(self) -> str:
         """running, finished, interrupted, stopped (it could not learn) or failed."""
-        return str(self._info.get("status", "unknown"))
+        return str(self._folder.info.get("status", "unknown"))
 
     @property
     def error(self) -> str | None:
         """What ended a run that failed or was interrupted."""
-        found = self._info.get("error")
+        found = self._folder.info.get("error")
         return None if found is None else str(found)
 
     @property
     def step(self) -> int:
         """The last step that was evaluated, trained or saved."""
         rows = [*self._folder.rows("metrics")[-1:], *self._folder.rows("evals")[-1:]]
-        return max([int(row["step"]) for row in rows] + [int(self._info.get("steps", 0))])
-
-    @property
-    def _info(self) -> dict[str, Any]:
-        return self._folder.read_json("run.json") or {}
+        return max([int(row["step"]) for row in rows] + [int(self._folder.info.get("steps", 0))])
 
     # What the run made ------------------------------------------------------------------------------------------------
 
@@ -193,7 +189,7 @@ class Run(Frames, os.PathLike[str]):
             "status": self.status + (f": {self.error}" if self.error else ""),
             "recipe": f"{recipe.method}, model {recipe.model.name}, task {tasks}, seed {recipe.seed}",
         }
-        best, last = self._info.get("best"), self._info.get("checkpoint")
+        best, last = self._folder.info.get("best"), self._folder.info.get("checkpoint")
         if best != last:
             shown["best"] = f"step {best} by training reward, ended at step {last}"
         if not evaluated:

@@ -13,15 +13,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fastslow.base.world import World
 from fastslow.engine.base import Engine
 from fastslow.gateway.rendering import rendering_of
 from fastslow.gateway.server import Door, listen, make_app, require_key
 from fastslow.gateway.session import Refused, Session, Wanted
-from fastslow.launch.assembly import assemble, changed, open_snapshot, without_servers
+from fastslow.launch.assembly import AtStep, Parts, Snapshot, open_policy
 from fastslow.launch.harness import code_files
 from fastslow.records import Completion, Sampling
-from fastslow.runs.trust import require_trust
 from fastslow.tasks.base import Answer, Ask
 from fastslow.tasks.stages import Mixture
 
@@ -72,14 +70,13 @@ def serve_run(
     listening: socket.socket,
     key: str,
     *,
-    step: int | None = None,
+    step: AtStep = None,
     trust: bool = False,
     ready: Callable[[Session], None] = lambda session: None,
 ) -> None:
     """Serve a run's policy on a bound socket until the process is interrupted; `ready` is called when it is loaded."""
-    session = open_session(folder, step=step, trust=trust)
-    snapshot = open_snapshot(folder, step)
-    code = code_files(snapshot.run, snapshot.pool.best.context)
+    snapshot, parts = open_policy(folder, step, trust=trust)
+    session, code = session_of(snapshot, parts), code_files(snapshot.run, snapshot.pool.best.context)
 
     async def run() -> None:
         door = Door(session, asyncio.get_running_loop())
@@ -102,15 +99,9 @@ def serve_run(
     asyncio.run(run())
 
 
-def open_session(folder: str | Path, *, step: int | None = None, trust: bool = False) -> Session:
+def session_of(snapshot: Snapshot, parts: Parts) -> Session:
     """A session without an end over a run's policy and its best context."""
-    snapshot = open_snapshot(folder, step)
-    recipe = require_trust(snapshot.run.path, snapshot.run.recipe, trust)
-    recipe = changed(without_servers(recipe), slow={"kl": 0.0}, output={"report_to": []})  # no base model needed
-    parts = assemble(recipe, Path(folder), World())
-    if snapshot.weights is not None:
-        parts.engine.load(snapshot.weights)
-    chat, batches = parts.player.chat, Batches(parts.engine)
+    recipe, chat, batches = snapshot.run.recipe, parts.player.chat, Batches(parts.engine)
     usual = recipe.evaluation.sampling(recipe.sampling.max_tokens)
 
     async def sample(asked: Ask, wanted: Wanted) -> Answer:

@@ -84,13 +84,7 @@ def resume(
     trust: bool = False,
     other_data: bool = False,
 ) -> Path:
-    """Resume an interrupted run from its newest checkpoint, with the same result as an uninterrupted run.
-
-    `overrides` may change the settings that only fit the run to a machine (MACHINE_SETTINGS) and those that say how much
-    failing code of the task it bears (GRADING_SETTINGS), and raise those that say when it ends (LENGTH_SETTINGS), which
-    extends a finished run. `step` chooses another checkpoint; 0 starts over. `trust` allows a folder that was made
-    elsewhere to execute the code it names, and `other_data` a run whose problems or grader have changed since it began.
-    """
+    """Resume a run as `fastslow.resume` does, which describes the arguments, and return the run folder."""
     given, place = Path(folder), Path(folder).absolute()
     recipe = _recipe_to_resume(given, overrides)
     recipe = require_trust(place, recipe, trust)
@@ -228,7 +222,7 @@ def _rewound(
         run.write_recipe(recipe)
     repeated = run.rewind(latest[0] if latest else -1)
     number, path = latest or (0, None)
-    best = (run.read_json("run.json") or {}).get("best")
+    best = run.info.get("best")
     there = best in run.checkpoints.steps()  # it may have been removed just now
     run.set_status("running", checkpoint=number, best=best if there else number or None, data=data)
     done = f"{repeated} completed {'step is' if repeated == 1 else 'steps are'} repeated" if repeated else ""
@@ -239,7 +233,7 @@ def _rewound(
 def _same_data(run: RunFolder | None, task: Task, other_data: bool) -> tuple[dict[str, str], str]:
     """The identity of problems and grader. Raise if the run was started with others; what to say of it if it may go on."""
     assert run is not None, "called on the main process only"
-    before, now = (run.read_json("run.json") or {}).get("data"), identity(task)
+    before, now = run.info.get("data"), identity(task)
     changed = differing(before, now) if isinstance(before, dict) else ""
     if changed and not other_data:
         raise RunError(
@@ -354,8 +348,8 @@ def ending(run: RunFolder | None, folder: Path, view: View, world: World, recipe
 def _record(run: RunFolder | None, error: BaseException) -> None:
     if run is None:
         return
-    status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-    status = "stopped" if isinstance(error, NothingLearnt) else status
+    stopped = "stopped" if isinstance(error, NothingLearnt) else "failed"
+    status = "interrupted" if isinstance(error, KeyboardInterrupt) else stopped
     try:
         run.set_status(status, error=redacted(cause(error)))
     except (RunError, MemoryError) as problem:  # the disk is full, say: what ended the run matters more

@@ -366,6 +366,11 @@ def _attend(
 AttentionInterface.register(IMPLEMENTATION, _attend)
 
 
+def without_adapter(model: Any) -> Any:
+    """The model itself, without PEFT's wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def implementation_of(config: Any) -> str:
     """The name by which a model looks its attention up."""
     return str(config._attn_implementation)

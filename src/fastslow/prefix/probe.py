@@ -18,7 +18,7 @@ from transformers.integrations.fsdp import is_fsdp_managed_module
 
 from fastslow.base.errors import ModelError
 from fastslow.prefix import tree_attention
-from fastslow.prefix.level_attention import implementation_of
+from fastslow.prefix.level_attention import implementation_of, without_adapter
 from fastslow.prefix.sampling import SharedSampler
 from fastslow.prefix.tree_attention import completion_logprobs, layer_windows
 from fastslow.records import Sampling
@@ -34,7 +34,7 @@ def why_not_train(model: Any) -> str | None:
     """Why `completion_logprobs` does not support the model, as a clause to follow "because"; None if it does."""
     if isinstance(model, DistributedDataParallel):
         model = model.module
-    base = _base(getattr(model, "module", model))
+    base = without_adapter(getattr(model, "module", model))
     implementation = implementation_of(base.config.get_text_config(decoder=True))
     if not base.config.is_encoder_decoder and implementation != tree_attention.IMPLEMENTATION:
         return (
@@ -46,16 +46,12 @@ def why_not_train(model: Any) -> str | None:
 
 def why_not_sample(model: PreTrainedModel) -> str | None:
     """Why `SharedSampler` does not support the model, as a clause to follow "because"; None if it does."""
-    base = _base(model)
+    base = without_adapter(model)
     if is_fsdp_managed_module(model):
         return "the model's weights are sharded, so all processes would have to decode the same number of steps"
     if not base.config.is_encoder_decoder and not base._supports_attention_backend:
         return f"the attention of {type(base).__name__} cannot be replaced"
     return _why_not(base, base, _sampling_difference)
-
-
-def _base(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _why_not(model: Any, base: PreTrainedModel, difference: Callable[[Any, int], str | None]) -> str | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fastslow.base.errors import Diverged
-from fastslow.prefix.level_attention import Level, Pass, Store, shared_prefixes
+from fastslow.prefix.level_attention import Level, Pass, Store, shared_prefixes, without_adapter
 from fastslow.prefix.tree import PromptTree, Tokens, lexicographic, prompt_tree
 from fastslow.records import Completion, Enough, Ready, Sampling
 
@@ -38,7 +38,7 @@ NO_PROBABILITIES = "the model's probabilities are not numbers (NaN), so its weig
 
 class SharedSampler:
     def __init__(self, model: PreTrainedModel, eos_ids: Sequence[int], sampling: Sampling) -> None:
-        self.model: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self.model: PreTrainedModel = without_adapter(model)
         self.device = self.model.device
         self.eos = torch.tensor(list(eos_ids), dtype=torch.long, device=self.device)
         self.eos_ids, self.sampling = frozenset(eos_ids), sampling

@@ -29,10 +29,8 @@ IMPLEMENTATION = "sdpa"
 KERNEL_BLOCK = 128
 """Tokens per block of FlexAttention. Trees for it are padded to a multiple of two blocks: a single block would be compiled
 separately."""
-QUERY_BLOCK = 64
+QUERY_BLOCK = 128
 """Neighbouring tokens that attend together where FlexAttention is not used."""
-KEY_BUCKET = 128
-"""Blocks are batched by their number of keys, in steps of this size, and padded to the largest of their batch."""
 
 
 def completion_logprobs(model: Any, prompts: Sequence[Ids], completions: Sequence[Ids]) -> tuple[Tensor, Tensor | None]:
@@ -135,7 +133,7 @@ class TreeMask(BlockMask):
         return mask
 
     @cached_property
-    def gathered(self) -> Gathered:
+    def blocks(self) -> list[Block]:
         return gather(self.tree, self.window, self.kv_indices.device)
 
 
@@ -195,82 +193,44 @@ def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
 def _attend_gathered(
     query: Tensor, key: Tensor, value: Tensor, mask: TreeMask, scale: float | None, dropout: float
 ) -> Tensor:
-    """Batches of ordinary attention, over blocks of neighbours with copies of their keys."""
-    query, key, value = (states.transpose(1, 2)[0] for states in (query, key, value))  # tokens × heads × head size
-    groups = query.shape[1] // key.shape[1]
-    parts = []
-    for batch in mask.gathered.batches:
-        attended = functional.scaled_dot_product_attention(
-            _take(query, batch.queries),
-            _take(key, batch.keys, groups),
-            _take(value, batch.keys, groups),
-            attn_mask=batch.mask,
-            scale=scale,
-            dropout_p=dropout,
-        )
-        parts.append(attended.transpose(1, 2).flatten(0, 1))
-    return torch.cat(parts).index_select(0, mask.gathered.order)[None]
-
-
-def _take(states: Tensor, places: Tensor, repeats: int = 1) -> Tensor:
-    """blocks × heads × tokens × head size."""
-    taken = states.flatten(1).index_select(0, places.flatten()).view(*places.shape, *states.shape[1:])
-    return taken.repeat_interleave(repeats, dim=2).transpose(1, 2) if repeats > 1 else taken.transpose(1, 2)
+    """Ordinary attention of each block of neighbours over copies of their keys."""
+    groups, places = query.shape[1] // key.shape[1], [block.keys for block in mask.blocks]
+    keys, values = (
+        repeat_kv(states.index_select(2, torch.cat(places)), groups).split(list(map(len, places)), 2)
+        for states in (key, value)
+    )
+    attended = [
+        functional.scaled_dot_product_attention(q, k, v, block.mask, dropout, scale=scale)
+        for q, k, v, block in zip(query.split(QUERY_BLOCK, 2), keys, values, mask.blocks, strict=True)
+    ]
+    return torch.cat(attended, 2).transpose(1, 2).contiguous()
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Blocks of neighbouring tokens with all that they attend to, padded to one shape."""
+class Block:
+    """What some neighbouring tokens attend to."""
 
-    queries: Tensor
-    """Places in the tree, blocks × queries."""
     keys: Tensor
-    """Places in the tree, blocks × keys."""
+    """Places in the tree."""
     mask: Tensor
-    """blocks × 1 × queries × keys."""
+    """Tokens × keys."""
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """All tokens of a tree, in batches of blocks."""
-
-    batches: Sequence[Batch]
-    order: Tensor
-    """For each token, its index among the queries of all batches."""
-
-
-def gather(tree: TokenTree, window: int | None, device: torch.device) -> Gathered:
-    """Blocks of neighbouring tokens with all that any token of the block attends to.
+def gather(tree: TokenTree, window: int | None, device: torch.device) -> list[Block]:
+    """The tokens of a tree in blocks of `QUERY_BLOCK`.
 
     In depth-first order, whatever precedes a block and is attended to from within it is on the path to its first token. The
     keys of a block are therefore that path and the block itself.
     """
-    buckets: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    blocks = []
     for start in range(0, len(tree), QUERY_BLOCK):
         queries = np.arange(start, min(start + QUERY_BLOCK, len(tree)))
         path = np.flatnonzero(tree.ends[:start] > start)
         if window is not None:
             path = path[tree.positions[path] > tree.positions[queries].min() - window]
         keys = np.concatenate([path, queries])
-        buckets.setdefault(-(-len(keys) // KEY_BUCKET), []).append((queries, keys))
-    padded = [_pad(tree, window, buckets[size]) for size in sorted(buckets)]
-    order = np.zeros(len(tree), dtype=np.int64)
-    places = np.concatenate([queries.flatten() for queries, _, _ in padded])
-    order[places] = np.arange(len(places))
-    batches = [Batch(*(torch.from_numpy(values).to(device) for values in batch)) for batch in padded]
-    return Gathered(batches, torch.from_numpy(order).to(device))
-
-
-def _pad(
-    tree: TokenTree, window: int | None, blocks: Sequence[tuple[np.ndarray, np.ndarray]]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Queries, keys and mask of the blocks; queries are padded with the block's last one, keys with masked ones."""
-    height, width = (max(len(block[side]) for block in blocks) for side in (0, 1))
-    queries = np.stack([np.pad(block[0], (0, height - len(block[0])), mode="edge") for block in blocks])
-    keys = np.stack([np.pad(block[1], (0, width - len(block[1]))) for block in blocks])
-    present = np.arange(width) < np.array([len(block[1]) for block in blocks])[:, None]
-    query, key = queries[:, :, None], keys[:, None, :]
-    mask = present[:, None, :] & (key <= query) & (query < tree.ends[key])
-    if window is not None:
-        mask &= tree.positions[query] - tree.positions[key] < window
-    return queries, keys, mask[:, None]
+        seen = (keys <= queries[:, None]) & (queries[:, None] < tree.ends[keys])
+        if window is not None:
+            seen &= tree.positions[queries][:, None] - tree.positions[keys] < window
+        blocks.append(Block(torch.from_numpy(keys).to(device), torch.from_numpy(seen).to(device)))
+    return blocks

@@ -346,11 +346,6 @@ def _anchor(data: dict[str, Any], folder: Path) -> None:
                         anchored_object(part[key], index)
 
 
-def apply_override(data: dict[str, Any], override: str) -> None:
-    """Set `dotted.key=value` in a recipe that is still a mapping."""
-    set_key(data, *read_setting(override))
-
-
 def read_setting(override: str) -> tuple[str, Any]:
     key, separator, text = override.partition("=")
     if not separator or not key:

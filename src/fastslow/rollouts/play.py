@@ -174,7 +174,7 @@ class Player:
 
         try:
             returned = await watch.run(self.task.rollout(example, texts, ask))
-            feedback = _with_advice(_checked(returned), truncated, sampling.max_tokens)
+            feedback = _with_advice(returned, truncated, sampling.max_tokens)
         except RecipeError as error:  # the settings are wrong, so every score would be
             broken.append(error)
             raise
@@ -250,12 +250,6 @@ def _described(error: BaseException) -> str:
     return describe(error)
 
 
-def _checked(returned: object) -> Feedback:
-    if not _is_feedback(returned):
-        raise TaskError(f"it returned {quoted(returned, 200)}, expected Feedback with numbers in [0, 1]")
-    return returned
-
-
 def _is_feedback(returned: object) -> TypeGuard[Feedback]:
     return (
         isinstance(returned, Feedback)
@@ -269,9 +263,11 @@ def _is_feedback(returned: object) -> TypeGuard[Feedback]:
     )
 
 
-def _with_advice(feedback: Feedback, truncated: Collection[str], limit: int) -> Feedback:
-    """Feedback in plain numbers, with advice for the components whose answers were truncated."""
-    feedback = replace(feedback, score=within(feedback.score) or 0.0, progress=within(feedback.progress) or 0.0)
+def _with_advice(returned: object, truncated: Collection[str], limit: int) -> Feedback:
+    """What a task returned as feedback in plain numbers, with advice for the components whose answers were truncated."""
+    if not _is_feedback(returned):
+        raise TaskError(f"it returned {quoted(returned, 200)}, expected Feedback with numbers in [0, 1]")
+    feedback = replace(returned, score=within(returned.score) or 0.0, progress=within(returned.progress) or 0.0)
     if not truncated or feedback.score >= 1:
         return feedback
     advice = KEEP_IT_SHORT.format(limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Container
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +22,11 @@ REMOVING = ".removing-"
 
 
 class Checkpoints:
-    """The checkpoints of a run.
-
-    A single process calls `write`. With several processes, the main one calls `begin`, all write their files to
-    `temporary(step)`, and the main one calls `commit` when all are done, or `abandon` if one has failed.
-    """
+    """The checkpoints of a run. The main process calls `begin`, all processes write their files to `temporary(step)`, and the
+    main one calls `commit` when all are done, or `abandon` if one has failed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-
-    def write(self, step: int, fill: Callable[[Path], None]) -> Path:
-        """Save the files that `fill` writes to the folder it gets; on any failure earlier checkpoints are unchanged."""
-        path = self.begin(step)
-        try:
-            fill(path)
-        except BaseException as error:
-            self.abandon(step)
-            if isinstance(error, Exception):
-                raise self._not_saved(step, error) from error
-            raise
-        return self.commit(step)
 
     def temporary(self, step: int) -> Path:
         return self.folder / f"{files.TEMPORARY}{_name(step)}"

@@ -141,10 +141,15 @@ class RunFolder:
         """The object in a JSON file of the run, None if the file does not exist."""
         return files.read_json(self.path / name)
 
+    @property
+    def info(self) -> dict[str, Any]:
+        """What run.json says now; empty if it is gone."""
+        return self.read_json("run.json") or {}
+
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """The newest checkpoint that the run has saved, None if it has saved none; raises if that is missing or damaged."""
         latest = self.checkpoints.latest()
-        saved, newest = (self.read_json("run.json") or {}).get("checkpoint", 0), latest[0] if latest else 0
+        saved, newest = self.info.get("checkpoint", 0), latest[0] if latest else 0
         if isinstance(saved, int) and saved > newest:
             others = ", ".join(map(str, self.checkpoints.steps()))
             raise RunError(
@@ -155,7 +160,7 @@ class RunFolder:
 
     def chosen_checkpoint(self, last: bool = False) -> tuple[int, Path] | None:
         """The checkpoint that commands use: the newest, unless the run has found an earlier one to be better."""
-        latest, best = self.latest_checkpoint(), (self.read_json("run.json") or {}).get("best")
+        latest, best = self.latest_checkpoint(), self.info.get("best")
         if last or latest is None or best in (None, latest[0]):
             return latest
         steps = self.checkpoints.steps()
@@ -168,7 +173,7 @@ class RunFolder:
 
     def set_status(self, status: str, **extra: Any) -> None:
         """Set the status and other keys in run.json, and remove an earlier error."""
-        known = {key: value for key, value in (self.read_json("run.json") or {}).items() if key != "error"}
+        known = {key: value for key, value in self.info.items() if key != "error"}
         self.write_json("run.json", {**known, "status": status, **extra})
 
     @property
@@ -199,7 +204,7 @@ class RunFolder:
             for path in map(self._log, LOGS)
             if files.ends_in_a_line(path)
         ]
-        run, rows = self.read_json("run.json") or {}, self.rows("metrics")
+        run, rows = self.info, self.rows("metrics")
         made, told = run.get("steps"), rows[-1].get("step") if rows else 0
         if self.recipe.method == "gepa":  # it makes no updates, so there is no row for a step
             return found
@@ -237,23 +242,17 @@ class RunFolder:
 
     def save_rollouts(
         self,
-        step: int,
+        number: int,
         rollouts: Sequence[Rollout],
         purposes: Sequence[str] | None = None,
         advantages: Sequence[float | None] | None = None,
+        *,
+        of: Literal["step", "cycle", "evaluation"] = "step",
     ) -> None:
-        """Write the rollouts that a step was trained on; `purposes` and `advantages` add a column each."""
-        path = self.path / "rollouts" / f"step-{step:06d}.parquet"
-        self.rollout_writer.write(path, rollouts, purposes, advantages)
-
-    def save_fast_rollouts(self, cycle: int, rollouts: Sequence[Rollout], purposes: Sequence[str]) -> None:
-        """Write the rollouts that the fast loop played in a cycle, each with its purpose."""
-        self.rollout_writer.write(self.path / "rollouts" / f"cycle-{cycle:04d}.parquet", rollouts, purposes)
-
-    def save_evaluated(self, step: int, rollouts: Sequence[Rollout]) -> None:
-        """Write the rollouts of an evaluation."""
-        path = self.path / "rollouts" / f"evaluation-{step:06d}.parquet"
-        self.rollout_writer.write(path, rollouts, ["evaluation"] * len(rollouts))
+        """Write the rollouts that a step was trained on, that the fast loop played in a cycle, or those of an evaluation;
+        `purposes` and `advantages` add a column each."""
+        name = f"{of}-{number:04d}" if of == "cycle" else f"{of}-{number:06d}"
+        self.rollout_writer.write(self.path / "rollouts" / f"{name}.parquet", rollouts, purposes, advantages)
 
     def rewind(self, step: int) -> int:
         """Remove everything after the checkpoint of `step`, to resume from it (-1: to start over); return the number of

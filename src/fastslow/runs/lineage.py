@@ -256,7 +256,7 @@ def read_contexts(run: RunFolder, until: int | None = None) -> list[Member]:
 
 def best_context(run: RunFolder) -> Member:
     """The context of the newest cycle, or of the best checkpoint's, that scored best on training problems."""
-    info = run.read_json("run.json") or {}
+    info = run.info
     fell = info.get("best") != info.get("checkpoint")
     found = [member for member in read_contexts(run, info.get("best") if fell else None) if member.best]
     if not found:

@@ -11,7 +11,6 @@ from rich.console import Console, RenderableType
 from rich.jupyter import JupyterRenderable
 
 from fastslow.base.text import printable
-from fastslow.recipe import Recipe
 from fastslow.runs.view import Level, LiveView
 
 WIDTH, HEIGHT = 100, 30
@@ -27,15 +26,6 @@ class NotebookView(LiveView):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(Console(quiet=True, force_jupyter=False, width=WIDTH, height=HEIGHT), clock)
         self._live: Any = _Cell(self._screen, clock)
-        self._hid_bars = False
-
-    def start(self, run: str, recipe: Recipe, step: int, rollouts: int = 0) -> None:
-        from transformers.utils import logging
-
-        if logging.is_progress_bar_enabled():  # every checkpoint would add one to the cell
-            logging.disable_progress_bar()
-            self._hid_bars = True
-        super().start(run, recipe, step, rollouts)
 
     def _changed(self) -> None:
         self._live.draw()
@@ -46,14 +36,6 @@ class NotebookView(LiveView):
 
     def finish(self, summary: dict[str, Any]) -> None:
         self.close()
-
-    def close(self) -> None:
-        super().close()
-        if self._hid_bars:
-            from transformers.utils import logging
-
-            logging.enable_progress_bar()
-            self._hid_bars = False
 
 
 class _Cell:

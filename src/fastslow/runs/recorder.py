@@ -332,7 +332,8 @@ class Recorder:
         if self.run:
             self.run.append("evals", row)
             if self.recipe.output.save_rollouts:
-                self.run.save_evaluated(state.step, measured.rollouts)
+                purposes = ["evaluation"] * len(measured.rollouts)
+                self.run.save_rollouts(state.step, measured.rollouts, purposes, of="evaluation")
         if self._trackers:
             means = {f"evaluation/{label}": result["mean"] for label, result in measured.results.items()}
             self._trackers.log(state.step, means)

@@ -7,9 +7,8 @@ sampling, in half precision: they are for people. The texts of the tokens are in
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +69,8 @@ def _table(rollouts: Sequence[Rollout]) -> pa.Table:
     def column(kind: pa.DataType, read: Callable[[Rollout], Any]) -> pa.Array:
         return pa.array([read(rollout) for rollout in rollouts], kind)
 
-    def by_turn(read: Callable[[Turn], str | None]) -> pa.Array:
-        return pa.array([[read(turn) for turn in rollout.turns] for rollout in rollouts], pa.list_(pa.string()))
+    def by_turn(kind: pa.DataType, read: Callable[[Turn], Any]) -> pa.Array:
+        return pa.array([[read(turn) for turn in rollout.turns] for rollout in rollouts], pa.list_(kind))
 
     table = pa.table(
         {
@@ -82,33 +81,21 @@ def _table(rollouts: Sequence[Rollout]) -> pa.Table:
             "faults": column(pa.list_(pa.string()), lambda rollout: sorted(rollout.faults)),
             "feedback": column(pa.string(), lambda rollout: _text(rollout.feedback.text)),
             "error": column(pa.string(), lambda rollout: _text(rollout.error)),
-            "components": by_turn(lambda turn: turn.component),
-            "questions": by_turn(lambda turn: _text(turn.question)),
-            "answers": by_turn(lambda turn: _text(turn.answer)),
+            "components": by_turn(pa.string(), lambda turn: turn.component),
+            "questions": by_turn(pa.string(), lambda turn: _text(turn.question)),
+            "answers": by_turn(pa.string(), lambda turn: _text(turn.answer)),
             "prompt_tokens": column(pa.int64(), lambda rollout: rollout.prompt_tokens),
             "completion_tokens": column(pa.int64(), lambda rollout: rollout.completion_tokens),
-            "tokens": _numbers(rollouts, "int32", lambda turn: turn.completion.ids),
-            "logprobs": _numbers(rollouts, "float16", lambda turn: turn.completion.logprobs),
+            "tokens": by_turn(pa.list_(pa.int32()), lambda turn: turn.completion.ids),
+            "logprobs": by_turn(pa.list_(pa.float16()), lambda turn: turn.completion.logprobs),
         }
     )
     if any(turn.shown is not None for rollout in rollouts for turn in rollout.turns):
-        shown = by_turn(lambda turn: None if turn.shown is None else _text("\n\n".join(turn.shown.values())))
+        shown = by_turn(
+            pa.string(), lambda turn: None if turn.shown is None else _text("\n\n".join(turn.shown.values()))
+        )
         table = table.append_column("shown", shown)
     return table
-
-
-def _numbers(rollouts: Sequence[Rollout], kind: str, read: Callable[[Turn], Sequence[float]]) -> pa.Array:
-    """The numbers of every token by rollout and turn."""
-    import numpy as np
-    import pyarrow as pa
-
-    def offsets(lengths: Iterable[int]) -> pa.Array:
-        return pa.array(list(accumulate(lengths, initial=0)), pa.int32())
-
-    turns = [read(turn) for rollout in rollouts for turn in rollout.turns]
-    flat = np.fromiter((number for turn in turns for number in turn), kind)
-    inner = pa.ListArray.from_arrays(offsets(map(len, turns)), pa.array(flat))
-    return pa.ListArray.from_arrays(offsets(len(rollout.turns) for rollout in rollouts), inner)
 
 
 def _text(text: str) -> str:

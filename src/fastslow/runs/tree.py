@@ -302,8 +302,7 @@ def _effect_cells(each: Mapping[str, Any]) -> list[str]:
     return [f"{each['effect']:+.2f}", f"{each['deviation']:.2f}", f"{each['problems']}", kept]
 
 
-def _table(cycles: Iterable[dict[str, Any]]) -> Table:
-    cycles = list(cycles)
+def _table(cycles: Sequence[dict[str, Any]]) -> Table:
     expected = any(is_expected(each, data) for data in cycles for each in data["population"])
     title = "population by cycle" + ("; scores are expected (measured of rollouts)" if expected else "")
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))

@@ -52,10 +52,6 @@ class Use:
     """By turn, from 1: in play, about, followed."""
 
     @property
-    def share(self) -> float | None:
-        return self.followed / self.about if self.about else None
-
-    @property
     def ignored(self) -> bool:
         return self.about >= TRIED and self.followed <= SELDOM * self.about
 

@@ -119,7 +119,7 @@ class PlainView(View):
         self._print(f"{what} …")
 
     def step(self, step: int, total: int, metrics: dict[str, Any]) -> None:
-        parts = _labelled(metrics, {"reward": "reward", "validation": "validation", **POLICY_METRICS})
+        parts = _labelled(metrics, {"reward": "reward", **POLICY_METRICS})
         if metrics.get("faulty_grades"):
             parts.append(f"faulty grades {number(metrics['faulty_grades'])}")
         if used := _rollouts_line(metrics):
@@ -284,8 +284,6 @@ class LiveView(View):
             step, results = self._evaluation
             lines = [_evaluation_line(label, result, problems=False) for label, result in results.items()]
             return [("validation", "\n".join([*lines, f"at step {step}"]))] if lines else []
-        if self._metrics.get("validation") is not None:
-            return [("validation", number(self._metrics["validation"]))]
         return []
 
     def _sample_lines(self, rollout: Rollout, width: int, lines: int) -> list[Text]:

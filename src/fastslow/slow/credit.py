@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,11 @@ from fastslow.base.text import one_line
 from fastslow.records import Rollout
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 Std = Literal["group", "batch", "none"]
+T = TypeVar("T")
 EPSILON = 1e-4
+"""TRL's, so that one update equals stock TRL's."""
 
 
 def returns(rewards: Sequence[float], discount: float) -> Floats:
@@ -33,24 +36,26 @@ def returns(rewards: Sequence[float], discount: float) -> Floats:
 
 def rewards_of(rollout: Rollout) -> Sequence[float]:
     """The rewards of a rollout's turns; where the task names none, its score comes with the last."""
-    count, given = len(rollout.turns), rollout.feedback.rewards
-    if given and len(given) != count:
-        raise RecipeError(
-            f"the task gave {len(given)} rewards for the {count} turns of problem '{one_line(rollout.example.id, 60)}'; "
-            "expected one for each turn"
-        )
+    count = len(rollout.turns)
+    given = _one_each(rollout, rollout.feedback.rewards, "gave {} rewards")
     return given or [0.0] * (count - 1) + [rollout.score] * bool(count)
 
 
 def states_of(rollout: Rollout) -> Sequence[str]:
     """The states in which a rollout's turns were asked; where the task names none, what was new in each question."""
-    count, given = len(rollout.turns), rollout.feedback.states
+    given = _one_each(rollout, rollout.feedback.states, "named {} states")
+    return given or [f"{turn.component}\n{turn.question}" for turn in rollout.turns]
+
+
+def _one_each(rollout: Rollout, given: Sequence[T], what: str) -> Sequence[T]:
+    """What a task gave for the turns of a rollout: nothing, or one for each."""
+    count = len(rollout.turns)
     if given and len(given) != count:
         raise RecipeError(
-            f"the task named {len(given)} states for the {count} turns of problem '{one_line(rollout.example.id, 60)}'; "
+            f"the task {what.format(len(given))} for the {count} turns of problem '{one_line(rollout.example.id, 60)}'; "
             "expected one for each turn"
         )
-    return given or [f"{turn.component}\n{turn.question}" for turn in rollout.turns]
+    return given
 
 
 def by_turns(returns_N: Sequence[Floats], groups_N: Sequence[int], std: Std) -> list[Floats]:
@@ -99,7 +104,7 @@ def _compared(returns_N: Sequence[Floats], alike: Sequence[Sequence[tuple[int, i
 def turn_advantages(
     rollouts: Sequence[Rollout],
     advantages_N: Floats,
-    groups_N: NDArray[np.int64],
+    groups_N: Integers,
     credit: Literal["turns", "states"],
     discount: float,
     std: Std,

@@ -18,15 +18,15 @@ import math
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fastslow.slow.credit import Floats, Integers
+
 Seeking = Literal["best", "entropic", "rank", "none"]
 NATS = math.log(2)
 _HALVINGS, _LARGEST = 60, 1e12
 
 
-def seeking(rewards_N: Floats, groups_N: NDArray[np.int64], kind: Seeking) -> Floats:
+def seeking(rewards_N: Floats, groups_N: Integers, kind: Seeking) -> Floats:
     """The advantage of each rollout in its group."""
     result_N = np.zeros_like(rewards_N, dtype=np.float64)
     if kind == "none":

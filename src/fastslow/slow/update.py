@@ -32,15 +32,13 @@ from fastslow.base.world import derive_seed
 from fastslow.engine.base import Numbers, Row, Update
 from fastslow.recipe import SlowRecipe
 from fastslow.records import Completion, Rollout, Turn
-from fastslow.slow.credit import turn_advantages
+from fastslow.slow.credit import EPSILON, Floats, Integers, Std, turn_advantages
+from fastslow.slow.seeking import seeking
 from fastslow.slow.words import Trust, failed
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Baseline = Literal["problem", "prompt"]
 Solved = Mapping[str, Sequence[Rollout]]
 """Solved rollouts by problem."""
-EPSILON = 1e-4  # TRL's, so that one update equals stock TRL's
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,8 @@ def build_update(
     helped_N = [*[False] * own, *(each.helped for each in rescued)]
     rewards_N = np.array([rollout.score for rollout in rollouts], dtype=np.float64)
     tokens_N = np.array([_trained_tokens(rollout) for rollout in rollouts])
-    groups_N = baseline_groups(problems_N, _contexts(rollouts), slow.baseline)
+    _, contexts_N = np.unique([rollout.context.id for rollout in rollouts], return_inverse=True)
+    groups_N = baseline_groups(problems_N, contexts_N, slow.baseline)
     varied_N, advantages_N, by_turn = _by_rewards(rollouts, rewards_N, groups_N, slow)
     ranked_N, taught_N = np.zeros_like(varied_N), np.zeros_like(varied_N)
     words: dict[str, float | bool | None] = {}
@@ -123,12 +122,6 @@ def _trained_tokens(rollout: Rollout) -> int:
     return sum(len(rollout.turns[number].completion.ids) for number in rollout.trained)
 
 
-def _contexts(rollouts: Sequence[Rollout]) -> Integers:
-    """The number of each rollout's context."""
-    numbers = {context: index for index, context in enumerate(dict.fromkeys(each.context.id for each in rollouts))}
-    return np.array([numbers[each.context.id] for each in rollouts])
-
-
 def _by_rewards(
     rollouts: Sequence[Rollout], rewards_N: Floats, groups_N: Integers, slow: SlowRecipe
 ) -> tuple[NDArray[np.bool_], Floats, list[Floats] | None]:
@@ -136,8 +129,6 @@ def _by_rewards(
     if slow.advantage == "mean":
         advantages_N = advantages(rewards_N, groups_N, slow.std)
     else:
-        from fastslow.slow.seeking import seeking
-
         advantages_N = seeking(rewards_N, groups_N, slow.advantage)
     if slow.credit == "rollout":
         return informative(rewards_N, groups_N), advantages_N, None
@@ -246,7 +237,7 @@ def baseline_groups(problems_N: Integers, contexts_N: Integers, baseline: Baseli
     return problems_N if baseline == "problem" else problems_N * (contexts_N.max() + 1) + contexts_N
 
 
-def advantages(rewards_N: Floats, groups_N: Integers, std: Literal["group", "batch", "none"]) -> Floats:
+def advantages(rewards_N: Floats, groups_N: Integers, std: Std) -> Floats:
     """(r − group mean) / (std + ε), with the std of the group or of the batch; `none` does not divide."""
     result_N = np.zeros_like(rewards_N, dtype=np.float64)
     for group in np.unique(groups_N):

@@ -31,9 +31,7 @@ from numpy.typing import NDArray
 
 from fastslow.base.text import unlisted
 from fastslow.records import Context, Rollout
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from fastslow.slow.credit import EPSILON, Floats, Integers
 
 SPREAD = 0.5
 """How far bonuses of a group are apart at most, as a part of the smallest difference of rewards."""
@@ -95,7 +93,7 @@ class Trust:
         least_N = smallest / 2 * np.sqrt(sizes_N / np.maximum(sizes_N - 1, 1))
         if std == "batch":
             least_N = np.maximum(least_N, rewards_N.std(ddof=1))
-        return np.asarray(bonus_N / (least_N + 1e-4))
+        return np.asarray(bonus_N / (least_N + EPSILON))
 
     def numbers(self) -> dict[str, Any]:
         """For a row of metrics.jsonl."""

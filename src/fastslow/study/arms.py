@@ -137,7 +137,7 @@ def gather(folders: Sequence[str | Path], rollouts: int | None = None) -> tuple[
     for arm in arms:
         for run, curve in zip(arm.runs, arm.curves.values(), strict=True):
             remarks += run.truncated()
-            if (status := (run.read_json("run.json") or {}).get("status")) != "finished":
+            if (status := run.info.get("status")) != "finished":
                 shown_to = f"shown up to step {int(curve.steps[-1])} of {run.recipe.slow.steps}"
                 remarks.append(f"{arm.label}, seed {run.recipe.seed}: not finished ({status}); {shown_to}")
     return arms, remarks

@@ -17,7 +17,8 @@ from fastslow.launch.assembly import open_snapshot
 from fastslow.launch.export import save_policy
 from fastslow.recipe import MACHINE_SETTINGS, Recipe, build_recipe, dump_recipe, flat, removed_settings
 from fastslow.recipe.model import Method
-from fastslow.recipe.read import apply_override
+from fastslow.recipe.parts import set_key
+from fastslow.recipe.read import read_setting
 from fastslow.runs import files
 from fastslow.runs.folder import RunFolder
 from fastslow.study.curves import Curve, read_curve
@@ -92,7 +93,7 @@ class Job:
         """The base recipe with the variant's settings, the seed, and what the job takes from the runs it needs."""
         data: dict[str, Any] = base.model_dump(mode="json")
         for override in (*self.variant.overrides, f"seed={self.seed}"):
-            apply_override(data, override)
+            set_key(data, *read_setting(override))
         if data["stages"]:  # in place of the task and its steps
             data["task"] = None
             del data["slow"]["steps"]

@@ -175,6 +175,7 @@ def test_a_table_has_the_first_question_and_the_last_answer_and_no_formulas(fini
 
 def test_answers_on_validation_problems_are_kept_and_shown(finished: Path) -> None:
     index = RolloutIndex(Place("run", finished, finished))
+    index.refresh(60)
     page = index.page(Filter(purpose="evaluation", first_step=4, last_step=4), "newest", True, 0, 50)
     result = next(row for row in RunFolder.open(finished).rows("evals") if row["step"] == 4)["results"]
     assert page["total"] == sum(each["k"] * each["problems"] for each in result.values())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, DTypeLike
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from fastslow.base.world import World
 from fastslow.engine.base import Row, Update
@@ -39,16 +38,14 @@ def share_of(update: Update, world: World, passes: int, *, sorted_by: str | None
 def tensors(rows: Sequence[Row | None], step: int, pad_id: int, device: torch.device, *, teacher: bool) -> Tensors:
     """Prompts padded on the left and completions on the right; a filler is one token without a completion."""
 
-    def padded(values: Iterable[ArrayLike], fill: Any, side: str, kind: DTypeLike = np.int64) -> Tensor:
-        arrays = [np.asarray(value, dtype=kind) for value in values]
-        made = np.full((len(arrays), max(map(len, arrays))), fill, dtype=kind)
-        for row, array in zip(made, arrays, strict=True):
-            row[slice(len(row) - len(array), None) if side == "left" else slice(len(array))] = array
-        return torch.from_numpy(made).to(device)
+    def padded(values: Sequence[Any], fill: int, side: str, kind: torch.dtype) -> Tensor:
+        arrays = [torch.as_tensor(value, dtype=kind) for value in values]
+        return pad_sequence(arrays, batch_first=True, padding_value=fill, padding_side=side).to(device)
 
     def with_mask(name: str, values: Sequence[Sequence[int]], side: str, kept: Sequence[bool]) -> Tensors:
-        mask = padded((np.full(len(ids), keep) for ids, keep in zip(values, kept, strict=True)), 0, side)
-        return {f"{name}_ids": padded(values, pad_id, side), f"{name}_mask": mask}
+        masks = [torch.full((len(ids),), keep) for ids, keep in zip(values, kept, strict=True)]
+        ids, mask = padded(values, pad_id, side, torch.long), padded(masks, 0, side, torch.long)
+        return {f"{name}_ids": ids, f"{name}_mask": mask}
 
     every, present = [True] * len(rows), [row is not None for row in rows]
     completions = [row.turn.completion.ids if row else [pad_id] for row in rows]
@@ -59,7 +56,7 @@ def tensors(rows: Sequence[Row | None], step: int, pad_id: int, device: torch.de
         **with_mask("completion", completions, "right", present),
         "advantages": torch.tensor([row.advantage if row else 0.0 for row in rows], device=device),
         "balanced": torch.tensor([row.advantage * row.scale if row else 0.0 for row in rows], device=device),
-        "sampled": padded(logprobs, 0.0, "right", np.float32),
+        "sampled": padded(logprobs, 0, "right", torch.float32),
         "fresh": torch.tensor(fresh, device=device),
     }
     if teacher:

@@ -129,10 +129,9 @@ class LocalEngine:
 def with_sampler(recipe: Recipe, policy: Policy) -> tuple[Recipe, dict[str, Any]]:
     """The recipe with what `sampling.backend=auto` becomes, and what run.json says of it."""
     sampling = recipe.sampling
-    if isinstance(sampling.backend, VllmServers):
-        return recipe, {"backend": "vllm servers", "why": "set in the recipe"}
     if sampling.backend != "auto":
-        return recipe, {"backend": sampling.backend, "why": "set in the recipe"}
+        named = "vllm servers" if isinstance(sampling.backend, VllmServers) else sampling.backend
+        return recipe, {"backend": named, "why": "set in the recipe"}
     card = torch.cuda.get_device_properties(0).total_memory if policy.device == "cuda" else None
     kernels = own_kernels(recipe.model, policy.device, policy.model)
     choice = choose(sampling, policy.model.num_parameters(), card, kernels)

@@ -4,7 +4,6 @@ and vLLM's share."""
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from accelerate.utils import DistributedDataParallelKwargs, DistributedType, is_
 from peft.tuners.lora import LoraLayer
 from transformers.trainer_pt_utils import get_parameter_names
 
-from fastslow.base.errors import FastSlowWarning, RecipeError
+from fastslow.base.errors import RecipeError, warn
 from fastslow.base.world import World
 from fastslow.models.load import Policy
 from fastslow.models.memory import Footprint, Shape
@@ -125,10 +124,8 @@ class Fit:
             found = "continuing with gradient checkpointing"
         else:
             return False
-        warnings.warn(
-            f"out of GPU memory with micro-batches of {before:,} tokens; {found}, which changes the speed, not the result",
-            FastSlowWarning,
-            stacklevel=2,
+        warn(
+            f"out of GPU memory with micro-batches of {before:,} tokens; {found}, which changes the speed, not the result"
         )
         return True
 

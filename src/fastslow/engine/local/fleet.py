@@ -8,6 +8,7 @@ With several processes, each one sends the requests of its own rollouts, and the
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -100,9 +101,7 @@ class Fleet:
                 model = trainer.accelerator.unwrap_model(trainer.model)
                 model.save_pretrained(adapter.path, state_dict=weights, save_embedding_layers=False)
                 for old in self._adapters[-2:-1]:
-                    for file in old.path.iterdir():
-                        file.unlink()
-                    old.path.rmdir()
+                    shutil.rmtree(old.path)
             except OSError as error:
                 raise RunError(f"the adapter for the vLLM servers was not written: {cause(error)}") from error
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     GenerationConfig,
     LogitsProcessor,
@@ -18,6 +19,7 @@ from transformers import (
 )
 
 from fastslow.base.errors import Diverged
+from fastslow.prefix.level_attention import without_adapter
 from fastslow.prefix.sampling import NO_PROBABILITIES
 from fastslow.records import Completion, Enough, Sampling
 
@@ -47,7 +49,7 @@ class _Recorder(LogitsProcessor):
 @contextmanager
 def _plain(model: PreTrainedModel) -> Iterator[None]:
     """Replaces the model's generation config in this block: `generate` takes settings from it that the caller leaves out."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = without_adapter(model)
     own, base.generation_config = base.generation_config, GenerationConfig()
     try:
         yield
@@ -136,12 +138,9 @@ def _generated(
         eos_token_id=list(eos_ids),
         disable_compile=True,
     )
-    width = max(map(len, prompts))
-    ids = torch.full((len(prompts), width), pad_id)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.as_tensor(prompt)
-        mask[row, width - len(prompt) :] = 1
+    rows = [torch.as_tensor(prompt) for prompt in prompts]
+    ids = pad_sequence(rows, batch_first=True, padding_value=pad_id, padding_side="left")
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side="left")
     recorder = _Recorder(sampling.temperature)
     sequences = model.generate(
         input_ids=ids.to(model.device),
@@ -151,4 +150,4 @@ def _generated(
         stopping_criteria=StoppingCriteriaList(criteria),
     )
     recorder.record(sequences[:, -1])
-    return list(zip(sequences[:, width:].tolist(), torch.stack(recorder.columns, dim=1).tolist(), strict=True))
+    return list(zip(sequences[:, ids.shape[1] :].tolist(), torch.stack(recorder.columns, dim=1).tolist(), strict=True))

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fastslow.base.errors import ModelError
 from fastslow.engine.local.sampler import evaluating
+from fastslow.prefix.level_attention import without_adapter
 from fastslow.prefix.tree import Ids
 from fastslow.prefix.tree_attention import tree_inputs
 
@@ -32,11 +33,6 @@ def chunk_tokens(vocabulary: int) -> int:
     return max(1, CHUNK_NUMBERS // vocabulary)
 
 
-def causal_model(model: Any) -> Any:
-    """The model itself, without an adapter's wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 @contextmanager
 def hidden_states(model: Any) -> Iterator[list[torch.Tensor]]:
     """Collects the last hidden states of every forward pass of the model in this block.
@@ -44,7 +40,7 @@ def hidden_states(model: Any) -> Iterator[list[torch.Tensor]]:
     A forward hook collects them, so that the call itself may use the DDP wrapper, which synchronizes gradients.
     """
     caught: list[torch.Tensor] = []
-    handle = causal_model(model).base_model.register_forward_hook(
+    handle = without_adapter(model).base_model.register_forward_hook(
         lambda module, arguments, output: caught.append(output[0])
     )
     try:
@@ -100,7 +96,7 @@ def output_head(
     model: Any, frozen: Mapping[nn.Parameter, torch.Tensor] | None = None, temperature: float = 1.0
 ) -> Head:
     """The output head of a model with its logit scale and soft cap; `frozen`: weights to use instead of the model's."""
-    inner = causal_model(model)
+    inner = without_adapter(model)
     layer = inner.get_output_embeddings()
     config = inner.config.get_text_config()
     scale, cap = _scale(config) / temperature, getattr(config, "final_logit_softcapping", None)
@@ -136,7 +132,7 @@ def check_halves(model: Any) -> None:
     with evaluating(model), hidden_states(model) as caught:
         whole = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.float()
     if not torch.allclose(output_head(model)(caught[0]), whole, atol=5e-2, rtol=5e-2):
-        name = type(causal_model(model)).__name__
+        name = type(without_adapter(model)).__name__
         raise ModelError(
             f"the logits of a {name} are not its output layer applied to its last hidden states, so the KL over the whole "
             "vocabulary cannot be computed in chunks; use another model, method=fst, or evaluation.divergence=false"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import PreTrainedModel
 
-from fastslow.base.errors import FastSlowWarning
+from fastslow.base.errors import warn
 from fastslow.engine.local.fit import free_memory
 from fastslow.engine.local.generate import generate
 from fastslow.models.memory import Shape, answers_that_fit
@@ -82,11 +81,7 @@ class PolicySampler:
             reason = why_not_sample(model)
             self.shares = reason is None
             if reason:
-                warnings.warn(
-                    f"sampling falls back to padded batches without shared prefixes because {reason}",
-                    FastSlowWarning,
-                    stacklevel=3,
-                )
+                warn(f"sampling falls back to padded batches without shared prefixes because {reason}")
         return self.shares
 
     def _fitting(
@@ -131,11 +126,7 @@ def halving(
                 raise
         batch = max(1, batch // 2)  # outside the handler: there, the error still holds the keys and values
         torch.cuda.empty_cache()
-        warnings.warn(
-            f"out of GPU memory while sampling; continuing with {batch} sequences at a time",
-            FastSlowWarning,
-            stacklevel=2,
-        )
+        warn(f"out of GPU memory while sampling; continuing with {batch} sequences at a time")
 
 
 @contextmanager

@@ -7,7 +7,6 @@ cut changes memory and speed, not the result.
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,7 +25,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers.trainer_utils import align_special_tokens
 from trl.trainer import add_fused_lm_head
 
-from fastslow.base.errors import FastSlowWarning
+from fastslow.base.errors import warn
 from fastslow.base.world import World, derive_seed
 from fastslow.engine.base import Batch, Objective, Update
 from fastslow.engine.local import fit
@@ -271,11 +270,7 @@ class Trainer:
                 reason = why_not_train(model)
             if reason:
                 self.shared_prefix = False
-                warnings.warn(
-                    f"training falls back to padded batches without shared prefixes because {reason}",
-                    FastSlowWarning,
-                    stacklevel=2,
-                )
+                warn(f"training falls back to padded batches without shared prefixes because {reason}")
         return self.shared_prefix
 
     def tensors(self, update: Update, passes: int | None = None) -> Tensors:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from fastslow.base.errors import FastSlowWarning, RunError
+from fastslow.base.errors import RunError, warn
 from fastslow.base.world import World, derive_seed, wait_for
 from fastslow.engine.base import Numbers, TokenScores, Update
 from fastslow.engine.tinker.rows import (
@@ -227,11 +226,7 @@ class TinkerEngine:
         limit = Adam.max_grad_norm
         if norm is not None and norm > limit and self._reduction == "sequence-mean" and not self._warned:
             self._warned = True
-            warnings.warn(
-                f"the gradient norm is {norm:.3g}, above {limit:g}, and this server does not clip it",
-                FastSlowWarning,
-                stacklevel=2,
-            )
+            warn(f"the gradient norm is {norm:.3g}, above {limit:g}, and this server does not clip it")
 
     async def _sync(self) -> None:
         """Save the state if it is due, and publish the new weights."""

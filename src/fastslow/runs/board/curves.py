@@ -87,12 +87,6 @@ def _marks(rows: Rows, key: str) -> list[list[Any]]:
     return marks
 
 
-def _booked(ledger: Rows) -> float:
-    """Rollouts of both loops in the rows of a ledger."""
-    spent = (mapping(row.get("spent")) for row in ledger)
-    return sum(_entry(each.get(name))["rollouts"] for each in spent for name in TRAINING if name in each)
-
-
 def _tokens_by_step(ledger: Rows) -> dict[int, float]:
     total, found = 0.0, dict[int, float]()
     for row in ledger:
@@ -232,7 +226,9 @@ def _step(state: Mapping[str, Any], metrics: Rows, evals: Rows, ledger: Rows) ->
 
 def _spent(evals: Rows, ledger: Rows) -> float:
     """Rollouts of both loops; older runs have no ledger.jsonl."""
-    return max(_booked(ledger), training_rollouts(evals[-1]) if evals else 0)
+    spent = (mapping(row.get("spent")) for row in ledger)
+    booked = sum(_entry(each.get(name))["rollouts"] for each in spent for name in TRAINING if name in each)
+    return max(booked, training_rollouts(evals[-1]) if evals else 0)
 
 
 def thinned(values: Sequence[float], count: int) -> list[float]:

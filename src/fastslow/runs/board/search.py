@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 TEXTS = ("questions", "answers", "feedback", "error")
-BETWEEN = "\x00"
-"""Stands between two texts; none holds it."""
 
 
 class TextIndex:
@@ -20,8 +18,6 @@ class TextIndex:
         self._numbers: dict[str, int] = {}
         self._files: dict[str, np.ndarray] = {}
         """By file: for each rollout the numbers of its texts."""
-        self._all = ""
-        self._starts = np.zeros(0, np.int64)
 
     def __contains__(self, file: str) -> bool:
         return file in self._files
@@ -41,7 +37,7 @@ class TextIndex:
         words = _plain(words)
         if not words:
             return np.ones(len(row), bool)
-        matches = self._matches(words)
+        matches = np.array([words in text for text in self._numbers], bool)
         known = [self._files.get(name, np.zeros((1, 0), np.int32)) for name in files]
         hits = [matches[each].any(axis=0) for each in known]
         lengths = np.array([len(each) for each in hits], np.int64)
@@ -50,22 +46,7 @@ class TextIndex:
         flat = np.concatenate([*hits, np.zeros(1, bool)])
         return np.where(inside, flat[np.where(inside, offsets[file] + row, -1)], False)
 
-    def _matches(self, words: str) -> np.ndarray:
-        """By number: whether a text holds the words."""
-        if len(self._starts) != len(self._numbers):
-            self._all = BETWEEN.join(self._numbers)
-            lengths = np.fromiter((len(text) + 1 for text in self._numbers), np.int64, len(self._numbers))
-            self._starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-        hits, at = list[int](), self._all.find(words)
-        while at >= 0:
-            hits.append(at)
-            end = self._all.find(BETWEEN, at)  # one hit in a text is enough
-            at = self._all.find(words, end) if end >= 0 else -1
-        matches = np.zeros(len(self._numbers), bool)
-        matches[np.searchsorted(self._starts, hits, side="right") - 1] = True
-        return matches
-
 
 def _plain(text: str) -> str:
     """Capitals and white space make no difference."""
-    return " ".join(text.replace(BETWEEN, " ").casefold().split())
+    return " ".join(text.casefold().split())
