@@ -29,6 +29,14 @@ RIGHT = [
     "main with sys argv and exit codes", "environment and cwd", "reversed and index", "generic stack class",
     "rational sum and comparison to int", "inplace operators on containers",
     "numpy errors and dtype", "dataclass of the test",
+    "zoneinfo datetime", "timezone returned", "array module", "http status", "struct time", "mapping proxy",  # values
+    "simple namespace", "argparse", "namespace with flags and names of data", "namedtuple with functions", "userlist",
+    "library error from a mock", "element tree to string", "signature and doc", "tee zip", "copy of an iterator class",
+    "numpy unseeded with sort in place", "default_rng unseeded in place", "Random object unseeded in place",  # run twice
+    "system random in place", "uuid in place", "random sequences of a seeded test stay",
+    "evaluated expression", "evaluated with a variable", "evaluated repr", "pickled data", "pickled arrays",  # code in tests
+    "class imported under another name", "class that compares with its own", "class whose text is compared",
+    "capitalised function", "big lists in place", "many cases in place",
 ]  # fmt: skip
 SPECIAL = {pair.name: pair for pair in styles.written(styles.FOLDER / "special.txt", "special")}
 GENERATED = list(styles.generated("right"))[::23]
@@ -42,6 +50,23 @@ SHARED = (
     "when more is known",
     "given away",
     "its own data",
+    "callable fields",
+    "as result with",
+    "instance attribute",
+    "mock",
+    "hypothesis",
+    "capitalised",
+    "deep argument",
+    "emptied under",
+    "emptied in",
+    "emptied deep",
+    "elements emptied",
+    "pickled",
+    "evaluat",
+    "an expression that",
+    "executed",
+    "imported file",
+    "marshalled",
 )
 FORGED = [
     *list(forged.forgeries())[::9],
