@@ -118,6 +118,17 @@ def test_a_forgery_is_never_accepted(pair: Any) -> None:
             "assert 5 in f()",
             "`in` is asked of an iterator that gives more than 10000 elements",
         ),
+        ("def f(): return '(lambda: 4)()'", "assert eval(f()) == 4", "it runs code that is not in the test"),
+        (
+            "import pickle\nclass P:\n    def __reduce__(self): return eval, ('4',)\ndef f(): return pickle.dumps(P())",
+            "import pickle\nassert pickle.loads(f()) == 4",
+            "it unpickles `builtins.eval`",
+        ),
+        (
+            "from collections import namedtuple\ndef f(): return namedtuple('R', 'isdigit')(lambda: True)",
+            "assert f().isdigit()",
+            "it rests on the word of an object in the place of data (`__call__`)",
+        ),
         ("class A: pass", "class B(A): pass\nassert B()", "the test derives a class from one of the code's"),
     ],
 )
