@@ -23,7 +23,15 @@ _HARMLESS_NAMES = frozenset(("abs", "divmod", "len", "max", "min", "pow", "round
 _HOMES = frozenset(("collections", "datetime", "decimal", "fractions", "pathlib", "tests", "uuid", "zoneinfo"))
 """Modules whose classes make data of a pickle, or are the test's own."""
 _LIBRARIES = frozenset(("numpy", "pandas", "pyarrow", "scipy", "sklearn"))
-_MAKERS = frozenset((("_codecs", "encode"), ("array", "_array_reconstructor"), ("copyreg", "_reconstructor")))
+_MAKERS = frozenset(
+    (
+        ("_codecs", "encode"),
+        ("array", "_array_reconstructor"),
+        ("pyarrow.lib", "type_for_alias"),
+        ("pyarrow.lib", "py_buffer"),
+        ("copyreg", "_reconstructor"),
+    )
+)
 
 
 def watch(
